@@ -1,0 +1,224 @@
+//! JSON in one canonical spelling, with nothing lost on the way.
+//!
+//! The fingerprint hashes what [`canonicalize`] writes. Its invariant: two documents come out as the same bytes
+//! only if they say the same thing. That needs a parser of our own, since general ones drop repeated members
+//! and round numbers before anybody can look.
+
+mod number;
+mod parse;
+
+use std::borrow::Cow;
+
+use thiserror::Error;
+
+use crate::pointer::JsonPointer;
+
+/// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
+pub const MAX_DEPTH: usize = 128;
+
+/// How numbers are spelled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbers {
+    /// As RFC 8785 spells them: every number becomes the nearest double, even where that changes its value.
+    Rfc8785,
+    /// As RFC 8785 spells them where that keeps the exact decimal value, else as they were written.
+    Exact,
+}
+
+/// Why a text has no canonical form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NotCanonical {
+    /// The text does not follow the grammar of RFC 8259.
+    #[error("not JSON: unexpected input at byte {offset}")]
+    Syntax {
+        /// Where the first byte that does not fit stands.
+        offset: usize,
+    },
+    /// The text is not UTF-8.
+    #[error("not UTF-8")]
+    InvalidUtf8,
+    /// A string escapes one half of a surrogate pair, which stands for no character.
+    #[error("a string holds a lone surrogate")]
+    LoneSurrogate,
+    /// An object has two members of one name, and readers differ in which one counts.
+    #[error("an object has two members of the same name")]
+    DuplicateMember,
+    /// Arrays and objects nest deeper than [`MAX_DEPTH`].
+    #[error("nested deeper than {MAX_DEPTH} levels")]
+    TooDeep,
+    /// A number is too large for a double, so RFC 8785 has no spelling for it. Never with [`Numbers::Exact`].
+    #[error("a number is beyond the range of a double")]
+    NumberOutOfRange,
+}
+
+/// Writes a JSON text in canonical form: members in order, no whitespace, the fewest escapes, one spelling per
+/// number. Members that `exclude` points at are left out.
+///
+/// # Errors
+/// [`NotCanonical`] says why a text has no such form. Excluded members are judged like all others.
+pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> Result<Vec<u8>, NotCanonical> {
+    let mut document = parse::document(text)?;
+    for pointer in exclude {
+        document.remove(pointer);
+    }
+    let mut out = String::with_capacity(text.len());
+    document.write(numbers, &mut out)?;
+    Ok(out.into_bytes())
+}
+
+/// The text of the string or number that `pointer` leads to, a number in its [`Numbers::Exact`] spelling.
+pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Option<String> {
+    let mut document = parse::document(text).ok()?;
+    match document.descend(pointer.tokens())? {
+        Value::String(string) => Some(string.to_string()),
+        Value::Number(number) => {
+            let mut out = String::new();
+            number::write(number, Numbers::Exact, &mut out).ok()?;
+            Some(out)
+        }
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+/// A parsed document. It borrows from the text whatever needs no unescaping.
+#[derive(Debug)]
+enum Value<'a> {
+    Null,
+    Bool(bool),
+    /// The number as written.
+    Number(&'a str),
+    String(Cow<'a, str>),
+    Array(Vec<Value<'a>>),
+    /// Sorted by UTF-16 code units (RFC 8785, section 3.2.3), each name once.
+    Object(Vec<Member<'a>>),
+}
+
+#[derive(Debug)]
+struct Member<'a> {
+    name: Cow<'a, str>,
+    value: Value<'a>,
+}
+
+impl<'a> Value<'a> {
+    fn descend(&mut self, tokens: &[String]) -> Option<&mut Value<'a>> {
+        tokens.iter().try_fold(self, |value, token| match value {
+            Value::Object(members) => {
+                members.iter_mut().find(|member| member.name == *token).map(|member| &mut member.value)
+            }
+            Value::Array(elements) => elements.get_mut(array_index(token)?),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+        })
+    }
+
+    /// Removes an object's member. An array keeps its elements: the neighbours of a removed one would move up,
+    /// and two different arrays could end as one.
+    fn remove(&mut self, pointer: &JsonPointer) {
+        if let Some((name, path)) = pointer.tokens().split_last()
+            && let Some(Value::Object(members)) = self.descend(path)
+        {
+            members.retain(|member| member.name != *name);
+        }
+    }
+
+    fn write(&self, numbers: Numbers, out: &mut String) -> Result<(), NotCanonical> {
+        match self {
+            Value::Null => out.push_str("null"),
+            Value::Bool(true) => out.push_str("true"),
+            Value::Bool(false) => out.push_str("false"),
+            Value::Number(text) => number::write(text, numbers, out)?,
+            Value::String(text) => write_string(text, out),
+            Value::Array(elements) => {
+                out.push('[');
+                for (index, element) in elements.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    element.write(numbers, out)?;
+                }
+                out.push(']');
+            }
+            Value::Object(members) => {
+                out.push('{');
+                for (index, Member { name, value }) in members.iter().enumerate() {
+                    if index > 0 {
+                        out.push(',');
+                    }
+                    write_string(name, out);
+                    out.push(':');
+                    value.write(numbers, out)?;
+                }
+                out.push('}');
+            }
+        }
+        Ok(())
+    }
+}
+
+/// RFC 6901, section 4: digits without a leading zero.
+fn array_index(token: &str) -> Option<usize> {
+    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|byte| byte.is_ascii_digit()));
+    if plain { token.parse().ok() } else { None }
+}
+
+/// RFC 8785, section 3.2.2.2: only what JSON forbids in a string is escaped.
+fn write_string(text: &str, out: &mut String) {
+    out.push('"');
+    let mut rest = text;
+    while let Some(index) = rest.find(|c| matches!(c, '"' | '\\' | '\0'..='\u{1f}')) {
+        let (plain, special) = rest.split_at(index);
+        out.push_str(plain);
+        let mut chars = special.chars();
+        if let Some(c) = chars.next() {
+            write_escaped(c, out);
+        }
+        rest = chars.as_str();
+    }
+    out.push_str(rest);
+    out.push('"');
+}
+
+fn write_escaped(c: char, out: &mut String) {
+    match c {
+        '\u{8}' => out.push_str("\\b"),
+        '\t' => out.push_str("\\t"),
+        '\n' => out.push_str("\\n"),
+        '\u{c}' => out.push_str("\\f"),
+        '\r' => out.push_str("\\r"),
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        control => out.push_str(&format!("\\u{:04x}", u32::from(control))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exact(text: &str) -> Result<String, NotCanonical> {
+        canonicalize(text.as_bytes(), Numbers::Exact, &[])
+            .map(|bytes| String::from_utf8(bytes).expect("the canonical form is UTF-8"))
+    }
+
+    #[test]
+    fn members_are_sorted_by_utf16_code_units() {
+        // U+10000 is the surrogates D800 DC00, which stand before U+FFFF, though its code point stands after.
+        let text = "{\"\u{ffff}\": 1, \"\u{10000}\": 2, \"b\": 3, \"\": 4}";
+        assert_eq!(exact(text), Ok("{\"\":4,\"b\":3,\"\u{10000}\":2,\"\u{ffff}\":1}".to_owned()));
+    }
+
+    #[test]
+    fn only_what_json_forbids_is_escaped() {
+        let text = r#""\u0000\b\t\n\f\r\u001f\"\\\/\u007f\u00e9\ud83d\ude00""#;
+        assert_eq!(exact(text), Ok("\"\\u0000\\b\\t\\n\\f\\r\\u001f\\\"\\\\/\u{7f}é😀\"".to_owned()));
+    }
+
+    #[test]
+    fn an_array_index_is_plain_digits() {
+        for (token, index) in [("0", Some(0)), ("10", Some(10)), ("usize", None), ("-", None), ("+1", None)] {
+            assert_eq!(array_index(token), index, "{token}");
+        }
+        for token in ["", "00", "01", "99999999999999999999999999"] {
+            assert_eq!(array_index(token), None, "{token}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The idempotency key: how a client names one command, over all its retries.
+//!
+//! Read from the field lines of a request by [`KeyRules::parse`]. A key is never logged, echoed or shown: only
+//! its hash leaves this type unasked.
+
+use std::fmt;
+
+use sfv::{Item, Parser};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::fingerprint::Hex;
+
+/// The longest field line that is looked at, so that parameters nobody reads cost nothing. A
+/// [`KeyRules::max_length`] beyond it has no effect.
+pub const MAX_FIELD_BYTES: usize = 4096;
+
+/// A key that met its [`KeyRules`].
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct IdempotencyKey(String);
+
+impl IdempotencyKey {
+    /// The key after unescaping, whichever way it was spelled.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The SHA-256 digest of the key.
+    pub fn digest(&self) -> [u8; 32] {
+        Sha256::digest(&self.0).into()
+    }
+
+    /// The first 8 hex digits of the digest: enough for an operator to recognise a key in a log.
+    pub fn hash_prefix(&self) -> String {
+        Hex(&self.digest()[..4]).to_string()
+    }
+}
+
+impl fmt::Debug for IdempotencyKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IdempotencyKey(hash {}…)", self.hash_prefix())
+    }
+}
+
+/// How a key may be spelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeySyntax {
+    /// A String Item, or the key alone if it is made of `A-Z a-z 0-9 . _ : ~ -`. Both spell the same key.
+    #[default]
+    Lenient,
+    /// A String Item of RFC 8941, as the IETF draft asks for.
+    Strict,
+}
+
+impl KeySyntax {
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Lenient => {
+                r#"letters, digits and . _ : ~ - alone, or a structured field string such as "k-1""#
+            }
+            Self::Strict => r#"a structured field string such as "k-1", with its double quotes"#,
+        }
+    }
+}
+
+/// What an operation asks of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyRules {
+    /// How a key may be spelled.
+    pub syntax: KeySyntax,
+    /// The fewest characters a key may have. An empty key is refused in any case.
+    pub min_length: usize,
+    /// The most characters a key may have.
+    pub max_length: usize,
+}
+
+impl Default for KeyRules {
+    fn default() -> Self {
+        Self { syntax: KeySyntax::default(), min_length: 16, max_length: 255 }
+    }
+}
+
+/// Why the key of a request is refused. Messages are for the client and never repeat the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// More than one field line.
+    #[error("the Idempotency-Key field must appear exactly once")]
+    Repeated,
+    /// Nothing in the field, or between the quotes.
+    #[error("the idempotency key is empty")]
+    Empty,
+    /// Fewer characters than [`KeyRules::min_length`].
+    #[error("the idempotency key must have at least {min} characters")]
+    TooShort {
+        /// The fewest characters allowed.
+        min: usize,
+    },
+    /// More characters than [`KeyRules::max_length`].
+    #[error("the idempotency key must have at most {max} characters")]
+    TooLong {
+        /// The most characters allowed.
+        max: usize,
+    },
+    /// A field longer than [`MAX_FIELD_BYTES`], whatever is in it.
+    #[error("the Idempotency-Key field must have at most {MAX_FIELD_BYTES} bytes")]
+    FieldTooLong,
+    /// Not a spelling that [`KeyRules::syntax`] allows.
+    #[error("the idempotency key is malformed: expected {expected}")]
+    Malformed {
+        /// What would have been right.
+        expected: &'static str,
+    },
+    /// The key looks like data about a person, which would end up in stores and logs.
+    #[error("the idempotency key looks like {0}: use a random value instead")]
+    PersonalData(PersonalData),
+}
+
+/// What a key must not be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PersonalData {
+    /// Such as `name@example.com`.
+    EmailAddress,
+    /// Such as `+1 (555) 010-0199`.
+    PhoneNumber,
+    /// Such as `4111 1111 1111 1111`.
+    PaymentCardNumber,
+}
+
+impl fmt::Display for PersonalData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EmailAddress => "an e-mail address",
+            Self::PhoneNumber => "a phone number",
+            Self::PaymentCardNumber => "a payment card number",
+        })
+    }
+}
+
+impl KeyRules {
+    /// Reads the key from the values of all `Idempotency-Key` field lines; no line is no key.
+    ///
+    /// # Errors
+    /// [`KeyError`] says what is wrong with the key that was sent.
+    pub fn parse<'a>(
+        &self,
+        field_lines: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Option<IdempotencyKey>, KeyError> {
+        let mut lines = field_lines.into_iter();
+        match (lines.next(), lines.next()) {
+            (None, _) => Ok(None),
+            (Some(line), None) => self.parse_line(line).map(Some),
+            (Some(_), Some(_)) => Err(KeyError::Repeated),
+        }
+    }
+
+    fn parse_line(&self, line: &[u8]) -> Result<IdempotencyKey, KeyError> {
+        if line.len() > MAX_FIELD_BYTES {
+            return Err(KeyError::FieldTooLong);
+        }
+        let malformed = KeyError::Malformed { expected: self.syntax.expected() };
+        let line = str::from_utf8(line).map_err(|_| malformed)?;
+        let trimmed = line.trim_matches([' ', '\t']);
+        if trimmed.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        let key = match self.syntax {
+            KeySyntax::Strict => string_item(line),
+            KeySyntax::Lenient if trimmed.starts_with('"') => string_item(trimmed),
+            KeySyntax::Lenient => bare_key(trimmed),
+        };
+        self.check(key.ok_or(malformed)?)
+    }
+
+    fn check(&self, key: String) -> Result<IdempotencyKey, KeyError> {
+        // Both spellings are ASCII: bytes are characters.
+        let length = key.len();
+        if length == 0 {
+            Err(KeyError::Empty)
+        } else if length < self.min_length {
+            Err(KeyError::TooShort { min: self.min_length })
+        } else if length > self.max_length {
+            Err(KeyError::TooLong { max: self.max_length })
+        } else if let Some(kind) = personal_data(&key) {
+            Err(KeyError::PersonalData(kind))
+        } else {
+            Ok(IdempotencyKey(key))
+        }
+    }
+}
+
+/// The value of a String Item; its parameters mean nothing to us.
+fn string_item(line: &str) -> Option<String> {
+    let item: Item = Parser::new(line).parse().ok()?;
+    item.bare_item.as_string().map(|string| string.as_str().to_owned())
+}
+
+fn bare_key(value: &str) -> Option<String> {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:~-".contains(&byte);
+    value.bytes().all(allowed).then(|| value.to_owned())
+}
+
+/// What personal data the whole key looks like, if any. A key that merely contains some is not searched:
+/// random identifiers would be refused by chance.
+fn personal_data(key: &str) -> Option<PersonalData> {
+    if is_email_address(key) {
+        Some(PersonalData::EmailAddress)
+    } else if is_payment_card_number(key) {
+        Some(PersonalData::PaymentCardNumber)
+    } else if is_phone_number(key) {
+        Some(PersonalData::PhoneNumber)
+    } else {
+        None
+    }
+}
+
+/// Something before the `@` and a dotted domain after it: one `@` alone also separates identifiers.
+fn is_email_address(key: &str) -> bool {
+    let is_label = |label: &str| {
+        !label.is_empty() && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    };
+    key.rsplit_once('@').is_some_and(|(local, domain)| {
+        !local.is_empty()
+            && !local.contains(char::is_whitespace)
+            && domain.contains('.')
+            && domain.split('.').all(is_label)
+    })
+}
+
+/// 13 to 19 digits with a valid check digit, from a range that cards are issued in. No card starts with 20 or
+/// 21, but dates do, and one in ten of those would pass the check by chance.
+fn is_payment_card_number(key: &str) -> bool {
+    let digits: String = key.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    let issued = digits.starts_with(['2', '3', '4', '5', '6'])
+        && !digits.starts_with("20")
+        && !digits.starts_with("21");
+    (13..=19).contains(&digits.len()) && issued && passes_luhn(&digits)
+}
+
+fn passes_luhn(digits: &str) -> bool {
+    let mut sum = 0;
+    for (position, c) in digits.chars().rev().enumerate() {
+        let Some(digit) = c.to_digit(10) else { return false };
+        let weighted = if position % 2 == 1 { 2 * digit } else { digit };
+        sum += weighted / 10 + weighted % 10;
+    }
+    sum % 10 == 0
+}
+
+/// As many digits as E.164 allows, and a mark that only phone numbers carry: plain or dashed digits alone are
+/// more often a sequence number or a date.
+fn is_phone_number(key: &str) -> bool {
+    let national = key.strip_prefix('+').unwrap_or(key);
+    let digits = national.bytes().filter(u8::is_ascii_digit).count();
+    let only_separators = national.bytes().all(|byte| byte.is_ascii_digit() || b" -.()/".contains(&byte));
+    (7..=15).contains(&digits)
+        && only_separators
+        && (has_international_prefix(key) || key.contains(['(', ' ']) || has_north_american_groups(key))
+}
+
+/// `+`, or `00` and a country code. None of these starts with 0: more zeros are the padding of a counter.
+fn has_international_prefix(key: &str) -> bool {
+    key.starts_with('+') || key.strip_prefix("00").is_some_and(|rest| !rest.starts_with('0'))
+}
+
+/// `555-010-0199`, also after the trunk prefix `1`: a grouping no date has.
+fn has_north_american_groups(key: &str) -> bool {
+    ['-', '.'].into_iter().any(|separator| {
+        let number = key.strip_prefix('1').and_then(|rest| rest.strip_prefix(separator)).unwrap_or(key);
+        number.split(separator).map(str::len).eq([3, 3, 4])
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn email_addresses_are_recognised() {
+        for key in
+            ["a@b.co", "first.last+tag@mail.example.com", "mailto:alice@example.com", "a@b@example.org"]
+        {
+            assert_eq!(personal_data(key), Some(PersonalData::EmailAddress), "{key}");
+        }
+        for key in
+            ["@example.com", "a@localhost", "a@", "a@b.", "a@.b", "a b@example.com", "job@host/path.txt"]
+        {
+            assert_eq!(personal_data(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn payment_card_numbers_are_recognised() {
+        for key in [
+            "4111111111111111",
+            "4111 1111 1111 1111",
+            "4111-1111-1111-1111",
+            "3782-822463-10005",
+            "2223003122003222",
+            "6304000000000000000",
+            "4222222222222",
+        ] {
+            assert_eq!(personal_data(key), Some(PersonalData::PaymentCardNumber), "{key}");
+        }
+        for key in
+            ["4111111111111112", "1111111111111117", "9111111111111111", "411111111111", "4111x11111111111"]
+        {
+            assert_eq!(personal_data(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn phone_numbers_are_recognised() {
+        for key in [
+            "+4915112345678",
+            "004915112345678",
+            "+1 (555) 010-0199",
+            "(555) 010-0199",
+            "030 1234567",
+            "0301/123 45 67",
+            "555-010-0199",
+            "555.010.0199",
+            "1-555-010-0199",
+            "1.555.010.0199",
+        ] {
+            assert_eq!(personal_data(key), Some(PersonalData::PhoneNumber), "{key}");
+        }
+        for key in
+            ["5550100199", "555-0100-199", "555-010.0199", "+123456", "+1234567890123456", "1+5550100199"]
+        {
+            assert_eq!(personal_data(key), None, "{key}");
+        }
+    }
+
+    #[test]
+    fn dates_counters_and_identifiers_are_no_personal_data() {
+        let sequence = (0..1000).map(|number| format!("2026-11-15-{number:06}"));
+        let counter = (0..1000).map(|number| format!("0000-0000-{number:06}"));
+        let named =
+            ["1763200000000", "20261115T101112Z", "8e03978e-40d5-43e8-bc93-6894a57f9324", "order:7.2~b"];
+        for key in sequence.chain(counter).chain(named.map(str::to_owned)) {
+            assert_eq!(personal_data(&key), None, "{key}");
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! The protocol of Semel, pure: no I/O, no runtime, no clock of its own.
+//!
+//! Read [`state`] for what there is, [`transition`] for what happens to it, and [`store`] for who keeps it.
+//! Everything else feeds those three: a [`key`](key) and a [`scope`] name a record, a [`fingerprint`] says what
+//! was asked for, a [`policy`] what the operation wants, a [`problem`] what the client is told.
+
+pub mod fingerprint;
+pub mod ids;
+pub mod json;
+pub mod key;
+pub mod operation;
+pub mod pointer;
+pub mod policy;
+pub mod problem;
+pub mod record;
+pub mod response;
+pub mod scope;
+pub mod state;
+pub mod store;
+pub mod time;
+pub mod transition;
+
+pub use fingerprint::{Fingerprint, FingerprintInput};
+pub use ids::{AttemptToken, Ids, OperationId, RandomIds};
+pub use key::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
+pub use operation::OperationName;
+pub use pointer::JsonPointer;
+pub use policy::Policy;
+pub use problem::Problem;
+pub use record::{Claim, Record, StoredResult};
+pub use response::{Response, StoredResponse};
+pub use scope::{Principal, RecordId, Scope};
+pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
+pub use store::{Answer, Change, Filter, Snapshot, Store, StoreError, Tier};
+pub use time::{Clock, SystemClock, Timestamp};
+pub use transition::{Attempt, Decision, Event, Start, Transition, Write, transition};

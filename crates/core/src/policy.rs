@@ -1,0 +1,253 @@
+//! What an operation wants: every setting of a configuration's `[defaults]`, with its default.
+//!
+//! A policy is plain data. What must outlive the process that held it goes with the record, as its
+//! [`Terms`].
+
+use std::time::Duration;
+
+use http::{HeaderName, StatusCode};
+
+use crate::key::KeyRules;
+use crate::state::Terms;
+
+/// When the command is carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// While the client waits for the answer.
+    #[default]
+    Sync,
+    /// Later, by a worker; the client polls.
+    Async,
+}
+
+/// Whether a command must carry a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeyRequirement {
+    /// A command without a key is refused.
+    #[default]
+    Required,
+    /// A command without a key passes unprotected.
+    Optional,
+    /// Keys mean nothing here: the operation opts out, by name.
+    Ignored,
+}
+
+/// Whose habits the answers follow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Profile {
+    /// The IETF draft: 422 for a reused key, `Idempotency-Replayed`.
+    #[default]
+    Ietf,
+    /// Stripe: 400 for a reused key, `Idempotent-Replayed`.
+    Stripe,
+}
+
+/// What a duplicate gets while the first request still runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum InProgress {
+    /// 409 with `Retry-After`.
+    #[default]
+    Conflict,
+    /// 202 with the address to poll.
+    Accepted,
+}
+
+/// What it means that an executor's lease ended without a word.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnLeaseExpired {
+    /// Nobody can prove what happened.
+    #[default]
+    Unknown,
+    /// As `Unknown`, until the command's phases say where to go on.
+    Resume,
+    /// The operation is declared safe to repeat: the next request runs it again.
+    Rerun,
+}
+
+/// What a server error (408 or 5xx) of the handler means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnServerError {
+    /// Nobody can prove whether the effect took place.
+    #[default]
+    Unknown,
+    /// The error is the final answer.
+    Replay,
+    /// Nothing happened: the key may be used again.
+    Retry,
+}
+
+/// What a retry after the TTL gets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum OnExpired {
+    /// It is a new request.
+    #[default]
+    Forget,
+    /// 410, as long as the tombstone is kept.
+    Refuse,
+}
+
+/// What an operation wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// When the command is carried out.
+    pub mode: Mode,
+    /// Whether a command must carry a key.
+    pub key: KeyRequirement,
+    /// How keys are spelled (`key_syntax`, `key_min_length`, `key_max_length`).
+    pub key_rules: KeyRules,
+    /// Whose habits the answers follow.
+    pub profile: Profile,
+    /// How long a settled record is kept, from when it settled.
+    pub ttl: Duration,
+    /// How long a claim holds; renewed while the handler runs, so it may be shorter than `timeout`.
+    pub lease: Duration,
+    /// How long the handler may take.
+    pub timeout: Duration,
+    /// How long a concurrent duplicate waits for the winner.
+    pub wait: Duration,
+    /// What it gets after that.
+    pub in_progress: InProgress,
+    /// What an ended lease means.
+    pub on_lease_expired: OnLeaseExpired,
+    /// What a server error means.
+    pub on_server_error: OnServerError,
+    /// What a retry after the TTL gets.
+    pub on_expired: OnExpired,
+    /// How long tombstones are kept, where `on_expired` is `Refuse`.
+    pub tombstone_ttl: Duration,
+    /// Added to lease and timeout before a verdict of "not executed" may free a key.
+    pub quarantine_margin: Duration,
+    /// Answers by which the handler says that it did nothing.
+    pub not_executed_statuses: Vec<StatusCode>,
+    /// The largest request body, in bytes.
+    pub max_request: usize,
+    /// How old a request may be, by its `timestamp_header`; `None` does not look.
+    pub max_request_age: Option<Duration>,
+    /// The header that says when the client made the request.
+    pub timestamp_header: HeaderName,
+    /// The largest response body that is kept for replays, in bytes.
+    pub max_stored_response: usize,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            mode: Mode::Sync,
+            key: KeyRequirement::Required,
+            key_rules: KeyRules::default(),
+            profile: Profile::Ietf,
+            ttl: Duration::from_secs(24 * 60 * 60),
+            lease: Duration::from_secs(30),
+            timeout: Duration::from_secs(25),
+            wait: Duration::from_millis(200),
+            in_progress: InProgress::Conflict,
+            on_lease_expired: OnLeaseExpired::Unknown,
+            on_server_error: OnServerError::Unknown,
+            on_expired: OnExpired::Forget,
+            tombstone_ttl: Duration::from_secs(7 * 24 * 60 * 60),
+            quarantine_margin: Duration::from_secs(5),
+            not_executed_statuses: vec![StatusCode::TOO_EARLY, StatusCode::TOO_MANY_REQUESTS],
+            max_request: 1 << 20,
+            max_request_age: None,
+            timestamp_header: http::header::DATE,
+            max_stored_response: 1 << 20,
+        }
+    }
+}
+
+/// Why a policy cannot be followed. Each names the setting as a configuration spells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// A duration of zero would end before it began.
+    #[error("`{0}` must be longer than zero")]
+    Zero(&'static str),
+    /// A lease shorter than this is over before a store has answered.
+    #[error("`lease` must be at least {} ms", MIN_LEASE.as_millis())]
+    LeaseTooShort,
+    /// No key could be long enough and short enough.
+    #[error("`key_min_length` is larger than `key_max_length`")]
+    KeyLengths,
+    /// Part of the protocol, and not built yet.
+    #[error("`{0}` is reserved: it is not built yet")]
+    Reserved(&'static str),
+}
+
+/// The shortest lease.
+pub const MIN_LEASE: Duration = Duration::from_millis(100);
+
+impl Policy {
+    /// Whether this policy can be followed.
+    pub fn validate(&self) -> Result<(), PolicyError> {
+        if self.mode == Mode::Async {
+            return Err(PolicyError::Reserved("mode = \"async\""));
+        }
+        if self.on_lease_expired == OnLeaseExpired::Resume {
+            return Err(PolicyError::Reserved("on_lease_expired = \"resume\""));
+        }
+        let durations = [("ttl", self.ttl), ("timeout", self.timeout), ("tombstone_ttl", self.tombstone_ttl)];
+        if let Some((name, _)) = durations.into_iter().find(|(_, duration)| duration.is_zero()) {
+            return Err(PolicyError::Zero(name));
+        }
+        if self.lease < MIN_LEASE {
+            return Err(PolicyError::LeaseTooShort);
+        }
+        if self.key_rules.min_length > self.key_rules.max_length {
+            return Err(PolicyError::KeyLengths);
+        }
+        Ok(())
+    }
+
+    /// What of this policy goes with the record.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            lease: self.lease,
+            ttl: self.ttl,
+            tombstone_ttl: match self.on_expired {
+                OnExpired::Forget => None,
+                OnExpired::Refuse => Some(self.tombstone_ttl),
+            },
+            on_lease_expired: self.on_lease_expired,
+            quarantine: self.lease.saturating_add(self.timeout).saturating_add(self.quarantine_margin),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_can_be_followed() {
+        assert_eq!(Policy::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_named() {
+        let refuse = |change: fn(&mut Policy)| {
+            let mut policy = Policy::default();
+            change(&mut policy);
+            policy.validate().expect_err("the change makes it invalid").to_string()
+        };
+        assert_eq!(refuse(|p| p.ttl = Duration::ZERO), "`ttl` must be longer than zero");
+        assert_eq!(refuse(|p| p.timeout = Duration::ZERO), "`timeout` must be longer than zero");
+        assert_eq!(refuse(|p| p.lease = Duration::from_millis(99)), "`lease` must be at least 100 ms");
+        assert_eq!(
+            refuse(|p| p.key_rules.min_length = 256),
+            "`key_min_length` is larger than `key_max_length`"
+        );
+        assert_eq!(refuse(|p| p.mode = Mode::Async), "`mode = \"async\"` is reserved: it is not built yet");
+        assert_eq!(
+            refuse(|p| p.on_lease_expired = OnLeaseExpired::Resume),
+            "`on_lease_expired = \"resume\"` is reserved: it is not built yet"
+        );
+    }
+
+    #[test]
+    fn the_terms_carry_what_a_sweeper_needs() {
+        let mut policy = Policy::default();
+        assert_eq!(policy.terms().tombstone_ttl, None);
+        assert_eq!(policy.terms().quarantine, Duration::from_secs(60));
+        policy.on_expired = OnExpired::Refuse;
+        assert_eq!(policy.terms().tombstone_ttl, Some(policy.tombstone_ttl));
+    }
+}

@@ -1,0 +1,397 @@
+//! What a client is told when it does not get a handler's response: RFC 9457 problem details.
+//!
+//! One [`Kind`] for each row of the contract; codes and slugs are promises that clients script against.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use serde_json::{Map, Value, json};
+
+use crate::ids::OperationId;
+use crate::policy::Profile;
+
+/// The path below which operations can be looked up.
+pub const OPERATIONS_PATH: &str = "/.well-known/semel/operations/";
+
+/// The path below which each kind of problem is described.
+pub const PROBLEMS_PATH: &str = "/.well-known/semel/problems/";
+
+/// A kind of problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A command came without a key.
+    MissingKey,
+    /// The key cannot be used.
+    InvalidKey,
+    /// The key belongs to another request.
+    KeyReused,
+    /// The first request still runs.
+    InProgress,
+    /// Nobody can prove what happened.
+    OutcomeUnknown,
+    /// The command ran, and its response is gone.
+    RecordExpired,
+    /// The command ran, and its response was never kept.
+    ResponseNotRetained,
+    /// The response is kept, and cannot be read.
+    ResponseUnreadable,
+    /// Another key already holds this business reference.
+    DuplicateBusinessReference,
+    /// Nobody knows who is asking.
+    Unauthenticated,
+    /// The one who is asking may not.
+    Forbidden,
+    /// Too many new keys.
+    QuotaExceeded,
+    /// The request is older than the operation allows.
+    RequestTooOld,
+    /// The body is over the limit.
+    RequestTooLarge,
+    /// The body broke off.
+    RequestIncomplete,
+    /// The store cannot be reached: nothing ran.
+    StoreUnavailable,
+    /// This node is shutting down: nothing ran.
+    ShuttingDown,
+    /// The upstream refused the connection: nothing ran.
+    UpstreamUnreachable,
+    /// There is no such operation for this caller.
+    OperationNotFound,
+}
+
+/// What is fixed for a kind: its code, its slug, its usual status, its title, and what a client should do.
+struct Entry {
+    code: &'static str,
+    slug: &'static str,
+    status: StatusCode,
+    title: &'static str,
+    advice: &'static str,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 19] = [
+        Kind::MissingKey,
+        Kind::InvalidKey,
+        Kind::KeyReused,
+        Kind::InProgress,
+        Kind::OutcomeUnknown,
+        Kind::RecordExpired,
+        Kind::ResponseNotRetained,
+        Kind::ResponseUnreadable,
+        Kind::DuplicateBusinessReference,
+        Kind::Unauthenticated,
+        Kind::Forbidden,
+        Kind::QuotaExceeded,
+        Kind::RequestTooOld,
+        Kind::RequestTooLarge,
+        Kind::RequestIncomplete,
+        Kind::StoreUnavailable,
+        Kind::ShuttingDown,
+        Kind::UpstreamUnreachable,
+        Kind::OperationNotFound,
+    ];
+
+    fn entry(self) -> Entry {
+        let entry = |code, slug, status, title, advice| Entry { code, slug, status, title, advice };
+        match self {
+            Kind::MissingKey => entry(
+                "MISSING_IDEMPOTENCY_KEY",
+                "missing-idempotency-key",
+                StatusCode::BAD_REQUEST,
+                "An Idempotency-Key is required",
+                "Send the request again with a new Idempotency-Key, for example a UUID. Nothing ran.",
+            ),
+            Kind::InvalidKey => entry(
+                "INVALID_IDEMPOTENCY_KEY",
+                "invalid-idempotency-key",
+                StatusCode::BAD_REQUEST,
+                "The Idempotency-Key is invalid",
+                "Send the request again with one well-formed Idempotency-Key. Nothing ran.",
+            ),
+            Kind::KeyReused => entry(
+                "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST",
+                "idempotency-key-reused-with-different-request",
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The Idempotency-Key was used for a different request",
+                "Use a new key for a new command; send a retry exactly as the first request. Nothing ran.",
+            ),
+            Kind::InProgress => entry(
+                "IDEMPOTENCY_REQUEST_IN_PROGRESS",
+                "idempotency-request-in-progress",
+                StatusCode::CONFLICT,
+                "A request with this Idempotency-Key is still in progress",
+                "Send the same request again after Retry-After. It will not run twice.",
+            ),
+            Kind::OutcomeUnknown => entry(
+                "IDEMPOTENCY_OUTCOME_UNKNOWN",
+                "idempotency-outcome-unknown",
+                StatusCode::CONFLICT,
+                "The outcome of the request is unknown",
+                "Do not send the command under another key: it may have taken effect. Ask for the operation, \
+                 or retry with the same key later; the command runs again only once it is proven that it \
+                 did not run.",
+            ),
+            Kind::RecordExpired => entry(
+                "IDEMPOTENCY_RECORD_EXPIRED",
+                "idempotency-record-expired",
+                StatusCode::GONE,
+                "The record of this Idempotency-Key has expired",
+                "The command ran, and its response is no longer kept. Look the result up where the service \
+                 keeps it.",
+            ),
+            Kind::ResponseNotRetained => entry(
+                "IDEMPOTENCY_RESPONSE_NOT_RETAINED",
+                "idempotency-response-not-retained",
+                StatusCode::OK,
+                "The response was not retained",
+                "The command ran once, with the status of this answer. Its response was too large, or a \
+                 stream, and cannot be shown again; follow Location where there is one.",
+            ),
+            Kind::ResponseUnreadable => entry(
+                "IDEMPOTENCY_RESPONSE_UNREADABLE",
+                "idempotency-response-unreadable",
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The stored response cannot be read",
+                "The command ran and does not run again. The operator of the service can see why its stored \
+                 response cannot be read.",
+            ),
+            Kind::DuplicateBusinessReference => entry(
+                "DUPLICATE_BUSINESS_REFERENCE",
+                "duplicate-business-reference",
+                StatusCode::CONFLICT,
+                "The business reference is taken",
+                "Another command already holds this reference. Look up the operation that holds it.",
+            ),
+            Kind::Unauthenticated => entry(
+                "UNAUTHENTICATED",
+                "unauthenticated",
+                StatusCode::UNAUTHORIZED,
+                "The caller is not authenticated",
+                "Send valid credentials. Nothing ran.",
+            ),
+            Kind::Forbidden => entry(
+                "FORBIDDEN",
+                "forbidden",
+                StatusCode::FORBIDDEN,
+                "The caller may not do this",
+                "Ask for the permission, or use other credentials. Nothing ran.",
+            ),
+            Kind::QuotaExceeded => entry(
+                "IDEMPOTENCY_KEY_QUOTA_EXCEEDED",
+                "idempotency-key-quota-exceeded",
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many idempotency keys",
+                "Send the same request again after Retry-After. Nothing ran.",
+            ),
+            Kind::RequestTooOld => entry(
+                "REQUEST_TOO_OLD",
+                "request-too-old",
+                StatusCode::BAD_REQUEST,
+                "The request is too old",
+                "Check with the service whether the command is still wanted, then make a new request. \
+                 Nothing ran.",
+            ),
+            Kind::RequestTooLarge => entry(
+                "REQUEST_TOO_LARGE",
+                "request-too-large",
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "The request body is too large",
+                "Send a smaller body. Nothing ran.",
+            ),
+            Kind::RequestIncomplete => entry(
+                "REQUEST_INCOMPLETE",
+                "request-incomplete",
+                StatusCode::BAD_REQUEST,
+                "The request body is incomplete",
+                "Send the whole body. Nothing ran.",
+            ),
+            Kind::StoreUnavailable => entry(
+                "IDEMPOTENCY_STORE_UNAVAILABLE",
+                "idempotency-store-unavailable",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The idempotency store is unavailable",
+                "Send the same request again after Retry-After. Nothing ran.",
+            ),
+            Kind::ShuttingDown => entry(
+                "SHUTTING_DOWN",
+                "shutting-down",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The service is shutting down",
+                "Send the same request again after Retry-After. Nothing ran.",
+            ),
+            Kind::UpstreamUnreachable => entry(
+                "UPSTREAM_UNREACHABLE",
+                "upstream-unreachable",
+                StatusCode::BAD_GATEWAY,
+                "The upstream service cannot be reached",
+                "Nothing ran: the same request may be sent again with the same key.",
+            ),
+            Kind::OperationNotFound => entry(
+                "OPERATION_NOT_FOUND",
+                "operation-not-found",
+                StatusCode::NOT_FOUND,
+                "There is no such operation",
+                "Check the operation's id and the credentials: an operation is shown to its own caller only.",
+            ),
+        }
+    }
+
+    /// The code, for programs.
+    pub fn code(self) -> &'static str {
+        self.entry().code
+    }
+
+    /// The last part of the problem's type.
+    pub fn slug(self) -> &'static str {
+        self.entry().slug
+    }
+
+    /// The kind with this slug.
+    pub fn from_slug(slug: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.slug() == slug)
+    }
+
+    /// A sentence that is the same for every problem of this kind.
+    pub fn title(self) -> &'static str {
+        self.entry().title
+    }
+
+    /// What a client should do about it.
+    pub fn advice(self) -> &'static str {
+        self.entry().advice
+    }
+
+    /// The status that goes with it.
+    pub fn status(self, profile: Profile) -> StatusCode {
+        match (self, profile) {
+            (Kind::KeyReused, Profile::Stripe) => StatusCode::BAD_REQUEST,
+            _ => self.entry().status,
+        }
+    }
+}
+
+/// A problem, ready to be written as `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Its kind.
+    pub kind: Kind,
+    /// What happened this time.
+    pub detail: String,
+    /// The operation it is about.
+    pub operation_id: Option<OperationId>,
+    /// When to try again.
+    pub retry_after: Option<Duration>,
+    /// A status other than the kind's usual one.
+    pub status: Option<StatusCode>,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
+        Problem { kind, detail: detail.into(), operation_id: None, retry_after: None, status: None }
+    }
+
+    /// The same, about this operation.
+    pub fn about(self, operation_id: OperationId) -> Problem {
+        Problem { operation_id: Some(operation_id), ..self }
+    }
+
+    /// The same, with a time to try again.
+    pub fn retry_after(self, delay: Duration) -> Problem {
+        Problem { retry_after: Some(delay), ..self }
+    }
+
+    /// The same, under another status.
+    pub fn with_status(self, status: StatusCode) -> Problem {
+        Problem { status: Some(status), ..self }
+    }
+
+    /// The status it is answered with.
+    pub fn status(&self, profile: Profile) -> StatusCode {
+        self.status.unwrap_or_else(|| self.kind.status(profile))
+    }
+
+    /// The document, as JSON text.
+    pub fn to_json(&self, profile: Profile) -> String {
+        let mut members = Map::new();
+        members.insert("type".into(), json!(format!("urn:semel:problem:{}", self.kind.slug())));
+        members.insert("title".into(), json!(self.kind.title()));
+        members.insert("status".into(), json!(self.status(profile).as_u16()));
+        members.insert("detail".into(), json!(self.detail));
+        members.insert("code".into(), json!(self.kind.code()));
+        if let Some(id) = self.operation_id {
+            members.insert("operationId".into(), json!(id.to_string()));
+            members.insert("operationUrl".into(), json!(format!("{OPERATIONS_PATH}{id}")));
+        }
+        Value::Object(members).to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn codes_and_slugs_are_unique_and_agree() {
+        let codes: HashSet<_> = Kind::ALL.map(Kind::code).into();
+        assert_eq!(codes.len(), Kind::ALL.len());
+        for kind in Kind::ALL {
+            assert_eq!(kind.slug(), kind.code().to_ascii_lowercase().replace('_', "-"));
+            assert_eq!(Kind::from_slug(kind.slug()), Some(kind));
+        }
+    }
+
+    #[test]
+    fn the_contract_says_which_status_goes_with_which_code() {
+        let contract = [
+            ("MISSING_IDEMPOTENCY_KEY", 400),
+            ("INVALID_IDEMPOTENCY_KEY", 400),
+            ("IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST", 422),
+            ("IDEMPOTENCY_REQUEST_IN_PROGRESS", 409),
+            ("IDEMPOTENCY_OUTCOME_UNKNOWN", 409),
+            ("IDEMPOTENCY_RECORD_EXPIRED", 410),
+            ("DUPLICATE_BUSINESS_REFERENCE", 409),
+            ("UNAUTHENTICATED", 401),
+            ("FORBIDDEN", 403),
+            ("IDEMPOTENCY_KEY_QUOTA_EXCEEDED", 429),
+            ("REQUEST_TOO_OLD", 400),
+            ("REQUEST_TOO_LARGE", 413),
+            ("IDEMPOTENCY_STORE_UNAVAILABLE", 503),
+            ("UPSTREAM_UNREACHABLE", 502),
+        ];
+        for (code, status) in contract {
+            let kind = Kind::ALL.into_iter().find(|kind| kind.code() == code).expect(code);
+            assert_eq!(kind.status(Profile::Ietf).as_u16(), status, "{code}");
+            let stripe = if kind == Kind::KeyReused { 400 } else { status };
+            assert_eq!(kind.status(Profile::Stripe).as_u16(), stripe, "{code}");
+        }
+    }
+
+    #[test]
+    fn a_problem_document_has_the_members_of_rfc_9457_and_ours() {
+        let id = OperationId::from_bytes([7; 16]);
+        let problem = Problem::new(Kind::OutcomeUnknown, "Its lease \"ended\".").about(id);
+        let document: Value = serde_json::from_str(&problem.to_json(Profile::Ietf)).expect("it is JSON");
+        assert_eq!(
+            document,
+            json!({
+                "type": "urn:semel:problem:idempotency-outcome-unknown",
+                "title": "The outcome of the request is unknown",
+                "status": 409,
+                "detail": "Its lease \"ended\".",
+                "code": "IDEMPOTENCY_OUTCOME_UNKNOWN",
+                "operationId": id.to_string(),
+                "operationUrl": format!("/.well-known/semel/operations/{id}"),
+            })
+        );
+    }
+
+    #[test]
+    fn a_problem_may_be_answered_under_another_status() {
+        let problem = Problem::new(Kind::OutcomeUnknown, "").with_status(StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(problem.status(Profile::Ietf), StatusCode::GATEWAY_TIMEOUT);
+        assert!(problem.to_json(Profile::Ietf).contains("\"status\":504"));
+    }
+}

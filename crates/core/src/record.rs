@@ -1,0 +1,94 @@
+//! What a store keeps for one command: the [`Head`] the protocol decides on, and what it carries.
+
+use crate::ids::OperationId;
+use crate::operation::OperationName;
+use crate::response::StoredResponse;
+use crate::scope::{Principal, RecordId, Scope};
+use crate::state::Head;
+use crate::time::Timestamp;
+use crate::transition::{Attempt, Write};
+
+/// What a store keeps for one command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The digest of its scope.
+    pub id: RecordId,
+    /// Its name towards clients, operators and providers.
+    pub operation_id: OperationId,
+    /// Who asked for it.
+    pub principal: Principal,
+    /// What was asked for.
+    pub operation: OperationName,
+    /// The first 8 hex digits of the key's digest, to find a record by a log line.
+    pub key_hash_prefix: String,
+    /// When it was first claimed.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+    /// Where it stands.
+    pub head: Head,
+    /// What it came to, once it is settled.
+    pub result: Option<StoredResult>,
+}
+
+/// What a settled command came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResult {
+    /// The response that retries get.
+    pub response: StoredResponse,
+    /// The status of that response, readable without a key.
+    pub status: u16,
+    /// The address of what the command made, if it said so.
+    pub resource: Option<String>,
+}
+
+/// A request's wish to run a command, as it goes to the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Whose command it is.
+    pub scope: Scope,
+    /// The command's id, should this be its first claim.
+    pub operation_id: OperationId,
+    /// The attempt.
+    pub attempt: Attempt,
+}
+
+impl Record {
+    /// The record after `write`: `None` if it is to be deleted.
+    ///
+    /// `claim` is there for a claim, `result` for a change that settles the command. Stores that keep whole
+    /// records use this; SQL stores do the same in columns.
+    pub fn after(
+        before: Option<&Record>,
+        write: Write,
+        claim: Option<&Claim>,
+        result: Option<&StoredResult>,
+        now: Timestamp,
+    ) -> Option<Record> {
+        match write {
+            Write::Keep => before.cloned(),
+            Write::Delete => None,
+            Write::Create(head) => claim.map(|claim| Record {
+                id: claim.scope.record_id(),
+                operation_id: claim.operation_id,
+                principal: claim.scope.principal.clone(),
+                operation: claim.scope.operation.clone(),
+                key_hash_prefix: claim.scope.key.hash_prefix(),
+                created_at: now,
+                updated_at: now,
+                head,
+                result: None,
+            }),
+            Write::Update(head) => before.map(|before| Record {
+                head,
+                updated_at: now,
+                result: if head.state.is_terminal() {
+                    result.cloned().or_else(|| before.result.clone())
+                } else {
+                    None
+                },
+                ..before.clone()
+            }),
+        }
+    }
+}

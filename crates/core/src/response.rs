@@ -1,0 +1,259 @@
+//! A response as it is kept for replays, and the bytes it is kept as.
+//!
+//! Stores see only [`StoredResponse`]: a format number, room for the id of an encryption key, and bytes.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::StatusCode;
+
+/// The format that [`Response::encode`] writes.
+pub const RESPONSE_FORMAT: u8 = 1;
+
+/// A response that can be replayed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Response {
+    /// The status line.
+    pub status: StatusCode,
+    /// The field lines, in order for each name, repeats intact.
+    pub headers: HeaderMap,
+    /// The body; `None` if it was too large, or a stream, and was not retained.
+    pub body: Option<Bytes>,
+    /// The trailer fields.
+    pub trailers: HeaderMap,
+}
+
+/// Fields that are never kept: they belong to one connection, one moment or one client.
+const NOT_KEPT: [HeaderName; 14] = [
+    header::CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    header::TE,
+    header::TRAILER,
+    header::TRANSFER_ENCODING,
+    header::UPGRADE,
+    header::DATE,
+    header::SET_COOKIE,
+    HeaderName::from_static("set-cookie2"),
+    header::COOKIE,
+    header::AUTHORIZATION,
+    header::WWW_AUTHENTICATE,
+    header::PROXY_AUTHENTICATE,
+];
+
+/// More of them, without constants of their own: credentials by their customary names.
+const NOT_KEPT_CREDENTIALS: [&str; 10] = [
+    "proxy-authorization",
+    "authentication-info",
+    "proxy-authentication-info",
+    "x-api-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-refresh-token",
+    "x-csrf-token",
+    "x-xsrf-token",
+    "x-amz-security-token",
+];
+
+/// What is kept of the headers when the body is not: where to find what the command made.
+const KEPT_WITHOUT_BODY: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
+
+impl Response {
+    /// What is kept of a response with this head and body.
+    pub fn retain(status: StatusCode, headers: &HeaderMap, body: Bytes, trailers: &HeaderMap) -> Response {
+        Response { status, headers: kept(headers), body: Some(body), trailers: kept(trailers) }
+    }
+
+    /// What is kept of a response whose body is not: its status and where its result is.
+    pub fn without_body(status: StatusCode, headers: &HeaderMap) -> Response {
+        let mut safe = HeaderMap::new();
+        for name in KEPT_WITHOUT_BODY {
+            for value in headers.get_all(&name) {
+                safe.append(name.clone(), value.clone());
+            }
+        }
+        Response { status, headers: safe, body: None, trailers: HeaderMap::new() }
+    }
+
+    /// The address of what the command made, if it said so.
+    pub fn location(&self) -> Option<&str> {
+        self.headers.get(header::LOCATION)?.to_str().ok()
+    }
+
+    /// The response as bytes, in the clear.
+    pub fn encode(&self) -> StoredResponse {
+        let body_len = self.body.as_ref().map_or(0, Bytes::len);
+        let mut out = BytesMut::with_capacity(64 + 64 * self.headers.len() + body_len);
+        out.put_u16(self.status.as_u16());
+        put_fields(&mut out, &self.headers);
+        put_fields(&mut out, &self.trailers);
+        out.put_u8(u8::from(self.body.is_some()));
+        out.put_slice(self.body.as_deref().unwrap_or_default());
+        StoredResponse { format: RESPONSE_FORMAT, encryption_key_id: None, bytes: out.freeze() }
+    }
+
+    fn decode(mut bytes: Bytes) -> Option<Response> {
+        let status = StatusCode::from_u16(bytes.try_get_u16().ok()?).ok()?;
+        let headers = take_fields(&mut bytes)?;
+        let trailers = take_fields(&mut bytes)?;
+        let body = match bytes.try_get_u8().ok()? {
+            0 => bytes.is_empty().then_some(None)?,
+            1 => Some(bytes),
+            _ => return None,
+        };
+        Some(Response { status, headers, body, trailers })
+    }
+}
+
+fn kept(headers: &HeaderMap) -> HeaderMap {
+    let named_by_connection: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .collect();
+    let is_kept = |name: &HeaderName| {
+        !NOT_KEPT.contains(name)
+            && !NOT_KEPT_CREDENTIALS.contains(&name.as_str())
+            && !named_by_connection.contains(name)
+    };
+    let mut kept = HeaderMap::with_capacity(headers.len());
+    for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
+        kept.append(name.clone(), value.clone());
+    }
+    kept
+}
+
+fn put_fields(out: &mut BytesMut, fields: &HeaderMap) {
+    out.put_u32(fields.len() as u32);
+    for (name, value) in fields {
+        out.put_u32(name.as_str().len() as u32);
+        out.put_slice(name.as_str().as_bytes());
+        out.put_u32(value.len() as u32);
+        out.put_slice(value.as_bytes());
+    }
+}
+
+fn take_fields(bytes: &mut Bytes) -> Option<HeaderMap> {
+    let count = bytes.try_get_u32().ok()?;
+    let mut fields = HeaderMap::new();
+    for _ in 0..count {
+        let name = HeaderName::from_bytes(&take_slice(bytes)?).ok()?;
+        let value = HeaderValue::from_maybe_shared(take_slice(bytes)?).ok()?;
+        fields.try_append(name, value).ok()?;
+    }
+    Some(fields)
+}
+
+fn take_slice(bytes: &mut Bytes) -> Option<Bytes> {
+    let len = usize::try_from(bytes.try_get_u32().ok()?).ok()?;
+    (len <= bytes.len()).then(|| bytes.split_to(len))
+}
+
+/// A response as a store keeps it. To the store it is opaque.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredResponse {
+    /// How `bytes` are to be read.
+    pub format: u8,
+    /// The key that `bytes` are encrypted under; `None` if they are in the clear.
+    pub encryption_key_id: Option<String>,
+    /// The response.
+    pub bytes: Bytes,
+}
+
+/// Why a stored response cannot be read. Whatever it is, the command is never run again for it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnreadableResponse {
+    /// Written by a newer version.
+    #[error("the stored response has format {0}, which this version does not know")]
+    UnknownFormat(u8),
+    /// Encrypted under a key that is not at hand.
+    #[error("the stored response is encrypted under key {0:?}, which is not at hand")]
+    UnknownKey(String),
+    /// The bytes are damaged.
+    #[error("the stored response is damaged")]
+    Damaged,
+}
+
+impl StoredResponse {
+    /// Reads the response.
+    pub fn decode(&self) -> Result<Response, UnreadableResponse> {
+        if let Some(key) = &self.encryption_key_id {
+            return Err(UnreadableResponse::UnknownKey(key.clone()));
+        }
+        if self.format != RESPONSE_FORMAT {
+            return Err(UnreadableResponse::UnknownFormat(self.format));
+        }
+        Response::decode(self.bytes.clone()).ok_or(UnreadableResponse::Damaged)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fields(lines: &[(&'static str, &str)]) -> HeaderMap {
+        let mut map = HeaderMap::new();
+        for (name, value) in lines {
+            map.append(*name, HeaderValue::from_str(value).expect("test values are valid"));
+        }
+        map
+    }
+
+    fn sample() -> Response {
+        let headers = fields(&[("link", "</a>, </b>"), ("x-two", "1"), ("link", "</c>"), ("location", "/p/1")]);
+        let body = Bytes::from_static(b"\x00\xff\r\n not text");
+        Response::retain(StatusCode::CREATED, &headers, body, &fields(&[("grpc-status", "0")]))
+    }
+
+    #[test]
+    fn a_response_reads_back_as_it_was() {
+        let response = sample();
+        assert_eq!(response.encode().decode(), Ok(response.clone()));
+        let links: Vec<_> = response.headers.get_all("link").iter().collect();
+        assert_eq!(links, ["</a>, </b>", "</c>"]);
+        assert_eq!(response.location(), Some("/p/1"));
+    }
+
+    #[test]
+    fn what_belongs_to_one_connection_or_client_is_not_kept() {
+        let headers = fields(&[
+            ("connection", "close, X-Private"),
+            ("x-private", "1"),
+            ("set-cookie", "session=1"),
+            ("www-authenticate", "Basic"),
+            ("x-api-key", "secret"),
+            ("date", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("transfer-encoding", "chunked"),
+            ("etag", "\"v1\""),
+        ]);
+        let kept = Response::retain(StatusCode::OK, &headers, Bytes::new(), &HeaderMap::new()).headers;
+        assert_eq!(kept, fields(&[("etag", "\"v1\"")]));
+    }
+
+    #[test]
+    fn without_its_body_only_the_way_to_the_result_is_kept() {
+        let headers = fields(&[("location", "/p/1"), ("content-length", "9"), ("etag", "\"v1\"")]);
+        let response = Response::without_body(StatusCode::CREATED, &headers);
+        assert_eq!(response.headers, fields(&[("location", "/p/1")]));
+        assert_eq!(response.encode().decode(), Ok(response));
+    }
+
+    #[test]
+    fn damage_is_noticed_wherever_it_cuts() {
+        let stored = sample().encode();
+        let body_starts = stored.bytes.len() - sample().body.map_or(0, |body| body.len());
+        for end in 0..body_starts {
+            let cut = StoredResponse { bytes: stored.bytes.slice(..end), ..stored.clone() };
+            assert_eq!(cut.decode(), Err(UnreadableResponse::Damaged), "cut at {end}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_says_why() {
+        let newer = StoredResponse { format: 9, ..sample().encode() };
+        assert_eq!(newer.decode(), Err(UnreadableResponse::UnknownFormat(9)));
+        let locked = StoredResponse { encryption_key_id: Some("k7".into()), ..sample().encode() };
+        assert_eq!(locked.decode(), Err(UnreadableResponse::UnknownKey("k7".into())));
+    }
+}

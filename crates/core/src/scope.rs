@@ -1,0 +1,162 @@
+//! Whose key it is: tenant, caller, operation and key together name one record.
+//!
+//! Tenant and caller come from authentication, never from the request's body. Two scopes that differ in any
+//! part are two records, and neither can see the other.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::fingerprint::Hex;
+use crate::key::IdempotencyKey;
+use crate::operation::OperationName;
+
+/// The longest tenant or caller name, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// Who is asking, as authentication established it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal {
+    tenant: Arc<str>,
+    caller: Arc<str>,
+}
+
+/// Why a name cannot stand for a tenant or a caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PrincipalError {
+    /// An empty name would put strangers into one bucket.
+    #[error("the {0} is empty")]
+    Empty(&'static str),
+    /// The name is longer than [`MAX_NAME_BYTES`].
+    #[error("the {0} is longer than {MAX_NAME_BYTES} bytes")]
+    TooLong(&'static str),
+    /// The name would break lines in logs and tables.
+    #[error("the {0} contains a control character")]
+    ControlCharacter(&'static str),
+}
+
+impl Principal {
+    /// A principal with these names.
+    pub fn new(tenant: &str, caller: &str) -> Result<Principal, PrincipalError> {
+        check_name("tenant", tenant)?;
+        check_name("caller", caller)?;
+        Ok(Principal { tenant: tenant.into(), caller: caller.into() })
+    }
+
+    /// The tenant's name.
+    pub fn tenant(&self) -> &str {
+        &self.tenant
+    }
+
+    /// The caller's name within the tenant.
+    pub fn caller(&self) -> &str {
+        &self.caller
+    }
+}
+
+fn check_name(part: &'static str, name: &str) -> Result<(), PrincipalError> {
+    match name {
+        "" => Err(PrincipalError::Empty(part)),
+        _ if name.len() > MAX_NAME_BYTES => Err(PrincipalError::TooLong(part)),
+        _ if name.chars().any(char::is_control) => Err(PrincipalError::ControlCharacter(part)),
+        _ => Ok(()),
+    }
+}
+
+/// What a record is unique by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scope {
+    /// Who is asking.
+    pub principal: Principal,
+    /// What is asked for.
+    pub operation: OperationName,
+    /// The client's name for this one command.
+    pub key: IdempotencyKey,
+}
+
+impl Scope {
+    /// The name of the scope's record: SHA-256 over its four length-prefixed parts.
+    ///
+    /// A digest is short in every index, spreads evenly over shards, and keeps keys out of the database.
+    pub fn record_id(&self) -> RecordId {
+        let mut hash = Sha256::new();
+        hash.update(b"semel/record/1");
+        let parts =
+            [self.principal.tenant(), self.principal.caller(), self.operation.as_str(), self.key.as_str()];
+        for part in parts {
+            hash.update((part.len() as u64).to_be_bytes());
+            hash.update(part.as_bytes());
+        }
+        RecordId(hash.finalize().into())
+    }
+}
+
+/// Names one record: the digest of its scope.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId([u8; 32]);
+
+impl RecordId {
+    /// The id with these bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> RecordId {
+        RecordId(bytes)
+    }
+
+    /// The id as bytes, for a store's primary key.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&Hex(&self.0), f)
+    }
+}
+
+impl fmt::Display for RecordId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::KeyRules;
+
+    fn scope(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope {
+        Scope {
+            principal: Principal::new(tenant, caller).expect("test names are valid"),
+            operation: OperationName::new(operation).expect("test names are valid"),
+            key: KeyRules { min_length: 1, ..KeyRules::default() }
+                .parse([key.as_bytes()])
+                .expect("test keys are valid")
+                .expect("one line was given"),
+        }
+    }
+
+    #[test]
+    fn every_part_of_the_scope_makes_another_record() {
+        let base = scope("t", "c", "o", "k").record_id();
+        for other in [("T", "c", "o", "k"), ("t", "C", "o", "k"), ("t", "c", "O", "k"), ("t", "c", "o", "K")] {
+            assert_ne!(scope(other.0, other.1, other.2, other.3).record_id(), base);
+        }
+        assert_eq!(scope("t", "c", "o", "k").record_id(), base);
+    }
+
+    #[test]
+    fn text_cannot_move_between_the_parts() {
+        assert_ne!(scope("ab", "c", "o", "k").record_id(), scope("a", "bc", "o", "k").record_id());
+        assert_ne!(scope("a", "b", "co", "k").record_id(), scope("a", "b", "c", "ok").record_id());
+    }
+
+    #[test]
+    fn a_principal_has_two_real_names() {
+        assert_eq!(Principal::new("", "c"), Err(PrincipalError::Empty("tenant")));
+        assert_eq!(Principal::new("t", ""), Err(PrincipalError::Empty("caller")));
+        assert_eq!(Principal::new("t", &"x".repeat(256)), Err(PrincipalError::TooLong("caller")));
+        assert_eq!(Principal::new("a\nb", "c"), Err(PrincipalError::ControlCharacter("tenant")));
+        assert!(Principal::new("t", &"x".repeat(255)).is_ok());
+    }
+}

@@ -1,0 +1,344 @@
+//! Where a command stands, as data: nothing here decides, nothing here does I/O.
+//!
+//! A [`Head`] is everything the protocol decides on. It is small and `Copy`, so that the stores, the property
+//! tests and the model all hand the same value to [`transition`](crate::transition::transition).
+
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+use crate::ids::AttemptToken;
+use crate::policy::OnLeaseExpired;
+use crate::time::Timestamp;
+
+/// The fencing number: rises each time a command is acquired anew.
+pub type Epoch = u32;
+
+/// Proves that a write comes from the executor that holds the command now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fence {
+    /// The epoch in which the executor acquired the command.
+    pub epoch: Epoch,
+    /// The token of the attempt that acquired it.
+    pub token: AttemptToken,
+}
+
+/// The state of a command. One that has no record has no state: nobody has asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Reserved, not started: an asynchronous command that waits for a worker.
+    Claimed {
+        /// If no worker starts it by then, nothing ran and the key is free again.
+        start_by: Timestamp,
+    },
+    /// An executor holds the lease.
+    Processing {
+        /// When the executor's word that it is alive runs out.
+        lease_until: Timestamp,
+    },
+    /// The effect is committed and the response stored.
+    Succeeded {
+        /// When the record may be forgotten.
+        expires_at: Timestamp,
+        /// Whose word it is.
+        settled_by: SettledBy,
+    },
+    /// A stable failure, such as a declined card: repeating the command gives the same answer.
+    FailedFinal {
+        /// When the record may be forgotten.
+        expires_at: Timestamp,
+        /// Whose word it is.
+        settled_by: SettledBy,
+    },
+    /// Proven not executed: one fresh request may run it.
+    FailedRetryable {
+        /// When the record may be forgotten.
+        expires_at: Timestamp,
+    },
+    /// Nobody can prove what happened.
+    Unknown {
+        /// Since when.
+        since: Timestamp,
+        /// When to look for evidence next.
+        reconcile_after: Timestamp,
+        /// How often evidence was sought in vain.
+        attempts: u32,
+        /// Until when a call of the last attempt could still be on its way.
+        quarantine_until: Timestamp,
+    },
+    /// A tombstone: the command ran, and its response is gone.
+    Expired {
+        /// When the tombstone goes too.
+        forget_at: Timestamp,
+    },
+}
+
+/// Who settled a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SettledBy {
+    /// The executor that ran it.
+    Executor,
+    /// Evidence from elsewhere: a webhook, a look-up, an operator.
+    Verdict,
+}
+
+/// The name of a [`State`] without its data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateName {
+    /// See [`State::Claimed`].
+    Claimed,
+    /// See [`State::Processing`].
+    Processing,
+    /// See [`State::Succeeded`].
+    Succeeded,
+    /// See [`State::FailedFinal`].
+    FailedFinal,
+    /// See [`State::FailedRetryable`].
+    FailedRetryable,
+    /// See [`State::Unknown`].
+    Unknown,
+    /// See [`State::Expired`].
+    Expired,
+}
+
+impl StateName {
+    /// Every state, in the order of a command's life.
+    pub const ALL: [StateName; 7] = [
+        StateName::Claimed,
+        StateName::Processing,
+        StateName::Succeeded,
+        StateName::FailedFinal,
+        StateName::FailedRetryable,
+        StateName::Unknown,
+        StateName::Expired,
+    ];
+
+    /// The name in columns, JSON, metrics and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StateName::Claimed => "claimed",
+            StateName::Processing => "processing",
+            StateName::Succeeded => "succeeded",
+            StateName::FailedFinal => "failed_final",
+            StateName::FailedRetryable => "failed_retryable",
+            StateName::Unknown => "unknown",
+            StateName::Expired => "expired",
+        }
+    }
+
+    /// The state of that name.
+    pub fn parse(text: &str) -> Option<StateName> {
+        StateName::ALL.into_iter().find(|name| name.as_str() == text)
+    }
+}
+
+impl std::fmt::Display for StateName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl State {
+    /// The state's name.
+    pub const fn name(&self) -> StateName {
+        match self {
+            State::Claimed { .. } => StateName::Claimed,
+            State::Processing { .. } => StateName::Processing,
+            State::Succeeded { .. } => StateName::Succeeded,
+            State::FailedFinal { .. } => StateName::FailedFinal,
+            State::FailedRetryable { .. } => StateName::FailedRetryable,
+            State::Unknown { .. } => StateName::Unknown,
+            State::Expired { .. } => StateName::Expired,
+        }
+    }
+
+    /// Whether the command is settled for good, so that its record no longer changes but by expiry and purge.
+    pub const fn is_terminal(&self) -> bool {
+        match self {
+            State::Succeeded { .. } | State::FailedFinal { .. } => true,
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => false,
+        }
+    }
+
+    /// When a sweeper has something to do: a lease ends, or the time to start.
+    pub const fn due_to_sweep(&self) -> Option<Timestamp> {
+        match *self {
+            State::Claimed { start_by: due } | State::Processing { lease_until: due } => Some(due),
+            State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => None,
+        }
+    }
+
+    /// When the record may be forgotten, for states that expire: a reaper has something to do.
+    pub const fn expires_at(&self) -> Option<Timestamp> {
+        match *self {
+            State::Succeeded { expires_at, .. }
+            | State::FailedFinal { expires_at, .. }
+            | State::FailedRetryable { expires_at }
+            | State::Expired { forget_at: expires_at } => Some(expires_at),
+            State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => None,
+        }
+    }
+}
+
+/// The part of a policy that goes with the record, so that a sweeper, a reaper or an operator's tool decides
+/// as the claimer would have, without its configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Terms {
+    /// How long a claim or renewal holds.
+    pub lease: Duration,
+    /// How long a settled record is kept, from when it settled.
+    pub ttl: Duration,
+    /// How long a tombstone follows it; `None` forgets at once.
+    pub tombstone_ttl: Option<Duration>,
+    /// What an ended lease means.
+    pub on_lease_expired: OnLeaseExpired,
+    /// How long, from when the outcome became unknown, a call of the last attempt may still be on its way:
+    /// a whole lease, the deadline of one call, and a margin.
+    pub quarantine: Duration,
+}
+
+/// Why a record is in its state.
+///
+/// A record says why from the first schema on: an operator who meets it months later was not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    /// A request claimed it.
+    Claimed,
+    /// A worker started it.
+    Started,
+    /// The handler answered, and its answer is final.
+    Answered,
+    /// The handler, or the connection to it, proved that nothing ran.
+    NotExecuted,
+    /// The handler answered with a server error, which says nothing about the effect.
+    ServerError,
+    /// The handler itself said that it does not know.
+    HandlerUnsure,
+    /// The handler did not answer in time.
+    TimedOut,
+    /// The handler failed without an answer, or its answer broke off.
+    BrokeOff,
+    /// The handler panicked.
+    Panicked,
+    /// The executor's process was shut down before the handler was done.
+    ShutDown,
+    /// The executor's lease ended without a word.
+    LeaseExpired,
+    /// No worker started it in time.
+    NeverStarted,
+    /// The claim could not be confirmed, so nothing was started.
+    ClaimUnconfirmed,
+    /// Evidence says that it was executed.
+    VerdictExecuted,
+    /// Evidence says that it was not executed.
+    VerdictNotExecuted,
+    /// Its time to live is over.
+    Expired,
+    /// An operator purged it.
+    Purged,
+}
+
+impl Reason {
+    /// Every reason.
+    pub const ALL: [Reason; 17] = [
+        Reason::Claimed,
+        Reason::Started,
+        Reason::Answered,
+        Reason::NotExecuted,
+        Reason::ServerError,
+        Reason::HandlerUnsure,
+        Reason::TimedOut,
+        Reason::BrokeOff,
+        Reason::Panicked,
+        Reason::ShutDown,
+        Reason::LeaseExpired,
+        Reason::NeverStarted,
+        Reason::ClaimUnconfirmed,
+        Reason::VerdictExecuted,
+        Reason::VerdictNotExecuted,
+        Reason::Expired,
+        Reason::Purged,
+    ];
+
+    /// The outcome code in columns, JSON and logs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Reason::Claimed => "claimed",
+            Reason::Started => "started",
+            Reason::Answered => "answered",
+            Reason::NotExecuted => "not_executed",
+            Reason::ServerError => "server_error",
+            Reason::HandlerUnsure => "handler_unsure",
+            Reason::TimedOut => "timed_out",
+            Reason::BrokeOff => "broke_off",
+            Reason::Panicked => "panicked",
+            Reason::ShutDown => "shut_down",
+            Reason::LeaseExpired => "lease_expired",
+            Reason::NeverStarted => "never_started",
+            Reason::ClaimUnconfirmed => "claim_unconfirmed",
+            Reason::VerdictExecuted => "verdict_executed",
+            Reason::VerdictNotExecuted => "verdict_not_executed",
+            Reason::Expired => "expired",
+            Reason::Purged => "purged",
+        }
+    }
+
+    /// The reason of that name.
+    pub fn parse(text: &str) -> Option<Reason> {
+        Reason::ALL.into_iter().find(|reason| reason.as_str() == text)
+    }
+}
+
+/// Everything the protocol decides on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Head {
+    /// What was asked for.
+    pub fingerprint: Fingerprint,
+    /// How often the command was acquired.
+    pub epoch: Epoch,
+    /// The attempt that acquired it last. It stays after completion, so that a completion whose answer was
+    /// lost can be sent again and recognised.
+    pub token: AttemptToken,
+    /// The terms of that attempt.
+    pub terms: Terms,
+    /// Where the command stands.
+    pub state: State,
+    /// Why it stands there.
+    pub reason: Reason,
+}
+
+impl Head {
+    /// What the executor of the current attempt proves itself with.
+    pub const fn fence(&self) -> Fence {
+        Fence { epoch: self.epoch, token: self.token }
+    }
+
+    /// The same command in another state.
+    pub const fn moved(self, state: State, reason: Reason) -> Head {
+        Head { state, reason, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back() {
+        for name in StateName::ALL {
+            assert_eq!(StateName::parse(name.as_str()), Some(name));
+        }
+        for reason in Reason::ALL {
+            assert_eq!(Reason::parse(reason.as_str()), Some(reason));
+        }
+        assert_eq!(StateName::parse("done"), None);
+        assert_eq!(Reason::parse(""), None);
+    }
+}

@@ -1,0 +1,225 @@
+//! The contract of a store. Whoever implements [`Store`] so that `semel_testkit::conformance` passes has a
+//! store that Semel can run on; this page and that suite are all there is to know.
+
+use async_trait::async_trait;
+
+use crate::ids::OperationId;
+use crate::record::{Claim, Record, StoredResult};
+use crate::scope::RecordId;
+use crate::state::{Fence, Reason, StateName};
+use crate::time::Timestamp;
+use crate::transition::{Decision, Event, Proof, Verdict};
+
+/// Keeps one record for each scope, and changes it only as
+/// [`transition`](crate::transition::transition) decides.
+///
+/// # What every implementation does
+/// A change, whatever it is, goes like this, and nothing in it is left out:
+///
+/// 1. Read the record and the store's own present time, *now*. Never use the caller's clock.
+/// 2. Ask [`transition`](crate::transition::transition) what the event means for the record's head.
+/// 3. Carry out its [`Write`](crate::transition::Write), atomically and only if the record still has exactly
+///    the head that was read (one row changed, or none). If it has not, begin again at 1, a bounded number of
+///    times; after that, the answer is [`StoreError::Unavailable`].
+/// 4. Only when the write is durable, answer with the decision and the record as it is now.
+///
+/// A first claim must be decided by a unique constraint, or within an exclusive transaction: of any number of
+/// concurrent claims on one scope, exactly one may create the record. Looking first and inserting later is
+/// the mistake this trait exists to prevent.
+///
+/// # What it never does
+/// - It never decides: it holds no rule about states, leases, fences or expiry.
+/// - It never answers [`StoreError::Unavailable`] for a write that may have been made. If it cannot know, it
+///   sends the same write again (the token in the event makes that harmless), and if it still cannot know,
+///   it answers [`StoreError::Ambiguous`].
+/// - It never lets one record's trouble fail another's, even where it writes several in one transaction.
+/// - It never makes a write visible before it is durable, nor drops one that it answered for.
+///
+/// Dropping a future of this trait does not take the write back: it may still happen.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// Applies [`Event::Claim`] and answers `Execute`, `Replay`, `Wait`, `Mismatch`, `Reconcile`, `Expired`
+    /// or `Vacant`.
+    ///
+    /// [`Write::Create`](crate::transition::Write::Create) takes everything from the claim, also where an
+    /// expired row is still in its place; [`Write::Update`](crate::transition::Write::Update) keeps the
+    /// record's operation id.
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError>;
+
+    /// Applies one of the other events to the record `id` and answers with the decision and the record as it
+    /// is afterwards. A record that enters a terminal state takes the change's result with it; one that
+    /// leaves it, or becomes a tombstone, loses it.
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError>;
+
+    /// The record `id` as it is, and the store's time. Reads what was last written, never a lagging replica.
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError>;
+
+    /// The record of this operation id. The caller checks whose it is.
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError>;
+
+    /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
+    /// store may leave out [`Record::result`] here: lists do not show responses.
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+
+    /// Applies [`Event::Age`] to at most `limit` records whose lease, or time to start, has ended. Says how
+    /// many it changed. Safe beside live traffic and beside other sweepers.
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError>;
+
+    /// Applies [`Event::Age`] to at most `limit` records whose time to live has ended. Says how many it
+    /// changed. Safe beside live traffic and beside other reapers.
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError>;
+
+    /// The store's time: an answer means that the store can be reached.
+    async fn now(&self) -> Result<Timestamp, StoreError>;
+
+    /// What the store promises.
+    fn tier(&self) -> Tier;
+}
+
+/// What a store answers to an event.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// What the sender is to do.
+    pub decision: Decision,
+    /// The record after the event; `None` if there is none.
+    pub record: Option<Record>,
+    /// The store's time when it decided.
+    pub now: Timestamp,
+}
+
+/// A record at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The record; `None` if there is none.
+    pub record: Option<Record>,
+    /// The store's time when it was read.
+    pub now: Timestamp,
+}
+
+/// An event other than a claim, with what it carries. Made only by its constructors, so that a settlement
+/// without a result cannot be built.
+#[derive(Clone, Debug)]
+pub struct Change {
+    event: Event,
+    result: Option<StoredResult>,
+}
+
+impl Change {
+    /// A worker takes up a `Claimed` command under a token of its own.
+    pub fn start(fence: Fence, token: crate::ids::AttemptToken) -> Change {
+        Change { event: Event::Start { fence, token }, result: None }
+    }
+
+    /// The executor is still at it.
+    pub fn renew(fence: Fence) -> Change {
+        Change { event: Event::Renew { fence }, result: None }
+    }
+
+    /// The executor has a final success.
+    pub fn complete(fence: Fence, result: StoredResult) -> Change {
+        Change { event: Event::Complete { fence }, result: Some(result) }
+    }
+
+    /// The executor has a final failure.
+    pub fn fail(fence: Fence, reason: Reason, result: StoredResult) -> Change {
+        Change { event: Event::Fail { fence, reason }, result: Some(result) }
+    }
+
+    /// The executor proves that nothing ran.
+    pub fn release(fence: Fence, reason: Reason) -> Change {
+        Change { event: Event::Release { fence, reason }, result: None }
+    }
+
+    /// The executor cannot know what happened.
+    pub fn abandon(fence: Fence, reason: Reason) -> Change {
+        Change { event: Event::Abandon { fence, reason }, result: None }
+    }
+
+    /// Evidence that the command was carried out, with the response that retries are to get. A status of 400
+    /// or more is a stable failure.
+    pub fn resolve_executed(result: StoredResult) -> Change {
+        let verdict = if result.status < 400 { Verdict::Succeeded } else { Verdict::FailedFinal };
+        Change { event: Event::Resolve(verdict), result: Some(result) }
+    }
+
+    /// Evidence that the command was not carried out.
+    pub fn resolve_not_executed(proof: Proof) -> Change {
+        Change { event: Event::Resolve(Verdict::NotExecuted(proof)), result: None }
+    }
+
+    /// Evidence was sought in vain.
+    pub fn postpone(until: Timestamp) -> Change {
+        Change { event: Event::Postpone { until }, result: None }
+    }
+
+    /// An operator gives up a command that has not run.
+    pub fn free() -> Change {
+        Change { event: Event::Free, result: None }
+    }
+
+    /// An operator forgets a settled command.
+    pub fn purge() -> Change {
+        Change { event: Event::Purge, result: None }
+    }
+
+    /// The event.
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// What the record takes with it into a terminal state.
+    pub fn result(&self) -> Option<&StoredResult> {
+        self.result.as_ref()
+    }
+}
+
+/// Which records to list.
+#[derive(Clone, Debug)]
+pub struct Filter {
+    /// Only those in this state.
+    pub state: Option<StateName>,
+    /// Only those of this operation.
+    pub operation: Option<String>,
+    /// Only those of this tenant.
+    pub tenant: Option<String>,
+    /// Only those that last changed before this moment.
+    pub updated_before: Option<Timestamp>,
+    /// Only those that come after this one: the next page.
+    pub after: Option<OperationId>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for Filter {
+    fn default() -> Filter {
+        Filter { state: None, operation: None, tenant: None, updated_before: None, after: None, limit: 100 }
+    }
+}
+
+/// What a store promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// At most one effect under every fault, crashes included.
+    One,
+    /// As tier one, unless the engine loses a write that it acknowledged.
+    Two,
+    /// Loses its records with its process: for tests, and for speed in front of a better store.
+    Three,
+}
+
+/// Why a store did not answer. The kinds say what the caller must do.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Nothing was written. Try later; run nothing now.
+    #[error("the store is unavailable: {0}")]
+    Unavailable(String),
+    /// It may or may not have been written, and the store could not find out. Send the same again.
+    #[error("the store cannot tell whether it wrote: {0}")]
+    Ambiguous(String),
+    /// This one record cannot be written, however often it is tried.
+    #[error("the store cannot take this record: {0}")]
+    Rejected(String),
+    /// What was read is not what was ever written.
+    #[error("the store is damaged: {0}")]
+    Corrupt(String),
+}

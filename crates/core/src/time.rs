@@ -1,0 +1,125 @@
+//! Points in time, and where they come from.
+//!
+//! Leases and expiry belong to the store's clock; a [`Clock`] serves stores that have none of their own and
+//! the few decisions a node takes for itself. This file is the only place that reads the wall clock.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// A point in time: milliseconds since the Unix epoch, by the clock of the store that said it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(i64);
+
+impl Timestamp {
+    /// The latest instant that RFC 3339 and HTTP dates can spell, the end of the year 9998.
+    ///
+    /// Arithmetic stops here instead of overflowing, so that an absurd TTL means "practically for ever".
+    pub const MAX: Timestamp = Timestamp(253_370_764_799_999);
+
+    /// The instant `millis` after the Unix epoch.
+    pub const fn from_millis(millis: i64) -> Timestamp {
+        Timestamp(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    pub const fn as_millis(self) -> i64 {
+        self.0
+    }
+
+    /// This instant moved `by` into the future.
+    pub fn plus(self, by: Duration) -> Timestamp {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        Timestamp(self.0.saturating_add(millis).min(Self::MAX.0))
+    }
+
+    /// How long after `earlier` this instant is; zero if it is not after it.
+    pub fn since(self, earlier: Timestamp) -> Duration {
+        let millis = self.0.saturating_sub(earlier.0);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+    }
+
+    /// The form of RFC 9110, for header fields: `Sun, 06 Nov 1994 08:49:37 GMT`.
+    pub fn to_http_date(self) -> String {
+        jiff::fmt::rfc2822::DateTimePrinter::new()
+            .timestamp_to_rfc9110_string(&self.to_jiff())
+            .unwrap_or_else(|_| self.to_rfc3339())
+    }
+
+    /// Reads a date of a header field; `None` if it is not one.
+    pub fn from_http_date(text: &str) -> Option<Timestamp> {
+        let parsed = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+        Some(Timestamp(parsed.as_millisecond()))
+    }
+
+    /// Reads an RFC 3339 timestamp; `None` if it is not one.
+    pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
+        Some(Timestamp(text.parse::<jiff::Timestamp>().ok()?.as_millisecond()))
+    }
+
+    /// The form of RFC 3339, for JSON and logs: `1994-11-06T08:49:37.123Z`.
+    pub fn to_rfc3339(self) -> String {
+        format!("{:.3}", self.to_jiff())
+    }
+
+    fn to_jiff(self) -> jiff::Timestamp {
+        let end = if self.0 < 0 { jiff::Timestamp::MIN } else { jiff::Timestamp::MAX };
+        jiff::Timestamp::from_millisecond(self.0).unwrap_or(end)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_rfc3339())
+    }
+}
+
+impl fmt::Debug for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_rfc3339())
+    }
+}
+
+/// Tells the time.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
+/// The machine's own wall clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the wall clock")]
+    fn now(&self) -> Timestamp {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        Timestamp(0).plus(since_epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_have_the_forms_of_their_specifications() {
+        let instant = Timestamp::from_millis(784_111_777_123);
+        assert_eq!(instant.to_http_date(), "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(instant.to_rfc3339(), "1994-11-06T08:49:37.123Z");
+        assert_eq!(
+            Timestamp::from_http_date("Sun, 06 Nov 1994 08:49:37 GMT"),
+            Some(Timestamp::from_millis(784_111_777_000))
+        );
+        assert_eq!(Timestamp::from_rfc3339("1994-11-06T08:49:37.123Z"), Some(instant));
+        assert_eq!(Timestamp::from_http_date("yesterday"), None);
+    }
+
+    #[test]
+    fn arithmetic_stops_at_the_ends() {
+        let instant = Timestamp::from_millis(10);
+        assert_eq!(instant.plus(Duration::MAX), Timestamp::MAX);
+        assert_eq!(Timestamp::MAX.to_rfc3339(), "9998-12-31T23:59:59.999Z");
+        assert_eq!(instant.since(Timestamp::from_millis(20)), Duration::ZERO);
+        assert_eq!(Timestamp::from_millis(20).since(instant), Duration::from_millis(10));
+    }
+}

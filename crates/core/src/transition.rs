@@ -1,0 +1,452 @@
+//! The one place that decides. Every store, test and tool drives [`transition`]; nobody decides beside it.
+//!
+//! Time acts first ([`age`]): an ended lease is ended and an expired record is gone, whether or not a sweeper
+//! or reaper came by. Then the event meets the state in one exhaustive match, with no wildcard arm, so that a
+//! new state or event does not compile until each of its meetings has been thought about.
+
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+use crate::ids::AttemptToken;
+use crate::policy::OnLeaseExpired;
+use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State, Terms};
+use crate::time::Timestamp;
+
+/// How long a node may serve a settled record from memory before it asks the store again.
+pub const CACHE_RECHECK: Duration = Duration::from_secs(10);
+
+/// How long a purged record stays as a tombstone: until every node's memory must have noticed.
+pub const PURGE_GRACE: Duration = Duration::from_secs(2 * CACHE_RECHECK.as_secs());
+
+/// One request's wish to run a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// What is asked for.
+    pub fingerprint: Fingerprint,
+    /// Drawn for this attempt alone.
+    pub token: AttemptToken,
+    /// The terms it would run under.
+    pub terms: Terms,
+    /// Who would run it.
+    pub start: Start,
+}
+
+/// Who runs a claimed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// The claimer, at once.
+    Now,
+    /// A worker, which must begin within this time.
+    Within(Duration),
+}
+
+/// What can happen to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A fresh request wants to run it.
+    Claim(Attempt),
+    /// Somebody who may not run it asks where it stands: a waiter, a replay from memory.
+    Look {
+        /// What is asked for.
+        fingerprint: Fingerprint,
+    },
+    /// A worker takes up a `Claimed` command.
+    Start {
+        /// The claim it takes up.
+        fence: Fence,
+        /// The worker's own token, drawn for this attempt.
+        token: AttemptToken,
+    },
+    /// The executor is still at it.
+    Renew {
+        /// The executor.
+        fence: Fence,
+    },
+    /// The executor has a final success.
+    Complete {
+        /// The executor.
+        fence: Fence,
+    },
+    /// The executor has a final failure.
+    Fail {
+        /// The executor.
+        fence: Fence,
+        /// Why it is final.
+        reason: Reason,
+    },
+    /// The executor proves that nothing ran.
+    Release {
+        /// The executor.
+        fence: Fence,
+        /// How it knows.
+        reason: Reason,
+    },
+    /// The executor cannot know what happened.
+    Abandon {
+        /// The executor.
+        fence: Fence,
+        /// Why not.
+        reason: Reason,
+    },
+    /// Nothing but time: the sweeper's and the reaper's event.
+    Age,
+    /// Evidence about a command whose outcome is unknown.
+    Resolve(Verdict),
+    /// Evidence was sought in vain.
+    Postpone {
+        /// When to seek again.
+        until: Timestamp,
+    },
+    /// An operator gives up a command that has not run.
+    Free,
+    /// An operator forgets a settled command.
+    Purge,
+}
+
+/// What evidence says about a command whose outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It took place.
+    Succeeded,
+    /// It was answered with a stable failure.
+    FailedFinal,
+    /// It did not take place.
+    NotExecuted(Proof),
+}
+
+/// Why a verdict of "not executed" cannot be overtaken by a call that is still on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The provider deduplicates on a key of ours that is the same in every epoch.
+    ProviderDeduplicates,
+    /// The provider holds a tombstone: the command was cancelled there under its id.
+    ProviderTombstone,
+    /// No call can be on its way any more, since the quarantine is over.
+    Quarantine,
+}
+
+/// What the sender of an event is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The command is yours: run it, under the record's epoch and your token.
+    Execute,
+    /// Answer with the stored response.
+    Replay,
+    /// Somebody else has it in hand.
+    Wait,
+    /// The key belongs to another request.
+    Mismatch,
+    /// Nobody knows what happened: only evidence helps.
+    Reconcile,
+    /// The command ran, and its response is gone.
+    Expired,
+    /// Nobody has it in hand. A fresh request may claim it; the asker may not run it.
+    Vacant,
+    /// The event took effect, now or when it was first sent.
+    Applied,
+    /// The sender is not, or no longer, the one who may say this. Nothing changed on its word.
+    Fenced,
+    /// An operator's event that this state does not allow.
+    Refused(Refusal),
+    /// Time had nothing to do here.
+    Idle,
+}
+
+/// Why an operator's event is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such record.
+    #[error("there is no such record")]
+    Absent,
+    /// The event does not fit the record's state.
+    #[error("the record's state does not allow it")]
+    WrongState,
+    /// A call of the last attempt could still land.
+    #[error("a call of the last attempt could still be in flight until {until}")]
+    StillInFlight {
+        /// Until then.
+        until: Timestamp,
+    },
+}
+
+/// What to write, so that the record says what [`transition`] decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Nothing.
+    Keep,
+    /// A new command, in the place of a forgotten one if that still has a row.
+    Create(Head),
+    /// The same command, changed.
+    Update(Head),
+    /// Forget the command.
+    Delete,
+}
+
+/// What follows from an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Transition {
+    /// What to write.
+    pub write: Write,
+    /// What the sender is to do once it is written.
+    pub decision: Decision,
+}
+
+/// Decides what `event` means for the command whose record has this `head`, at `now`.
+///
+/// `None` stands for a command without a record. A store carries out the write only if the record still has
+/// exactly this head, and asks again otherwise.
+pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transition {
+    let before = head.copied();
+    let aged = before.and_then(|head| age(head, now));
+    let (after, decision) = decide(aged, event, now);
+    let aging = matches!(event, Event::Age) && after != before;
+    let decision = if aging { Decision::Applied } else { decision };
+    let write = match (before, after) {
+        (None, None) => Write::Keep,
+        (Some(before), Some(after)) if before == after => Write::Keep,
+        (_, Some(after)) if aged.is_none() => Write::Create(after),
+        (_, Some(after)) => Write::Update(after),
+        (Some(_), None) => Write::Delete,
+    };
+    Transition { write, decision }
+}
+
+/// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
+pub fn age(head: Head, now: Timestamp) -> Option<Head> {
+    match head.state {
+        State::Claimed { start_by } if start_by <= now => Some(released(head, Reason::NeverStarted, now)),
+        State::Processing { lease_until } if lease_until <= now => match head.terms.on_lease_expired {
+            OnLeaseExpired::Unknown | OnLeaseExpired::Resume => {
+                Some(unknown(head, Reason::LeaseExpired, now))
+            }
+            OnLeaseExpired::Rerun => Some(released(head, Reason::LeaseExpired, now)),
+        },
+        State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } if expires_at <= now => {
+            let forget_at = expires_at.plus(head.terms.tombstone_ttl?);
+            (forget_at > now).then(|| head.moved(State::Expired { forget_at }, Reason::Expired))
+        }
+        State::FailedRetryable { expires_at: end } | State::Expired { forget_at: end } if end <= now => None,
+        State::Claimed { .. }
+        | State::Processing { .. }
+        | State::Succeeded { .. }
+        | State::FailedFinal { .. }
+        | State::FailedRetryable { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => Some(head),
+    }
+}
+
+/// The state machine itself: what becomes of the command, and what the sender is to do.
+fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, Decision) {
+    let Some(head) = head else { return decide_without_record(event, now) };
+    let keep = |decision| (Some(head), decision);
+    let apply = |head| (Some(head), Decision::Applied);
+    match *event {
+        Event::Claim(Attempt { fingerprint, .. }) | Event::Look { fingerprint }
+            if fingerprint != head.fingerprint =>
+        {
+            keep(Decision::Mismatch)
+        }
+        Event::Claim(attempt) => match head.state {
+            State::Claimed { .. } => keep(Decision::Wait),
+            // The claimer's own claim, sent again because the first answer was lost.
+            State::Processing { .. } if head.token == attempt.token => keep(Decision::Execute),
+            State::Processing { .. } => keep(Decision::Wait),
+            State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
+            // A claim overtaken by its own release: nobody is left to run it.
+            State::FailedRetryable { .. } if head.token == attempt.token => keep(Decision::Vacant),
+            State::FailedRetryable { .. } => acquired(attempt, head.epoch.saturating_add(1), now),
+            State::Unknown { .. } => keep(Decision::Reconcile),
+            State::Expired { .. } => keep(Decision::Expired),
+        },
+        Event::Look { .. } => match head.state {
+            State::Claimed { .. } | State::Processing { .. } => keep(Decision::Wait),
+            State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
+            State::FailedRetryable { .. } => keep(Decision::Vacant),
+            State::Unknown { .. } => keep(Decision::Reconcile),
+            State::Expired { .. } => keep(Decision::Expired),
+        },
+        Event::Start { fence, token } => match head.state {
+            State::Claimed { .. } if head.fence() == fence => {
+                let lease_until = now.plus(head.terms.lease);
+                let started = head.moved(State::Processing { lease_until }, Reason::Started);
+                (Some(Head { token, ..started }), Decision::Execute)
+            }
+            // The worker's own start, sent again.
+            State::Processing { .. } if head.fence() == (Fence { epoch: fence.epoch, token }) => {
+                keep(Decision::Execute)
+            }
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Renew { fence }
+        | Event::Complete { fence }
+        | Event::Fail { fence, .. }
+        | Event::Release { fence, .. }
+        | Event::Abandon { fence, .. }
+            if fence != head.fence() =>
+        {
+            keep(Decision::Fenced)
+        }
+        Event::Renew { .. } => match head.state {
+            State::Processing { .. } => {
+                let lease_until = now.plus(head.terms.lease);
+                apply(Head { state: State::Processing { lease_until }, ..head })
+            }
+            // A renewal is not evidence: it never leaves `Unknown`.
+            State::Claimed { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Complete { .. } => match head.state {
+            // From `Unknown` and `FailedRetryable` it is late evidence of the effect by the one who made it.
+            State::Processing { .. } | State::Unknown { .. } | State::FailedRetryable { .. } => {
+                apply(succeeded(head, SettledBy::Executor, Reason::Answered, now))
+            }
+            State::Succeeded { settled_by: SettledBy::Executor, .. } => keep(Decision::Applied),
+            State::Succeeded { settled_by: SettledBy::Verdict, .. }
+            | State::Claimed { .. }
+            | State::FailedFinal { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Fail { reason, .. } => match head.state {
+            State::Processing { .. } | State::Unknown { .. } => {
+                apply(failed_final(head, SettledBy::Executor, reason, now))
+            }
+            State::FailedFinal { settled_by: SettledBy::Executor, .. } => keep(Decision::Applied),
+            // Declared not executed, and it did fail: there is no effect that a rerun could double.
+            State::FailedRetryable { .. }
+            | State::FailedFinal { settled_by: SettledBy::Verdict, .. }
+            | State::Claimed { .. }
+            | State::Succeeded { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Release { reason, .. } => match head.state {
+            State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
+                apply(released(head, reason, now))
+            }
+            State::FailedRetryable { .. } => keep(Decision::Applied),
+            State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. } => {
+                keep(Decision::Fenced)
+            }
+        },
+        Event::Abandon { reason, .. } => match head.state {
+            State::Processing { .. } => apply(unknown(head, reason, now)),
+            State::Unknown { .. } => keep(Decision::Applied),
+            State::Claimed { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Age => keep(Decision::Idle),
+        Event::Resolve(verdict) => match head.state {
+            State::Unknown { quarantine_until, .. } => match verdict {
+                Verdict::Succeeded => {
+                    let settled = succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now);
+                    apply(settled)
+                }
+                Verdict::FailedFinal => {
+                    let settled = failed_final(head, SettledBy::Verdict, Reason::VerdictExecuted, now);
+                    apply(settled)
+                }
+                Verdict::NotExecuted(Proof::Quarantine) if now < quarantine_until => {
+                    keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
+                }
+                Verdict::NotExecuted(
+                    Proof::ProviderDeduplicates | Proof::ProviderTombstone | Proof::Quarantine,
+                ) => apply(released(head, Reason::VerdictNotExecuted, now)),
+            },
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
+        },
+        Event::Postpone { until } => match head.state {
+            State::Unknown { since, attempts, quarantine_until, .. } => {
+                let attempts = attempts.saturating_add(1);
+                let state = State::Unknown { since, reconcile_after: until, attempts, quarantine_until };
+                apply(Head { state, ..head })
+            }
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
+        },
+        Event::Free => match head.state {
+            State::Claimed { .. } | State::FailedRetryable { .. } => (None, Decision::Applied),
+            State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
+        },
+        Event::Purge => match head.state {
+            State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. } => {
+                let forget_at = now.plus(PURGE_GRACE);
+                apply(head.moved(State::Expired { forget_at }, Reason::Purged))
+            }
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. } => keep(Decision::Refused(Refusal::WrongState)),
+        },
+    }
+}
+
+fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decision) {
+    match *event {
+        Event::Claim(attempt) => acquired(attempt, 1, now),
+        Event::Look { .. } => (None, Decision::Vacant),
+        Event::Start { .. }
+        | Event::Renew { .. }
+        | Event::Complete { .. }
+        | Event::Fail { .. }
+        | Event::Release { .. }
+        | Event::Abandon { .. } => (None, Decision::Fenced),
+        Event::Age => (None, Decision::Idle),
+        Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => {
+            (None, Decision::Refused(Refusal::Absent))
+        }
+    }
+}
+
+fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, Decision) {
+    let Attempt { fingerprint, token, terms, start } = attempt;
+    let (state, decision) = match start {
+        Start::Now => (State::Processing { lease_until: now.plus(terms.lease) }, Decision::Execute),
+        Start::Within(time) => (State::Claimed { start_by: now.plus(time) }, Decision::Wait),
+    };
+    (Some(Head { fingerprint, epoch, token, terms, state, reason: Reason::Claimed }), decision)
+}
+
+fn succeeded(head: Head, settled_by: SettledBy, reason: Reason, now: Timestamp) -> Head {
+    head.moved(State::Succeeded { expires_at: now.plus(head.terms.ttl), settled_by }, reason)
+}
+
+fn failed_final(head: Head, settled_by: SettledBy, reason: Reason, now: Timestamp) -> Head {
+    head.moved(State::FailedFinal { expires_at: now.plus(head.terms.ttl), settled_by }, reason)
+}
+
+fn released(head: Head, reason: Reason, now: Timestamp) -> Head {
+    head.moved(State::FailedRetryable { expires_at: now.plus(head.terms.ttl) }, reason)
+}
+
+fn unknown(head: Head, reason: Reason, now: Timestamp) -> Head {
+    // Counted from now and by a whole lease: were it counted from the lease's end, a database clock that
+    // jumped forward would declare a call impossible while its executor still believes in its lease.
+    let quarantine_until = now.plus(head.terms.quarantine);
+    head.moved(State::Unknown { since: now, reconcile_after: now, attempts: 0, quarantine_until }, reason)
+}

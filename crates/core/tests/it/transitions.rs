@@ -1,0 +1,357 @@
+//! Every state meets every event, and what time does to each. Then random lives, which must keep the rules.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use semel_core::policy::OnLeaseExpired;
+use semel_core::state::SettledBy;
+use semel_core::transition::{PURGE_GRACE, Proof, Refusal, Verdict, age};
+use semel_core::{
+    Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason, Start,
+    State, StateName, Terms, Timestamp, Write, transition,
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
+const MINE: AttemptToken = AttemptToken::from_bytes([1; 16]);
+const FRESH: AttemptToken = AttemptToken::from_bytes([2; 16]);
+const EPOCH: u32 = 3;
+
+fn later(seconds: u64) -> Timestamp {
+    NOW.plus(Duration::from_secs(seconds))
+}
+
+fn fingerprint(body: &str) -> Fingerprint {
+    let input = FingerprintInput {
+        method: "POST",
+        path: "/",
+        query: None,
+        content_type: None,
+        content_encoding: None,
+        body: body.as_bytes(),
+        exclude: &[],
+    };
+    input.fingerprint()
+}
+
+fn attempt(token: AttemptToken, body: &str) -> Attempt {
+    let terms = Policy::default().terms();
+    Attempt { fingerprint: fingerprint(body), token, terms, start: Start::Now }
+}
+
+fn head(state: State) -> Head {
+    let Attempt { fingerprint, token, terms, .. } = attempt(MINE, "body");
+    Head { fingerprint, epoch: EPOCH, token, terms, state, reason: Reason::Claimed }
+}
+
+fn unknown(quarantine_until: Timestamp) -> State {
+    State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until }
+}
+
+/// The states of the columns below: none, and each state, the settled ones by either word.
+fn columns() -> [Option<Head>; 10] {
+    let (expires_at, executor, verdict) = (later(60), SettledBy::Executor, SettledBy::Verdict);
+    [
+        None,
+        Some(head(State::Claimed { start_by: later(60) })),
+        Some(head(State::Processing { lease_until: later(60) })),
+        Some(head(State::Succeeded { expires_at, settled_by: executor })),
+        Some(head(State::Succeeded { expires_at, settled_by: verdict })),
+        Some(head(State::FailedFinal { expires_at, settled_by: executor })),
+        Some(head(State::FailedFinal { expires_at, settled_by: verdict })),
+        Some(head(State::FailedRetryable { expires_at })),
+        Some(head(unknown(later(60)))),
+        Some(head(State::Expired { forget_at: later(60) })),
+    ]
+}
+
+/// A cell: the decision's letter, and where the record goes if it changes.
+fn cell(before: Option<Head>, event: &Event) -> String {
+    let step = transition(before.as_ref(), event, NOW);
+    let letter = match step.decision {
+        Decision::Execute => "X",
+        Decision::Replay => "R",
+        Decision::Wait => "W",
+        Decision::Mismatch => "M",
+        Decision::Reconcile => "C",
+        Decision::Expired => "E",
+        Decision::Vacant => "V",
+        Decision::Applied => "A",
+        Decision::Fenced => "F",
+        Decision::Refused(Refusal::WrongState) => "N",
+        Decision::Refused(Refusal::Absent) => "Z",
+        Decision::Refused(Refusal::StillInFlight { .. }) => "Q",
+        Decision::Idle => "I",
+    };
+    let target = match step.write {
+        Write::Keep => "",
+        Write::Delete => ">none",
+        Write::Create(head) | Write::Update(head) => match head.state.name() {
+            StateName::Claimed => ">clai",
+            StateName::Processing => ">proc",
+            StateName::Succeeded => ">succ",
+            StateName::FailedFinal => ">fail",
+            StateName::FailedRetryable => ">retr",
+            StateName::Unknown => ">unkn",
+            StateName::Expired => ">expi",
+        },
+    };
+    format!("{letter}{target}")
+}
+
+/// Every event, and what each of the columns answers.
+fn table() -> Vec<(&'static str, Event, &'static str)> {
+    let mine = Fence { epoch: EPOCH, token: MINE };
+    let old_epoch = Fence { epoch: EPOCH - 1, token: MINE };
+    let stranger = Fence { epoch: EPOCH, token: FRESH };
+    let reason = Reason::NotExecuted;
+    let claim = |token, body| Event::Claim(attempt(token, body));
+    let for_worker = Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
+    let look = |body| Event::Look { fingerprint: fingerprint(body) };
+    let not_executed = |proof| Event::Resolve(Verdict::NotExecuted(proof));
+    let all_fenced = "F F F F F F F F F F";
+    #[rustfmt::skip]
+    let table = vec![
+        // event                                               none   clai   proc   succ    succ*   fail    fail*   retr   unkn   expi
+        ("claim",          claim(FRESH, "body"),              "X>proc W W R R R R X>proc C E"),
+        ("claim for later", for_worker,                       "W>clai W W R R R R W>clai C E"),
+        ("claim again",    claim(MINE, "body"),               "X>proc W X R R R R V C E"),
+        ("claim other",    claim(FRESH, "other"),             "X>proc M M M M M M M M M"),
+        ("look",           look("body"),                      "V W W R R R R V C E"),
+        ("look other",     look("other"),                     "V M M M M M M M M M"),
+        ("start",          Event::Start { fence: mine, token: FRESH },      "F X>proc F F F F F F F F"),
+        ("start again",    Event::Start { fence: stranger, token: MINE },   "F F X F F F F F F F"),
+        ("start stranger", Event::Start { fence: stranger, token: FRESH },  all_fenced),
+        ("renew",          Event::Renew { fence: mine },                    "F F A>proc F F F F F F F"),
+        ("renew stranger", Event::Renew { fence: stranger },                all_fenced),
+        ("renew old",      Event::Renew { fence: old_epoch },               all_fenced),
+        ("complete",       Event::Complete { fence: mine },                 "F F A>succ A F F F A>succ A>succ F"),
+        ("complete stranger", Event::Complete { fence: stranger },          all_fenced),
+        ("complete old",   Event::Complete { fence: old_epoch },            all_fenced),
+        ("fail",           Event::Fail { fence: mine, reason },             "F F A>fail F F A F F A>fail F"),
+        ("fail stranger",  Event::Fail { fence: stranger, reason },         all_fenced),
+        ("fail old",       Event::Fail { fence: old_epoch, reason },        all_fenced),
+        ("release",        Event::Release { fence: mine, reason },          "F A>retr A>retr F F F F A A>retr F"),
+        ("release stranger", Event::Release { fence: stranger, reason },    all_fenced),
+        ("release old",    Event::Release { fence: old_epoch, reason },     all_fenced),
+        ("abandon",        Event::Abandon { fence: mine, reason },          "F F A>unkn F F F F F A F"),
+        ("abandon stranger", Event::Abandon { fence: stranger, reason },    all_fenced),
+        ("abandon old",    Event::Abandon { fence: old_epoch, reason },     all_fenced),
+        ("age",            Event::Age,                        "I I I I I I I I I I"),
+        ("executed",       Event::Resolve(Verdict::Succeeded),              "Z N N N N N N N A>succ N"),
+        ("failed",         Event::Resolve(Verdict::FailedFinal),            "Z N N N N N N N A>fail N"),
+        ("not executed",   not_executed(Proof::Quarantine),                 "Z N N N N N N N Q N"),
+        ("deduplicated",   not_executed(Proof::ProviderDeduplicates),       "Z N N N N N N N A>retr N"),
+        ("tombstone",      not_executed(Proof::ProviderTombstone),          "Z N N N N N N N A>retr N"),
+        ("postpone",       Event::Postpone { until: later(9) },             "Z N N N N N N N A>unkn N"),
+        ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
+        ("purge",          Event::Purge,                      "Z N N A>expi A>expi A>expi A>expi N N A>expi"),
+    ];
+    table
+}
+
+#[test]
+fn every_event_meets_every_state() {
+    for (name, event, expected) in table() {
+        let cells: Vec<String> = columns().into_iter().map(|head| cell(head, &event)).collect();
+        assert_eq!(cells.join(" "), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_claim_takes_the_terms_of_its_attempt_and_starts_a_lease() {
+    let attempt = attempt(FRESH, "body");
+    let step = transition(None, &Event::Claim(attempt), NOW);
+    let Write::Create(created) = step.write else { panic!("a first claim creates") };
+    assert_eq!(created.epoch, 1);
+    assert_eq!(created.state, State::Processing { lease_until: NOW.plus(attempt.terms.lease) });
+    let released = head(State::FailedRetryable { expires_at: later(60) });
+    let Write::Update(again) = transition(Some(&released), &Event::Claim(attempt), NOW).write else {
+        panic!("a re-acquisition updates")
+    };
+    assert_eq!((again.epoch, again.token), (EPOCH + 1, FRESH));
+}
+
+#[test]
+fn time_acts_at_the_very_instant_and_not_before() {
+    let due = later(60);
+    let just_before = Timestamp::from_millis(due.as_millis() - 1);
+    let settled_by = SettledBy::Executor;
+    let cases = [
+        (State::Claimed { start_by: due }, Some(StateName::FailedRetryable)),
+        (State::Processing { lease_until: due }, Some(StateName::Unknown)),
+        (State::Succeeded { expires_at: due, settled_by }, None),
+        (State::FailedFinal { expires_at: due, settled_by }, None),
+        (State::FailedRetryable { expires_at: due }, None),
+        (State::Expired { forget_at: due }, None),
+        (unknown(due), Some(StateName::Unknown)),
+    ];
+    for (state, expected) in cases {
+        let head = head(state);
+        assert_eq!(age(head, just_before), Some(head), "{state:?}");
+        assert_eq!(age(head, due).map(|aged| aged.state.name()), expected, "{state:?}");
+        let step = transition(Some(&head), &Event::Age, due);
+        let changed = age(head, due) != Some(head);
+        assert_eq!(step.decision, if changed { Decision::Applied } else { Decision::Idle }, "{state:?}");
+    }
+}
+
+#[test]
+fn an_ended_lease_means_what_the_operation_declared() {
+    let processing = head(State::Processing { lease_until: NOW });
+    let with = |on_lease_expired| Head { terms: Terms { on_lease_expired, ..processing.terms }, ..processing };
+    let claim = Event::Claim(attempt(FRESH, "body"));
+    for choice in [OnLeaseExpired::Unknown, OnLeaseExpired::Resume] {
+        assert_eq!(transition(Some(&with(choice)), &claim, NOW).decision, Decision::Reconcile);
+    }
+    assert_eq!(transition(Some(&with(OnLeaseExpired::Rerun)), &claim, NOW).decision, Decision::Execute);
+}
+
+#[test]
+fn the_quarantine_counts_a_whole_lease_from_when_the_outcome_became_unknown() {
+    let processing = head(State::Processing { lease_until: NOW });
+    let swept_late = later(10_000);
+    let Some(Head { state: State::Unknown { quarantine_until, .. }, terms, .. }) = age(processing, swept_late) else {
+        panic!("its lease has ended")
+    };
+    assert_eq!(quarantine_until, swept_late.plus(terms.quarantine));
+    let verdict = Event::Resolve(Verdict::NotExecuted(Proof::Quarantine));
+    let lost = head(unknown(later(60)));
+    let until = later(60);
+    assert_eq!(
+        transition(Some(&lost), &verdict, NOW).decision,
+        Decision::Refused(Refusal::StillInFlight { until })
+    );
+    assert_eq!(transition(Some(&lost), &verdict, until).decision, Decision::Applied);
+}
+
+#[test]
+fn an_expired_record_leaves_a_tombstone_where_asked_to() {
+    let settled_by = SettledBy::Executor;
+    let week = Duration::from_secs(7 * 24 * 3600);
+    let settled = head(State::Succeeded { expires_at: NOW, settled_by });
+    let kept = Head { terms: Terms { tombstone_ttl: Some(week), ..settled.terms }, ..settled };
+    assert_eq!(age(settled, NOW), None);
+    assert_eq!(age(kept, NOW), Some(kept.moved(State::Expired { forget_at: NOW.plus(week) }, Reason::Expired)));
+    assert_eq!(age(kept, NOW.plus(week)), None, "it may miss its time as a tombstone altogether");
+    let claim = Event::Claim(attempt(FRESH, "body"));
+    assert_eq!(transition(Some(&kept), &claim, NOW).decision, Decision::Expired);
+    let other = Event::Claim(attempt(FRESH, "other"));
+    assert_eq!(transition(Some(&kept), &other, NOW).decision, Decision::Mismatch);
+    assert!(matches!(transition(Some(&settled), &other, NOW).write, Write::Create(_)));
+}
+
+#[test]
+fn a_purged_record_is_forgotten_after_the_grace() {
+    let settled = head(State::Succeeded { expires_at: later(9_999), settled_by: SettledBy::Executor });
+    let Write::Update(purged) = transition(Some(&settled), &Event::Purge, NOW).write else {
+        panic!("a purge leaves a tombstone first")
+    };
+    assert_eq!(purged.state, State::Expired { forget_at: NOW.plus(PURGE_GRACE) });
+}
+
+/// What somebody does in a random life.
+fn events() -> impl Strategy<Value = (u64, Event)> {
+    let tokens = prop::sample::select(vec![[1_u8; 16], [2; 16], [3; 16]]).prop_map(AttemptToken::from_bytes);
+    let bodies = prop::sample::select(vec!["body", "body", "body", "other"]);
+    let reruns = prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun]);
+    let tombstones = prop::option::of(Just(Duration::from_secs(500)));
+    (0..60_u64, 0..14_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
+        |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl)| {
+            let fence = Fence { epoch, token };
+            let reason = Reason::Answered;
+            let mut attempt = attempt(token, body);
+            attempt.terms = Terms {
+                lease: Duration::from_secs(30),
+                ttl: Duration::from_secs(200),
+                tombstone_ttl,
+                on_lease_expired,
+                quarantine: Duration::from_secs(60),
+            };
+            let event = match which {
+                0..4 => Event::Claim(attempt),
+                4 => Event::Claim(Attempt { start: Start::Within(Duration::from_secs(20)), ..attempt }),
+                5 => Event::Start { fence, token: FRESH },
+                6 => Event::Renew { fence },
+                7 => Event::Complete { fence },
+                8 => Event::Fail { fence, reason },
+                9 => Event::Release { fence, reason },
+                10 => Event::Abandon { fence, reason },
+                11 => Event::Age,
+                12 => Event::Resolve(match epoch {
+                    1 | 2 => Verdict::Succeeded,
+                    3 => Verdict::FailedFinal,
+                    _ => Verdict::NotExecuted(Proof::Quarantine),
+                }),
+                _ => Event::Purge,
+            };
+            (seconds, event)
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// Whatever happens in whatever order, these hold between any two moments of a record's life.
+    #[test]
+    fn a_random_life_keeps_the_rules(life in prop::collection::vec(events(), 1..60)) {
+        let mut now = NOW;
+        let mut head: Option<Head> = None;
+        // Who was told to execute, by life and epoch.
+        let mut executors: HashMap<(u32, u32), AttemptToken> = HashMap::new();
+        let mut lives = 0;
+        for (seconds, event) in life {
+            now = now.plus(Duration::from_secs(seconds));
+            let step = transition(head.as_ref(), &event, now);
+
+            // A sweeper that comes first changes neither the answer nor the record.
+            let swept = head.and_then(|head| age(head, now));
+            let after_sweep = transition(swept.as_ref(), &event, now);
+            if event != Event::Age {
+                prop_assert_eq!(after_sweep.decision, step.decision);
+            }
+
+            let next = match step.write {
+                Write::Keep => head,
+                Write::Create(head) => { lives += 1; Some(head) }
+                Write::Update(head) => Some(head),
+                Write::Delete => None,
+            };
+            let born = matches!(step.write, Write::Create(_));
+            if let (Some(before), Some(after), false) = (head, next, born) {
+                prop_assert!(after.epoch >= before.epoch, "epochs rise");
+                prop_assert_eq!(after.fingerprint, before.fingerprint);
+                if before.state.is_terminal() {
+                    let expired = after.state.name() == StateName::Expired;
+                    prop_assert!(after == before || expired, "terminal records do not change");
+                }
+                if matches!(before.state, State::Unknown { .. }) && after.state != before.state {
+                    let verdict = matches!(event, Event::Resolve(_));
+                    let word = match event {
+                        Event::Complete { fence } | Event::Fail { fence, .. } | Event::Release { fence, .. } =>
+                            fence == before.fence(),
+                        _ => false,
+                    };
+                    prop_assert!(verdict || word, "only evidence leaves Unknown, not {:?}", event);
+                }
+                if after.epoch > before.epoch {
+                    prop_assert!(matches!(event, Event::Claim(_)));
+                    let rerun = before.terms.on_lease_expired == OnLeaseExpired::Rerun;
+                    let free = matches!(before.state, State::FailedRetryable { .. } | State::Claimed { .. });
+                    prop_assert!(free || rerun, "only what did not run is acquired again");
+                }
+            }
+            if let (Some(before), None) = (head, next) {
+                let open = matches!(before.state, State::Processing { .. } | State::Unknown { .. });
+                prop_assert!(!open, "what runs or is unknown is never forgotten");
+            }
+            if step.decision == Decision::Execute {
+                let held = next.expect("what is executed has a record");
+                let executor = executors.entry((lives, held.epoch)).or_insert(held.token);
+                prop_assert_eq!(*executor, held.token, "one executor for each epoch");
+            }
+            head = next;
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Records in a SQLite file: one file, no server, every write on disk before it is answered.
+//!
+//! `queries.rs` has all SQL, `schema.rs` the tables, `writer.rs` the thread that commits changes in groups.
+//! Several processes may use one file, such as a server and an operator's tool beside it.
+
+mod queries;
+mod schema;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::limits::Limit;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use semel_core::{
+    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp,
+};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+pub use schema::SCHEMA_VERSION;
+use writer::{Done, Job, Levers, Work, Writer, store_error};
+
+/// How a file is used.
+#[derive(Clone, Debug)]
+pub struct SqliteOptions {
+    /// How long to wait for another process that writes.
+    pub busy_timeout: Duration,
+    /// How many changes may wait for the writer; more are refused at once.
+    pub queue: usize,
+    /// How many connections read.
+    pub readers: usize,
+    /// The file may not grow beyond this many bytes; `None` leaves it to the disk.
+    pub max_file_bytes: Option<u64>,
+    /// The largest single response, in bytes as stored.
+    pub max_record_bytes: u32,
+}
+
+impl Default for SqliteOptions {
+    fn default() -> SqliteOptions {
+        SqliteOptions {
+            busy_timeout: Duration::from_secs(5),
+            queue: 8192,
+            readers: 4,
+            max_file_bytes: None,
+            max_record_bytes: 64 << 20,
+        }
+    }
+}
+
+/// Why a file cannot be used. Each says what to do about it; none has changed the file.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The file or its folder cannot be read or written.
+    #[error("cannot open {path}: {why}; the folder must exist, and both must be writable")]
+    Inaccessible {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The file is not a database, or a damaged one.
+    #[error("{path} is not an intact SQLite database: {why}; restore it from a backup, do not delete it")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        why: String,
+    },
+    /// The file was written by a newer version.
+    #[error(
+        "{path} has schema version {found}, and this version of Semel knows versions up to {SCHEMA_VERSION}; \
+         run the version of Semel that wrote it, or a newer one"
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The file's version.
+        found: u32,
+    },
+    /// The file system does not do what durability needs.
+    #[error("{path} cannot be put into WAL mode (it stays in {mode:?}); use a local disk")]
+    NotDurable {
+        /// The file.
+        path: PathBuf,
+        /// The journal mode it stays in.
+        mode: String,
+    },
+    /// Another process held the file for too long, the disk is full, or the like.
+    #[error("cannot prepare {path}: {why}")]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite said.
+        why: String,
+    },
+}
+
+/// An [`OpenError`] before it knows its file.
+enum Trouble {
+    Sqlite(rusqlite::Error),
+    NewerSchema(u32),
+    NotDurable(String),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Trouble {
+        Trouble::Sqlite(error)
+    }
+}
+
+impl Trouble {
+    /// Names the file, and tells the cases apart that want different remedies.
+    fn at(self, path: &Path) -> OpenError {
+        let path = path.to_owned();
+        let error = match self {
+            Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
+            Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
+            Trouble::Sqlite(error) => error,
+        };
+        let why = error.to_string();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen | ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => {
+                OpenError::Inaccessible { path, why }
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => OpenError::Damaged { path, why },
+            _ => OpenError::Failed { path, why },
+        }
+    }
+}
+
+/// Keeps records in a SQLite file.
+pub struct SqliteStore {
+    writer: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+    readers: Readers,
+    levers: Levers,
+}
+
+impl SqliteStore {
+    /// Opens the file, creating it or bringing it to this version's schema where needed.
+    pub fn open(path: impl AsRef<Path>) -> Result<SqliteStore, OpenError> {
+        SqliteStore::open_with(path, &SqliteOptions::default())
+    }
+
+    /// The same, with options.
+    pub fn open_with(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<SqliteStore, OpenError> {
+        let path = path.as_ref();
+        let connect = || connect(path, options).map_err(|trouble| trouble.at(path));
+        let mut connection = connect()?;
+        schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
+        let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
+        let (sender, jobs) = mpsc::channel(options.queue.max(1));
+        let levers = Levers::default();
+        let writer = Writer { connection, jobs, levers: levers.clone() };
+        let thread = std::thread::Builder::new()
+            .name("semel-sqlite".into())
+            .spawn(move || writer.run())
+            .map_err(|error| OpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
+        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers: Readers::new(readers), levers })
+    }
+
+    /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    pub fn shift_clock(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.levers.clock_offset.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// The next commit is made and then reported as failed, for tests, as a failing disk may do.
+    pub fn lose_next_commit_answer(&self) {
+        self.levers.lose_commit.store(true, Ordering::SeqCst);
+    }
+
+    /// Hands the change to the writer and waits until it is on disk.
+    async fn write(&self, work: Work) -> Result<Done, StoreError> {
+        let (reply, done) = oneshot::channel();
+        let writer = self.writer.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        writer.try_send(Job { work, reply }).map_err(|error| {
+            let why = match error {
+                mpsc::error::TrySendError::Full(_) => "too many changes wait to be written",
+                mpsc::error::TrySendError::Closed(_) => "the writer has ended",
+            };
+            StoreError::Unavailable(why.into())
+        })?;
+        done.await.unwrap_or_else(|_| Err(StoreError::Ambiguous("the writer ended during the write".into())))
+    }
+
+    async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
+        match self.write(work).await? {
+            Done::Answer(answer) => Ok(*answer),
+            Done::Aged(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
+        }
+    }
+
+    async fn age(&self, work: Work) -> Result<usize, StoreError> {
+        match self.write(work).await? {
+            Done::Aged(count) => Ok(count),
+            Done::Answer(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
+        }
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection, Timestamp) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let offset = self.levers.clock_offset.load(Ordering::SeqCst);
+        self.readers
+            .with(move |connection| {
+                let now = Timestamp::from_millis(queries::now(connection)?.saturating_add(offset));
+                query(connection, now)
+            })
+            .await
+    }
+}
+
+impl Drop for SqliteStore {
+    /// Lets the writer finish what it was given, then closes the file.
+    fn drop(&mut self) {
+        self.writer = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        self.answer(Work::Claim(claim.clone())).await
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        self.answer(Work::Apply(*id, change.clone())).await
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        let id = *id;
+        self.read(move |connection, now| Ok(Snapshot { record: queries::get(connection, &id)?, now })).await
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.read(move |connection, now| Ok(Snapshot { record: queries::find(connection, operation_id)?, now }))
+            .await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection, _| queries::list(connection, &filter)).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.age(Work::Sweep(limit)).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.age(Work::Reap(limit)).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.read(|_, now| Ok(now)).await
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::One
+    }
+}
+
+/// A few connections that only read, handed from one blocking task to the next.
+struct Readers {
+    free: std::sync::Arc<Mutex<Vec<Connection>>>,
+    permits: Semaphore,
+}
+
+impl Readers {
+    fn new(connections: Vec<Connection>) -> Readers {
+        let permits = Semaphore::new(connections.len());
+        Readers { free: std::sync::Arc::new(Mutex::new(connections)), permits }
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let unavailable = |why: &str| StoreError::Unavailable(why.into());
+        let _permit = self.permits.acquire().await.map_err(|_| unavailable("the store is closed"))?;
+        let free = self.free.clone();
+        let reading = tokio::task::spawn_blocking(move || {
+            let connection = free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let connection = connection.ok_or(rusqlite::Error::InvalidQuery)?;
+            let result = query(&connection);
+            free.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+            result
+        });
+        match reading.await {
+            Ok(result) => result.map_err(|error| store_error(&error)),
+            Err(_) => Err(unavailable("the reading task ended early")),
+        }
+    }
+}
+
+/// A connection with the settings that durability needs.
+fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(options.busy_timeout)?;
+    let max_record = i32::try_from(options.max_record_bytes).unwrap_or(i32::MAX);
+    connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, max_record)?;
+    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        return Err(Trouble::NotDurable(mode));
+    }
+    // FULL: the log reaches the disk at every commit, not merely the operating system.
+    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;")?;
+    if let Some(max) = options.max_file_bytes {
+        let page: u64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        connection.query_row(&format!("PRAGMA max_page_count = {}", max / page), [], |_| Ok(()))?;
+    }
+    Ok(connection)
+}

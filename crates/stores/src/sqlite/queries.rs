@@ -1,0 +1,374 @@
+//! All SQL of the SQLite store, and how a row and a [`Record`] become each other.
+//!
+//! Called with a connection that is in an exclusive transaction (changes) or that only reads (look-ups).
+
+use std::time::Duration;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::policy::OnLeaseExpired;
+use semel_core::state::SettledBy;
+use semel_core::{
+    AttemptToken, Filter, Fingerprint, Head, OperationId, OperationName, Principal, Reason, Record, RecordId,
+    State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+};
+
+/// The database's present, in milliseconds: the clock that decides.
+pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)")?
+        .query_row([], |row| row.get(0))
+}
+
+/// Every column but those of the response, which may be large.
+const WITHOUT_RESPONSE: &str = "
+    id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
+    epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at,
+    settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at,
+    NULL AS response_format";
+
+/// The record with this id, without its response.
+pub(super) fn get_without_response(
+    connection: &Connection,
+    id: &RecordId,
+) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(&format!("SELECT {WITHOUT_RESPONSE} FROM semel_records WHERE id = ?1"))?
+        .query_row([id.as_bytes()], record)
+        .optional()
+}
+
+/// The record with this id.
+pub(super) fn get(connection: &Connection, id: &RecordId) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached("SELECT * FROM semel_records WHERE id = ?1")?
+        .query_row([id.as_bytes()], record)
+        .optional()
+}
+
+/// The record of this operation id.
+pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached("SELECT * FROM semel_records WHERE operation_id = ?1")?
+        .query_row([id.as_bytes()], record)
+        .optional()
+}
+
+/// The records that the filter describes, without their responses.
+pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(
+            &format!("SELECT {WITHOUT_RESPONSE}
+             FROM semel_records
+             WHERE (:state IS NULL OR state = :state)
+               AND (:operation IS NULL OR operation = :operation)
+               AND (:tenant IS NULL OR tenant = :tenant)
+               AND (:before IS NULL OR updated_at < :before)
+               AND (:after IS NULL OR operation_id > :after)
+             ORDER BY operation_id LIMIT :limit"),
+        )?
+        .query_map(
+            named_params! {
+                ":state": filter.state.map(StateName::as_str),
+                ":operation": filter.operation,
+                ":tenant": filter.tenant,
+                ":before": filter.updated_before.map(Timestamp::as_millis),
+                ":after": filter.after.as_ref().map(OperationId::as_bytes),
+                ":limit": limit,
+            },
+            record,
+        )?
+        .collect()
+}
+
+/// Ids of records whose lease, or time to start, has ended, the oldest first.
+pub(super) fn due_to_sweep(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<RecordId>> {
+    due(connection, "SELECT id FROM semel_records WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2", now, limit)
+}
+
+/// Ids of records whose time to live has ended, the oldest first.
+pub(super) fn due_to_reap(
+    connection: &Connection,
+    now: Timestamp,
+    limit: usize,
+) -> rusqlite::Result<Vec<RecordId>> {
+    let sql = "SELECT id FROM semel_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
+    due(connection, sql, now, limit)
+}
+
+fn due(connection: &Connection, sql: &str, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<RecordId>> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    connection
+        .prepare_cached(sql)?
+        .query_map(params![now.as_millis(), limit], |row| row.get(0).map(RecordId::from_bytes))?
+        .collect()
+}
+
+/// Inserts a new record. `false` if its id is taken: the unique constraint decides between claimers.
+pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
+    let head = Columns::of(record);
+    let changed = connection
+        .prepare_cached(
+            "INSERT INTO semel_records (
+                 id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
+                 state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
+                 quarantine_ms, due_at, expires_at, created_at, updated_at
+             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            record.id.as_bytes(),
+            record.operation_id.as_bytes(),
+            record.principal.tenant(),
+            record.principal.caller(),
+            record.operation.as_str(),
+            record.key_hash_prefix,
+            record.head.fingerprint.version().number(),
+            record.head.fingerprint.digest(),
+            head.state,
+            record.head.reason.as_str(),
+            record.head.epoch,
+            record.head.token.as_bytes(),
+            head.lease_ms,
+            head.ttl_ms,
+            head.tombstone_ttl_ms,
+            head.on_lease_expired,
+            head.quarantine_ms,
+            head.due_at,
+            head.expires_at,
+            record.created_at.as_millis(),
+        ])?;
+    Ok(changed == 1)
+}
+
+/// Writes what may change of a record, only if it still has the head `before`. `false` if it has not.
+pub(super) fn update(connection: &Connection, before: &Head, record: &Record) -> rusqlite::Result<bool> {
+    let head = Columns::of(record);
+    let result = record.result.as_ref();
+    let changed = connection
+        .prepare_cached(
+            "UPDATE semel_records SET
+                 state = :state, reason = :reason, epoch = :epoch, token = :token, lease_ms = :lease_ms,
+                 ttl_ms = :ttl_ms, tombstone_ttl_ms = :tombstone_ttl_ms, on_lease_expired = :on_lease_expired,
+                 quarantine_ms = :quarantine_ms, due_at = :due_at, expires_at = :expires_at,
+                 settled_by = :settled_by, unknown_since = :unknown_since, reconcile_after = :reconcile_after,
+                 attempts = :attempts, quarantine_until = :quarantine_until, updated_at = :updated_at,
+                 status = :status, resource = :resource, response_format = :response_format,
+                 encryption_key_id = :encryption_key_id, response = :response
+             WHERE id = :id AND epoch = :epoch_before AND token = :token_before AND state = :state_before",
+        )?
+        .execute(named_params! {
+            ":state": head.state,
+            ":reason": record.head.reason.as_str(),
+            ":epoch": record.head.epoch,
+            ":token": record.head.token.as_bytes(),
+            ":lease_ms": head.lease_ms,
+            ":ttl_ms": head.ttl_ms,
+            ":tombstone_ttl_ms": head.tombstone_ttl_ms,
+            ":on_lease_expired": head.on_lease_expired,
+            ":quarantine_ms": head.quarantine_ms,
+            ":due_at": head.due_at,
+            ":expires_at": head.expires_at,
+            ":settled_by": head.settled_by,
+            ":unknown_since": head.unknown_since,
+            ":reconcile_after": head.reconcile_after,
+            ":attempts": head.attempts,
+            ":quarantine_until": head.quarantine_until,
+            ":updated_at": record.updated_at.as_millis(),
+            ":status": result.map(|result| result.status),
+            ":resource": result.and_then(|result| result.resource.as_deref()),
+            ":response_format": result.map(|result| result.response.format),
+            ":encryption_key_id": result.and_then(|result| result.response.encryption_key_id.as_deref()),
+            ":response": result.map(|result| &result.response.bytes[..]),
+            ":id": record.id.as_bytes(),
+            ":epoch_before": before.epoch,
+            ":token_before": before.token.as_bytes(),
+            ":state_before": before.state.name().as_str(),
+        })?;
+    Ok(changed == 1)
+}
+
+/// Deletes a record, only if it still has the head `before`. `false` if it has not.
+pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> rusqlite::Result<bool> {
+    let changed = connection
+        .prepare_cached("DELETE FROM semel_records WHERE id = ?1 AND epoch = ?2 AND token = ?3 AND state = ?4")?
+        .execute(params![
+            id.as_bytes(),
+            before.epoch,
+            before.token.as_bytes(),
+            before.state.name().as_str()
+        ])?;
+    Ok(changed == 1)
+}
+
+/// A head's terms and state, spread over their columns.
+#[derive(Default)]
+struct Columns {
+    state: &'static str,
+    lease_ms: i64,
+    ttl_ms: i64,
+    tombstone_ttl_ms: Option<i64>,
+    on_lease_expired: &'static str,
+    quarantine_ms: i64,
+    due_at: Option<i64>,
+    expires_at: Option<i64>,
+    settled_by: Option<&'static str>,
+    unknown_since: Option<i64>,
+    reconcile_after: Option<i64>,
+    attempts: Option<u32>,
+    quarantine_until: Option<i64>,
+}
+
+impl Columns {
+    fn of(record: &Record) -> Columns {
+        let Head { terms, state, .. } = record.head;
+        let common = Columns {
+            state: state.name().as_str(),
+            lease_ms: millis(terms.lease),
+            ttl_ms: millis(terms.ttl),
+            tombstone_ttl_ms: terms.tombstone_ttl.map(millis),
+            on_lease_expired: match terms.on_lease_expired {
+                OnLeaseExpired::Unknown => "unknown",
+                OnLeaseExpired::Resume => "resume",
+                OnLeaseExpired::Rerun => "rerun",
+            },
+            quarantine_ms: millis(terms.quarantine),
+            due_at: state.due_to_sweep().map(Timestamp::as_millis),
+            expires_at: state.expires_at().map(Timestamp::as_millis),
+            ..Columns::default()
+        };
+        match state {
+            State::Succeeded { settled_by, .. } | State::FailedFinal { settled_by, .. } => Columns {
+                settled_by: Some(match settled_by {
+                    SettledBy::Executor => "executor",
+                    SettledBy::Verdict => "verdict",
+                }),
+                ..common
+            },
+            State::Unknown { since, reconcile_after, attempts, quarantine_until } => Columns {
+                unknown_since: Some(since.as_millis()),
+                reconcile_after: Some(reconcile_after.as_millis()),
+                attempts: Some(attempts),
+                quarantine_until: Some(quarantine_until.as_millis()),
+                ..common
+            },
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => common,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Reads a row. What no version of Semel wrote is damage, and says in which column.
+fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
+    let principal = Principal::new(&row.get::<_, String>("tenant")?, &row.get::<_, String>("caller")?)
+        .map_err(|error| damaged("tenant, caller", error))?;
+    let operation = OperationName::new(&row.get::<_, String>("operation")?)
+        .map_err(|error| damaged("operation", error))?;
+    Ok(Record {
+        id: RecordId::from_bytes(row.get("id")?),
+        operation_id: OperationId::from_bytes(row.get("operation_id")?),
+        principal,
+        operation,
+        key_hash_prefix: row.get("key_hash_prefix")?,
+        created_at: Timestamp::from_millis(row.get("created_at")?),
+        updated_at: Timestamp::from_millis(row.get("updated_at")?),
+        head: head(row)?,
+        result: result(row)?,
+    })
+}
+
+fn head(row: &Row<'_>) -> rusqlite::Result<Head> {
+    let version: u8 = row.get("fingerprint_version")?;
+    let version = FingerprintVersion::from_number(version)
+        .ok_or_else(|| damaged("fingerprint_version", format!("version {version} is not known here")))?;
+    let tombstone_ttl: Option<i64> = row.get("tombstone_ttl_ms")?;
+    Ok(Head {
+        fingerprint: Fingerprint::from_parts(version, row.get("fingerprint")?),
+        epoch: row.get("epoch")?,
+        token: AttemptToken::from_bytes(row.get("token")?),
+        terms: Terms {
+            lease: duration(row.get("lease_ms")?),
+            ttl: duration(row.get("ttl_ms")?),
+            tombstone_ttl: tombstone_ttl.map(duration),
+            on_lease_expired: match row.get::<_, String>("on_lease_expired")?.as_str() {
+                "unknown" => OnLeaseExpired::Unknown,
+                "resume" => OnLeaseExpired::Resume,
+                "rerun" => OnLeaseExpired::Rerun,
+                other => return Err(damaged("on_lease_expired", format!("{other:?} is not a choice"))),
+            },
+            quarantine: duration(row.get("quarantine_ms")?),
+        },
+        state: state(row)?,
+        reason: {
+            let text: String = row.get("reason")?;
+            Reason::parse(&text).ok_or_else(|| damaged("reason", format!("{text:?} is not a reason")))?
+        },
+    })
+}
+
+fn state(row: &Row<'_>) -> rusqlite::Result<State> {
+    let moment = |column: &str| row.get(column).map(Timestamp::from_millis);
+    let settled_by = || match row.get::<_, String>("settled_by")?.as_str() {
+        "executor" => Ok(SettledBy::Executor),
+        "verdict" => Ok(SettledBy::Verdict),
+        other => Err(damaged("settled_by", format!("{other:?} is nobody"))),
+    };
+    let name: String = row.get("state")?;
+    let name = StateName::parse(&name).ok_or_else(|| damaged("state", format!("{name:?} is not a state")))?;
+    Ok(match name {
+        StateName::Claimed => State::Claimed { start_by: moment("due_at")? },
+        StateName::Processing => State::Processing { lease_until: moment("due_at")? },
+        StateName::Succeeded => {
+            State::Succeeded { expires_at: moment("expires_at")?, settled_by: settled_by()? }
+        }
+        StateName::FailedFinal => {
+            State::FailedFinal { expires_at: moment("expires_at")?, settled_by: settled_by()? }
+        }
+        StateName::FailedRetryable => State::FailedRetryable { expires_at: moment("expires_at")? },
+        StateName::Unknown => State::Unknown {
+            since: moment("unknown_since")?,
+            reconcile_after: moment("reconcile_after")?,
+            attempts: row.get("attempts")?,
+            quarantine_until: moment("quarantine_until")?,
+        },
+        StateName::Expired => State::Expired { forget_at: moment("expires_at")? },
+    })
+}
+
+fn result(row: &Row<'_>) -> rusqlite::Result<Option<StoredResult>> {
+    let Some(format) = row.get("response_format")? else { return Ok(None) };
+    let bytes: Vec<u8> = row.get("response")?;
+    Ok(Some(StoredResult {
+        response: StoredResponse {
+            format,
+            encryption_key_id: row.get("encryption_key_id")?,
+            bytes: bytes.into(),
+        },
+        status: row.get("status")?,
+        resource: row.get("resource")?,
+    }))
+}
+
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+fn damaged(
+    column: &'static str,
+    what: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+) -> rusqlite::Error {
+    let what = format!("semel_records.{column}: {}", what.into());
+    rusqlite::Error::FromSqlConversionFailure(0, Type::Null, what.into())
+}

@@ -1,0 +1,112 @@
+//! The tables, and how a file of any released version becomes one of this version. Forward only.
+//!
+//! The tables carry a prefix and a version of their own, so that they can live in a service's own database.
+
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+
+use super::Trouble;
+
+/// One script for each released version, each from the version before it. Never edit one that was released.
+const MIGRATIONS: [&str; 1] = [VERSION_1];
+
+/// The version that this build reads and writes.
+pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
+
+const VERSION_1: &str = "
+CREATE TABLE semel_records (
+    id                  BLOB    NOT NULL PRIMARY KEY, -- SHA-256 of the scope: unique for each, and no key in a dump
+    operation_id        BLOB    NOT NULL UNIQUE,      -- what clients and operators call it
+    tenant              TEXT    NOT NULL,             -- the scope in plain, for operators
+    caller              TEXT    NOT NULL,
+    operation           TEXT    NOT NULL,
+    key_hash_prefix     TEXT    NOT NULL,             -- finds the record of a log line
+    fingerprint_version INTEGER NOT NULL,             -- a fingerprint is compared in its own version
+    fingerprint         BLOB    NOT NULL,
+    state               TEXT    NOT NULL,
+    reason              TEXT    NOT NULL,             -- why it is in that state
+    epoch               INTEGER NOT NULL,             -- fences late writes, together with the token
+    token               BLOB    NOT NULL,             -- kept after completion, to recognise a write sent twice
+    lease_ms            INTEGER NOT NULL,             -- the terms it was claimed under
+    ttl_ms              INTEGER NOT NULL,
+    tombstone_ttl_ms    INTEGER,                      -- NULL: forgotten at once
+    on_lease_expired    TEXT    NOT NULL,
+    quarantine_ms       INTEGER NOT NULL,
+    due_at              INTEGER,                      -- claimed: to be started by; processing: the lease's end
+    expires_at          INTEGER,                      -- settled: may be forgotten from then on
+    settled_by          TEXT,                         -- succeeded, failed_final: executor or verdict
+    unknown_since       INTEGER,                      -- unknown: from here to quarantine_until
+    reconcile_after     INTEGER,
+    attempts            INTEGER,
+    quarantine_until    INTEGER,
+    created_at          INTEGER NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
+    updated_at          INTEGER NOT NULL,
+    status              INTEGER,                      -- of the stored response, readable without a key
+    resource            TEXT,                         -- what the command made
+    response_format     INTEGER,
+    encryption_key_id   TEXT,
+    response            BLOB                          -- last, so that no other column lies behind its pages
+) STRICT;
+CREATE INDEX semel_records_due ON semel_records (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX semel_records_expiry ON semel_records (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after) WHERE reconcile_after IS NOT NULL;
+";
+
+/// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.
+pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
+    if version(connection)? == Some(SCHEMA_VERSION) {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    transaction.execute_batch("CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL) STRICT")?;
+    let found = version(&transaction)?.unwrap_or(0);
+    if found > SCHEMA_VERSION {
+        return Err(Trouble::NewerSchema(found));
+    }
+    for script in &MIGRATIONS[found as usize..] {
+        transaction.execute_batch(script)?;
+    }
+    transaction.execute("DELETE FROM semel_schema", [])?;
+    transaction.execute("INSERT INTO semel_schema (version) VALUES (?1)", [SCHEMA_VERSION])?;
+    transaction.commit()?;
+    Ok(())
+}
+
+fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
+    let exists = connection
+        .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_schema'", [], |_| Ok(()))
+        .optional()?;
+    match exists {
+        Some(()) => connection.query_row("SELECT max(version) FROM semel_schema", [], |row| row.get(0)),
+        None => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_every_released_version_comes_forward() {
+        for start in 0..=MIGRATIONS.len() {
+            let mut connection = Connection::open_in_memory().expect("memory can be opened");
+            if start > 0 {
+                let mut setup = String::from("CREATE TABLE semel_schema (version INTEGER NOT NULL) STRICT;");
+                setup.extend(MIGRATIONS[..start].iter().copied());
+                setup.push_str(&format!("INSERT INTO semel_schema VALUES ({start});"));
+                connection.execute_batch(&setup).expect("released scripts run");
+            }
+            assert!(migrate(&mut connection).is_ok(), "from {start}");
+            assert_eq!(version(&connection).expect("it has a version"), Some(SCHEMA_VERSION), "from {start}");
+            assert!(migrate(&mut connection).is_ok(), "a second time changes nothing");
+        }
+    }
+
+    #[test]
+    fn a_newer_schema_is_refused_and_left_alone() {
+        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+        assert!(migrate(&mut connection).is_ok(), "it is new");
+        connection.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
+        assert!(matches!(migrate(&mut connection), Err(Trouble::NewerSchema(99))));
+        assert_eq!(version(&connection).expect("it has a version"), Some(99));
+    }
+}

@@ -1,0 +1,5 @@
+//! The conformance suite on every store, and what each store has of its own.
+
+mod memory;
+mod sqlite;
+mod suite;

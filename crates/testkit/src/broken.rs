@@ -1,0 +1,360 @@
+//! Stores that are wrong, each in one way that is found in the wild. The conformance suite must reject every
+//! one of them: a suite that cannot fail proves nothing.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::HeaderValue;
+use semel_core::policy::OnLeaseExpired;
+use semel_core::transition::Proof;
+use semel_core::{
+    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId, Record, RecordId,
+    Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp, Write, transition,
+};
+
+use crate::clock::ManualClock;
+use crate::conformance::{Capabilities, Subject};
+use crate::sample;
+
+/// One way to be wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Looks whether the key is free, and only then takes it.
+    ChecksThenInserts,
+    /// Takes the word of anybody who knows the record.
+    DoesNotFence,
+    /// Compares the epoch and forgets the token.
+    FencesByEpochOnly,
+    /// Frees the key on anybody's request, whatever the state.
+    ReleasesUnconditionally,
+    /// Forgets old records, also those that still run or are unknown.
+    ReapsRunningRecords,
+    /// Forgets settled records before their time.
+    ReapsEarly,
+    /// Reaps as much as there is, not as much as it was asked to.
+    ReapsWithoutLimit,
+    /// Takes an ended lease for a licence to run again.
+    StealsEndedLeases,
+    /// Says "in progress" to a different request with the same key.
+    SaysInProgressBeforeMismatch,
+    /// Clears the token on completion, so that a completion sent again is not recognised.
+    ForgetsTheToken,
+    /// Lets a renewal revive a command whose lease has ended.
+    RevivesByRenewal,
+    /// Leaves the caller out of the key.
+    IgnoresTheCaller,
+    /// Joins repeated header lines with commas.
+    FoldsHeaders,
+    /// Keeps bodies as text.
+    KeepsText,
+    /// Lets a later completion overwrite the stored one.
+    OverwritesCompletions,
+    /// Frees the key as soon as the provider knows of nothing.
+    FreesDuringQuarantine,
+    /// Refuses the late completion of the executor that still holds the epoch.
+    RefusesLateCompletions,
+    /// Keeps the epoch when a command is acquired again.
+    KeepsTheEpoch,
+    /// Takes a claim sent again for a competitor.
+    DoesNotRecogniseItsOwnClaim,
+    /// Deletes a purged record at once, while caches still replay it.
+    PurgesAtOnce,
+}
+
+impl Flaw {
+    /// Every flaw, each with a case that must notice it.
+    pub const ALL: [(Flaw, &'static str); 20] = [
+        (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
+        (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
+        (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
+        (Flaw::ReleasesUnconditionally, "a_settled_record_never_changes"),
+        (Flaw::ReapsRunningRecords, "only_settled_records_are_reaped"),
+        (Flaw::ReapsEarly, "reaping_goes_in_batches_beside_live_traffic"),
+        (Flaw::ReapsWithoutLimit, "reaping_goes_in_batches_beside_live_traffic"),
+        (Flaw::StealsEndedLeases, "an_ended_lease_is_unknown_not_free"),
+        (Flaw::SaysInProgressBeforeMismatch, "another_request_is_a_mismatch_before_anything_else"),
+        (Flaw::ForgetsTheToken, "a_completion_sent_again_is_recognised_as_the_same"),
+        (Flaw::RevivesByRenewal, "a_renewal_never_leaves_unknown"),
+        (Flaw::IgnoresTheCaller, "scopes_do_not_see_each_other"),
+        (Flaw::FoldsHeaders, "repeated_headers_come_back_line_for_line"),
+        (Flaw::KeepsText, "large_and_binary_bodies_come_back_byte_for_byte"),
+        (Flaw::OverwritesCompletions, "a_settled_record_never_changes"),
+        (Flaw::FreesDuringQuarantine, "not_executed_is_refused_while_a_call_may_be_in_flight"),
+        (Flaw::RefusesLateCompletions, "the_current_executor_may_settle_an_unknown_late"),
+        (Flaw::KeepsTheEpoch, "a_released_key_is_acquired_by_exactly_one"),
+        (Flaw::DoesNotRecogniseItsOwnClaim, "a_claim_sent_again_is_recognised_as_the_same"),
+        (Flaw::PurgesAtOnce, "a_purge_leaves_a_tombstone_until_caches_have_noticed"),
+    ];
+}
+
+/// A store in memory with one flaw, or, for comparison, with none.
+pub struct BrokenStore {
+    flaw: Option<Flaw>,
+    clock: ManualClock,
+    records: Mutex<HashMap<RecordId, Record>>,
+}
+
+/// A broken store as a subject of the suite.
+pub struct BrokenSubject(Arc<BrokenStore>);
+
+impl BrokenSubject {
+    /// A store with this flaw.
+    pub fn new(flaw: Option<Flaw>) -> BrokenSubject {
+        BrokenSubject(Arc::new(BrokenStore { flaw, clock: ManualClock::new(), records: Mutex::default() }))
+    }
+}
+
+#[async_trait]
+impl Subject for BrokenSubject {
+    fn store(&self) -> Arc<dyn Store> {
+        self.0.clone()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.0.clock.advance(by);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durable: false, loses_answers: false }
+    }
+}
+
+impl BrokenStore {
+    fn records(&self) -> MutexGuard<'_, HashMap<RecordId, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.flaw == Some(flaw)
+    }
+
+    /// Decides and writes as a store should, with the flaw on the way in and on the way out.
+    fn change(&self, id: RecordId, event: Event, claim: Option<&Claim>, result: Option<&StoredResult>) -> Answer {
+        let mut records = self.records();
+        let now = self.clock.now();
+        let before = records.get(&id).cloned();
+        let (record, decision) = self.decide(before.as_ref(), event, claim, result, now);
+        match &record {
+            Some(record) => records.insert(id, record.clone()),
+            None => records.remove(&id),
+        };
+        Answer { decision, record, now }
+    }
+
+    fn decide(
+        &self,
+        before: Option<&Record>,
+        event: Event,
+        claim: Option<&Claim>,
+        result: Option<&StoredResult>,
+        now: Timestamp,
+    ) -> (Option<Record>, Decision) {
+        let event = before.map_or(event, |record| self.misread(&record.head, event));
+        let head = before.map(|record| self.misremember(record.head, &event, now));
+        if let (Some(head), Some(answer)) = (&head, head.as_ref().and_then(|head| self.misjudge(head, &event))) {
+            let write = answer.0.map_or(Write::Keep, |state| Write::Update(Head { state, ..*head }));
+            return (Record::after(before, write, claim, result, now), answer.1);
+        }
+        let step = transition(head.as_ref(), &event, now);
+        let write = match step.write {
+            Write::Update(_) if self.has(Flaw::PurgesAtOnce) && event == Event::Purge => Write::Delete,
+            Write::Update(after) => Write::Update(self.miswrite(before, after)),
+            Write::Keep | Write::Create(_) | Write::Delete => step.write,
+        };
+        let result = result.map(|result| self.misstore(result));
+        (Record::after(before, write, claim, result.as_ref(), now), step.decision)
+    }
+
+    /// Flaws in reading the event.
+    fn misread(&self, head: &Head, event: Event) -> Event {
+        let fence_of = |fence: Fence| match self.flaw {
+            Some(Flaw::DoesNotFence) => head.fence(),
+            Some(Flaw::FencesByEpochOnly) => Fence { token: head.token, ..fence },
+            _ => fence,
+        };
+        match event {
+            Event::Renew { fence } => Event::Renew { fence: fence_of(fence) },
+            Event::Complete { fence } => Event::Complete { fence: fence_of(fence) },
+            Event::Fail { fence, reason } => Event::Fail { fence: fence_of(fence), reason },
+            Event::Release { fence, reason } => Event::Release { fence: fence_of(fence), reason },
+            Event::Abandon { fence, reason } => Event::Abandon { fence: fence_of(fence), reason },
+            Event::Resolve(semel_core::transition::Verdict::NotExecuted(Proof::Quarantine))
+                if self.has(Flaw::FreesDuringQuarantine) =>
+            {
+                Event::Resolve(semel_core::transition::Verdict::NotExecuted(Proof::ProviderTombstone))
+            }
+            other => other,
+        }
+    }
+
+    /// Flaws in reading the record.
+    fn misremember(&self, mut head: Head, event: &Event, now: Timestamp) -> Head {
+        match self.flaw {
+            Some(Flaw::StealsEndedLeases) => head.terms.on_lease_expired = OnLeaseExpired::Rerun,
+            Some(Flaw::RevivesByRenewal) if matches!(event, Event::Renew { .. }) => {
+                if matches!(head.state, State::Unknown { .. } | State::Processing { .. }) {
+                    head.state = State::Processing { lease_until: now.plus(head.terms.lease) };
+                }
+            }
+            Some(Flaw::OverwritesCompletions)
+                if matches!(event, Event::Complete { .. }) && head.state.is_terminal() =>
+            {
+                head.state = State::Processing { lease_until: now.plus(head.terms.lease) };
+            }
+            _ => {}
+        }
+        head
+    }
+
+    /// Flaws in deciding: the state to go to, if any, and the answer.
+    fn misjudge(&self, head: &Head, event: &Event) -> Option<(Option<State>, Decision)> {
+        let running = matches!(head.state, State::Processing { .. });
+        match (self.flaw?, event) {
+            (Flaw::SaysInProgressBeforeMismatch, Event::Claim(_)) if running => Some((None, Decision::Wait)),
+            (Flaw::DoesNotRecogniseItsOwnClaim, Event::Claim(_)) if running => {
+                let mismatch = matches!(event, Event::Claim(attempt) if attempt.fingerprint != head.fingerprint);
+                (!mismatch).then_some((None, Decision::Wait))
+            }
+            (Flaw::ReleasesUnconditionally, Event::Release { .. }) => {
+                let expires_at = Timestamp::MAX;
+                Some((Some(State::FailedRetryable { expires_at }), Decision::Applied))
+            }
+            (Flaw::RefusesLateCompletions, Event::Complete { .. })
+                if head.state.name() == StateName::Unknown =>
+            {
+                Some((None, Decision::Fenced))
+            }
+            _ => None,
+        }
+    }
+
+    /// Flaws in writing the head.
+    fn miswrite(&self, before: Option<&Record>, after: Head) -> Head {
+        match self.flaw {
+            Some(Flaw::ForgetsTheToken) if after.state.is_terminal() => {
+                Head { token: AttemptToken::from_bytes([0; 16]), ..after }
+            }
+            Some(Flaw::KeepsTheEpoch) => {
+                Head { epoch: before.map_or(after.epoch, |before| before.head.epoch), ..after }
+            }
+            _ => after,
+        }
+    }
+
+    /// Flaws in storing the response.
+    fn misstore(&self, result: &StoredResult) -> StoredResult {
+        let Ok(mut response) = result.response.decode() else { return result.clone() };
+        match self.flaw {
+            Some(Flaw::FoldsHeaders) => {
+                let links: Vec<_> = response.headers.get_all("link").iter().map(|value| value.as_bytes()).collect();
+                let folded = HeaderValue::from_bytes(&links.join(&b", "[..])).expect("it is a header value");
+                response.headers.insert("link", folded);
+            }
+            Some(Flaw::KeepsText) => {
+                response.body =
+                    response.body.map(|body| Bytes::from(String::from_utf8_lossy(&body).into_owned()));
+            }
+            _ => return result.clone(),
+        }
+        StoredResult { response: response.encode(), ..result.clone() }
+    }
+
+    fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool, forget: bool) -> usize {
+        let now = self.clock.now();
+        let limit = if self.has(Flaw::ReapsWithoutLimit) { usize::MAX } else { limit };
+        let due: Vec<RecordId> = self
+            .records()
+            .values()
+            .filter(|record| due(&record.head.state, now))
+            .map(|record| record.id)
+            .take(limit)
+            .collect();
+        for id in &due {
+            if forget {
+                self.records().remove(id);
+            } else {
+                self.change(*id, Event::Age, None, None);
+            }
+        }
+        due.len()
+    }
+}
+
+#[async_trait]
+impl Store for BrokenStore {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        let mut claim = claim.clone();
+        if self.has(Flaw::IgnoresTheCaller) {
+            let everybody = sample::scope("any").principal;
+            claim.scope = Scope { principal: everybody, ..claim.scope };
+        }
+        let id = claim.scope.record_id();
+        let event = Event::Claim(claim.attempt);
+        if self.has(Flaw::ChecksThenInserts) {
+            let before = self.records().get(&id).cloned();
+            let now = self.clock.now();
+            let (record, decision) = self.decide(before.as_ref(), event, Some(&claim), None, now);
+            tokio::task::yield_now().await;
+            if let Some(record) = &record {
+                self.records().insert(id, record.clone());
+            }
+            return Ok(Answer { decision, record, now });
+        }
+        Ok(self.change(id, event, Some(&claim), None))
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        Ok(self.change(*id, *change.event(), None, change.result()))
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        Ok(Snapshot { record: self.records().get(id).cloned(), now: self.clock.now() })
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        let record = self.records().values().find(|record| record.operation_id == operation_id).cloned();
+        Ok(Snapshot { record, now: self.clock.now() })
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        let mut records: Vec<Record> = self.records().values().cloned().collect();
+        records.retain(|record| {
+            filter.state.is_none_or(|state| record.head.state.name() == state)
+                && filter.tenant.as_ref().is_none_or(|tenant| record.principal.tenant() == tenant)
+                && filter.operation.as_ref().is_none_or(|name| record.operation.as_str() == name)
+                && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
+                && filter.after.is_none_or(|last| record.operation_id > last)
+        });
+        records.sort_by_key(|record| record.operation_id);
+        records.truncate(filter.limit);
+        Ok(records)
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        Ok(self.age(limit, |state, now| state.due_to_sweep().is_some_and(|due| due <= now), false))
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        let due = |state: &State, now| match self.flaw {
+            Some(Flaw::ReapsEarly) => state.is_terminal(),
+            Some(Flaw::ReapsRunningRecords) => {
+                let due = state.expires_at().or(state.due_to_sweep());
+                due.is_none_or(|due| due <= now)
+            }
+            _ => state.expires_at().is_some_and(|due| due <= now),
+        };
+        let forget = self.has(Flaw::ReapsEarly) || self.has(Flaw::ReapsRunningRecords);
+        Ok(self.age(limit, due, forget))
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.clock.now())
+    }
+
+    fn tier(&self) -> Tier {
+        Tier::Three
+    }
+}

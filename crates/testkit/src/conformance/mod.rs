@@ -1,0 +1,234 @@
+//! One suite for all stores, written against the trait. A store conforms if every case passes; the cases are
+//! the contract of [`Store`] in sentences.
+//!
+//! A store's tests are `semel_testkit::conformance_tests!(subject)`, where `subject` makes a [`Subject`]: one
+//! test for each case. [`failures`] runs them all and names those that fail, for stores that must not pass.
+
+mod claims;
+mod expiry;
+mod faults;
+mod fencing;
+mod leases;
+mod records;
+mod verdicts;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::{Answer, Change, Claim, Decision, Fence, Record, RecordId, Store};
+
+use crate::sample;
+
+/// A store under test, and what a test may do to it.
+#[async_trait]
+pub trait Subject: Send + Sync + 'static {
+    /// The store.
+    fn store(&self) -> Arc<dyn Store>;
+
+    /// Moves the store's clock forward.
+    fn advance(&self, by: Duration);
+
+    /// What this store can do that others cannot.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Makes the store lose the answer to its next write, which it does make. Called only if
+    /// [`Capabilities::loses_answers`].
+    fn lose_next_answer(&self) {}
+
+    /// A second store on the same data, as another process would open it. Called only if
+    /// [`Capabilities::durable`].
+    async fn open_again(&self) -> Arc<dyn Store> {
+        self.store()
+    }
+}
+
+/// What a store can do that others cannot.
+#[derive(Clone, Copy, Debug)]
+pub struct Capabilities {
+    /// Its records outlive it, and several stores can be open on the same data.
+    pub durable: bool,
+    /// A test can make it lose the answer to a write.
+    pub loses_answers: bool,
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// One case of the suite.
+#[derive(Clone, Copy)]
+pub struct Case {
+    /// What must hold, as a sentence.
+    pub name: &'static str,
+    /// Tries it; panics if it does not hold.
+    pub run: for<'a> fn(&'a dyn Subject) -> Running<'a>,
+}
+
+/// Names every case to a macro. A case that is not named here is dead code, which does not compile.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! for_each_conformance_case {
+    ($callback:ident $($argument:tt)*) => {
+        $callback! { ($($argument)*)
+            claims: one_of_64_racing_claims_wins
+            claims: each_of_many_racing_keys_has_one_winner
+            claims: a_claim_waits_while_another_runs
+            claims: another_request_is_a_mismatch_before_anything_else
+            claims: a_claim_sent_again_is_recognised_as_the_same
+            claims: scopes_do_not_see_each_other
+            claims: a_released_key_is_acquired_by_exactly_one
+            claims: a_look_never_acquires
+            claims: a_claim_overtaken_by_its_own_release_runs_nothing
+            claims: a_worker_starts_a_claimed_command_once
+            claims: a_command_that_no_worker_starts_is_free_again
+            fencing: a_completed_command_is_replayed
+            fencing: a_failed_command_is_replayed
+            fencing: a_completion_sent_again_is_recognised_as_the_same
+            fencing: a_wrong_epoch_or_token_changes_nothing
+            fencing: an_executor_that_was_replaced_is_fenced
+            fencing: a_settled_record_never_changes
+            fencing: of_racing_completions_one_is_stored
+            leases: an_ended_lease_is_unknown_not_free
+            leases: a_sweep_makes_ended_leases_unknown
+            leases: two_sweepers_do_not_sweep_twice
+            leases: a_renewal_extends_the_lease
+            leases: a_renewal_never_leaves_unknown
+            leases: the_current_executor_may_settle_an_unknown_late
+            leases: an_operation_declared_safe_is_run_again_by_one
+            verdicts: a_verdict_settles_an_unknown
+            verdicts: a_late_completion_does_not_overwrite_a_verdict
+            verdicts: not_executed_is_refused_while_a_call_may_be_in_flight
+            verdicts: a_late_completion_is_evidence_against_not_executed
+            verdicts: only_an_unknown_takes_a_verdict
+            verdicts: a_postponed_look_for_evidence_is_counted
+            expiry: an_expired_key_is_a_new_command
+            expiry: an_expired_key_with_a_tombstone_is_refused
+            expiry: only_settled_records_are_reaped
+            expiry: reaping_goes_in_batches_beside_live_traffic
+            expiry: two_reapers_do_not_reap_twice
+            expiry: a_purge_leaves_a_tombstone_until_caches_have_noticed
+            expiry: only_a_command_that_did_not_run_is_freed
+            expiry: a_claim_survives_that_its_row_vanishes
+            faults: an_ambiguous_claim_is_decided_by_its_token
+            faults: an_ambiguous_completion_is_decided_by_its_token
+            faults: a_dropped_claim_is_decided_by_sending_it_again
+            faults: what_was_answered_is_there_for_another_process
+            faults: two_processes_race_for_one_key
+            records: large_and_binary_bodies_come_back_byte_for_byte
+            records: repeated_headers_come_back_line_for_line
+            records: a_record_says_why_and_what_it_made
+            records: a_record_is_found_by_its_operation_id
+            records: records_are_listed_by_what_describes_them
+        }
+    };
+}
+
+macro_rules! collect_cases {
+    (() $($module:ident : $name:ident)*) => {
+        /// Every case of the suite.
+        pub const CASES: &[Case] =
+            &[$(Case { name: stringify!($name), run: |subject| Box::pin($module::$name(subject)) }),*];
+    };
+}
+for_each_conformance_case!(collect_cases);
+
+/// Makes one test of each case, for the store that `$subject` (an expression) makes anew for each.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($subject:expr) => {
+        $crate::for_each_conformance_case!(conformance_tests @each $subject);
+    };
+    ((@each $subject:expr) $($module:ident : $name:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                $crate::conformance::run(stringify!($name), &$subject).await;
+            }
+        )*
+    };
+}
+
+/// Runs the case of this name.
+pub async fn run(name: &str, subject: &dyn Subject) {
+    let case = CASES.iter().find(|case| case.name == name).expect("the case is in the list");
+    (case.run)(subject).await;
+}
+
+/// Runs every case and names those that fail.
+pub async fn failures<S: Subject>(subject: impl Fn() -> S) -> Vec<&'static str> {
+    let mut failed = Vec::new();
+    for case in CASES {
+        let (run, subject) = (case.run, subject());
+        // A broken store may hang its case; a case that does not end has failed.
+        let running = tokio::spawn(async move {
+            tokio::time::timeout(Duration::from_secs(20), run(&subject)).await.expect("the case ends");
+        });
+        if running.await.is_err() {
+            failed.push(case.name);
+        }
+    }
+    failed
+}
+
+/// Claims, and expects the command to be acquired.
+async fn acquire(store: &dyn Store, claim: &Claim) -> Record {
+    let answer = store.claim(claim).await.expect("the store takes claims");
+    assert_eq!(answer.decision, Decision::Execute, "the claim acquires the command");
+    let record = answer.record.expect("an acquired command has a record");
+    assert_eq!(record.head.token, claim.attempt.token, "the record carries the claim's token");
+    record
+}
+
+/// Claims, and says what was decided.
+async fn claim_decision(store: &dyn Store, claim: &Claim) -> Decision {
+    store.claim(claim).await.expect("the store takes claims").decision
+}
+
+/// Applies a change that the store must take, whatever it decides.
+async fn apply(store: &dyn Store, id: &RecordId, change: Change) -> Answer {
+    store.apply(id, &change).await.expect("the store takes changes")
+}
+
+/// Applies a change, and expects it to take effect.
+async fn applied(store: &dyn Store, id: &RecordId, change: Change) -> Record {
+    let answer = apply(store, id, change).await;
+    assert_eq!(answer.decision, Decision::Applied);
+    answer.record.expect("a change that keeps the record answers with it")
+}
+
+/// The record as a reader sees it.
+async fn read(store: &dyn Store, id: &RecordId) -> Record {
+    store.get(id).await.expect("the store reads").record.expect("the record is there")
+}
+
+/// Claims `key`, completes it with `body`, and says who did.
+async fn complete(store: &dyn Store, key: &str, body: &str) -> (Claim, Fence) {
+    let claim = sample::claim(key);
+    let fence = acquire(store, &claim).await.head.fence();
+    applied(store, &sample::id(&claim), Change::complete(fence, sample::created(body))).await;
+    (claim, fence)
+}
+
+/// Spawns `count` tasks that begin together, and collects what they return.
+async fn race<T, F>(count: usize, task: impl Fn(usize) -> F) -> Vec<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+{
+    let start = Arc::new(tokio::sync::Barrier::new(count));
+    let tasks: Vec<_> = (0..count)
+        .map(|number| {
+            let (start, task) = (start.clone(), task(number));
+            tokio::spawn(async move {
+                start.wait().await;
+                task.await
+            })
+        })
+        .collect();
+    let mut results = Vec::with_capacity(count);
+    for task in tasks {
+        results.push(task.await.expect("a racing task does not panic"));
+    }
+    results
+}

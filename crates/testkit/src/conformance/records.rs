@@ -1,0 +1,116 @@
+//! That a record comes back as it went in, and can be found.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::{Change, Filter, Ids, Reason, StateName, Timestamp};
+
+use super::{Subject, acquire, applied, complete, read};
+use crate::sample;
+
+pub(super) async fn large_and_binary_bodies_come_back_byte_for_byte(subject: &dyn Subject) {
+    let store = subject.store();
+    let every_byte: Vec<u8> = (0..=u8::MAX).collect();
+    let bodies: [Bytes; 4] = [
+        Bytes::new(),
+        every_byte.into(),
+        "tschüß \u{1f600} \u{0}".into(),
+        (0..2_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect::<Vec<u8>>().into(),
+    ];
+    for (number, body) in bodies.into_iter().enumerate() {
+        let record = acquire(&*store, &sample::claim(&format!("body-{number}"))).await;
+        let response = sample::response(200, body);
+        let change = Change::complete(record.head.fence(), sample::result(&response));
+        applied(&*store, &record.id, change).await;
+        let stored = read(&*store, &record.id).await.result.expect("it is settled");
+        assert_eq!(stored.response.decode(), Ok(response), "body {number}");
+    }
+}
+
+pub(super) async fn repeated_headers_come_back_line_for_line(subject: &dyn Subject) {
+    let store = subject.store();
+    let (claim, _) = complete(&*store, "k", "ok").await;
+    let stored = read(&*store, &sample::id(&claim)).await.result.expect("it is settled");
+    let headers = stored.response.decode().expect("it is readable").headers;
+    let links: Vec<&[u8]> = headers.get_all("link").iter().map(|value| value.as_bytes()).collect();
+    assert_eq!(links, [&b"</a>; rel=\"x, y\", </b>"[..], b"</c>"]);
+}
+
+pub(super) async fn a_record_says_why_and_what_it_made(subject: &dyn Subject) {
+    let store = subject.store();
+    let claim = sample::claim("k");
+    let before = store.now().await.expect("the store tells the time");
+    let claimed = acquire(&*store, &claim).await;
+    assert_eq!(claimed.id, sample::id(&claim));
+    assert_eq!(claimed.operation_id, claim.operation_id);
+    assert_eq!(claimed.principal, claim.scope.principal);
+    assert_eq!(claimed.operation, claim.scope.operation);
+    assert_eq!(claimed.key_hash_prefix, claim.scope.key.hash_prefix());
+    assert_eq!(claimed.head.reason, Reason::Claimed);
+    assert_eq!(claimed.head.terms, claim.attempt.terms);
+    assert_eq!(claimed.head.fingerprint, claim.attempt.fingerprint);
+    assert_eq!(claimed.head.fingerprint.version(), FingerprintVersion::V1);
+    assert!(claimed.created_at >= before && claimed.updated_at == claimed.created_at);
+    subject.advance(Duration::from_secs(5));
+    let settled =
+        applied(&*store, &claimed.id, Change::complete(claimed.head.fence(), sample::created("ok"))).await;
+    assert_eq!(settled.head.reason, Reason::Answered);
+    assert_eq!(settled.created_at, claimed.created_at);
+    assert!(settled.updated_at.since(settled.created_at) >= Duration::from_secs(5));
+    let mut result = settled.result.clone().expect("it is settled");
+    assert_eq!((result.status, result.resource.as_deref()), (201, Some("/payments/7")));
+    assert_eq!(read(&*store, &claimed.id).await, settled, "a reader sees what the writer was told");
+
+    // A key id comes back untouched: there is room for encryption.
+    result.response.encryption_key_id = Some("key-7".into());
+    let other = acquire(&*store, &sample::claim("encrypted")).await;
+    applied(&*store, &other.id, Change::complete(other.head.fence(), result.clone())).await;
+    assert_eq!(read(&*store, &other.id).await.result, Some(result));
+}
+
+pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject) {
+    let store = subject.store();
+    let (claim, _) = complete(&*store, "k", "ok").await;
+    let found = store.find(claim.operation_id).await.expect("the store reads").record;
+    assert_eq!(found, Some(read(&*store, &sample::id(&claim)).await));
+    let stranger = semel_core::RandomIds.operation_id(Timestamp::from_millis(0));
+    assert_eq!(store.find(stranger).await.expect("the store reads").record, None);
+}
+
+pub(super) async fn records_are_listed_by_what_describes_them(subject: &dyn Subject) {
+    let store = subject.store();
+    for number in 0..5 {
+        complete(&*store, &format!("done-{number}"), "ok").await;
+    }
+    subject.advance(Duration::from_secs(10));
+    let refund = sample::claim_on(sample::scope_of("globex", "bob", "refunds.create", "k"));
+    let refund = acquire(&*store, &refund).await;
+
+    let ids = async |filter: Filter| {
+        let records = store.list(&filter).await.expect("the store lists");
+        records.iter().map(|record| record.operation_id).collect::<Vec<_>>()
+    };
+    let all = ids(Filter::default()).await;
+    assert_eq!(all.len(), 6);
+    assert!(all.is_sorted(), "in the order of their operation ids");
+    let running = Filter { state: Some(StateName::Processing), ..Filter::default() };
+    assert_eq!(ids(running).await, [refund.operation_id]);
+    let tenant = Filter { tenant: Some("globex".into()), ..Filter::default() };
+    assert_eq!(ids(tenant).await, [refund.operation_id]);
+    let operation = Filter { operation: Some("payments.create".into()), ..Filter::default() };
+    assert_eq!(ids(operation).await.len(), 5);
+    let old = Filter { updated_before: Some(refund.created_at), ..Filter::default() };
+    assert_eq!(ids(old).await.len(), 5);
+    let nobody = Filter { tenant: Some("nobody".into()), ..Filter::default() };
+    assert!(ids(nobody).await.is_empty());
+    let mut paged = Vec::new();
+    loop {
+        let page = ids(Filter { after: paged.last().copied(), limit: 4, ..Filter::default() }).await;
+        if page.is_empty() {
+            break;
+        }
+        paged.extend(page);
+    }
+    assert_eq!(paged, all);
+}

@@ -1,0 +1,127 @@
+//! How a command leaves `Unknown`.
+
+use std::time::Duration;
+
+use semel_core::transition::{Proof, Refusal};
+use semel_core::{Change, Decision, Reason, Record, State, StateName, Store};
+
+use super::{Subject, acquire, applied, apply, claim_decision, complete, read};
+use crate::sample;
+
+/// A lease, a call and the margin under the default terms, and a little more.
+const PAST_THE_QUARANTINE: Duration = Duration::from_secs(61);
+
+async fn lose(store: &dyn Store, key: &str) -> Record {
+    let record = acquire(store, &sample::claim(key)).await;
+    applied(store, &record.id, Change::abandon(record.head.fence(), Reason::TimedOut)).await
+}
+
+pub(super) async fn a_verdict_settles_an_unknown(subject: &dyn Subject) {
+    let store = subject.store();
+    let declined = sample::result(&sample::response(402, "declined"));
+    for (key, result, state) in [
+        ("made", sample::created("found at the provider"), StateName::Succeeded),
+        ("declined", declined, StateName::FailedFinal),
+    ] {
+        let lost = lose(&*store, key).await;
+        assert_eq!(claim_decision(&*store, &sample::claim(key)).await, Decision::Reconcile);
+        let settled = applied(&*store, &lost.id, Change::resolve_executed(result.clone())).await;
+        assert_eq!((settled.head.state.name(), settled.result), (state, Some(result)));
+        assert_eq!(settled.head.reason, Reason::VerdictExecuted);
+        assert_eq!(claim_decision(&*store, &sample::claim(key)).await, Decision::Replay);
+    }
+    for proof in [Proof::ProviderDeduplicates, Proof::ProviderTombstone] {
+        let lost = lose(&*store, &format!("{proof:?}")).await;
+        let freed = applied(&*store, &lost.id, Change::resolve_not_executed(proof)).await;
+        assert_eq!(freed.head.state.name(), StateName::FailedRetryable);
+        assert_eq!(freed.head.reason, Reason::VerdictNotExecuted);
+        let again = acquire(&*store, &sample::claim(&format!("{proof:?}"))).await;
+        assert_eq!(again.head.epoch, lost.head.epoch + 1);
+    }
+}
+
+pub(super) async fn a_late_completion_does_not_overwrite_a_verdict(subject: &dyn Subject) {
+    let store = subject.store();
+    let lost = lose(&*store, "k").await;
+    let settled = applied(&*store, &lost.id, Change::resolve_executed(sample::created("the verdict"))).await;
+    let late = Change::complete(lost.head.fence(), sample::created("the executor's own"));
+    let answer = apply(&*store, &lost.id, late).await;
+    assert_eq!(answer.decision, Decision::Fenced, "its client must get the record's truth, not its own");
+    assert_eq!(answer.record.as_ref(), Some(&settled));
+    assert_eq!(read(&*store, &lost.id).await, settled);
+}
+
+pub(super) async fn not_executed_is_refused_while_a_call_may_be_in_flight(subject: &dyn Subject) {
+    let store = subject.store();
+    let lost = lose(&*store, "k").await;
+    let State::Unknown { quarantine_until, .. } = lost.head.state else { panic!("it is unknown") };
+    let verdict = || Change::resolve_not_executed(Proof::Quarantine);
+    let answer = apply(&*store, &lost.id, verdict()).await;
+    let refusal = Refusal::StillInFlight { until: quarantine_until };
+    assert_eq!(answer.decision, Decision::Refused(refusal));
+    assert_eq!(read(&*store, &lost.id).await, lost);
+    subject.advance(PAST_THE_QUARANTINE);
+    let freed = applied(&*store, &lost.id, verdict()).await;
+    assert_eq!(freed.head.state.name(), StateName::FailedRetryable);
+}
+
+pub(super) async fn a_late_completion_is_evidence_against_not_executed(subject: &dyn Subject) {
+    let store = subject.store();
+    let lost = lose(&*store, "k").await;
+    let not_executed = || Change::resolve_not_executed(Proof::ProviderTombstone);
+    let freed = applied(&*store, &lost.id, not_executed()).await;
+    let fail = Change::fail(lost.head.fence(), Reason::Answered, sample::result(&sample::response(402, "no")));
+    assert_eq!(apply(&*store, &lost.id, fail).await.decision, Decision::Fenced, "no effect, nothing to tell");
+    assert_eq!(read(&*store, &lost.id).await, freed);
+    let late = || Change::complete(lost.head.fence(), sample::created("it did happen"));
+    let settled = applied(&*store, &lost.id, late()).await;
+    assert_eq!(settled.head.state.name(), StateName::Succeeded);
+    assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Replay);
+
+    // Once somebody else has acquired the command, it is too late.
+    let lost = lose(&*store, "taken").await;
+    applied(&*store, &lost.id, not_executed()).await;
+    let current = acquire(&*store, &sample::claim("taken")).await;
+    let late = Change::complete(lost.head.fence(), sample::created("too late"));
+    assert_eq!(apply(&*store, &lost.id, late).await.decision, Decision::Fenced);
+    assert_eq!(read(&*store, &lost.id).await, current);
+}
+
+pub(super) async fn only_an_unknown_takes_a_verdict(subject: &dyn Subject) {
+    let store = subject.store();
+    let running = acquire(&*store, &sample::claim("running")).await;
+    let released = acquire(&*store, &sample::claim("released")).await;
+    applied(&*store, &released.id, Change::release(released.head.fence(), Reason::NotExecuted)).await;
+    let (done, _) = complete(&*store, "done", "ok").await;
+    let verdicts = || {
+        [
+            Change::resolve_executed(sample::created("verdict")),
+            Change::resolve_not_executed(Proof::ProviderTombstone),
+        ]
+    };
+    for id in [running.id, released.id, sample::id(&done)] {
+        let before = read(&*store, &id).await;
+        for verdict in verdicts() {
+            let answer = apply(&*store, &id, verdict).await;
+            assert_eq!(answer.decision, Decision::Refused(Refusal::WrongState));
+            assert_eq!(read(&*store, &id).await, before);
+        }
+    }
+    for verdict in verdicts() {
+        let answer = apply(&*store, &sample::id(&sample::claim("nobody")), verdict).await;
+        assert_eq!(answer.decision, Decision::Refused(Refusal::Absent));
+    }
+}
+
+pub(super) async fn a_postponed_look_for_evidence_is_counted(subject: &dyn Subject) {
+    let store = subject.store();
+    let lost = lose(&*store, "k").await;
+    let State::Unknown { since, quarantine_until, .. } = lost.head.state else { panic!("it is unknown") };
+    for attempts in 1..=3 {
+        let reconcile_after = since.plus(Duration::from_secs(60 * u64::from(attempts)));
+        let postponed = applied(&*store, &lost.id, Change::postpone(reconcile_after)).await;
+        let expected = State::Unknown { since, reconcile_after, attempts, quarantine_until };
+        assert_eq!(postponed.head.state, expected);
+        assert_eq!(read(&*store, &lost.id).await.head.state, expected);
+    }
+}

@@ -1,0 +1,9 @@
+//! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
+//! tests set, and samples of everything. Never part of a product.
+
+pub mod broken;
+pub mod clock;
+pub mod conformance;
+pub mod sample;
+
+pub use clock::ManualClock;

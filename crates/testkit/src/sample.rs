@@ -1,0 +1,115 @@
+//! Samples of everything a store is handed.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use semel_core::policy::OnExpired;
+use semel_core::{
+    Attempt, Claim, Clock, Fingerprint, FingerprintInput, Ids, KeyRules, OperationName, Policy, Principal,
+    RandomIds, RecordId, Response, Scope, Start, StoredResult, SystemClock, Terms,
+};
+
+/// The scope of `key`, of tenant `acme` and caller `alice`.
+pub fn scope(key: &str) -> Scope {
+    scope_of("acme", "alice", "payments.create", key)
+}
+
+/// A scope with all its parts.
+pub fn scope_of(tenant: &str, caller: &str, operation: &str, key: &str) -> Scope {
+    let rules = KeyRules { min_length: 1, ..KeyRules::default() };
+    Scope {
+        principal: Principal::new(tenant, caller).expect("samples have names"),
+        operation: OperationName::new(operation).expect("samples have names"),
+        key: rules.parse([key.as_bytes()]).expect("samples are valid keys").expect("one line was given"),
+    }
+}
+
+/// The fingerprint of a request with this body.
+pub fn fingerprint(body: &str) -> Fingerprint {
+    let input = FingerprintInput {
+        method: "POST",
+        path: "/payments",
+        query: None,
+        content_type: Some(b"application/json"),
+        content_encoding: None,
+        body: body.as_bytes(),
+        exclude: &[],
+    };
+    input.fingerprint()
+}
+
+/// The default terms: a lease of 30 s, a TTL of 24 h, no tombstones.
+pub fn terms() -> Terms {
+    Policy::default().terms()
+}
+
+/// Terms under which expired records leave a tombstone for 7 days.
+pub fn terms_with_tombstones() -> Terms {
+    Policy { on_expired: OnExpired::Refuse, ..Policy::default() }.terms()
+}
+
+/// A claim on `key` under the default terms, with a token of its own.
+pub fn claim(key: &str) -> Claim {
+    claim_on(scope(key))
+}
+
+/// A claim on this scope under the default terms, with a token of its own.
+pub fn claim_on(scope: Scope) -> Claim {
+    Claim {
+        scope,
+        operation_id: RandomIds.operation_id(SystemClock.now()),
+        attempt: Attempt {
+            fingerprint: fingerprint(r#"{"amount":1}"#),
+            token: RandomIds.attempt_token(),
+            terms: terms(),
+            start: Start::Now,
+        },
+    }
+}
+
+/// The same claim under other terms.
+pub fn under(claim: Claim, terms: Terms) -> Claim {
+    Claim { attempt: Attempt { terms, ..claim.attempt }, ..claim }
+}
+
+/// The same claim for another request body.
+pub fn for_body(claim: Claim, body: &str) -> Claim {
+    Claim { attempt: Attempt { fingerprint: fingerprint(body), ..claim.attempt }, ..claim }
+}
+
+/// The same claim, left to a worker that must start within this time.
+pub fn for_worker(claim: Claim, within: Duration) -> Claim {
+    Claim { attempt: Attempt { start: Start::Within(within), ..claim.attempt }, ..claim }
+}
+
+/// The id of the claim's record.
+pub fn id(claim: &Claim) -> RecordId {
+    claim.scope.record_id()
+}
+
+/// A response of this status and body, with repeated header lines that contain commas.
+pub fn response(status: u16, body: impl Into<Bytes>) -> Response {
+    let mut headers = HeaderMap::new();
+    headers.insert("location", HeaderValue::from_static("/payments/7"));
+    for link in ["</a>; rel=\"x, y\", </b>", "</c>"] {
+        headers.append("link", HeaderValue::from_static(link));
+    }
+    headers.insert("content-type", HeaderValue::from_static("application/json"));
+    let status = StatusCode::from_u16(status).expect("samples have real statuses");
+    Response::retain(status, &headers, body.into(), &HeaderMap::new())
+}
+
+/// The result that a response is stored as.
+pub fn result(response: &Response) -> StoredResult {
+    StoredResult {
+        response: response.encode(),
+        status: response.status.as_u16(),
+        resource: response.location().map(str::to_owned),
+    }
+}
+
+/// A result of status 201 with this body.
+pub fn created(body: &str) -> StoredResult {
+    result(&response(201, body.to_owned()))
+}
