@@ -316,8 +316,8 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
     // FULL: the log reaches the disk at every commit, not merely the operating system.
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;")?;
     if let Some(max) = options.max_file_bytes {
-        let page: u64 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-        connection.query_row(&format!("PRAGMA max_page_count = {}", max / page), [], |_| Ok(()))?;
+        let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        connection.query_row(&format!("PRAGMA max_page_count = {}", max / u64::from(page)), [], |_| Ok(()))?;
     }
     Ok(connection)
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{PURGE_GRACE, Refusal};
-use semel_core::{Change, Decision, Reason, StateName, Store};
+use semel_core::{Change, Decision, Reason, StateName};
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, race, read};
 use crate::sample;

@@ -109,7 +109,7 @@ pub(super) async fn the_current_executor_may_settle_an_unknown_late(subject: &dy
 pub(super) async fn an_operation_declared_safe_is_run_again_by_one(subject: &dyn Subject) {
     let store = subject.store();
     let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..sample::terms() };
-    let claim = || sample::under(sample::claim("k"), terms);
+    let claim = move || sample::under(sample::claim("k"), terms);
     let first = acquire(&*store, &claim()).await;
     subject.advance(PAST_THE_LEASE);
     let decisions = race(16, |_| {

@@ -69,8 +69,8 @@ pub struct Case {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! for_each_conformance_case {
-    ($callback:ident $($argument:tt)*) => {
-        $callback! { ($($argument)*)
+    ([$($callback:tt)*] $($argument:tt)*) => {
+        $($callback)*! { ($($argument)*)
             claims: one_of_64_racing_claims_wins
             claims: each_of_many_racing_keys_has_one_winner
             claims: a_claim_waits_while_another_runs
@@ -131,14 +131,11 @@ macro_rules! collect_cases {
             &[$(Case { name: stringify!($name), run: |subject| Box::pin($module::$name(subject)) }),*];
     };
 }
-for_each_conformance_case!(collect_cases);
+for_each_conformance_case!([collect_cases]);
 
 /// Makes one test of each case, for the store that `$subject` (an expression) makes anew for each.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($subject:expr) => {
-        $crate::for_each_conformance_case!(conformance_tests @each $subject);
-    };
     ((@each $subject:expr) $($module:ident : $name:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -146,6 +143,9 @@ macro_rules! conformance_tests {
                 $crate::conformance::run(stringify!($name), &$subject).await;
             }
         )*
+    };
+    ($subject:expr) => {
+        $crate::for_each_conformance_case!([$crate::conformance_tests] @each $subject);
     };
 }
 
