@@ -3,8 +3,8 @@
 //! Stores see only [`StoredResponse`]: a format number, room for the id of an encryption key, and bytes.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::StatusCode;
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 /// The format that [`Response::encode`] writes.
 pub const RESPONSE_FORMAT: u8 = 1;
@@ -201,7 +201,8 @@ mod tests {
     }
 
     fn sample() -> Response {
-        let headers = fields(&[("link", "</a>, </b>"), ("x-two", "1"), ("link", "</c>"), ("location", "/p/1")]);
+        let headers =
+            fields(&[("link", "</a>, </b>"), ("x-two", "1"), ("link", "</c>"), ("location", "/p/1")]);
         let body = Bytes::from_static(b"\x00\xff\r\n not text");
         Response::retain(StatusCode::CREATED, &headers, body, &fields(&[("grpc-status", "0")]))
     }

@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn every_part_of_the_scope_makes_another_record() {
         let base = scope("t", "c", "o", "k").record_id();
-        for other in [("T", "c", "o", "k"), ("t", "C", "o", "k"), ("t", "c", "O", "k"), ("t", "c", "o", "K")] {
+        for other in [("T", "c", "o", "k"), ("t", "C", "o", "k"), ("t", "c", "O", "k"), ("t", "c", "o", "K")]
+        {
             assert_ne!(scope(other.0, other.1, other.2, other.3).record_id(), base);
         }
         assert_eq!(scope("t", "c", "o", "k").record_id(), base);

@@ -1,1 +1,29 @@
-//! x
+//! The tower layer of Semel: the commands of any HTTP service become safe to retry.
+//!
+//! ```text
+//! request ─ read ─ look in memory ─ claim ─┬─ execute ─ settle ─ answer
+//!           who, key, what                 ├─ wait ─ replay
+//!                                          └─ replay, or refuse
+//! ```
+//!
+//! `service.rs` is that picture in code; start there. [`IdempotencyLayer`] is how a service author uses it.
+
+mod body;
+mod cache;
+mod execute;
+mod execution;
+mod layer;
+mod operations;
+mod request;
+mod resource;
+mod respond;
+mod running;
+mod service;
+mod settle;
+
+pub use body::{Body, BoxError};
+pub use execution::{Execution, NotExecuted};
+pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
+pub use operations::{ConfigError, Operation};
+pub use semel_core::Outcome;
+pub use service::Idempotency;

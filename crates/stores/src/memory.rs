@@ -34,7 +34,13 @@ impl MemoryStore {
     }
 
     /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
-    fn change(&self, id: RecordId, event: &Event, claim: Option<&Claim>, result: Option<&StoredResult>) -> Answer {
+    fn change(
+        &self,
+        id: RecordId,
+        event: &Event,
+        claim: Option<&Claim>,
+        result: Option<&StoredResult>,
+    ) -> Answer {
         let mut records = self.records();
         let now = self.clock.now();
         let before = records.get(&id);

@@ -11,8 +11,9 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId, Record, RecordId,
-    Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp, Write, transition,
+    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId, Record,
+    RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp, Write,
+    transition,
 };
 
 use crate::clock::ManualClock;
@@ -132,7 +133,13 @@ impl BrokenStore {
     }
 
     /// Decides and writes as a store should, with the flaw on the way in and on the way out.
-    fn change(&self, id: RecordId, event: Event, claim: Option<&Claim>, result: Option<&StoredResult>) -> Answer {
+    fn change(
+        &self,
+        id: RecordId,
+        event: Event,
+        claim: Option<&Claim>,
+        result: Option<&StoredResult>,
+    ) -> Answer {
         let mut records = self.records();
         let now = self.clock.now();
         let before = records.get(&id).cloned();
@@ -154,7 +161,9 @@ impl BrokenStore {
     ) -> (Option<Record>, Decision) {
         let event = before.map_or(event, |record| self.misread(&record.head, event));
         let head = before.map(|record| self.misremember(record.head, &event, now));
-        if let (Some(head), Some(answer)) = (&head, head.as_ref().and_then(|head| self.misjudge(head, &event))) {
+        if let (Some(head), Some(answer)) =
+            (&head, head.as_ref().and_then(|head| self.misjudge(head, &event)))
+        {
             let write = answer.0.map_or(Write::Keep, |state| Write::Update(Head { state, ..*head }));
             return (Record::after(before, write, claim, result, now), answer.1);
         }
@@ -215,7 +224,8 @@ impl BrokenStore {
         match (self.flaw?, event) {
             (Flaw::SaysInProgressBeforeMismatch, Event::Claim(_)) if running => Some((None, Decision::Wait)),
             (Flaw::DoesNotRecogniseItsOwnClaim, Event::Claim(_)) if running => {
-                let mismatch = matches!(event, Event::Claim(attempt) if attempt.fingerprint != head.fingerprint);
+                let mismatch =
+                    matches!(event, Event::Claim(attempt) if attempt.fingerprint != head.fingerprint);
                 (!mismatch).then_some((None, Decision::Wait))
             }
             (Flaw::ReleasesUnconditionally, Event::Release { .. }) => {
@@ -249,7 +259,8 @@ impl BrokenStore {
         let Ok(mut response) = result.response.decode() else { return result.clone() };
         match self.flaw {
             Some(Flaw::FoldsHeaders) => {
-                let links: Vec<_> = response.headers.get_all("link").iter().map(|value| value.as_bytes()).collect();
+                let links: Vec<_> =
+                    response.headers.get_all("link").iter().map(|value| value.as_bytes()).collect();
                 let folded = HeaderValue::from_bytes(&links.join(&b", "[..])).expect("it is a header value");
                 response.headers.insert("link", folded);
             }

@@ -4,6 +4,7 @@
 pub mod broken;
 pub mod clock;
 pub mod conformance;
+pub mod faulty;
 pub mod sample;
 
 pub use clock::ManualClock;

@@ -8,8 +8,8 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::transition::{PURGE_GRACE, Proof, Refusal, Verdict, age};
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason, Start,
-    State, StateName, Terms, Timestamp, Write, transition,
+    Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
+    Start, State, StateName, Terms, Timestamp, Write, transition,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -106,7 +106,8 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
     let stranger = Fence { epoch: EPOCH, token: FRESH };
     let reason = Reason::NotExecuted;
     let claim = |token, body| Event::Claim(attempt(token, body));
-    let for_worker = Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
+    let for_worker =
+        Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
     let look = |body| Event::Look { fingerprint: fingerprint(body) };
     let not_executed = |proof| Event::Resolve(Verdict::NotExecuted(proof));
     let all_fenced = "F F F F F F F F F F";
@@ -199,7 +200,8 @@ fn time_acts_at_the_very_instant_and_not_before() {
 #[test]
 fn an_ended_lease_means_what_the_operation_declared() {
     let processing = head(State::Processing { lease_until: NOW });
-    let with = |on_lease_expired| Head { terms: Terms { on_lease_expired, ..processing.terms }, ..processing };
+    let with =
+        |on_lease_expired| Head { terms: Terms { on_lease_expired, ..processing.terms }, ..processing };
     let claim = Event::Claim(attempt(FRESH, "body"));
     for choice in [OnLeaseExpired::Unknown, OnLeaseExpired::Resume] {
         assert_eq!(transition(Some(&with(choice)), &claim, NOW).decision, Decision::Reconcile);
@@ -211,7 +213,9 @@ fn an_ended_lease_means_what_the_operation_declared() {
 fn the_quarantine_counts_a_whole_lease_from_when_the_outcome_became_unknown() {
     let processing = head(State::Processing { lease_until: NOW });
     let swept_late = later(10_000);
-    let Some(Head { state: State::Unknown { quarantine_until, .. }, terms, .. }) = age(processing, swept_late) else {
+    let Some(Head { state: State::Unknown { quarantine_until, .. }, terms, .. }) =
+        age(processing, swept_late)
+    else {
         panic!("its lease has ended")
     };
     assert_eq!(quarantine_until, swept_late.plus(terms.quarantine));
@@ -232,7 +236,10 @@ fn an_expired_record_leaves_a_tombstone_where_asked_to() {
     let settled = head(State::Succeeded { expires_at: NOW, settled_by });
     let kept = Head { terms: Terms { tombstone_ttl: Some(week), ..settled.terms }, ..settled };
     assert_eq!(age(settled, NOW), None);
-    assert_eq!(age(kept, NOW), Some(kept.moved(State::Expired { forget_at: NOW.plus(week) }, Reason::Expired)));
+    assert_eq!(
+        age(kept, NOW),
+        Some(kept.moved(State::Expired { forget_at: NOW.plus(week) }, Reason::Expired))
+    );
     assert_eq!(age(kept, NOW.plus(week)), None, "it may miss its time as a tombstone altogether");
     let claim = Event::Claim(attempt(FRESH, "body"));
     assert_eq!(transition(Some(&kept), &claim, NOW).decision, Decision::Expired);

@@ -17,7 +17,8 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp,
+    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
+    Timestamp,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -177,7 +178,8 @@ impl SqliteStore {
     /// Hands the change to the writer and waits until it is on disk.
     async fn write(&self, work: Work) -> Result<Done, StoreError> {
         let (reply, done) = oneshot::channel();
-        let writer = self.writer.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
+        let writer =
+            self.writer.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
         writer.try_send(Job { work, reply }).map_err(|error| {
             let why = match error {
                 mpsc::error::TrySendError::Full(_) => "too many changes wait to be written",
@@ -242,8 +244,10 @@ impl Store for SqliteStore {
     }
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.read(move |connection, now| Ok(Snapshot { record: queries::find(connection, operation_id)?, now }))
-            .await
+        self.read(move |connection, now| {
+            Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
+        })
+        .await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
@@ -317,7 +321,11 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
     connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;")?;
     if let Some(max) = options.max_file_bytes {
         let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
-        connection.query_row(&format!("PRAGMA max_page_count = {}", max / u64::from(page)), [], |_| Ok(()))?;
+        connection.query_row(
+            &format!("PRAGMA max_page_count = {}", max / u64::from(page)),
+            [],
+            |_| Ok(()),
+        )?;
     }
     Ok(connection)
 }

@@ -59,16 +59,16 @@ pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
     connection
-        .prepare_cached(
-            &format!("SELECT {WITHOUT_RESPONSE}
+        .prepare_cached(&format!(
+            "SELECT {WITHOUT_RESPONSE}
              FROM semel_records
              WHERE (:state IS NULL OR state = :state)
                AND (:operation IS NULL OR operation = :operation)
                AND (:tenant IS NULL OR tenant = :tenant)
                AND (:before IS NULL OR updated_at < :before)
                AND (:after IS NULL OR operation_id > :after)
-             ORDER BY operation_id LIMIT :limit"),
-        )?
+             ORDER BY operation_id LIMIT :limit"
+        ))?
         .query_map(
             named_params! {
                 ":state": filter.state.map(StateName::as_str),
@@ -197,7 +197,9 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
 /// Deletes a record, only if it still has the head `before`. `false` if it has not.
 pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> rusqlite::Result<bool> {
     let changed = connection
-        .prepare_cached("DELETE FROM semel_records WHERE id = ?1 AND epoch = ?2 AND token = ?3 AND state = ?4")?
+        .prepare_cached(
+            "DELETE FROM semel_records WHERE id = ?1 AND epoch = ?2 AND token = ?3 AND state = ?4",
+        )?
         .execute(params![
             id.as_bytes(),
             before.epoch,

@@ -73,7 +73,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
 
 fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
     let exists = connection
-        .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_schema'", [], |_| Ok(()))
+        .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_schema'", [], |_| {
+            Ok(())
+        })
         .optional()?;
     match exists {
         Some(()) => connection.query_row("SELECT max(version) FROM semel_schema", [], |row| row.get(0)),

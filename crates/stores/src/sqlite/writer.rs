@@ -112,7 +112,8 @@ impl Writer {
         let offset = self.levers.clock_offset.load(Ordering::SeqCst);
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_written)?;
-        let now = Timestamp::from_millis(queries::now(&transaction).map_err(not_written)?.saturating_add(offset));
+        let now =
+            Timestamp::from_millis(queries::now(&transaction).map_err(not_written)?.saturating_add(offset));
         let mut results = Vec::with_capacity(group.len());
         for work in group {
             let result = perform(&transaction, work, now);
@@ -128,7 +129,9 @@ impl Writer {
                 Err(GroupError::Ambiguous("the answer to COMMIT was lost".into()))
             }
             Ok(()) => Ok(results),
-            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(not_written(error)),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
+                Err(not_written(error))
+            }
             Err(error) => Err(GroupError::Ambiguous(error.to_string())),
         }
     }
@@ -178,8 +181,10 @@ fn change(
         (Write::Keep, _, _) => Ok(true),
         (Write::Update(_), Some(before), Some(after)) => queries::update(connection, &before.head, after),
         (Write::Delete, Some(before), None) => queries::delete(connection, &before.id, &before.head),
-        (Write::Create(_), Some(expired), Some(after)) => queries::delete(connection, &expired.id, &expired.head)
-            .and_then(|gone| Ok(gone && queries::insert(connection, after)?)),
+        (Write::Create(_), Some(expired), Some(after)) => {
+            queries::delete(connection, &expired.id, &expired.head)
+                .and_then(|gone| Ok(gone && queries::insert(connection, after)?))
+        }
         (Write::Create(_), None, Some(after)) => queries::insert(connection, after),
         (Write::Create(_) | Write::Update(_) | Write::Delete, _, _) => Ok(false),
     };
@@ -191,7 +196,11 @@ fn change(
 }
 
 /// Lets time act on the records that are due.
-fn age(connection: &Connection, due: rusqlite::Result<Vec<RecordId>>, now: Timestamp) -> Result<Done, StoreError> {
+fn age(
+    connection: &Connection,
+    due: rusqlite::Result<Vec<RecordId>>,
+    now: Timestamp,
+) -> Result<Done, StoreError> {
     let mut aged = 0;
     for id in due.map_err(|error| store_error(&error))? {
         let before = queries::get_without_response(connection, &id).map_err(|error| store_error(&error))?;

@@ -38,7 +38,9 @@ impl Subject for Sqlite {
     }
 
     async fn open_again(&self) -> Arc<dyn Store> {
-        Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("the file can be opened again"))
+        Arc::new(
+            SqliteStore::open(self.folder.path().join("semel.db")).expect("the file can be opened again"),
+        )
     }
 }
 

@@ -96,7 +96,8 @@ pub(super) async fn scopes_do_not_see_each_other(subject: &dyn Subject) {
 pub(super) async fn a_released_key_is_acquired_by_exactly_one(subject: &dyn Subject) {
     let store = subject.store();
     let first = acquire(&*store, &sample::claim("k")).await;
-    let released = applied(&*store, &first.id, Change::release(first.head.fence(), Reason::NotExecuted)).await;
+    let released =
+        applied(&*store, &first.id, Change::release(first.head.fence(), Reason::NotExecuted)).await;
     assert_eq!(released.head.state.name(), StateName::FailedRetryable);
     let decisions = race(64, |_| {
         let store = store.clone();
@@ -120,7 +121,11 @@ pub(super) async fn a_look_never_acquires(subject: &dyn Subject) {
         let head = snapshot.record.expect("the record is there").head;
         assert_eq!(transition(Some(&head), &look, snapshot.now).decision, Decision::Vacant);
     }
-    assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Execute, "it is still to be had");
+    assert_eq!(
+        claim_decision(&*store, &sample::claim("k")).await,
+        Decision::Execute,
+        "it is still to be had"
+    );
 }
 
 pub(super) async fn a_claim_overtaken_by_its_own_release_runs_nothing(subject: &dyn Subject) {
@@ -165,7 +170,8 @@ pub(super) async fn a_command_that_no_worker_starts_is_free_again(subject: &dyn 
     assert_eq!(store.sweep(10).await.expect("the store sweeps"), 1);
     let swept = read(&*store, &claimed.id).await.head;
     assert_eq!((swept.state.name(), swept.reason), (StateName::FailedRetryable, Reason::NeverStarted));
-    let late = apply(&*store, &claimed.id, Change::start(claimed.head.fence(), sample::claim("k").attempt.token));
+    let late =
+        apply(&*store, &claimed.id, Change::start(claimed.head.fence(), sample::claim("k").attempt.token));
     assert_eq!(late.await.decision, Decision::Fenced, "a worker that comes too late starts nothing");
     assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Execute);
 }

@@ -34,7 +34,8 @@ pub(super) async fn an_expired_key_is_a_new_command(subject: &dyn Subject) {
 pub(super) async fn an_expired_key_with_a_tombstone_is_refused(subject: &dyn Subject) {
     let store = subject.store();
     for reaped in [false, true] {
-        let claim = || sample::under(sample::claim(&format!("reaped-{reaped}")), sample::terms_with_tombstones());
+        let claim =
+            || sample::under(sample::claim(&format!("reaped-{reaped}")), sample::terms_with_tombstones());
         let record = acquire(&*store, &claim()).await;
         applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
         subject.advance(A_DAY);
@@ -167,7 +168,11 @@ pub(super) async fn a_claim_survives_that_its_row_vanishes(subject: &dyn Subject
                 executed += 1;
                 let fence = answer.record.expect("it has a record").head.fence();
                 let release = Change::release(fence, Reason::NotExecuted);
-                assert_eq!(apply(&*store, &id, release).await.decision, Decision::Applied, "it was mine alone");
+                assert_eq!(
+                    apply(&*store, &id, release).await.decision,
+                    Decision::Applied,
+                    "it was mine alone"
+                );
                 // Whoever comes first: a claim that acquires it, or this, which deletes it.
                 apply(&*store, &id, Change::free()).await;
             }

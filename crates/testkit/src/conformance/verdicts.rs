@@ -70,7 +70,8 @@ pub(super) async fn a_late_completion_is_evidence_against_not_executed(subject: 
     let lost = lose(&*store, "k").await;
     let not_executed = || Change::resolve_not_executed(Proof::ProviderTombstone);
     let freed = applied(&*store, &lost.id, not_executed()).await;
-    let fail = Change::fail(lost.head.fence(), Reason::Answered, sample::result(&sample::response(402, "no")));
+    let fail =
+        Change::fail(lost.head.fence(), Reason::Answered, sample::result(&sample::response(402, "no")));
     assert_eq!(apply(&*store, &lost.id, fail).await.decision, Decision::Fenced, "no effect, nothing to tell");
     assert_eq!(read(&*store, &lost.id).await, freed);
     let late = || Change::complete(lost.head.fence(), sample::created("it did happen"));

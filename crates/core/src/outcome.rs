@@ -1,0 +1,125 @@
+//! What a handler's answer means for its command. Pure: the layer asks, and does as it is told.
+
+use http::StatusCode;
+
+use crate::policy::{OnServerError, Policy};
+use crate::state::Reason;
+
+/// What a handler says about its own answer, where the status alone does not tell.
+///
+/// Put it into the response's extensions, or into the header `Semel-Outcome` as `final`, `not-executed` or
+/// `unknown`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The answer is final: retries get it.
+    Final,
+    /// Nothing happened: the key may be used again.
+    NotExecuted,
+    /// It is not known whether anything happened.
+    Unknown,
+}
+
+impl Outcome {
+    /// The outcome of that name.
+    pub fn parse(text: &str) -> Option<Outcome> {
+        match text {
+            "final" => Some(Outcome::Final),
+            "not-executed" => Some(Outcome::NotExecuted),
+            "unknown" => Some(Outcome::Unknown),
+            _ => None,
+        }
+    }
+}
+
+/// What is to be written about a command that was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Settlement {
+    /// A final success.
+    Complete,
+    /// A final failure.
+    Fail(Reason),
+    /// Nothing ran.
+    Release(Reason),
+    /// Nobody can know.
+    Abandon(Reason),
+}
+
+impl Policy {
+    /// What an answer with this status means, given what the handler said about it.
+    pub fn settle(&self, status: StatusCode, declared: Option<Outcome>) -> Settlement {
+        let answered = || match status.as_u16() {
+            ..400 => Settlement::Complete,
+            400.. => Settlement::Fail(Reason::Answered),
+        };
+        match declared {
+            Some(Outcome::Final) => answered(),
+            Some(Outcome::NotExecuted) => Settlement::Release(Reason::NotExecuted),
+            Some(Outcome::Unknown) => Settlement::Abandon(Reason::HandlerUnsure),
+            None if self.not_executed_statuses.contains(&status) => Settlement::Release(Reason::NotExecuted),
+            None if status == StatusCode::REQUEST_TIMEOUT || status.is_server_error() => {
+                match self.on_server_error {
+                    OnServerError::Unknown => Settlement::Abandon(Reason::ServerError),
+                    OnServerError::Replay => Settlement::Fail(Reason::ServerError),
+                    OnServerError::Retry => Settlement::Release(Reason::ServerError),
+                }
+            }
+            None => answered(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(status: u16, on_server_error: OnServerError, declared: Option<Outcome>) -> Settlement {
+        let policy = Policy { on_server_error, ..Policy::default() };
+        policy.settle(StatusCode::from_u16(status).expect("tests use real statuses"), declared)
+    }
+
+    #[test]
+    fn without_a_word_the_status_tells() {
+        for status in [200, 201, 204, 302] {
+            assert_eq!(settle(status, OnServerError::Unknown, None), Settlement::Complete, "{status}");
+        }
+        for status in [400, 402, 404, 409, 422] {
+            let expected = Settlement::Fail(Reason::Answered);
+            assert_eq!(settle(status, OnServerError::Unknown, None), expected, "{status}");
+        }
+        for status in [425, 429] {
+            let expected = Settlement::Release(Reason::NotExecuted);
+            assert_eq!(settle(status, OnServerError::Unknown, None), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn a_server_error_means_what_the_operation_says() {
+        for status in [408, 500, 502, 503, 599] {
+            for (choice, expected) in [
+                (OnServerError::Unknown, Settlement::Abandon(Reason::ServerError)),
+                (OnServerError::Replay, Settlement::Fail(Reason::ServerError)),
+                (OnServerError::Retry, Settlement::Release(Reason::ServerError)),
+            ] {
+                assert_eq!(settle(status, choice, None), expected, "{status}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_handlers_own_word_goes_before_the_status() {
+        let retry = OnServerError::Retry;
+        assert_eq!(settle(500, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
+        assert_eq!(settle(429, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
+        assert_eq!(settle(201, retry, Some(Outcome::Final)), Settlement::Complete);
+        assert_eq!(settle(503, retry, Some(Outcome::NotExecuted)), Settlement::Release(Reason::NotExecuted));
+        assert_eq!(settle(200, retry, Some(Outcome::Unknown)), Settlement::Abandon(Reason::HandlerUnsure));
+    }
+
+    #[test]
+    fn words_are_spelled_as_in_the_header() {
+        assert_eq!(Outcome::parse("final"), Some(Outcome::Final));
+        assert_eq!(Outcome::parse("not-executed"), Some(Outcome::NotExecuted));
+        assert_eq!(Outcome::parse("unknown"), Some(Outcome::Unknown));
+        assert_eq!(Outcome::parse("FINAL"), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! The one body type of this crate: bytes in hand, or a stream that passes through.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http_body::{Frame, SizeHint};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+
+/// Any error, as tower and hyper pass them around.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// How much of a refused body is read and thrown away, so that the client can read the answer.
+const MAX_DRAIN: usize = 8 << 20;
+
+/// How long that may take.
+const DRAIN_TIME: Duration = Duration::from_secs(5);
+
+/// A request or response body: bytes in hand, or a stream that passes through.
+#[derive(Debug)]
+pub struct Body(Kind);
+
+#[derive(Debug)]
+enum Kind {
+    Full(Full<Bytes>),
+    Stream(UnsyncBoxBody<Bytes, BoxError>),
+}
+
+impl Body {
+    /// A body that is these bytes.
+    pub fn full(bytes: impl Into<Bytes>) -> Body {
+        Body(Kind::Full(Full::new(bytes.into())))
+    }
+
+    /// These bytes, then these trailers.
+    pub fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Body {
+        if trailers.is_empty() {
+            return Body::full(bytes);
+        }
+        Body::stream(Full::new(bytes).with_trailers(std::future::ready(Some(Ok(trailers)))))
+    }
+
+    /// A body that passes through.
+    pub fn stream<B>(body: B) -> Body
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Body(Kind::Stream(body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
+impl Default for Body {
+    fn default() -> Body {
+        Body::full(Bytes::new())
+    }
+}
+
+impl From<Bytes> for Body {
+    fn from(bytes: Bytes) -> Body {
+        Body::full(bytes)
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        match &mut self.get_mut().0 {
+            Kind::Full(body) => Pin::new(body).poll_frame(cx).map_err(|never| match never {}),
+            Kind::Stream(body) => Pin::new(body).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Kind::Full(body) => body.is_end_stream(),
+            Kind::Stream(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Kind::Full(body) => body.size_hint(),
+            Kind::Stream(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A body that was read to its end, or as far as it was allowed to.
+pub(crate) enum Collected<B> {
+    /// The whole body.
+    Whole {
+        /// Its bytes.
+        bytes: Bytes,
+        /// Its trailers.
+        trailers: HeaderMap,
+    },
+    /// More than was allowed: what was read, and the rest.
+    TooLarge(Prefixed<B>),
+}
+
+/// Reads a body, but not more than `limit` bytes of it.
+pub(crate) async fn collect<B>(mut body: B, limit: usize) -> Result<Collected<B>, BoxError>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    let mut read: VecDeque<Bytes> = VecDeque::new();
+    let mut total = 0_usize;
+    let mut trailers = HeaderMap::new();
+    if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > limit {
+        return Ok(Collected::TooLarge(Prefixed { read, rest: body }));
+    }
+    while let Some(frame) = body.frame().await {
+        match frame.map_err(Into::into)?.into_data() {
+            Ok(data) => {
+                total = total.saturating_add(data.len());
+                read.push_back(data);
+                if total > limit {
+                    return Ok(Collected::TooLarge(Prefixed { read, rest: body }));
+                }
+            }
+            Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+        }
+    }
+    Ok(Collected::Whole { bytes: join(read, total), trailers })
+}
+
+/// One piece is kept as it is; only several are copied together.
+fn join(mut pieces: VecDeque<Bytes>, total: usize) -> Bytes {
+    match (pieces.len(), pieces.pop_front()) {
+        (_, None) => Bytes::new(),
+        (1, Some(only)) => only,
+        (_, Some(first)) => {
+            let mut joined = BytesMut::with_capacity(total);
+            joined.extend_from_slice(&first);
+            pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
+            joined.freeze()
+        }
+    }
+}
+
+/// What was already read of a body, and then the body.
+pub(crate) struct Prefixed<B> {
+    read: VecDeque<Bytes>,
+    rest: B,
+}
+
+impl<B> Prefixed<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    /// Reads on and throws away, within bounds, so that a client that is still sending gets to read.
+    pub(crate) async fn drain(mut self) {
+        let mut drained = self.read.iter().map(Bytes::len).sum::<usize>();
+        let draining = async {
+            while drained < MAX_DRAIN
+                && let Some(Ok(frame)) = self.rest.frame().await
+            {
+                drained = drained.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+            }
+        };
+        let _ = tokio::time::timeout(DRAIN_TIME, draining).await;
+    }
+}
+
+impl<B> http_body::Body for Prefixed<B>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    type Data = Bytes;
+    type Error = B::Error;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = self.get_mut();
+        match this.read.pop_front() {
+            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
+            None => Pin::new(&mut this.rest).poll_frame(cx),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.read.is_empty() && self.rest.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let read = self.read.iter().map(|data| data.len() as u64).sum::<u64>();
+        let rest = self.rest.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(read));
+        if let Some(upper) = rest.upper() {
+            hint.set_upper(upper.saturating_add(read));
+        }
+        hint
+    }
+}

@@ -1,0 +1,72 @@
+//! Settled records in memory, so that their replays cost the store nothing.
+//!
+//! Only terminal records come in, they are kept under the digest of their full scope, they are asked for again
+//! after [`CACHE_RECHECK`], and whether one still answers is decided by the same transition function, at the
+//! store's time as it must be by now.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+use semel_core::transition::CACHE_RECHECK;
+use semel_core::{Decision, Event, Fingerprint, Record, RecordId, Response, Timestamp, transition};
+
+/// A settled record with its response, decoded once.
+pub(crate) struct Settlement {
+    pub(crate) record: Record,
+    pub(crate) response: Response,
+    now: Timestamp,
+    asked: Instant,
+}
+
+/// Settled records, bounded by their size in memory.
+pub(crate) struct ReplayCache(Cache<RecordId, Arc<Settlement>, BySize>);
+
+#[derive(Clone)]
+struct BySize;
+
+/// What a record weighs besides its body: its names, headers and the cache's own book-keeping.
+const OVERHEAD: u64 = 1024;
+
+impl Weighter<RecordId, Arc<Settlement>> for BySize {
+    fn weight(&self, _: &RecordId, settled: &Arc<Settlement>) -> u64 {
+        let stored = settled.record.result.as_ref().map_or(0, |result| result.response.bytes.len() as u64);
+        OVERHEAD + stored
+    }
+}
+
+impl ReplayCache {
+    /// A cache that takes about this many bytes.
+    pub(crate) fn new(bytes: u64) -> ReplayCache {
+        let records = usize::try_from(bytes / (2 * OVERHEAD)).unwrap_or(usize::MAX).max(16);
+        ReplayCache(Cache::with_weighter(records, bytes, BySize))
+    }
+
+    /// Keeps a settled record that the store reported at its time `now`, in answer to a question asked at
+    /// `asked`.
+    pub(crate) fn keep(&self, record: &Record, response: &Response, now: Timestamp, asked: Instant) {
+        if record.head.state.is_terminal() {
+            let settled = Settlement { record: record.clone(), response: response.clone(), now, asked };
+            self.0.insert(record.id, Arc::new(settled));
+        }
+    }
+
+    /// What memory can answer to a request with this fingerprint: a replay or a mismatch. `None` asks the
+    /// store.
+    pub(crate) fn look(
+        &self,
+        id: &RecordId,
+        fingerprint: Fingerprint,
+    ) -> Option<(Decision, Arc<Settlement>)> {
+        let settled = self.0.get(id)?;
+        let age = settled.asked.elapsed();
+        if age >= CACHE_RECHECK {
+            self.0.remove(id);
+            return None;
+        }
+        let now = settled.now.plus(age);
+        let decision = transition(Some(&settled.record.head), &Event::Look { fingerprint }, now).decision;
+        matches!(decision, Decision::Replay | Decision::Mismatch).then_some((decision, settled))
+    }
+}

@@ -1,0 +1,182 @@
+//! Runs a command that was acquired: the handler in a task of its own, the lease renewed beside it.
+
+use std::convert::Infallible;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, Request, response};
+use semel_core::{Change, Decision, Outcome, Policy, Reason, Record};
+use tower::Service;
+
+use crate::body::{self, Body, BoxError, Collected};
+use crate::execution::{Execution, Lease, NotExecuted};
+use crate::layer::Shared;
+use crate::request::Command;
+use crate::respond::Answer;
+use crate::settle;
+
+/// The response header by which a handler says what its answer means.
+const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
+
+/// A service that can carry out commands.
+pub(crate) trait Handler<R>:
+    Service<Request<Body>, Response = http::Response<R>, Future: Send, Error: Into<BoxError>> + Send + 'static
+{
+}
+
+impl<S, R> Handler<R> for S where
+    S: Service<Request<Body>, Response = http::Response<R>, Future: Send, Error: Into<BoxError>>
+        + Send
+        + 'static
+{
+}
+
+/// What came of running the handler.
+pub(crate) enum Ran {
+    /// It answered.
+    Answered { parts: response::Parts, content: Content, declared: Option<Outcome> },
+    /// It proved that nothing ran, and has no answer.
+    NotExecuted,
+    /// It has no answer, for this reason.
+    Failed(Reason),
+}
+
+/// The body of an answer.
+pub(crate) enum Content {
+    /// All of it.
+    Whole { bytes: Bytes, trailers: HeaderMap },
+    /// Too large to keep, or a stream: it passes through to the one who asked.
+    Passing(Body),
+}
+
+/// Carries out an acquired command and settles its record before it answers.
+pub(crate) async fn execute<S, R>(
+    shared: Arc<Shared>,
+    command: Command,
+    inner: S,
+    record: Record,
+    asked: Instant,
+) -> Answer
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let policy = command.rule.policy.clone();
+    let registered = shared.running.execute(record.id, record.head.fence());
+    let lease = Lease::new(asked, policy.lease);
+    let execution = Execution {
+        operation_id: record.operation_id,
+        operation: record.operation.clone(),
+        principal: record.principal.clone(),
+        attempt: record.head.epoch,
+        lease: lease.clone(),
+    };
+    let ran = match execution.check_lease() {
+        // The claim took longer than the lease it asked for: nothing may begin under it.
+        Err(_) => Ran::NotExecuted,
+        Ok(()) => {
+            let mut request = command.into_request();
+            request.extensions_mut().insert(execution);
+            tokio::select! {
+                ran = run(inner, request, &policy) => ran,
+                never = renew(&shared, &record, &lease, &policy) => match never {},
+            }
+        }
+    };
+    settle::settle(&shared, &policy, &record, ran, registered).await
+}
+
+/// Renews the lease until it is dropped, three times in its length.
+async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy) -> Infallible {
+    loop {
+        tokio::time::sleep(policy.lease / 3).await;
+        let asked = Instant::now();
+        let renewal = Change::renew(record.head.fence());
+        match shared.within(shared.store.apply(&record.id, &renewal)).await.map(|answer| answer.decision) {
+            Ok(Decision::Applied) => lease.renewed(asked, policy.lease),
+            // Somebody else's truth stands now. The handler is not stopped, but its word may no longer count.
+            Ok(_) => {
+                lease.lost();
+                std::future::pending::<()>().await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, operation_id = %record.operation_id, "a lease was not renewed")
+            }
+        }
+    }
+}
+
+/// Runs the handler within its time, in a task of its own, so that a panic ends only the task.
+async fn run<S, R>(inner: S, request: Request<Body>, policy: &Policy) -> Ran
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    // What the handler said with its head stands, whatever becomes of its body.
+    let declared = Arc::new(OnceLock::new());
+    let mut task = tokio::spawn(call(inner, request, policy.max_stored_response, declared.clone()));
+    let reason = match tokio::time::timeout(policy.timeout, &mut task).await {
+        Ok(Ok(Ok(ran))) => return ran,
+        Ok(Ok(Err(_))) => Reason::BrokeOff,
+        Ok(Err(_)) => Reason::Panicked,
+        Err(_) => {
+            task.abort();
+            Reason::TimedOut
+        }
+    };
+    match declared.get() {
+        Some(Outcome::NotExecuted) => Ran::NotExecuted,
+        Some(Outcome::Final | Outcome::Unknown) | None => Ran::Failed(reason),
+    }
+}
+
+async fn call<S, R>(
+    mut inner: S,
+    request: Request<Body>,
+    limit: usize,
+    declared: Arc<OnceLock<Outcome>>,
+) -> Result<Ran, BoxError>
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let response = match inner.call(request).await.map_err(Into::into) {
+        Ok(response) => response,
+        Err(error) if error.is::<NotExecuted>() => return Ok(Ran::NotExecuted),
+        Err(error) => return Err(error),
+    };
+    let (mut parts, body) = response.into_parts();
+    let outcome = take_outcome(&mut parts);
+    if let Some(outcome) = outcome {
+        let _ = declared.set(outcome);
+    }
+    let content = if is_stream(&parts.headers) {
+        Content::Passing(Body::stream(body))
+    } else {
+        match body::collect(Box::pin(body), limit).await? {
+            Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers },
+            Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
+        }
+    };
+    Ok(Ran::Answered { parts, content, declared: outcome })
+}
+
+/// What the handler said about its answer: in the extensions, or in a header that clients do not see.
+fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
+    let header = parts.headers.remove(OUTCOME);
+    let said = parts.extensions.remove::<Outcome>();
+    said.or_else(|| Outcome::parse(header?.to_str().ok()?))
+}
+
+fn is_stream(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    media_type
+        .split(';')
+        .next()
+        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
+}

@@ -1,0 +1,89 @@
+//! What a handler knows about the execution it is part of, and how it says that nothing ran.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use semel_core::{Epoch, OperationId, OperationName, Principal};
+
+/// An executor's lease, on a monotonic clock that was started before the claim was sent: by this clock it ends
+/// no later than by the store's.
+#[derive(Clone, Debug)]
+pub(crate) struct Lease(Arc<Mutex<Option<Instant>>>);
+
+impl Lease {
+    /// A lease of this length, asked for at `asked`.
+    pub(crate) fn new(asked: Instant, length: Duration) -> Lease {
+        Lease(Arc::new(Mutex::new(Some(asked + length))))
+    }
+
+    /// It was renewed for this length by a request sent at `asked`.
+    pub(crate) fn renewed(&self, asked: Instant, length: Duration) {
+        let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *end = end.map(|end| end.max(asked + length));
+    }
+
+    /// It is over, whatever the clock says: the store fenced a renewal.
+    pub(crate) fn lost(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether it still holds.
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() < end)
+    }
+}
+
+/// The execution that a handler is part of. It is in the request's extensions.
+#[derive(Clone, Debug)]
+pub struct Execution {
+    pub(crate) operation_id: OperationId,
+    pub(crate) operation: OperationName,
+    pub(crate) principal: Principal,
+    pub(crate) attempt: Epoch,
+    pub(crate) lease: Lease,
+}
+
+impl Execution {
+    /// Names the command for good, the same in every attempt.
+    pub fn operation_id(&self) -> OperationId {
+        self.operation_id
+    }
+
+    /// What is asked for.
+    pub fn operation(&self) -> &OperationName {
+        &self.operation
+    }
+
+    /// Who is asking.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Which attempt this is, from 1. There is a second one only if the first provably did nothing.
+    pub fn attempt(&self) -> Epoch {
+        self.attempt
+    }
+
+    /// The key to send to a provider for one step of this command, the same in every attempt: a provider that
+    /// deduplicates on it carries the step out once.
+    pub fn downstream_key(&self, step: &str) -> String {
+        format!("{}:{step}", self.operation_id)
+    }
+
+    /// Whether this executor still holds the command. Ask right before an effect: if it is `Err`, do nothing
+    /// and return the error (or a response with [`Outcome::NotExecuted`](semel_core::Outcome::NotExecuted)).
+    pub fn check_lease(&self) -> Result<(), NotExecuted> {
+        if self.lease.is_held() {
+            Ok(())
+        } else {
+            Err(NotExecuted("the lease ended before the effect".into()))
+        }
+    }
+}
+
+/// A service's error that proves that nothing ran: the key may be used again.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not executed: {0}")]
+pub struct NotExecuted(pub String);

@@ -1,0 +1,257 @@
+//! How a service author puts the layer together, and what all its clones share.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::HeaderValue;
+use http::header::WWW_AUTHENTICATE;
+use http::request::Parts;
+use semel_core::problem::Kind;
+use semel_core::{
+    Change, Clock, Ids, Policy, Principal, Problem, RandomIds, Reason, Record, Store, StoreError,
+    SystemClock, Timestamp,
+};
+use tower::Layer;
+
+use crate::cache::ReplayCache;
+use crate::operations::{ConfigError, Operation, Operations};
+use crate::respond::{self, Answer};
+use crate::running::Running;
+use crate::service::Idempotency;
+
+/// Why a request is not let in.
+#[derive(Clone, Debug)]
+pub enum Denied {
+    /// Nobody knows who is asking: 401, with this challenge where there is one.
+    Unauthenticated {
+        /// The value of `WWW-Authenticate`.
+        challenge: Option<HeaderValue>,
+    },
+    /// The one who is asking may not: 403.
+    Forbidden,
+}
+
+impl Denied {
+    /// 401 without a challenge.
+    pub fn unauthenticated() -> Denied {
+        Denied::Unauthenticated { challenge: None }
+    }
+
+    pub(crate) fn answer(self, policy: &Policy) -> Answer {
+        match self {
+            Denied::Unauthenticated { challenge } => {
+                let detail = "The request does not say, or cannot prove, who is asking.";
+                let problem = Problem::new(Kind::Unauthenticated, detail);
+                let mut answer = respond::problem(&problem, policy.profile);
+                if let Some(challenge) = challenge {
+                    answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+                }
+                answer
+            }
+            Denied::Forbidden => {
+                let problem = Problem::new(Kind::Forbidden, "This caller may not use this operation.");
+                respond::problem(&problem, policy.profile)
+            }
+        }
+    }
+}
+
+/// Says who is asking, from a request's head.
+pub(crate) type Identify = dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync;
+
+/// Makes the commands of a service safe to retry. Clones share their state.
+///
+/// Put it outside of everything that has an effect, and inside of nothing that changes the request's path.
+///
+/// ```
+/// use std::sync::Arc;
+/// use semel_http::{Denied, IdempotencyLayer, Operation};
+/// use semel_stores::MemoryStore;
+/// use semel_core::Principal;
+///
+/// let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new()))
+///     .identify(|request| {
+///         let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
+///         Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+///     })
+///     .operation(Operation::new("payments.create", "POST /payments"))
+///     .build()?;
+/// # Ok::<(), semel_http::ConfigError>(())
+/// ```
+#[derive(Clone)]
+pub struct IdempotencyLayer {
+    shared: Arc<Shared>,
+}
+
+impl IdempotencyLayer {
+    /// Begins a layer on this store.
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder {
+            store,
+            identify: Box::new(|_| Err(Denied::unauthenticated())),
+            defaults: Policy::default(),
+            operations: Vec::new(),
+            cache_bytes: 64 << 20,
+            store_timeout: Duration::from_secs(5),
+            clock: Box::new(SystemClock),
+            ids: Box::new(RandomIds),
+        }
+    }
+
+    /// Ends in good order: claims nothing from now on, waits for what runs, and after `limit` hands what is
+    /// left to `Unknown`, so that nobody runs it again unseen. Call it while the server still serves.
+    pub async fn shutdown(&self, limit: Duration) -> Shutdown {
+        let running = &self.shared.running;
+        running.close();
+        let drained = tokio::time::timeout(limit, running.drained()).await.is_ok();
+        let mut abandoned = 0;
+        for (id, fence) in running.left() {
+            let change = Change::abandon(fence, Reason::ShutDown);
+            match self.shared.within(self.shared.store.apply(&id, &change)).await {
+                Ok(_) => abandoned += 1,
+                Err(error) => tracing::warn!(%error, "a command was left to its lease at shutdown"),
+            }
+        }
+        Shutdown { drained, abandoned }
+    }
+}
+
+/// How a shutdown went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Everything that ran came to its end within the limit.
+    pub drained: bool,
+    /// So many commands were still running, and are `Unknown` now.
+    pub abandoned: usize,
+}
+
+impl<S> Layer<S> for IdempotencyLayer {
+    type Service = Idempotency<S>;
+
+    fn layer(&self, inner: S) -> Idempotency<S> {
+        Idempotency::new(inner, self.shared.clone())
+    }
+}
+
+/// Puts a layer together.
+pub struct Builder {
+    store: Arc<dyn Store>,
+    identify: Box<Identify>,
+    defaults: Policy,
+    operations: Vec<Operation>,
+    cache_bytes: u64,
+    store_timeout: Duration,
+    clock: Box<dyn Clock>,
+    ids: Box<dyn Ids>,
+}
+
+impl Builder {
+    /// Says who is asking. Without it, every command is refused with 401: there is no anonymous bucket.
+    ///
+    /// The tenant and the caller must come from authentication: from what an authentication layer in front put
+    /// into the request's extensions, or from credentials checked here. Never from the body, and never from
+    /// the bytes of a token that will be rotated.
+    pub fn identify(
+        mut self,
+        identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
+    ) -> Builder {
+        self.identify = Box::new(identify);
+        self
+    }
+
+    /// The policy of commands that match no operation, and the base of those that do.
+    pub fn defaults(mut self, defaults: Policy) -> Builder {
+        self.defaults = defaults;
+        self
+    }
+
+    /// Adds a rule.
+    pub fn operation(mut self, operation: Operation) -> Builder {
+        self.operations.push(operation);
+        self
+    }
+
+    /// How much memory replays may take; 64 MiB by default.
+    pub fn cache_bytes(mut self, bytes: u64) -> Builder {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// How long one call of the store may take; 5 s by default. A claim that takes longer is given up, and
+    /// nothing runs.
+    pub fn store_timeout(mut self, timeout: Duration) -> Builder {
+        self.store_timeout = timeout;
+        self
+    }
+
+    /// The clock for what this node judges by itself: the age of requests, and the time in operation ids.
+    pub fn clock(mut self, clock: impl Clock) -> Builder {
+        self.clock = Box::new(clock);
+        self
+    }
+
+    /// Where identifiers come from.
+    pub fn ids(mut self, ids: impl Ids) -> Builder {
+        self.ids = Box::new(ids);
+        self
+    }
+
+    /// Checks everything and makes the layer.
+    pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+        let shared = Shared {
+            store: self.store,
+            identify: self.identify,
+            operations: Operations::new(self.defaults, self.operations)?,
+            cache: ReplayCache::new(self.cache_bytes),
+            running: Arc::new(Running::new()),
+            store_timeout: self.store_timeout,
+            clock: self.clock,
+            ids: self.ids,
+        };
+        Ok(IdempotencyLayer { shared: Arc::new(shared) })
+    }
+}
+
+/// What all clones of a layer share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) identify: Box<Identify>,
+    pub(crate) operations: Operations,
+    pub(crate) cache: ReplayCache,
+    pub(crate) running: Arc<Running>,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) ids: Box<dyn Ids>,
+    store_timeout: Duration,
+}
+
+impl Shared {
+    /// A store call, bounded in time. One that took too long may still have been made.
+    pub(crate) async fn within<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.store_timeout, call).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
+        }
+    }
+
+    /// Replays a settled record, and remembers it for the next time if `asked` says when the store was asked.
+    pub(crate) fn replay(
+        &self,
+        record: &Record,
+        now: Timestamp,
+        asked: Option<Instant>,
+        policy: &Policy,
+    ) -> Answer {
+        let Some(response) = record.result.as_ref().and_then(|result| result.response.decode().ok()) else {
+            tracing::error!(operation_id = %record.operation_id, "a stored response cannot be read");
+            return respond::unreadable(record, policy);
+        };
+        if let Some(asked) = asked {
+            self.cache.keep(record, &response, now, asked);
+        }
+        respond::replay(record, &response, policy)
+    }
+}

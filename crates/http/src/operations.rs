@@ -1,0 +1,253 @@
+//! Which requests are commands, and under which name and policy.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use http::Method;
+use semel_core::operation::OperationNameError;
+use semel_core::pointer::PointerError;
+use semel_core::policy::{KeyRequirement, PolicyError};
+use semel_core::{JsonPointer, OperationName, Policy};
+
+/// A rule for the commands of one route: a name, and what is different from the defaults.
+///
+/// ```
+/// use std::time::Duration;
+/// use semel_http::Operation;
+///
+/// let payments = Operation::new("payments.create", "POST /payments")
+///     .with(|policy| policy.ttl = Duration::from_secs(7 * 24 * 60 * 60))
+///     .exclude("/clientTimestamp");
+/// ```
+pub struct Operation {
+    name: String,
+    route: String,
+    change: Vec<Box<dyn Fn(&mut Policy) + Send + Sync>>,
+    exclude: Vec<String>,
+}
+
+impl Operation {
+    /// The commands that match `route`: a method and a path such as `POST /accounts/{id}/payments`.
+    ///
+    /// The name becomes part of the scope: live keys of an operation that is renamed look new.
+    pub fn new(name: impl Into<String>, route: impl Into<String>) -> Operation {
+        Operation { name: name.into(), route: route.into(), change: Vec::new(), exclude: Vec::new() }
+    }
+
+    /// Changes the defaults for this operation.
+    pub fn with(mut self, change: impl Fn(&mut Policy) + Send + Sync + 'static) -> Operation {
+        self.change.push(Box::new(change));
+        self
+    }
+
+    /// Leaves the JSON member at this pointer out of the fingerprint.
+    pub fn exclude(mut self, pointer: impl Into<String>) -> Operation {
+        self.exclude.push(pointer.into());
+        self
+    }
+}
+
+/// Why a set of operations cannot be used. Each names the operation.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The name cannot be used.
+    #[error("operation {0:?}: {1}")]
+    Name(String, OperationNameError),
+    /// Two operations have one name.
+    #[error("operation {0:?} is there twice")]
+    Repeated(String),
+    /// The route is not a method and a path.
+    #[error("operation {0:?}: {1:?} is not a method and a path, such as \"POST /payments\"")]
+    Route(String, String),
+    /// The method never carries a command.
+    #[error("operation {0:?}: {1} is never a command")]
+    NeverACommand(String, Method),
+    /// The path cannot be matched, or another operation's path already matches the same.
+    #[error("operation {0:?}: {1}")]
+    Path(String, String),
+    /// The policy cannot be followed.
+    #[error("operation {0:?}: {1}")]
+    Policy(String, PolicyError),
+    /// The pointer cannot be used.
+    #[error("operation {0:?}: {1:?}: {2}")]
+    Pointer(String, String, PointerError),
+    /// The default policy cannot be followed.
+    #[error("defaults: {0}")]
+    Defaults(PolicyError),
+}
+
+/// What is known about a command before its body is read.
+#[derive(Clone)]
+pub(crate) struct Rule {
+    pub(crate) name: OperationName,
+    pub(crate) policy: Arc<Policy>,
+    pub(crate) exclude: Arc<[JsonPointer]>,
+}
+
+/// All rules, and the defaults for commands that match none.
+pub(crate) struct Operations {
+    defaults: Arc<Policy>,
+    by_method: HashMap<Method, matchit::Router<Rule>>,
+}
+
+impl Operations {
+    pub(crate) fn new(defaults: Policy, operations: Vec<Operation>) -> Result<Operations, ConfigError> {
+        defaults.validate().map_err(ConfigError::Defaults)?;
+        let mut names = std::collections::HashSet::new();
+        let mut by_method: HashMap<Method, matchit::Router<Rule>> = HashMap::new();
+        for operation in operations {
+            let Operation { name, route, change, exclude } = operation;
+            if !names.insert(name.clone()) {
+                return Err(ConfigError::Repeated(name));
+            }
+            let (method, path) = parse_route(&name, &route)?;
+            let mut policy = defaults.clone();
+            change.iter().for_each(|change| change(&mut policy));
+            policy.validate().map_err(|error| ConfigError::Policy(name.clone(), error))?;
+            let pointer = |text: String| {
+                JsonPointer::parse(&text).map_err(|error| ConfigError::Pointer(name.clone(), text, error))
+            };
+            let rule = Rule {
+                name: OperationName::new(&name).map_err(|error| ConfigError::Name(name.clone(), error))?,
+                policy: Arc::new(policy),
+                exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
+            };
+            let routes = by_method.entry(method).or_default();
+            routes.insert(path, rule).map_err(|error| ConfigError::Path(name, error.to_string()))?;
+        }
+        Ok(Operations { defaults: Arc::new(defaults), by_method })
+    }
+
+    /// The policy of what matches no rule.
+    pub(crate) fn defaults(&self) -> &Policy {
+        &self.defaults
+    }
+
+    /// The rule for this request if it is a command; `None` if it passes through.
+    pub(crate) fn command(&self, method: &Method, path: &str) -> Option<Rule> {
+        let rule =
+            self.by_method.get(method).and_then(|routes| routes.at(path).ok()).map(|found| found.value);
+        let rule = match rule {
+            Some(rule) => rule.clone(),
+            None if is_command(method) => Rule {
+                name: OperationName::unmatched(method.as_str(), path),
+                policy: self.defaults.clone(),
+                exclude: Arc::from([]),
+            },
+            None => return None,
+        };
+        (rule.policy.key != KeyRequirement::Ignored).then_some(rule)
+    }
+}
+
+fn parse_route(name: &str, route: &str) -> Result<(Method, String), ConfigError> {
+    let wrong = || ConfigError::Route(name.to_owned(), route.to_owned());
+    let (method, path) = route.split_once(' ').ok_or_else(wrong)?;
+    let method: Method = method.parse().map_err(|_| wrong())?;
+    let path = path.trim_start();
+    if !path.starts_with('/') || method.as_str().chars().any(|c| c.is_ascii_lowercase()) {
+        return Err(wrong());
+    }
+    if method.is_safe() || method == Method::CONNECT {
+        return Err(ConfigError::NeverACommand(name.to_owned(), method));
+    }
+    Ok((method, path.to_owned()))
+}
+
+/// Whether a request that matches no rule is a command. Methods that nobody registered are taken for one:
+/// what changes state unprotected must be named.
+fn is_command(method: &Method) -> bool {
+    let idempotent = method.is_idempotent() || *method == Method::CONNECT;
+    !idempotent && !IDEMPOTENT_EXTENSIONS.contains(&method.as_str())
+}
+
+/// Registered methods beyond RFC 9110 that are idempotent by definition.
+const IDEMPOTENT_EXTENSIONS: [&str; 26] = [
+    "ACL",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "COPY",
+    "LABEL",
+    "LINK",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "ORDERPATCH",
+    "PROPFIND",
+    "PROPPATCH",
+    "QUERY",
+    "REBIND",
+    "REPORT",
+    "SEARCH",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn operations(list: Vec<Operation>) -> Result<Operations, String> {
+        Operations::new(Policy::default(), list).map_err(|error| error.to_string())
+    }
+
+    fn name(operations: &Operations, method: &str, path: &str) -> Option<String> {
+        let method = Method::from_bytes(method.as_bytes()).expect("tests use real methods");
+        operations.command(&method, path).map(|rule| rule.name.to_string())
+    }
+
+    #[test]
+    fn methods_decide_what_is_a_command() {
+        let none = operations(vec![]).expect("no rules are fine");
+        for method in ["GET", "HEAD", "OPTIONS", "TRACE", "CONNECT", "PUT", "DELETE", "PROPFIND", "QUERY"] {
+            assert_eq!(name(&none, method, "/x"), None, "{method}");
+        }
+        for method in ["POST", "PATCH", "LOCK", "FROBNICATE"] {
+            assert_eq!(name(&none, method, "/x/123"), Some(format!("{method} /x/{{id}}")), "{method}");
+        }
+    }
+
+    #[test]
+    fn a_rule_names_its_route_and_changes_the_defaults() {
+        let day = Duration::from_secs(60);
+        let rules = operations(vec![
+            Operation::new("payments.capture", "POST /payments/{id}/capture").with(move |p| p.ttl = day),
+            Operation::new("payments.replace", "PUT /payments/{id}"),
+            Operation::new("internal.ping", "POST /ping").with(|p| p.key = KeyRequirement::Ignored),
+        ])
+        .expect("the rules are fine");
+        assert_eq!(name(&rules, "POST", "/payments/7/capture").as_deref(), Some("payments.capture"));
+        assert_eq!(name(&rules, "PUT", "/payments/7").as_deref(), Some("payments.replace"));
+        assert_eq!(name(&rules, "DELETE", "/payments/7"), None);
+        assert_eq!(name(&rules, "POST", "/ping"), None, "ignored, by name");
+        assert_eq!(name(&rules, "POST", "/payments/7").as_deref(), Some("POST /payments/{id}"));
+        let rule = rules.command(&Method::POST, "/payments/7/capture").expect("it is a command");
+        assert_eq!((rule.policy.ttl, rule.policy.lease), (day, Policy::default().lease));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named() {
+        let refuse = |list| operations(list).err().expect("it is refused");
+        let op = Operation::new;
+        assert_eq!(refuse(vec![op("", "POST /x")]), "operation \"\": an operation's name is empty");
+        assert_eq!(refuse(vec![op("a", "POST /x"), op("a", "POST /y")]), "operation \"a\" is there twice");
+        let not_a_route = "is not a method and a path, such as \"POST /payments\"";
+        assert_eq!(refuse(vec![op("a", "/x")]), format!("operation \"a\": \"/x\" {not_a_route}"));
+        assert_eq!(refuse(vec![op("a", "post /x")]), format!("operation \"a\": \"post /x\" {not_a_route}"));
+        assert_eq!(refuse(vec![op("a", "POST x")]), format!("operation \"a\": \"POST x\" {not_a_route}"));
+        assert_eq!(refuse(vec![op("a", "GET /x")]), "operation \"a\": GET is never a command");
+        assert!(refuse(vec![op("a", "POST /{x}"), op("b", "POST /{y}")]).starts_with("operation \"b\": "));
+        let zero = op("a", "POST /x").with(|policy| policy.ttl = Duration::ZERO);
+        assert_eq!(refuse(vec![zero]), "operation \"a\": `ttl` must be longer than zero");
+        assert!(refuse(vec![op("a", "POST /x").exclude("x")]).starts_with("operation \"a\": \"x\": "));
+    }
+}

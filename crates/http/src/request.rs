@@ -1,0 +1,197 @@
+//! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::request::Parts;
+use http::{HeaderMap, Request};
+use semel_core::policy::{KeyRequirement, Policy};
+use semel_core::problem::Kind;
+use semel_core::{Fingerprint, FingerprintInput, Problem, Scope, Timestamp};
+
+use crate::body::{self, Body, BoxError, Collected};
+use crate::layer::Shared;
+use crate::operations::Rule;
+use crate::respond::{self, Answer, REPLAYED};
+
+/// The request header that carries the key.
+pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Only Semel speaks in header fields of this prefix.
+const OWN_PREFIX: &str = "semel-";
+
+/// A request that is to be carried out once.
+pub(crate) struct Command {
+    pub(crate) rule: Rule,
+    pub(crate) scope: Scope,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) parts: Parts,
+    pub(crate) body: Bytes,
+    pub(crate) trailers: HeaderMap,
+}
+
+impl Command {
+    /// The request as the handler gets it.
+    pub(crate) fn into_request(self) -> Request<Body> {
+        Request::from_parts(self.parts, Body::with_trailers(self.body, self.trailers))
+    }
+}
+
+/// What a request turns out to be.
+pub(crate) enum Reading {
+    /// A command.
+    Command(Box<Command>),
+    /// Not protected: it passes through as it came.
+    PassThrough(Request<Body>),
+    /// Answered already.
+    Refused(Box<Answer>),
+}
+
+/// Reads a request, in the order of the contract: who asks, under which key, how old, how large, for what.
+pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let (mut parts, body) = request.into_parts();
+    strip_own_headers(&mut parts.headers);
+    if let Some(answer) = crate::resource::answer(shared, &parts).await {
+        return Reading::Refused(Box::new(answer));
+    }
+    let Some(rule) = shared.operations.command(&parts.method, parts.uri.path()) else {
+        return Reading::PassThrough(Request::from_parts(parts, Body::stream(body)));
+    };
+    let refused =
+        |problem: &Problem| Reading::Refused(Box::new(respond::problem(problem, rule.policy.profile)));
+
+    let principal = match (shared.identify)(&parts) {
+        Ok(principal) => principal,
+        Err(denied) => return Reading::Refused(Box::new(denied.answer(&rule.policy))),
+    };
+    let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
+    let key = match rule.policy.key_rules.parse(lines) {
+        Ok(Some(key)) => key,
+        Ok(None) if rule.policy.key == KeyRequirement::Optional => {
+            return Reading::PassThrough(Request::from_parts(parts, Body::stream(body)));
+        }
+        Ok(None) => {
+            let detail = "This operation needs an Idempotency-Key header field.";
+            return refused(&Problem::new(Kind::MissingKey, detail));
+        }
+        Err(error) => return refused(&Problem::new(Kind::InvalidKey, sentence(&error.to_string()))),
+    };
+    if let Err(problem) = check_age(&rule.policy, &parts.headers, shared.clock.now()) {
+        return refused(&problem);
+    }
+    let (body, trailers) = match body::collect(Box::pin(body), rule.policy.max_request).await {
+        Ok(Collected::Whole { bytes, trailers }) => (bytes, trailers),
+        Ok(Collected::TooLarge(rest)) => {
+            rest.drain().await;
+            let detail = format!("The body may have at most {} bytes.", rule.policy.max_request);
+            return refused(&Problem::new(Kind::RequestTooLarge, detail));
+        }
+        Err(_) => {
+            return refused(&Problem::new(Kind::RequestIncomplete, "The body broke off before its end."));
+        }
+    };
+    let fingerprint = fingerprint(&rule, &parts, &body);
+    let scope = Scope { principal, operation: rule.name.clone(), key };
+    Reading::Command(Box::new(Command { rule, scope, fingerprint, parts, body, trailers }))
+}
+
+/// What is asked for.
+fn fingerprint(rule: &Rule, parts: &Parts, body: &[u8]) -> Fingerprint {
+    let content_type = combined(&parts.headers, CONTENT_TYPE);
+    let content_encoding = combined(&parts.headers, CONTENT_ENCODING);
+    let input = FingerprintInput {
+        method: parts.method.as_str(),
+        path: parts.uri.path(),
+        query: parts.uri.query(),
+        content_type: content_type.as_deref(),
+        content_encoding: content_encoding.as_deref(),
+        body,
+        exclude: &rule.exclude,
+    };
+    input.fingerprint()
+}
+
+/// The field's lines as one value, which RFC 9110 defines to mean the same.
+fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
+    (!lines.is_empty()).then(|| lines.join(&b", "[..]))
+}
+
+/// A client cannot speak as Semel.
+fn strip_own_headers(headers: &mut HeaderMap) {
+    headers.remove(REPLAYED);
+    let own: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with(OWN_PREFIX)).cloned().collect();
+    for name in own {
+        headers.remove(name);
+    }
+}
+
+/// Refuses a request that is older than the operation allows, or that does not say how old it is.
+fn check_age(policy: &Policy, headers: &HeaderMap, now: Timestamp) -> Result<(), Problem> {
+    let Some(max_age) = policy.max_request_age else { return Ok(()) };
+    let header = &policy.timestamp_header;
+    let too_old = |detail: String| Err(Problem::new(Kind::RequestTooOld, detail));
+    let mut lines = headers.get_all(header).iter();
+    let made = match (lines.next(), lines.next()) {
+        (Some(only), None) => only.to_str().ok().and_then(read_time),
+        _ => None,
+    };
+    let max = max_age.as_secs();
+    match made {
+        None => {
+            too_old(format!("This operation needs one {header} field with a date, not older than {max} s."))
+        }
+        Some(made) if now.since(made) > max_age => too_old(format!("The request is older than {max} s.")),
+        Some(made) if made.since(now) > max_age => {
+            too_old(format!("The request is from the future: {made}."))
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+fn read_time(text: &str) -> Option<Timestamp> {
+    Timestamp::from_http_date(text).or_else(|| Timestamp::from_rfc3339(text))
+}
+
+/// An error's message as a sentence of a problem document.
+fn sentence(message: &str) -> String {
+    let mut letters = message.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+    use std::time::Duration;
+
+    #[test]
+    fn a_request_must_say_when_it_was_made_where_that_matters() {
+        let policy = Policy { max_request_age: Some(Duration::from_secs(300)), ..Policy::default() };
+        let now = Timestamp::from_http_date("Sun, 06 Nov 1994 08:49:37 GMT").expect("it is a date");
+        let check = |lines: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append("date", HeaderValue::from_static(line));
+            }
+            check_age(&policy, &headers, now).map_err(|problem| problem.detail)
+        };
+        assert_eq!(check(&["Sun, 06 Nov 1994 08:44:38 GMT"]), Ok(()));
+        assert_eq!(check(&["1994-11-06T08:44:38Z"]), Ok(()));
+        assert_eq!(check(&["Sun, 06 Nov 1994 08:44:36 GMT"]), Err("The request is older than 300 s.".into()));
+        assert!(check(&["Sun, 06 Nov 1994 09:49:37 GMT"]).is_err_and(|e| e.contains("future")));
+        let needs_one = "This operation needs one date field with a date, not older than 300 s.";
+        assert_eq!(check(&[]), Err(needs_one.into()));
+        assert_eq!(check(&["yesterday"]), Err(needs_one.into()));
+        let twice = ["Sun, 06 Nov 1994 08:49:37 GMT", "Sun, 06 Nov 1994 08:49:37 GMT"];
+        assert_eq!(check(&twice), Err(needs_one.into()));
+        assert_eq!(check_age(&Policy::default(), &HeaderMap::new(), now), Ok(()));
+    }
+}

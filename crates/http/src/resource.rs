@@ -1,0 +1,101 @@
+//! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
+
+use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode};
+use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
+use semel_core::transition::age;
+use semel_core::{OperationId, Policy, Principal, Problem, Record, StateName, Timestamp};
+use serde_json::{Map, Value, json};
+
+use crate::body::Body;
+use crate::layer::Shared;
+use crate::respond::{self, Answer};
+
+/// Answers a request for one of our own paths; `None` if the path is not ours.
+pub(crate) async fn answer(shared: &Shared, parts: &http::request::Parts) -> Option<Answer> {
+    let path = parts.uri.path();
+    let policy = shared.operations.defaults();
+    if !path.starts_with(PROBLEMS_PATH) && !path.starts_with(OPERATIONS_PATH) {
+        return None;
+    }
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        return Some(method_not_allowed(policy));
+    }
+    if let Some(slug) = path.strip_prefix(PROBLEMS_PATH) {
+        return Some(problem_page(slug, policy));
+    }
+    let wanted = path.strip_prefix(OPERATIONS_PATH)?;
+    Some(match (shared.identify)(parts) {
+        Ok(principal) => operation(shared, &principal, wanted, policy).await,
+        Err(denied) => denied.answer(policy),
+    })
+}
+
+async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy: &Policy) -> Answer {
+    let (id, result) = match wanted.strip_suffix("/result") {
+        Some(id) => (id, true),
+        None => (wanted, false),
+    };
+    let Ok(id) = id.parse::<OperationId>() else { return not_found(policy) };
+    let Ok(found) = shared.within(shared.store.find(id)).await else {
+        return respond::store_unavailable(policy);
+    };
+    // Absent, foreign and forgotten records answer alike.
+    let Some(record) = found.record.filter(|record| record.principal == *principal) else {
+        return not_found(policy);
+    };
+    let Some(head) = age(record.head, found.now) else { return not_found(policy) };
+    let record = Record { head, ..record };
+    if !result {
+        return document(&record, StatusCode::OK);
+    }
+    match record.head.state.name() {
+        StateName::Succeeded | StateName::FailedFinal => shared.replay(&record, found.now, None, policy),
+        StateName::Claimed | StateName::Processing => respond::in_progress(&record, policy),
+        StateName::FailedRetryable => respond::vacant(policy),
+        StateName::Unknown => respond::reconcile(&record, policy),
+        StateName::Expired => respond::expired(&record, policy),
+    }
+}
+
+/// The operation as JSON.
+pub(crate) fn document(record: &Record, status: StatusCode) -> Answer {
+    let mut members = Map::new();
+    members.insert("operationId".into(), json!(record.operation_id.to_string()));
+    members.insert("operation".into(), json!(record.operation.as_str()));
+    members.insert("state".into(), json!(record.head.state.name().as_str()));
+    members.insert("reason".into(), json!(record.head.reason.as_str()));
+    members.insert("attempt".into(), json!(record.head.epoch));
+    members.insert("createdAt".into(), json!(record.created_at.to_rfc3339()));
+    members.insert("updatedAt".into(), json!(record.updated_at.to_rfc3339()));
+    let expires_at = record.head.state.expires_at().map(Timestamp::to_rfc3339);
+    members.insert("expiresAt".into(), json!(expires_at));
+    let result = record.result.as_ref();
+    let result = result.map(|result| json!({ "status": result.status, "location": result.resource }));
+    members.insert("result".into(), json!(result));
+    let mut answer = http::Response::new(Body::full(Value::Object(members).to_string()));
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+fn problem_page(slug: &str, policy: &Policy) -> Answer {
+    let Some(kind) = Kind::from_slug(slug) else { return not_found(policy) };
+    let page = format!("{}\n\n{}\n\n{}\n", kind.code(), kind.title(), kind.advice());
+    let mut answer = http::Response::new(Body::full(page));
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer
+}
+
+fn not_found(policy: &Policy) -> Answer {
+    let detail = "No operation of this caller has this id, or it has been forgotten.";
+    respond::problem(&Problem::new(Kind::OperationNotFound, detail), policy.profile)
+}
+
+fn method_not_allowed(policy: &Policy) -> Answer {
+    let problem = Problem::new(Kind::OperationNotFound, "Only GET is answered here.");
+    let mut answer = respond::problem(&problem.with_status(StatusCode::METHOD_NOT_ALLOWED), policy.profile);
+    answer.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+    answer
+}

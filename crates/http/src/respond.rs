@@ -1,0 +1,163 @@
+//! Responses that Semel gives itself: problems, replays, and the headers on everything that is protected.
+
+use std::time::Duration;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, StatusCode};
+use semel_core::policy::{InProgress, Policy, Profile};
+use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
+use semel_core::{OperationId, Problem, Record, Response, Timestamp};
+
+use crate::body::Body;
+use crate::resource;
+
+/// What every function here makes.
+pub(crate) type Answer = http::Response<Body>;
+
+const OPERATION_ID: HeaderName = HeaderName::from_static("idempotency-operation-id");
+const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
+/// The mark of a replay in the IETF profile; clients cannot set it.
+pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
+const REPLAYED_STRIPE: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// How long a client should wait before it asks again for something that runs.
+const SOON: Duration = Duration::from_secs(1);
+
+/// A problem document.
+pub(crate) fn problem(problem: &Problem, profile: Profile) -> Answer {
+    let mut answer = http::Response::new(Body::full(problem.to_json(profile)));
+    *answer.status_mut() = problem.status(profile);
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let described_by = format!("<{PROBLEMS_PATH}{}>; rel=\"describedby\"", problem.kind.slug());
+    headers.insert(LINK, ascii(&described_by));
+    if let Some(delay) = problem.retry_after {
+        headers.insert(RETRY_AFTER, retry_after(delay));
+    }
+    if let Some(id) = problem.operation_id {
+        headers.insert(OPERATION_ID, ascii(&id.to_string()));
+    }
+    answer
+}
+
+/// The store cannot be reached: nothing ran.
+pub(crate) fn store_unavailable(policy: &Policy) -> Answer {
+    let detail = "The record of this command could not be read or written, so nothing was run.";
+    problem(&Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON), policy.profile)
+}
+
+/// The process is ending: nothing ran.
+pub(crate) fn shutting_down(policy: &Policy) -> Answer {
+    let detail = "This server is about to stop and takes no new commands.";
+    problem(&Problem::new(Kind::ShuttingDown, detail).retry_after(SOON), policy.profile)
+}
+
+/// The key belongs to another request. Says nothing of that request.
+pub(crate) fn mismatch(policy: &Policy) -> Answer {
+    let detail = "This key was used before with another method, path, content type or body.";
+    problem(&Problem::new(Kind::KeyReused, detail), policy.profile)
+}
+
+/// Somebody else has the command in hand.
+pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
+    match policy.in_progress {
+        InProgress::Conflict => {
+            let detail = "The first request with this key has not finished yet.";
+            let conflict = Problem::new(Kind::InProgress, detail).about(record.operation_id);
+            problem(&conflict.retry_after(SOON), policy.profile)
+        }
+        InProgress::Accepted => {
+            let mut answer = resource::document(record, StatusCode::ACCEPTED);
+            let address = format!("{OPERATIONS_PATH}{}", record.operation_id);
+            answer.headers_mut().insert(LOCATION, ascii(&address));
+            answer.headers_mut().insert(RETRY_AFTER, retry_after(SOON));
+            answer.headers_mut().insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
+            answer
+        }
+    }
+}
+
+/// Nobody has the command in hand, and this request may not run it either.
+pub(crate) fn vacant(policy: &Policy) -> Answer {
+    let detail = "The first request with this key ended without running. Send this one again.";
+    problem(&Problem::new(Kind::InProgress, detail).retry_after(SOON), policy.profile)
+}
+
+/// Nobody can prove what happened. The status says how it came to be so.
+pub(crate) fn outcome_unknown(id: OperationId, status: StatusCode, detail: &str, policy: &Policy) -> Answer {
+    problem(&Problem::new(Kind::OutcomeUnknown, detail).about(id).with_status(status), policy.profile)
+}
+
+/// The task that carried the command ended early: the record will tell, once its lease has ended.
+pub(crate) fn cut_off(policy: &Policy) -> Answer {
+    let detail = "The command may have been begun. Send the same request again to learn what became of it.";
+    let status = StatusCode::INTERNAL_SERVER_ERROR;
+    problem(&Problem::new(Kind::OutcomeUnknown, detail).with_status(status), policy.profile)
+}
+
+/// A retry of a command whose outcome is unknown.
+pub(crate) fn reconcile(record: &Record, policy: &Policy) -> Answer {
+    let detail = "An earlier request with this key was cut off, and it is not known whether it took effect.";
+    outcome_unknown(record.operation_id, StatusCode::CONFLICT, detail, policy)
+}
+
+/// The command ran, and its response is gone.
+pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
+    let detail = "The command with this key ran; its response is no longer kept.";
+    problem(&Problem::new(Kind::RecordExpired, detail).about(record.operation_id), policy.profile)
+}
+
+/// The stored response, as it was.
+pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Answer {
+    let mut answer = match &stored.body {
+        Some(body) => {
+            let mut answer = http::Response::new(Body::with_trailers(body.clone(), stored.trailers.clone()));
+            *answer.headers_mut() = stored.headers.clone();
+            if !answer.headers().contains_key(CACHE_CONTROL) {
+                answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            }
+            answer
+        }
+        None => {
+            let detail = "The command ran once; its response was too large, or a stream, and was not kept.";
+            let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
+            let mut answer = problem(&gone.with_status(stored.status), policy.profile);
+            answer.headers_mut().extend(stored.headers.clone());
+            answer
+        }
+    };
+    *answer.status_mut() = stored.status;
+    mark(answer.headers_mut(), record);
+    let replayed = match policy.profile {
+        Profile::Ietf => REPLAYED,
+        Profile::Stripe => REPLAYED_STRIPE,
+    };
+    answer.headers_mut().insert(replayed, HeaderValue::from_static("true"));
+    answer
+}
+
+/// The response is kept, and cannot be read. The command is not run again for that.
+pub(crate) fn unreadable(record: &Record, policy: &Policy) -> Answer {
+    let detail = "The command ran; its stored response cannot be read.";
+    problem(&Problem::new(Kind::ResponseUnreadable, detail).about(record.operation_id), policy.profile)
+}
+
+/// Names the operation and its expiry. A handler cannot say these things itself.
+pub(crate) fn mark(headers: &mut HeaderMap, record: &Record) {
+    headers.remove(REPLAYED);
+    headers.remove(REPLAYED_STRIPE);
+    headers.insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
+    match record.head.state.expires_at().filter(|_| record.head.state.is_terminal()) {
+        Some(expiry) => headers.insert(EXPIRES, ascii(&Timestamp::to_http_date(expiry))),
+        None => headers.remove(EXPIRES),
+    };
+}
+
+fn retry_after(delay: Duration) -> HeaderValue {
+    HeaderValue::from(delay.as_secs().max(1))
+}
+
+fn ascii(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("ids, dates and paths of ours are printable ASCII")
+}

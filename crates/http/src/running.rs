@@ -1,0 +1,117 @@
+//! The commands this process is carrying out: who waits for them, and how the process ends without losing one.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use semel_core::{Fence, Record, RecordId, Timestamp};
+use tokio::sync::watch;
+
+/// A record as its executor left it, and the store's time then.
+pub(crate) type Settled = Arc<(Record, Timestamp)>;
+
+/// What waiters are told: nothing yet, or that the executor is done, with the record if it knows it.
+pub(crate) type Signal = watch::Receiver<Option<Option<Settled>>>;
+
+/// The commands this process is carrying out.
+pub(crate) struct Running {
+    closing: AtomicBool,
+    active: watch::Sender<usize>,
+    executing: Mutex<HashMap<RecordId, Executing>>,
+}
+
+struct Executing {
+    fence: Fence,
+    signal: watch::Sender<Option<Option<Settled>>>,
+}
+
+impl Running {
+    pub(crate) fn new() -> Running {
+        Running {
+            closing: AtomicBool::new(false),
+            active: watch::Sender::new(0),
+            executing: Mutex::default(),
+        }
+    }
+
+    fn executing(&self) -> MutexGuard<'_, HashMap<RecordId, Executing>> {
+        self.executing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a command in, before it is claimed. `None` once the process is closing.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<Active> {
+        self.active.send_modify(|count| *count += 1);
+        let active = Active(self.clone());
+        // Counted before asked: a shutdown that begins now either is seen here or sees the count.
+        (!self.closing.load(Ordering::SeqCst)).then_some(active)
+    }
+
+    /// Registers an execution, so that duplicates in this process are told when it is done.
+    pub(crate) fn execute(self: &Arc<Self>, id: RecordId, fence: Fence) -> Registered {
+        let signal = watch::Sender::new(None);
+        self.executing().insert(id, Executing { fence, signal });
+        Registered { running: self.clone(), id, fence }
+    }
+
+    /// A signal for when the execution of this command in this process is done; `None` if there is none.
+    pub(crate) fn subscribe(&self, id: &RecordId) -> Option<Signal> {
+        self.executing().get(id).map(|executing| executing.signal.subscribe())
+    }
+
+    /// No command is claimed from now on.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until every command that was counted in is done.
+    pub(crate) async fn drained(&self) {
+        let mut active = self.active.subscribe();
+        // The sender is in `self`, so waiting cannot fail.
+        let _ = active.wait_for(|count| *count == 0).await;
+    }
+
+    /// What is still being executed.
+    pub(crate) fn left(&self) -> Vec<(RecordId, Fence)> {
+        self.executing().iter().map(|(id, executing)| (*id, executing.fence)).collect()
+    }
+}
+
+/// One command that is counted in; counts it out when dropped.
+pub(crate) struct Active(Arc<Running>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.active.send_modify(|count| *count -= 1);
+    }
+}
+
+/// One registered execution; tells its waiters when dropped.
+pub(crate) struct Registered {
+    running: Arc<Running>,
+    id: RecordId,
+    fence: Fence,
+}
+
+impl Registered {
+    /// The execution is done, and left the record like this.
+    pub(crate) fn done(self, settled: Option<Settled>) {
+        self.tell(settled);
+    }
+
+    fn tell(&self, settled: Option<Settled>) {
+        let mut executing = self.running.executing();
+        // A later execution of the same command may have taken the place.
+        if executing.get(&self.id).is_some_and(|current| current.fence == self.fence)
+            && let Some(done) = executing.remove(&self.id)
+        {
+            done.signal.send_replace(Some(settled));
+        }
+    }
+}
+
+impl Drop for Registered {
+    /// Also on a panic: nobody waits for an executor that is gone. After `done` there is nothing left to tell.
+    fn drop(&mut self) {
+        self.tell(None);
+    }
+}

@@ -1,0 +1,220 @@
+//! One command from its request to its answer, top to bottom: read, look in memory, claim, then execute, wait,
+//! replay or refuse. Every branch of a request's life is in this file; whatever it calls is leaf work.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Request;
+use semel_core::{Attempt, Claim, Decision, Event, Policy, Record, Start, StoreError, Timestamp, transition};
+use tower::Service;
+
+use crate::body::{Body, BoxError};
+use crate::execute::{self, Handler};
+use crate::layer::Shared;
+use crate::request::{self, Command, Reading};
+use crate::respond::{self, Answer};
+use crate::running::Active;
+use crate::settle;
+
+/// A service whose commands are safe to retry. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
+#[derive(Clone)]
+pub struct Idempotency<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Idempotency<S> {
+    pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Idempotency<S> {
+        Idempotency { inner, shared }
+    }
+}
+
+impl<S, B, R> Service<Request<B>> for Idempotency<S>
+where
+    S: Service<Request<Body>, Response = http::Response<R>> + Clone + Send + 'static,
+    S::Future: Send,
+    S::Error: Into<BoxError> + Send,
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    type Response = Answer;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Answer, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        // The clone that was polled ready is the one to call; its successor is polled next time.
+        let successor = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, successor);
+        let shared = self.shared.clone();
+        Box::pin(async move {
+            match request::read(&shared, request).await {
+                Reading::Command(command) => Ok(answer(shared, *command, inner).await),
+                Reading::PassThrough(request) => Ok(inner.call(request).await?.map(Body::stream)),
+                Reading::Refused(answer) => Ok(*answer),
+            }
+        })
+    }
+}
+
+/// Answers a command. If the client goes away, this future ends; the task it spawned does not.
+async fn answer<S, R>(shared: Arc<Shared>, command: Command, inner: S) -> Answer
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let policy = command.rule.policy.clone();
+    let (id, fingerprint) = (command.scope.record_id(), command.fingerprint);
+    match shared.cache.look(&id, fingerprint) {
+        Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
+        Some((_, settled)) => return respond::replay(&settled.record, &settled.response, &policy),
+        None => {}
+    }
+    let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
+    let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
+    match task.await {
+        Ok(Claimed::Answered(answer)) => *answer,
+        Ok(Claimed::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
+        // Only a bug of ours ends this task early, and it does not say whether the handler had begun.
+        Err(_) => respond::cut_off(&policy),
+    }
+}
+
+/// What came of a claim.
+enum Claimed {
+    /// An answer.
+    Answered(Box<Answer>),
+    /// Somebody else has the command in hand.
+    Wait(Box<Record>),
+}
+
+/// Claims the command, and carries it out if it is acquired. Runs detached: nobody's leaving cancels it.
+async fn claim_and_execute<S, R>(shared: Arc<Shared>, command: Command, inner: S, _active: Active) -> Claimed
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let policy = command.rule.policy.clone();
+    let claim = Claim {
+        scope: command.scope.clone(),
+        operation_id: shared.ids.operation_id(shared.clock.now()),
+        attempt: Attempt {
+            fingerprint: command.fingerprint,
+            token: shared.ids.attempt_token(),
+            terms: policy.terms(),
+            start: Start::Now,
+        },
+    };
+    // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
+    let asked = Instant::now();
+    let claimed = match shared.within(shared.store.claim(&claim)).await {
+        Ok(claimed) => claimed,
+        Err(error) => {
+            tracing::warn!(%error, operation = %claim.scope.operation, "a claim failed: nothing is run");
+            if matches!(error, StoreError::Ambiguous(_)) {
+                tokio::spawn(settle::release_unconfirmed(shared, claim, asked));
+            }
+            return Claimed::Answered(Box::new(respond::store_unavailable(&policy)));
+        }
+    };
+    match (claimed.decision, claimed.record) {
+        (Decision::Execute, Some(record)) => {
+            Claimed::Answered(Box::new(execute::execute(shared, command, inner, record, asked).await))
+        }
+        (Decision::Wait, Some(record)) => Claimed::Wait(Box::new(record)),
+        (decision, record) => {
+            let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);
+            Claimed::Answered(Box::new(answer))
+        }
+    }
+}
+
+/// Waits for whoever has the command in hand, as long as the policy allows, and never runs it.
+///
+/// An executor in this process says when it is done, and what came of it; for one elsewhere, the store is
+/// asked now and then.
+async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) -> Answer {
+    let deadline = tokio::time::Instant::now() + policy.wait;
+    let mut pause = FIRST_PAUSE;
+    while tokio::time::Instant::now() < deadline {
+        if let Some(mut signal) = shared.running.subscribe(&record.id) {
+            match tokio::time::timeout_at(deadline, signal.wait_for(Option::is_some)).await {
+                Ok(Ok(done)) => {
+                    if let Some(Some(settled)) = done.as_ref() {
+                        let (record, now) = &**settled;
+                        return looked(shared, Some(record), look, *now, None, policy);
+                    }
+                }
+                Ok(Err(_)) => {}
+                Err(_) => break,
+            }
+        }
+        let asked = Instant::now();
+        let Ok(snapshot) = shared.within(shared.store.get(&record.id)).await else {
+            return respond::store_unavailable(policy);
+        };
+        let current = snapshot.record.as_ref();
+        let decision = transition(current.map(|record| &record.head), &look, snapshot.now).decision;
+        if decision != Decision::Wait {
+            return decided(shared, decision, current, snapshot.now, Some(asked), policy);
+        }
+        tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + pause)).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+    respond::in_progress(record, policy)
+}
+
+/// How soon a waiter asks the store again, at first and at last.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(160);
+
+/// What a request that may not run the command is told about a record.
+pub(crate) fn looked(
+    shared: &Shared,
+    record: Option<&Record>,
+    look: Event,
+    now: Timestamp,
+    asked: Option<Instant>,
+    policy: &Policy,
+) -> Answer {
+    let decision = transition(record.map(|record| &record.head), &look, now).decision;
+    decided(shared, decision, record, now, asked, policy)
+}
+
+/// The answer to a decision that is not to execute.
+fn decided(
+    shared: &Shared,
+    decision: Decision,
+    record: Option<&Record>,
+    now: Timestamp,
+    asked: Option<Instant>,
+    policy: &Policy,
+) -> Answer {
+    match (decision, record) {
+        (Decision::Replay, Some(record)) => shared.replay(record, now, asked, policy),
+        (Decision::Wait, Some(record)) => respond::in_progress(record, policy),
+        (Decision::Reconcile, Some(record)) => respond::reconcile(record, policy),
+        (Decision::Expired, Some(record)) => respond::expired(record, policy),
+        (Decision::Mismatch, _) => respond::mismatch(policy),
+        (Decision::Vacant, _) => respond::vacant(policy),
+        (Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired, None)
+        | (
+            Decision::Execute | Decision::Applied | Decision::Fenced | Decision::Refused(_) | Decision::Idle,
+            _,
+        ) => {
+            tracing::error!(?decision, "the store broke its contract: nothing is run");
+            respond::store_unavailable(policy)
+        }
+    }
+}

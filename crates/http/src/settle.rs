@@ -1,0 +1,227 @@
+//! Writes what came of a command, durably, before the client hears of it.
+//!
+//! Invariant: a client is told a handler's final answer only after the record has it; if the record says
+//! something else by then, the client gets the record's truth.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{HeaderMap, StatusCode, response};
+use semel_core::problem::Kind;
+use semel_core::{
+    Answer as StoreAnswer, Change, Claim, Decision, Event, Fence, Policy, Problem, Reason, Record, RecordId,
+    Response, Settlement, StoreError, StoredResult, transition,
+};
+
+use crate::body::Body;
+use crate::execute::{Content, Ran};
+use crate::layer::Shared;
+use crate::respond::{self, Answer};
+use crate::running::Registered;
+use crate::service;
+
+/// How often a write is tried while the client waits, and how long to pause before each further try.
+const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(250)];
+
+/// How long a write is tried after the client was answered without it.
+const LAST_TRIES: Duration = Duration::from_secs(120);
+
+/// Settles the record and answers the one who asked.
+pub(crate) async fn settle(
+    shared: &Arc<Shared>,
+    policy: &Policy,
+    record: &Record,
+    ran: Ran,
+    registered: Registered,
+) -> Answer {
+    let settlement = match &ran {
+        Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
+        Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
+        Ran::Failed(reason) => Settlement::Abandon(*reason),
+    };
+    let kept = match &ran {
+        Ran::Answered { parts, content, .. } => keep(parts, content),
+        Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
+    };
+    let asked = Instant::now();
+    let written = write(shared, record, settlement, kept).await;
+    match written {
+        Ok((answer, kept)) if answer.decision == Decision::Applied => {
+            let settled = answer.record.unwrap_or_else(|| record.clone());
+            if let Some(kept) = kept {
+                shared.cache.keep(&settled, &kept, answer.now, asked);
+            }
+            registered.done(Some(Arc::new((settled.clone(), answer.now))));
+            own_answer(&settled, ran, policy)
+        }
+        Ok((answer, _)) => {
+            registered.done(None);
+            tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
+            truth(shared, record, &answer, policy)
+        }
+        Err(_) => {
+            registered.done(None);
+            match settlement {
+                Settlement::Complete | Settlement::Fail(_) => {
+                    let detail = "The command ran, but its outcome could not be stored.";
+                    let status = StatusCode::INTERNAL_SERVER_ERROR;
+                    respond::outcome_unknown(record.operation_id, status, detail, policy)
+                }
+                Settlement::Release(_) | Settlement::Abandon(_) => own_answer(record, ran, policy),
+            }
+        }
+    }
+}
+
+/// The executor's own answer, once nothing speaks against it.
+fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
+    match ran {
+        Ran::Answered { parts, content, .. } => {
+            let body = match content {
+                Content::Whole { bytes, trailers } => Body::with_trailers(bytes, trailers),
+                Content::Passing(body) => body,
+            };
+            let mut answer = http::Response::from_parts(parts, body);
+            respond::mark(answer.headers_mut(), record);
+            answer
+        }
+        Ran::NotExecuted => {
+            let detail = "The service that carries out the command could not be reached. Nothing ran.";
+            let problem = Problem::new(Kind::UpstreamUnreachable, detail).about(record.operation_id);
+            respond::problem(&problem, policy.profile)
+        }
+        Ran::Failed(reason) => {
+            let (status, detail) = match reason {
+                Reason::TimedOut => {
+                    (StatusCode::GATEWAY_TIMEOUT, "The command was begun and did not answer in time.")
+                }
+                Reason::Panicked => {
+                    (StatusCode::INTERNAL_SERVER_ERROR, "The command was begun and its handler failed.")
+                }
+                _ => (StatusCode::BAD_GATEWAY, "The command was begun and its answer broke off."),
+            };
+            respond::outcome_unknown(record.operation_id, status, detail, policy)
+        }
+    }
+}
+
+/// What the record says to an executor whose own word no longer counts.
+fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy) -> Answer {
+    let look = Event::Look { fingerprint: record.head.fingerprint };
+    let head = answer.record.as_ref().map(|record| &record.head);
+    match transition(head, &look, answer.now).decision {
+        Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired => {
+            service::looked(shared, answer.record.as_ref(), look, answer.now, None, policy)
+        }
+        // The record was given up, or is another command's by now; this executor did run.
+        Decision::Vacant
+        | Decision::Mismatch
+        | Decision::Execute
+        | Decision::Applied
+        | Decision::Fenced
+        | Decision::Refused(_)
+        | Decision::Idle => {
+            let detail = "The command ran, but its record had been given up by then.";
+            respond::outcome_unknown(record.operation_id, StatusCode::INTERNAL_SERVER_ERROR, detail, policy)
+        }
+    }
+}
+
+fn keep(parts: &response::Parts, content: &Content) -> Response {
+    match content {
+        Content::Whole { bytes, trailers } => {
+            Response::retain(parts.status, &parts.headers, bytes.clone(), trailers)
+        }
+        Content::Passing(_) => Response::without_body(parts.status, &parts.headers),
+    }
+}
+
+/// Writes the settlement, a few times if need be: its token makes a second time harmless. Says what was kept
+/// of the response.
+async fn write(
+    shared: &Arc<Shared>,
+    record: &Record,
+    settlement: Settlement,
+    kept: Response,
+) -> Result<(StoreAnswer, Option<Response>), StoreError> {
+    let (fence, id) = (record.head.fence(), record.id);
+    let first = change(fence, settlement, &kept);
+    match try_to_write(shared, &id, &first).await {
+        // The store can never take this response. The command is settled all the same, without it.
+        Err(StoreError::Rejected(why)) if first.result().is_some() => {
+            tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
+            let bare = Response::without_body(kept.status, &kept.headers);
+            let answer = try_to_write(shared, &id, &change(fence, settlement, &bare)).await?;
+            Ok((answer, Some(bare)))
+        }
+        Err(error) => {
+            tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
+            tokio::spawn(go_on_writing(shared.clone(), id, first));
+            Err(error)
+        }
+        Ok(answer) => Ok((answer, first.result().is_some().then_some(kept))),
+    }
+}
+
+fn change(fence: Fence, settlement: Settlement, kept: &Response) -> Change {
+    let result = || StoredResult {
+        response: kept.encode(),
+        status: kept.status.as_u16(),
+        resource: kept.location().map(str::to_owned),
+    };
+    match settlement {
+        Settlement::Complete => Change::complete(fence, result()),
+        Settlement::Fail(reason) => Change::fail(fence, reason, result()),
+        Settlement::Release(reason) => Change::release(fence, reason),
+        Settlement::Abandon(reason) => Change::abandon(fence, reason),
+    }
+}
+
+async fn try_to_write(shared: &Shared, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
+    let mut last = StoreError::Unavailable("it was not tried".into());
+    for pause in PAUSES {
+        tokio::time::sleep(pause).await;
+        match shared.within(shared.store.apply(id, change)).await {
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_))) => last = error,
+            settled => return settled,
+        }
+    }
+    Err(last)
+}
+
+/// The executor's late word is still evidence: it is offered for a while, though nobody waits for it.
+async fn go_on_writing(shared: Arc<Shared>, id: RecordId, change: Change) {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(500);
+    while begun.elapsed() < LAST_TRIES {
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(10));
+        if shared.within(shared.store.apply(&id, &change)).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Takes back a claim that could not be confirmed, so that no `Unknown` remains where nothing ran. It may yet
+/// arrive, so this goes on until the lease it asked for has ended.
+pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, asked: Instant) {
+    let id = claim.scope.record_id();
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let last = asked.elapsed() >= claim.attempt.terms.lease;
+        if let Ok(snapshot) = shared.within(shared.store.get(&id)).await
+            && let Some(record) = snapshot.record
+            && record.head.token == claim.attempt.token
+        {
+            let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+            if shared.within(shared.store.apply(&id, &release)).await.is_ok() {
+                return;
+            }
+        }
+        if last {
+            return;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,126 @@
+//! What holds when the store fails: nothing runs without a claim, and nothing is told that is not stored.
+
+use std::time::Duration;
+
+use semel_testkit::faulty::{Call, Fault};
+
+use crate::lab::{Lab, pay, problem};
+
+#[tokio::test]
+async fn without_a_store_nothing_runs() {
+    let lab = Lab::new().await;
+    lab.store.always(Fault::Unavailable);
+    let reply = lab.send(pay("{}")).await;
+    assert_eq!(reply.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+    assert!(reply.header("retry-after").is_some());
+    assert_eq!(lab.count(), 0);
+    lab.store.heal();
+    assert_eq!(lab.send(pay("{}")).await.status, 201, "it recovers by itself");
+}
+
+#[tokio::test]
+async fn replays_in_memory_are_answered_without_a_store() {
+    let lab = Lab::new().await;
+    let first = lab.send(pay("{}")).await;
+    lab.store.always(Fault::Unavailable);
+    let again = lab.send(pay("{}")).await;
+    assert!(again.replayed());
+    assert_eq!(again.body, first.body);
+    assert_eq!(lab.send(pay("[]")).await.problem().0, 422, "a mismatch is known as well");
+    assert_eq!(lab.send(pay("{}").set("x-user", "bob")).await.problem().0, 503);
+    assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn an_unconfirmed_claim_runs_nothing_and_is_taken_back() {
+    for fault in [Fault::AnswerLost, Fault::Hangs] {
+        let lab = Lab::with(|builder| builder.store_timeout(Duration::from_millis(200))).await;
+        lab.store.script(move |call| (call == Call::Claim).then_some(fault));
+        let reply = lab.send(pay("{}")).await;
+        assert_eq!(reply.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+        assert_eq!(lab.count(), 0);
+        lab.store.heal();
+        // The claim had arrived. It is released in the background, so the same key runs, and never is unknown.
+        let again = loop {
+            let again = lab.send(pay("{}")).await;
+            if again.status != 409 {
+                break again;
+            }
+            assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"));
+        };
+        assert_eq!((again.status.as_u16(), lab.count()), (201, 1), "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_to_a_completion_is_found_out() {
+    let lab = Lab::new().await;
+    let mut lost = false;
+    lab.store.script(move |call| {
+        let lose = call == Call::Apply && !std::mem::replace(&mut lost, true);
+        lose.then_some(Fault::AnswerLost)
+    });
+    let reply = lab.send(pay("{}")).await;
+    assert_eq!(reply.status, 201, "sent again with the same token, it is recognised");
+    assert!(lab.send(pay("{}")).await.replayed());
+    assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn a_failure_after_the_effect_but_before_the_response_was_stored_is_unknown() {
+    let lab = Lab::policy(|policy| policy.wait = Duration::ZERO).await;
+    lab.store.script(|call| (call == Call::Apply).then_some(Fault::Unavailable));
+    let reply = lab.send(pay("{}")).await;
+    assert_eq!(reply.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!(lab.count(), 1);
+    let again = lab.send(pay("{}")).await;
+    assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"), "until its lease ends");
+    lab.sqlite.shift_clock(Duration::from_secs(31));
+    let again = lab.send(pay("{}")).await;
+    assert_eq!(again.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    // The executor goes on offering its word; once the store takes it, retries get it.
+    lab.store.heal();
+    let replay = loop {
+        let reply = lab.send(pay("{}")).await;
+        if reply.status != 409 {
+            break reply;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert!(replay.replayed());
+    assert_eq!(&replay.body[..], b"1:{}");
+    assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn a_response_that_the_store_refuses_is_settled_without_it() {
+    let lab = Lab::new().await;
+    let mut refused = false;
+    lab.store.script(move |call| {
+        let refuse = call == Call::Apply && !std::mem::replace(&mut refused, true);
+        refuse.then_some(Fault::Rejected)
+    });
+    let first = lab.send(pay("{}")).await;
+    assert_eq!((first.status.as_u16(), &first.body[..]), (201, &b"1:{}"[..]));
+    let again = lab.send(pay("{}")).await;
+    assert_eq!(again.json()["code"], "IDEMPOTENCY_RESPONSE_NOT_RETAINED");
+    assert_eq!((again.status.as_u16(), lab.count()), (201, 1));
+}
+
+#[tokio::test]
+async fn a_stored_response_that_cannot_be_read_is_not_run_again() {
+    let lab = Lab::new().await;
+    lab.send(pay("{}")).await;
+    lab.damage("UPDATE semel_records SET encryption_key_id = 'a key that is gone'");
+    let (second, _) = lab.second(semel_core::Policy::default()).await;
+    let reply = pay("{}").to(second).await;
+    assert_eq!(reply.problem(), problem(500, "IDEMPOTENCY_RESPONSE_UNREADABLE"));
+    lab.damage("UPDATE semel_records SET fingerprint_version = 9");
+    let reply = pay("{}").to(second).await;
+    assert_eq!(
+        reply.problem(),
+        problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"),
+        "a newer fingerprint is not guessed at"
+    );
+    assert_eq!(lab.count(), 1);
+}

@@ -1,0 +1,430 @@
+//! A protected service on a free port, and clients for it.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use semel_core::{Policy, Principal, Store};
+use semel_http::{Builder, Denied, Execution, IdempotencyLayer, Outcome};
+use semel_stores::SqliteStore;
+use semel_testkit::faulty::{Call, FaultyStore};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// What the handler and the test share.
+pub struct Effects {
+    /// How often the effect took place.
+    pub count: AtomicUsize,
+    /// A permit for each handler that has begun.
+    pub begun: Semaphore,
+    /// A permit lets one waiting handler go on.
+    pub gate: Semaphore,
+}
+
+/// A protected service on a free port.
+pub struct Lab {
+    pub address: SocketAddr,
+    pub layer: IdempotencyLayer,
+    pub store: Arc<FaultyStore>,
+    pub sqlite: Arc<SqliteStore>,
+    pub effects: Arc<Effects>,
+    folder: TempDir,
+}
+
+/// A key that nothing is wrong with.
+pub const KEY: &str = "0190d1f0-7c5e-7000-8000-000000000001";
+
+/// Who is asking: `x-user` within `x-tenant`.
+pub fn identify(parts: &http::request::Parts) -> Result<Principal, Denied> {
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
+    match header("x-user") {
+        Some("mallory") => Err(Denied::Forbidden),
+        Some(user) => {
+            Principal::new(header("x-tenant").unwrap_or("acme"), user).map_err(|_| Denied::unauthenticated())
+        }
+        None => Err(Denied::unauthenticated()),
+    }
+}
+
+impl Lab {
+    /// With the default policy.
+    pub async fn new() -> Lab {
+        Lab::with(|builder| builder).await
+    }
+
+    /// With a changed default policy.
+    pub async fn policy(change: impl FnOnce(&mut Policy)) -> Lab {
+        let mut policy = Policy { wait: Duration::from_secs(5), ..Policy::default() };
+        change(&mut policy);
+        Lab::with(|builder| builder.defaults(policy)).await
+    }
+
+    /// With a layer put together by the test.
+    pub async fn with(change: impl FnOnce(Builder) -> Builder) -> Lab {
+        let folder = TempDir::new().expect("there is room for a test");
+        let sqlite = SqliteStore::open(folder.path().join("semel.db")).expect("a new file can be opened");
+        let sqlite = Arc::new(sqlite);
+        let store = Arc::new(FaultyStore::new(sqlite.clone()));
+        let layer = change(IdempotencyLayer::builder(store.clone()).identify(identify));
+        let layer = layer.build().expect("the layer is valid");
+        let effects = Arc::new(Effects {
+            count: AtomicUsize::new(0),
+            begun: Semaphore::new(0),
+            gate: Semaphore::new(0),
+        });
+        let app = app(effects.clone()).layer(layer.clone());
+        let address = serve(app).await;
+        Lab { address, layer, store, sqlite, effects, folder }
+    }
+
+    /// A second service, as another process would run it: its own layer on the same file.
+    pub async fn second(&self, policy: Policy) -> (SocketAddr, Arc<SqliteStore>) {
+        let store = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
+        let layer = IdempotencyLayer::builder(store.clone()).identify(identify).defaults(policy);
+        let layer = layer.build().expect("the layer is valid");
+        (serve(app(self.effects.clone()).layer(layer)).await, store)
+    }
+
+    /// Changes the file behind the store's back.
+    pub fn damage(&self, sql: &str) {
+        let file = rusqlite::Connection::open(self.folder.path().join("semel.db")).expect("the file opens");
+        assert_eq!(file.execute(sql, []).expect("the statement runs"), 1, "it changes the one record");
+    }
+
+    /// How often the effect took place.
+    pub fn count(&self) -> usize {
+        self.effects.count.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a handler has begun.
+    pub async fn begun(&self) {
+        self.effects.begun.acquire().await.expect("it is never closed").forget();
+    }
+
+    /// Lets one waiting handler go on.
+    pub fn open_gate(&self) {
+        self.effects.gate.add_permits(1);
+    }
+
+    /// Sends a request on a connection of its own.
+    pub async fn send(&self, request: Send) -> Reply {
+        request.to(self.address).await
+    }
+
+    /// A permit for each claim that is sent from now on.
+    pub fn count_claims(&self) -> Arc<Semaphore> {
+        self.count_calls(Call::Claim)
+    }
+
+    /// A permit for each renewal that is sent from now on.
+    pub fn count_renewals(&self) -> Arc<Semaphore> {
+        self.count_calls(Call::Renew)
+    }
+
+    fn count_calls(&self, counted: Call) -> Arc<Semaphore> {
+        let calls = Arc::new(Semaphore::new(0));
+        let counter = calls.clone();
+        self.store.script(move |call| {
+            counter.add_permits(usize::from(call == counted));
+            None
+        });
+        calls
+    }
+
+    /// The state of the one record there is.
+    pub async fn state(&self) -> String {
+        let records = self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
+        assert_eq!(records.len(), 1, "there is one record");
+        records[0].head.state.name().to_string()
+    }
+
+    /// How many records there are.
+    pub async fn records(&self) -> usize {
+        self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").len()
+    }
+}
+
+/// Serves on a free port, HTTP/1.1 and HTTP/2.
+pub async fn serve(app: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
+
+/// A service that does what `x-do` says, and counts.
+pub fn app(effects: Arc<Effects>) -> Router {
+    Router::new().fallback(handle).with_state(effects)
+}
+
+async fn handle(State(effects): State<Arc<Effects>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.expect("the body is in hand").to_bytes();
+    let what = parts.headers.get("x-do").and_then(|value| value.to_str().ok()).unwrap_or("").to_owned();
+    effects.begun.add_permits(1);
+    if what.contains("gate") {
+        effects.gate.acquire().await.expect("it is never closed").forget();
+    }
+    if what.contains("check-lease")
+        && let Some(execution) = parts.extensions.get::<Execution>()
+        && execution.check_lease().is_err()
+    {
+        return Response::builder()
+            .status(503)
+            .extension(Outcome::NotExecuted)
+            .body(Body::empty())
+            .expect("valid");
+    }
+    if what.contains("not-executed") {
+        return Response::builder()
+            .status(503)
+            .extension(Outcome::NotExecuted)
+            .body(if what.contains("panicking-body") { panicking_body() } else { Body::from("nothing ran") })
+            .expect("valid");
+    }
+    assert!(!what.contains("panic-before"), "a handler that panics before its effect");
+    let number = effects.count.fetch_add(1, Ordering::SeqCst) + 1;
+    assert!(!what.contains("panic-after"), "a handler that panics after its effect");
+    if what.contains("hold") {
+        effects.gate.acquire().await.expect("it is never closed").forget();
+    }
+    respond(&what, number, &parts, body)
+}
+
+fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes) -> Response {
+    let status = what.split("status-").nth(1).and_then(|rest| rest.get(..3)).unwrap_or("201");
+    let execution = parts.extensions.get::<Execution>();
+    let mut response = Response::builder()
+        .status(status.parse::<u16>().expect("tests ask for real statuses"))
+        .header("location", format!("/payments/{number}"))
+        .header("link", "</a>; rel=\"x, y\", </b>")
+        .header("link", "</c>")
+        .header("set-cookie", "session=secret")
+        .header("x-number", number)
+        .header("x-semel-seen", parts.headers.keys().filter(|k| k.as_str().starts_with("semel-")).count())
+        .header("x-attempt", execution.map_or(0, Execution::attempt))
+        .header("x-downstream-key", execution.map_or(String::new(), |e| e.downstream_key("charge")));
+    for outcome in ["final", "unknown"] {
+        if what.contains(&format!("outcome-{outcome}")) {
+            response = response.header("semel-outcome", outcome);
+        }
+    }
+    let body = match what {
+        what if what.contains("big") => Body::from(vec![b'x'; 3 << 20]),
+        what if what.contains("event-stream") => {
+            response = response.header("content-type", "text/event-stream; charset=utf-8");
+            Body::from("data: 1\n\n")
+        }
+        what if what.contains("broken-body") => broken_body(),
+        what if what.contains("panicking-body") => panicking_body(),
+        what if what.contains("binary") => Body::from((0..=255).collect::<Vec<u8>>()),
+        what if what.contains("trailers") => {
+            let mut trailers = HeaderMap::new();
+            trailers.insert("grpc-status", "0".parse().expect("valid"));
+            let trailers = std::future::ready(Some(Ok::<_, std::convert::Infallible>(trailers)));
+            Body::new(Full::new(body).with_trailers(trailers))
+        }
+        _ => Body::from([format!("{number}:").as_bytes(), &body].concat()),
+    };
+    response.body(body).expect("valid")
+}
+
+fn broken_body() -> Body {
+    Body::new(Breaking { frames: 1, panics: false })
+}
+
+fn panicking_body() -> Body {
+    Body::new(Breaking { frames: 1, panics: true })
+}
+
+/// A body that ends badly after a few frames.
+struct Breaking {
+    frames: usize,
+    panics: bool,
+}
+
+impl http_body::Body for Breaking {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, std::io::Error>>> {
+        assert!(self.frames > 0 || !self.panics, "a body that panics");
+        let frame = match self.frames {
+            0 => Err(std::io::Error::other("a body that breaks off")),
+            _ => Ok(http_body::Frame::data(Bytes::from_static(b"half"))),
+        };
+        self.frames = self.frames.saturating_sub(1);
+        Poll::Ready(Some(frame))
+    }
+}
+
+/// A request to be sent.
+#[derive(Clone)]
+pub struct Send {
+    method: &'static str,
+    target: String,
+    headers: Vec<(String, String)>,
+    body: Bytes,
+}
+
+/// A payment with the usual key, by alice.
+pub fn pay(body: &str) -> Send {
+    Send {
+        method: "POST",
+        target: "/payments".into(),
+        headers: vec![
+            ("idempotency-key".into(), KEY.into()),
+            ("x-user".into(), "alice".into()),
+            ("content-type".into(), "application/json".into()),
+        ],
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
+}
+
+impl Send {
+    /// With another method.
+    pub fn method(self, method: &'static str) -> Send {
+        Send { method, ..self }
+    }
+
+    /// To another target.
+    pub fn target(self, target: impl Into<String>) -> Send {
+        Send { target: target.into(), ..self }
+    }
+
+    /// With one more header line.
+    pub fn with(mut self, name: &str, value: impl Into<String>) -> Send {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+
+    /// Without a header.
+    pub fn without(mut self, name: &str) -> Send {
+        self.headers.retain(|(other, _)| other != name);
+        self
+    }
+
+    /// With another value for a header.
+    pub fn set(self, name: &str, value: impl Into<String>) -> Send {
+        self.without(name).with(name, value)
+    }
+
+    /// Telling the handler what to do.
+    pub fn doing(self, what: &str) -> Send {
+        self.set("x-do", what)
+    }
+
+    /// With another body.
+    pub fn body(self, body: impl Into<Bytes>) -> Send {
+        Send { body: body.into(), ..self }
+    }
+
+    fn into_request(self) -> http::Request<Full<Bytes>> {
+        let mut request = http::Request::builder().method(self.method).uri(self.target).header("host", "lab");
+        for (name, value) in self.headers {
+            let value = http::HeaderValue::from_bytes(value.as_bytes()).expect("tests send valid values");
+            request = request.header(name, value);
+        }
+        request.body(Full::new(self.body)).expect("tests send valid requests")
+    }
+
+    /// The request as bytes, for a socket in the test's own hands.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut text = format!("{} {} HTTP/1.1\r\nhost: lab\r\n", self.method, self.target);
+        for (name, value) in &self.headers {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n", self.body.len()));
+        [text.as_bytes(), &self.body].concat()
+    }
+
+    /// Sends it over HTTP/1.1 on a connection of its own.
+    pub async fn to(self, address: SocketAddr) -> Reply {
+        let stream = TcpStream::connect(address).await.expect("the server listens");
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("it speaks HTTP/1.1");
+        tokio::spawn(connection);
+        Reply::read(sender.send_request(self.into_request()).await.expect("there is an answer")).await
+    }
+
+    /// Sends it over HTTP/2 on a connection of its own.
+    pub async fn to_http2(self, address: SocketAddr) -> Reply {
+        let stream = TcpStream::connect(address).await.expect("the server listens");
+        let executor = hyper_util::rt::TokioExecutor::new();
+        let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream))
+            .await
+            .expect("it speaks HTTP/2");
+        tokio::spawn(connection);
+        let mut request = self.into_request();
+        *request.uri_mut() = format!("http://lab{}", request.uri()).parse().expect("it is a URI");
+        request.headers_mut().remove("host");
+        Reply::read(sender.send_request(request).await.expect("there is an answer")).await
+    }
+}
+
+/// An answer, read to its end.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+    pub trailers: Option<HeaderMap>,
+}
+
+impl Reply {
+    async fn read(response: http::Response<hyper::body::Incoming>) -> Reply {
+        let (parts, body) = response.into_parts();
+        let collected = body.collect().await.expect("the answer comes to its end");
+        let trailers = collected.trailers().cloned();
+        Reply { status: parts.status, headers: parts.headers, body: collected.to_bytes(), trailers }
+    }
+
+    /// A header's only value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().expect("tests read text"))
+    }
+
+    /// Whether it is marked as a replay.
+    pub fn replayed(&self) -> bool {
+        self.header("idempotency-replayed") == Some("true")
+    }
+
+    /// The body as JSON.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("it is JSON: {:?}", self.body))
+    }
+
+    /// Status and code of a problem document, after checking that it is one.
+    pub fn problem(&self) -> (u16, String) {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        let document = self.json();
+        assert_eq!(document["status"], self.status.as_u16());
+        let code = document["code"].as_str().expect("it has a code").to_owned();
+        let slug = code.to_ascii_lowercase().replace('_', "-");
+        assert_eq!(document["type"], format!("urn:semel:problem:{slug}"));
+        assert!(document["title"].is_string() && document["detail"].is_string());
+        let link = self.header("link").expect("it is described somewhere");
+        assert_eq!(link, format!("</.well-known/semel/problems/{slug}>; rel=\"describedby\""));
+        (self.status.as_u16(), code)
+    }
+}
+
+/// Status and code, as `Reply::problem` gives them.
+pub fn problem(status: u16, code: &str) -> (u16, String) {
+    (status, code.to_owned())
+}

@@ -1,0 +1,12 @@
+//! The layer from outside: real sockets, a real SQLite file, and a handler that does as a test tells it.
+
+mod contract;
+mod disconnects;
+mod faults;
+mod frameworks;
+mod input;
+mod killed;
+mod lab;
+mod outcomes;
+mod replays;
+mod resource;

@@ -1,0 +1,126 @@
+//! A store that fails when a test tells it to, around one that works.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use semel_core::{
+    Answer, Change, Claim, Event, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
+    Timestamp,
+};
+
+/// A call of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`Store::claim`].
+    Claim,
+    /// [`Store::apply`] of a renewal.
+    Renew,
+    /// [`Store::apply`] of anything else.
+    Apply,
+    /// Anything that reads or ages.
+    Other,
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The store is away, and does nothing.
+    Unavailable,
+    /// The store does it, and the answer is lost.
+    AnswerLost,
+    /// The store does it, and never answers.
+    Hangs,
+    /// The store refuses this record for ever.
+    Rejected,
+}
+
+type Script = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
+
+/// A store that fails when a test tells it to.
+pub struct FaultyStore {
+    inner: Arc<dyn Store>,
+    script: Mutex<Script>,
+}
+
+impl FaultyStore {
+    /// Around this store, without faults.
+    pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
+        FaultyStore { inner, script: Mutex::new(Box::new(|_| None)) }
+    }
+
+    /// From now on, each call is asked about first.
+    pub fn script(&self, script: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
+        *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(script);
+    }
+
+    /// From now on, every call fails like this.
+    pub fn always(&self, fault: Fault) {
+        self.script(move |_| Some(fault));
+    }
+
+    /// From now on, nothing fails.
+    pub fn heal(&self) {
+        self.script(|_| None);
+    }
+
+    async fn through<T>(
+        &self,
+        call: Call,
+        work: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let fault = (self.script.lock().unwrap_or_else(PoisonError::into_inner))(call);
+        match fault {
+            None => work.await,
+            Some(Fault::Unavailable) => Err(StoreError::Unavailable("a test took it away".into())),
+            Some(Fault::Rejected) => Err(StoreError::Rejected("a test refuses it".into())),
+            Some(Fault::AnswerLost) => {
+                work.await?;
+                Err(StoreError::Ambiguous("a test lost the answer".into()))
+            }
+            Some(Fault::Hangs) => {
+                work.await?;
+                std::future::pending().await
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        self.through(Call::Claim, self.inner.claim(claim)).await
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        let call = if matches!(change.event(), Event::Renew { .. }) { Call::Renew } else { Call::Apply };
+        self.through(call, self.inner.apply(id, change)).await
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        self.through(Call::Other, self.inner.get(id)).await
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.through(Call::Other, self.inner.find(operation_id)).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        self.through(Call::Other, self.inner.list(filter)).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.through(Call::Other, self.inner.sweep(limit)).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.through(Call::Other, self.inner.reap(limit)).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.through(Call::Other, self.inner.now()).await
+    }
+
+    fn tier(&self) -> Tier {
+        self.inner.tier()
+    }
+}
