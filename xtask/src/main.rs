@@ -1,1 +1,47 @@
-fn main() {}
+//! The project's own commands. `cargo xtask` lists them.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
+
+mod diagram;
+mod test;
+
+use std::process::ExitCode;
+
+const COMMANDS: &str = "\
+cargo xtask COMMAND
+
+  test            everything that must be green: format, lints, diagram, tests, documentation
+  diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
+  diagram --check says whether the drawing is current
+
+The conformance vectors are read from the folder that SEMEL_VECTORS names; without it, those tests
+report that they did not run.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["test"] => test::run(),
+        ["diagram"] => diagram::write(),
+        ["diagram", "--check"] => diagram::check(),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{COMMANDS}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("`{}` is not a command.\n\n{COMMANDS}", arguments.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("xtask: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root folder.
+fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}

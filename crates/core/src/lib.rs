@@ -4,6 +4,8 @@
 //! Everything else feeds those three: a [`key`](key) and a [`scope`] name a record, a [`fingerprint`] says what
 //! was asked for, a [`policy`] what the operation wants, a [`problem`] what the client is told.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod fingerprint;
 pub mod ids;
 pub mod json;

@@ -36,7 +36,7 @@ impl<S, R> Handler<R> for S where
 /// What came of running the handler.
 pub(crate) enum Ran {
     /// It answered.
-    Answered { parts: response::Parts, content: Content, declared: Option<Outcome> },
+    Answered { parts: Box<response::Parts>, content: Content, declared: Option<Outcome> },
     /// It proved that nothing ran, and has no answer.
     NotExecuted,
     /// It has no answer, for this reason.
@@ -103,7 +103,7 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy)
                 std::future::pending::<()>().await;
             }
             Err(error) => {
-                tracing::warn!(%error, operation_id = %record.operation_id, "a lease was not renewed")
+                tracing::warn!(%error, operation_id = %record.operation_id, "a lease was not renewed");
             }
         }
     }
@@ -163,7 +163,7 @@ where
             Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
         }
     };
-    Ok(Ran::Answered { parts, content, declared: outcome })
+    Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
 }
 
 /// What the handler said about its answer: in the extensions, or in a header that clients do not see.

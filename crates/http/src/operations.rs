@@ -22,9 +22,11 @@ use semel_core::{JsonPointer, OperationName, Policy};
 pub struct Operation {
     name: String,
     route: String,
-    change: Vec<Box<dyn Fn(&mut Policy) + Send + Sync>>,
+    change: Vec<ChangePolicy>,
     exclude: Vec<String>,
 }
+
+type ChangePolicy = Box<dyn Fn(&mut Policy) + Send + Sync>;
 
 impl Operation {
     /// The commands that match `route`: a method and a path such as `POST /accounts/{id}/payments`.

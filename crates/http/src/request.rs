@@ -41,7 +41,7 @@ pub(crate) enum Reading {
     /// A command.
     Command(Box<Command>),
     /// Not protected: it passes through as it came.
-    PassThrough(Request<Body>),
+    PassThrough(Box<Request<Body>>),
     /// Answered already.
     Refused(Box<Answer>),
 }
@@ -58,7 +58,7 @@ where
         return Reading::Refused(Box::new(answer));
     }
     let Some(rule) = shared.operations.command(&parts.method, parts.uri.path()) else {
-        return Reading::PassThrough(Request::from_parts(parts, Body::stream(body)));
+        return pass_through(parts, body);
     };
     let refused =
         |problem: &Problem| Reading::Refused(Box::new(respond::problem(problem, rule.policy.profile)));
@@ -71,7 +71,7 @@ where
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,
         Ok(None) if rule.policy.key == KeyRequirement::Optional => {
-            return Reading::PassThrough(Request::from_parts(parts, Body::stream(body)));
+            return pass_through(parts, body);
         }
         Ok(None) => {
             let detail = "This operation needs an Idempotency-Key header field.";
@@ -96,6 +96,14 @@ where
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
     Reading::Command(Box::new(Command { rule, scope, fingerprint, parts, body, trailers }))
+}
+
+fn pass_through<B>(parts: Parts, body: B) -> Reading
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    Reading::PassThrough(Box::new(Request::from_parts(parts, Body::stream(body))))
 }
 
 /// What is asked for.

@@ -59,7 +59,7 @@ where
         Box::pin(async move {
             match request::read(&shared, request).await {
                 Reading::Command(command) => Ok(answer(shared, *command, inner).await),
-                Reading::PassThrough(request) => Ok(inner.call(request).await?.map(Body::stream)),
+                Reading::PassThrough(request) => Ok(inner.call(*request).await?.map(Body::stream)),
                 Reading::Refused(answer) => Ok(*answer),
             }
         })

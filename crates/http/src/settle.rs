@@ -81,7 +81,7 @@ fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
                 Content::Whole { bytes, trailers } => Body::with_trailers(bytes, trailers),
                 Content::Passing(body) => body,
             };
-            let mut answer = http::Response::from_parts(parts, body);
+            let mut answer = http::Response::from_parts(*parts, body);
             respond::mark(answer.headers_mut(), record);
             answer
         }

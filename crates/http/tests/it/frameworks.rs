@@ -20,9 +20,9 @@ use crate::lab::{Lab, identify, pay, problem};
 #[tokio::test]
 async fn axum_over_http2_is_protected_as_over_http1() {
     let lab = Lab::new().await;
-    let first = pay("{}").to_http2(lab.address).await;
+    let first = pay("{}").over_http2(lab.address).await;
     assert_eq!(first.status, 201);
-    let over_http2 = pay("{}").to_http2(lab.address).await;
+    let over_http2 = pay("{}").over_http2(lab.address).await;
     let over_http1 = pay("{}").to(lab.address).await;
     assert!(over_http2.replayed() && over_http1.replayed());
     assert_eq!((&over_http2.body, &over_http1.body), (&first.body, &first.body));
@@ -56,7 +56,7 @@ async fn plain_hyper_is_protected_too() {
     });
     let first = pay("a").to(address).await;
     let over_http1 = pay("a").to(address).await;
-    let over_http2 = pay("a").to_http2(address).await;
+    let over_http2 = pay("a").over_http2(address).await;
     assert!(over_http1.replayed() && over_http2.replayed());
     assert_eq!((&over_http1.body, &over_http2.body), (&first.body, &first.body));
     assert_eq!(count.load(Ordering::SeqCst), 1);

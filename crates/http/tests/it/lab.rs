@@ -24,30 +24,30 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
 /// What the handler and the test share.
-pub struct Effects {
+pub(crate) struct Effects {
     /// How often the effect took place.
-    pub count: AtomicUsize,
+    pub(crate) count: AtomicUsize,
     /// A permit for each handler that has begun.
-    pub begun: Semaphore,
+    pub(crate) begun: Semaphore,
     /// A permit lets one waiting handler go on.
-    pub gate: Semaphore,
+    pub(crate) gate: Semaphore,
 }
 
 /// A protected service on a free port.
-pub struct Lab {
-    pub address: SocketAddr,
-    pub layer: IdempotencyLayer,
-    pub store: Arc<FaultyStore>,
-    pub sqlite: Arc<SqliteStore>,
-    pub effects: Arc<Effects>,
+pub(crate) struct Lab {
+    pub(crate) address: SocketAddr,
+    pub(crate) layer: IdempotencyLayer,
+    pub(crate) store: Arc<FaultyStore>,
+    pub(crate) sqlite: Arc<SqliteStore>,
+    pub(crate) effects: Arc<Effects>,
     folder: TempDir,
 }
 
 /// A key that nothing is wrong with.
-pub const KEY: &str = "0190d1f0-7c5e-7000-8000-000000000001";
+pub(crate) const KEY: &str = "0190d1f0-7c5e-7000-8000-000000000001";
 
 /// Who is asking: `x-user` within `x-tenant`.
-pub fn identify(parts: &http::request::Parts) -> Result<Principal, Denied> {
+pub(crate) fn identify(parts: &http::request::Parts) -> Result<Principal, Denied> {
     let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
     match header("x-user") {
         Some("mallory") => Err(Denied::Forbidden),
@@ -60,19 +60,19 @@ pub fn identify(parts: &http::request::Parts) -> Result<Principal, Denied> {
 
 impl Lab {
     /// With the default policy.
-    pub async fn new() -> Lab {
+    pub(crate) async fn new() -> Lab {
         Lab::with(|builder| builder).await
     }
 
     /// With a changed default policy.
-    pub async fn policy(change: impl FnOnce(&mut Policy)) -> Lab {
+    pub(crate) async fn policy(change: impl FnOnce(&mut Policy)) -> Lab {
         let mut policy = Policy { wait: Duration::from_secs(5), ..Policy::default() };
         change(&mut policy);
         Lab::with(|builder| builder.defaults(policy)).await
     }
 
     /// With a layer put together by the test.
-    pub async fn with(change: impl FnOnce(Builder) -> Builder) -> Lab {
+    pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Lab {
         let folder = TempDir::new().expect("there is room for a test");
         let sqlite = SqliteStore::open(folder.path().join("semel.db")).expect("a new file can be opened");
         let sqlite = Arc::new(sqlite);
@@ -90,7 +90,7 @@ impl Lab {
     }
 
     /// A second service, as another process would run it: its own layer on the same file.
-    pub async fn second(&self, policy: Policy) -> (SocketAddr, Arc<SqliteStore>) {
+    pub(crate) async fn second(&self, policy: Policy) -> (SocketAddr, Arc<SqliteStore>) {
         let store = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
         let layer = IdempotencyLayer::builder(store.clone()).identify(identify).defaults(policy);
         let layer = layer.build().expect("the layer is valid");
@@ -98,38 +98,38 @@ impl Lab {
     }
 
     /// Changes the file behind the store's back.
-    pub fn damage(&self, sql: &str) {
+    pub(crate) fn damage(&self, sql: &str) {
         let file = rusqlite::Connection::open(self.folder.path().join("semel.db")).expect("the file opens");
         assert_eq!(file.execute(sql, []).expect("the statement runs"), 1, "it changes the one record");
     }
 
     /// How often the effect took place.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.effects.count.load(Ordering::SeqCst)
     }
 
     /// Waits until a handler has begun.
-    pub async fn begun(&self) {
+    pub(crate) async fn begun(&self) {
         self.effects.begun.acquire().await.expect("it is never closed").forget();
     }
 
     /// Lets one waiting handler go on.
-    pub fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         self.effects.gate.add_permits(1);
     }
 
     /// Sends a request on a connection of its own.
-    pub async fn send(&self, request: Send) -> Reply {
+    pub(crate) async fn send(&self, request: Send) -> Reply {
         request.to(self.address).await
     }
 
     /// A permit for each claim that is sent from now on.
-    pub fn count_claims(&self) -> Arc<Semaphore> {
+    pub(crate) fn count_claims(&self) -> Arc<Semaphore> {
         self.count_calls(Call::Claim)
     }
 
     /// A permit for each renewal that is sent from now on.
-    pub fn count_renewals(&self) -> Arc<Semaphore> {
+    pub(crate) fn count_renewals(&self) -> Arc<Semaphore> {
         self.count_calls(Call::Renew)
     }
 
@@ -144,20 +144,20 @@ impl Lab {
     }
 
     /// The state of the one record there is.
-    pub async fn state(&self) -> String {
+    pub(crate) async fn state(&self) -> String {
         let records = self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists");
         assert_eq!(records.len(), 1, "there is one record");
         records[0].head.state.name().to_string()
     }
 
     /// How many records there are.
-    pub async fn records(&self) -> usize {
+    pub(crate) async fn records(&self) -> usize {
         self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").len()
     }
 }
 
 /// Serves on a free port, HTTP/1.1 and HTTP/2.
-pub async fn serve(app: Router) -> SocketAddr {
+pub(crate) async fn serve(app: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move { axum::serve(listener, app).await });
@@ -165,7 +165,7 @@ pub async fn serve(app: Router) -> SocketAddr {
 }
 
 /// A service that does what `x-do` says, and counts.
-pub fn app(effects: Arc<Effects>) -> Router {
+pub(crate) fn app(effects: Arc<Effects>) -> Router {
     Router::new().fallback(handle).with_state(effects)
 }
 
@@ -275,7 +275,7 @@ impl http_body::Body for Breaking {
 
 /// A request to be sent.
 #[derive(Clone)]
-pub struct Send {
+pub(crate) struct Send {
     method: &'static str,
     target: String,
     headers: Vec<(String, String)>,
@@ -283,7 +283,7 @@ pub struct Send {
 }
 
 /// A payment with the usual key, by alice.
-pub fn pay(body: &str) -> Send {
+pub(crate) fn pay(body: &str) -> Send {
     Send {
         method: "POST",
         target: "/payments".into(),
@@ -298,39 +298,39 @@ pub fn pay(body: &str) -> Send {
 
 impl Send {
     /// With another method.
-    pub fn method(self, method: &'static str) -> Send {
+    pub(crate) fn method(self, method: &'static str) -> Send {
         Send { method, ..self }
     }
 
     /// To another target.
-    pub fn target(self, target: impl Into<String>) -> Send {
+    pub(crate) fn target(self, target: impl Into<String>) -> Send {
         Send { target: target.into(), ..self }
     }
 
     /// With one more header line.
-    pub fn with(mut self, name: &str, value: impl Into<String>) -> Send {
+    pub(crate) fn with(mut self, name: &str, value: impl Into<String>) -> Send {
         self.headers.push((name.into(), value.into()));
         self
     }
 
     /// Without a header.
-    pub fn without(mut self, name: &str) -> Send {
+    pub(crate) fn without(mut self, name: &str) -> Send {
         self.headers.retain(|(other, _)| other != name);
         self
     }
 
     /// With another value for a header.
-    pub fn set(self, name: &str, value: impl Into<String>) -> Send {
+    pub(crate) fn set(self, name: &str, value: impl Into<String>) -> Send {
         self.without(name).with(name, value)
     }
 
     /// Telling the handler what to do.
-    pub fn doing(self, what: &str) -> Send {
+    pub(crate) fn doing(self, what: &str) -> Send {
         self.set("x-do", what)
     }
 
     /// With another body.
-    pub fn body(self, body: impl Into<Bytes>) -> Send {
+    pub(crate) fn body(self, body: impl Into<Bytes>) -> Send {
         Send { body: body.into(), ..self }
     }
 
@@ -344,7 +344,7 @@ impl Send {
     }
 
     /// The request as bytes, for a socket in the test's own hands.
-    pub fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
         let mut text = format!("{} {} HTTP/1.1\r\nhost: lab\r\n", self.method, self.target);
         for (name, value) in &self.headers {
             text.push_str(&format!("{name}: {value}\r\n"));
@@ -354,7 +354,7 @@ impl Send {
     }
 
     /// Sends it over HTTP/1.1 on a connection of its own.
-    pub async fn to(self, address: SocketAddr) -> Reply {
+    pub(crate) async fn to(self, address: SocketAddr) -> Reply {
         let stream = TcpStream::connect(address).await.expect("the server listens");
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("it speaks HTTP/1.1");
@@ -363,7 +363,7 @@ impl Send {
     }
 
     /// Sends it over HTTP/2 on a connection of its own.
-    pub async fn to_http2(self, address: SocketAddr) -> Reply {
+    pub(crate) async fn over_http2(self, address: SocketAddr) -> Reply {
         let stream = TcpStream::connect(address).await.expect("the server listens");
         let executor = hyper_util::rt::TokioExecutor::new();
         let (mut sender, connection) = hyper::client::conn::http2::handshake(executor, TokioIo::new(stream))
@@ -379,11 +379,11 @@ impl Send {
 
 /// An answer, read to its end.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub headers: HeaderMap,
-    pub body: Bytes,
-    pub trailers: Option<HeaderMap>,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) trailers: Option<HeaderMap>,
 }
 
 impl Reply {
@@ -395,22 +395,22 @@ impl Reply {
     }
 
     /// A header's only value.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("tests read text"))
     }
 
     /// Whether it is marked as a replay.
-    pub fn replayed(&self) -> bool {
+    pub(crate) fn replayed(&self) -> bool {
         self.header("idempotency-replayed") == Some("true")
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("it is JSON: {:?}", self.body))
     }
 
     /// Status and code of a problem document, after checking that it is one.
-    pub fn problem(&self) -> (u16, String) {
+    pub(crate) fn problem(&self) -> (u16, String) {
         assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
         let document = self.json();
         assert_eq!(document["status"], self.status.as_u16());
@@ -425,6 +425,6 @@ impl Reply {
 }
 
 /// Status and code, as `Reply::problem` gives them.
-pub fn problem(status: u16, code: &str) -> (u16, String) {
+pub(crate) fn problem(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
 }

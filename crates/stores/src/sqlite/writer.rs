@@ -144,7 +144,7 @@ fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done,
         Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
         Work::Apply(id, change) => {
             let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
-            self::change(connection, before, change.event(), None, change.result(), now).map(answer)
+            self::change(connection, before.as_ref(), change.event(), None, change.result(), now).map(answer)
         }
         Work::Sweep(limit) => age(connection, queries::due_to_sweep(connection, now, *limit), now),
         Work::Reap(limit) => age(connection, queries::due_to_reap(connection, now, *limit), now),
@@ -163,21 +163,21 @@ fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answe
     }
     let id = claim.scope.record_id();
     let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
-    change(connection, before, &event, Some(claim), None, now)
+    change(connection, before.as_ref(), &event, Some(claim), None, now)
 }
 
 /// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.
 fn change(
     connection: &Connection,
-    before: Option<Record>,
+    before: Option<&Record>,
     event: &Event,
     claim: Option<&Claim>,
     result: Option<&StoredResult>,
     now: Timestamp,
 ) -> Result<Answer, StoreError> {
-    let step = transition(before.as_ref().map(|record| &record.head), event, now);
-    let record = Record::after(before.as_ref(), step.write, claim, result, now);
-    let written = match (step.write, &before, &record) {
+    let step = transition(before.map(|record| &record.head), event, now);
+    let record = Record::after(before, step.write, claim, result, now);
+    let written = match (step.write, before, &record) {
         (Write::Keep, _, _) => Ok(true),
         (Write::Update(_), Some(before), Some(after)) => queries::update(connection, &before.head, after),
         (Write::Delete, Some(before), None) => queries::delete(connection, &before.id, &before.head),
@@ -204,7 +204,7 @@ fn age(
     let mut aged = 0;
     for id in due.map_err(|error| store_error(&error))? {
         let before = queries::get_without_response(connection, &id).map_err(|error| store_error(&error))?;
-        change(connection, before, &Event::Age, None, None, now)?;
+        change(connection, before.as_ref(), &Event::Age, None, None, now)?;
         aged += 1;
     }
     Ok(Done::Aged(aged))

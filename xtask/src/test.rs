@@ -1,0 +1,62 @@
+//! `cargo xtask test`: one step after the other, the first failure ends it.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::{diagram, root};
+
+pub(crate) fn run() -> Result<(), String> {
+    vectors()?;
+    step("format", &["fmt", "--all", "--check"], &[])?;
+    step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
+    diagram::check()?;
+    let nextest = is_there("nextest");
+    let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--all-targets"] };
+    step("tests", &[runner, &["--workspace"]].concat(), &[])?;
+    step("documentation tests", &["test", "--workspace", "--doc"], &[])?;
+    step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
+    if is_there("deny") {
+        step("dependencies", &["deny", "--offline", "check", "bans", "licenses", "sources"], &[])?;
+    } else {
+        println!(
+            "── dependencies: not checked, since cargo-deny is not installed (cargo install cargo-deny)"
+        );
+    }
+    println!("── all green");
+    Ok(())
+}
+
+/// A named folder of vectors that is not there is a mistake; no named folder is a choice, and said aloud.
+fn vectors() -> Result<(), String> {
+    match std::env::var_os("SEMEL_VECTORS") {
+        None => println!("── SEMEL_VECTORS is not set: the conformance vectors do not run, our own cases do"),
+        Some(folder) if std::path::Path::new(&folder).join("jcs").is_dir() => {}
+        Some(folder) => return Err(format!("SEMEL_VECTORS: no vectors in {}", folder.display())),
+    }
+    Ok(())
+}
+
+fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    println!("── {name}: cargo {}", arguments.join(" "));
+    let begun = Instant::now();
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .current_dir(root())
+        .status()
+        .map_err(|error| format!("{name}: cargo cannot be run: {error}"))?;
+    if !status.success() {
+        return Err(format!("{name} failed"));
+    }
+    println!("── {name}: done in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
+
+fn is_there(subcommand: &str) -> bool {
+    let version = Command::new(env!("CARGO"))
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
+}
