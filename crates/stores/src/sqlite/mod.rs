@@ -9,7 +9,7 @@ mod writer;
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ use semel_core::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use schema::SCHEMA_VERSION;
-use writer::{Done, Job, Levers, Work, Writer, store_error};
+use writer::{Counters, Done, Job, Levers, Work, Writer, store_error};
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -139,6 +139,16 @@ pub struct SqliteStore {
     thread: Option<JoinHandle<()>>,
     readers: Readers,
     levers: Levers,
+    counters: Arc<Counters>,
+}
+
+/// How many commits carried how many changes: the second by the first is what group commit saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Transactions that were committed.
+    pub commits: u64,
+    /// Changes that they carried.
+    pub changes: u64,
 }
 
 impl SqliteStore {
@@ -156,12 +166,14 @@ impl SqliteStore {
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = Levers::default();
-        let writer = Writer { connection, jobs, levers: levers.clone() };
+        let counters = Arc::new(Counters::default());
+        let writer = Writer { connection, jobs, levers: levers.clone(), counters: counters.clone() };
         let thread = std::thread::Builder::new()
             .name("semel-sqlite".into())
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
-        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers: Readers::new(readers), levers })
+        let readers = Readers::new(readers);
+        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, levers, counters })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
@@ -173,6 +185,14 @@ impl SqliteStore {
     /// The next commit is made and then reported as failed, for tests, as a failing disk may do.
     pub fn lose_next_commit_answer(&self) {
         self.levers.lose_commit.store(true, Ordering::SeqCst);
+    }
+
+    /// How many commits carried how many changes so far.
+    pub fn written(&self) -> Written {
+        Written {
+            commits: self.counters.commits.load(Ordering::Relaxed),
+            changes: self.counters.changes.load(Ordering::Relaxed),
+        }
     }
 
     /// Hands the change to the writer and waits until it is on disk.
@@ -274,14 +294,14 @@ impl Store for SqliteStore {
 
 /// A few connections that only read, handed from one blocking task to the next.
 struct Readers {
-    free: std::sync::Arc<Mutex<Vec<Connection>>>,
-    permits: Semaphore,
+    free: Arc<Mutex<Vec<Connection>>>,
+    permits: Arc<Semaphore>,
 }
 
 impl Readers {
     fn new(connections: Vec<Connection>) -> Readers {
-        let permits = Semaphore::new(connections.len());
-        Readers { free: std::sync::Arc::new(Mutex::new(connections)), permits }
+        let permits = Arc::new(Semaphore::new(connections.len()));
+        Readers { free: Arc::new(Mutex::new(connections)), permits }
     }
 
     async fn with<T: Send + 'static>(
@@ -289,9 +309,12 @@ impl Readers {
         query: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let unavailable = |why: &str| StoreError::Unavailable(why.into());
-        let _permit = self.permits.acquire().await.map_err(|_| unavailable("the store is closed"))?;
+        let permit = self.permits.clone().acquire_owned().await;
+        let permit = permit.map_err(|_| unavailable("the store is closed"))?;
         let free = self.free.clone();
         let reading = tokio::task::spawn_blocking(move || {
+            // The permit goes with the connection, also if nobody waits for the result any more.
+            let _permit = permit;
             let connection = free.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let connection = connection.ok_or(rusqlite::Error::InvalidQuery)?;
             let result = query(&connection);

@@ -5,7 +5,7 @@
 //! was certainly not made.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use semel_core::{
@@ -52,6 +52,14 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) levers: Levers,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// What was written so far.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) commits: AtomicU64,
+    pub(super) changes: AtomicU64,
 }
 
 /// Why a group failed as a whole.
@@ -124,11 +132,19 @@ impl Writer {
             }
             results.push(result);
         }
+        if results.iter().all(Result::is_err) {
+            // Nothing was written, so there is no commit whose outcome could be in doubt.
+            return transaction.rollback().map(|()| results).map_err(not_written);
+        }
         match transaction.commit() {
             Ok(()) if self.levers.lose_commit.swap(false, Ordering::SeqCst) => {
                 Err(GroupError::Ambiguous("the answer to COMMIT was lost".into()))
             }
-            Ok(()) => Ok(results),
+            Ok(()) => {
+                self.counters.commits.fetch_add(1, Ordering::Relaxed);
+                self.counters.changes.fetch_add(group.len() as u64, Ordering::Relaxed);
+                Ok(results)
+            }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
                 Err(not_written(error))
             }

@@ -2,4 +2,6 @@
 
 mod memory;
 mod sqlite;
+mod sqlite_faults;
+mod sqlite_processes;
 mod suite;

@@ -1,0 +1,306 @@
+//! What holds when the file, the disk or the neighbours are bad: a clear error, and nothing is lost.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::Connection;
+use semel_core::{Change, Claim, Decision, Store, StoreError};
+use semel_stores::SqliteStore;
+use semel_stores::sqlite::{OpenError, SqliteOptions};
+use semel_testkit::sample;
+use tempfile::TempDir;
+
+fn folder() -> TempDir {
+    TempDir::new().expect("there is room for a test")
+}
+
+fn open(folder: &Path) -> SqliteStore {
+    SqliteStore::open(folder.join("semel.db")).expect("the file opens")
+}
+
+fn refuse(path: &Path) -> OpenError {
+    SqliteStore::open(path).err().expect("it is refused")
+}
+
+async fn acquire(store: &SqliteStore, key: &str) -> Claim {
+    let claim = sample::claim(key);
+    assert_eq!(store.claim(&claim).await.expect("it is claimed").decision, Decision::Execute);
+    claim
+}
+
+async fn complete(store: &SqliteStore, claim: &Claim, body: Vec<u8>) -> Result<Decision, StoreError> {
+    let record = store.get(&sample::id(claim)).await?.record.expect("it was claimed");
+    let result = sample::result(&sample::response(201, body));
+    Ok(store.apply(&record.id, &Change::complete(record.head.fence(), result)).await?.decision)
+}
+
+/// Another process that writes, as far as locks are concerned.
+fn lock(folder: &Path) -> Connection {
+    let other = Connection::open(folder.join("semel.db")).expect("the file opens");
+    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    other
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("semel.db");
+    let letter = "Dear diary, this is not a database. ".repeat(100);
+    std::fs::write(&path, &letter).expect("it can be written");
+    let error = refuse(&path);
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("restore it from a backup"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).expect("it is there"), letter);
+}
+
+#[tokio::test]
+async fn a_file_that_is_damaged_inside_fails_closed() {
+    let folder = folder();
+    let path = folder.path().join("semel.db");
+    let store = open(folder.path());
+    for number in 0..50 {
+        let claim = acquire(&store, &format!("key-{number}")).await;
+        complete(&store, &claim, vec![b'x'; 4000]).await.expect("it is completed");
+    }
+    drop(store);
+    let mut bytes = std::fs::read(&path).expect("it is there");
+    for byte in bytes.iter_mut().skip(4096 * 6) {
+        *byte = 0xa5;
+    }
+    std::fs::write(&path, bytes).expect("it can be written");
+    let Ok(store) = SqliteStore::open(&path) else { return };
+    for number in 0..50 {
+        match store.claim(&sample::claim(&format!("key-{number}"))).await {
+            Err(StoreError::Corrupt(_)) => {}
+            Ok(answer) => assert_eq!(answer.decision, Decision::Replay, "what can be read is as it was"),
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("semel.db");
+    drop(open(folder.path()));
+    let file = Connection::open(&path).expect("the file opens");
+    file.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
+    let error = refuse(&path);
+    assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
+    let version: u32 =
+        file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
+    assert_eq!(version, 99);
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_named() {
+    let folder = folder();
+    let path = folder.path().join("nowhere").join("semel.db");
+    let error = refuse(&path);
+    assert!(matches!(error, OpenError::Inaccessible { .. }), "{error}");
+    assert!(error.to_string().contains("nowhere"), "{error}");
+}
+
+/// Tells this test binary to open a file as somebody who may not write it.
+const READ_ONLY: &str = "SEMEL_TEST_READ_ONLY";
+
+#[test]
+fn somebody_who_may_not_write() {
+    let Ok(path) = std::env::var(READ_ONLY) else { return };
+    let error = refuse(Path::new(&path));
+    assert!(matches!(error, OpenError::Inaccessible { .. }), "{error}");
+    println!("refused: {error}");
+}
+
+/// The administrator may write everywhere, so the file is opened by a process that is nobody in particular.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_read_only_folder_is_refused_and_left_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let set_mode = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+    };
+    let store = folder.path().join("store");
+    std::fs::create_dir(&store).expect("there is room");
+    drop(open(&store));
+    let program = folder.path().join("program");
+    std::fs::copy(std::env::current_exe().expect("tests run from a file"), &program).expect("there is room");
+    set_mode(folder.path(), 0o755);
+    set_mode(&store.join("semel.db"), 0o444);
+    set_mode(&store, 0o555);
+    for path in [store.join("semel.db"), store.join("new.db")] {
+        let arguments = ["--exact", "sqlite_faults::somebody_who_may_not_write", "--nocapture"];
+        let is_root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout == b"0\n");
+        let mut child = if is_root {
+            let mut child = Command::new("setpriv");
+            child.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--"]).arg(&program);
+            child
+        } else {
+            Command::new(&program)
+        };
+        let output = child.args(arguments).env(READ_ONLY, &path).output().expect("a process can be started");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("refused: cannot open"), "{output:?}");
+    }
+    set_mode(&store, 0o755);
+    assert!(!store.join("new.db").exists());
+}
+
+#[tokio::test]
+async fn a_full_disk_fails_closed_and_loses_nothing() {
+    let folder = folder();
+    let path = folder.path().join("semel.db");
+    let small = SqliteOptions { max_file_bytes: Some(256 << 10), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&path, &small).expect("there is room at first");
+    let settled = acquire(&store, "settled").await;
+    assert_eq!(complete(&store, &settled, vec![7; 1000]).await.expect("there is room"), Decision::Applied);
+    let running = acquire(&store, "running").await;
+    let mut refused = 0;
+    for number in 0..500 {
+        match store.claim(&sample::claim(&format!("filling-{number}"))).await {
+            Ok(answer) => {
+                let fence = answer.record.expect("it was claimed").head.fence();
+                let result = sample::result(&sample::response(201, vec![7; 4000]));
+                let change = Change::complete(fence, result);
+                let id = sample::id(&sample::claim(&format!("filling-{number}")));
+                if let Err(error) = store.apply(&id, &change).await {
+                    assert!(matches!(error, StoreError::Unavailable(_)), "nothing was written: {error}");
+                    refused += 1;
+                }
+            }
+            Err(error) => {
+                assert!(matches!(error, StoreError::Unavailable(_)), "nothing was written: {error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(refused > 100, "the disk did fill up");
+    assert_eq!(store.claim(&sample::claim("settled")).await.expect("it is read").decision, Decision::Replay);
+    drop(store);
+    // Somebody made room.
+    let store = open(folder.path());
+    assert_eq!(complete(&store, &running, vec![7; 100_000]).await.expect("there is room"), Decision::Applied);
+    assert_eq!(store.claim(&sample::claim("new")).await.expect("there is room").decision, Decision::Execute);
+}
+
+#[tokio::test]
+async fn one_poisoned_record_does_not_fail_its_neighbours() {
+    let folder = folder();
+    let options = SqliteOptions { max_record_bytes: 100_000, ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(folder.path().join("semel.db"), &options).expect("the file opens");
+    let store = Arc::new(store);
+    let mut claims = Vec::new();
+    for number in 0..20 {
+        claims.push(acquire(&store, &format!("key-{number}")).await);
+    }
+    let before = store.written();
+    let other = lock(folder.path());
+    let tasks: Vec<_> = claims
+        .iter()
+        .enumerate()
+        .map(|(number, claim)| {
+            let (store, claim) = (store.clone(), claim.clone());
+            let size = if number == 7 { 200_000 } else { 100 };
+            tokio::spawn(async move { complete(&store, &claim, vec![b'x'; size]).await })
+        })
+        .collect();
+    // They all wait for the lock, so they share transactions once it is given back.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    other.execute_batch("ROLLBACK").expect("it gives the lock back");
+    for (number, task) in tasks.into_iter().enumerate() {
+        match task.await.expect("it does not panic") {
+            Ok(decision) => assert_eq!((decision, number != 7), (Decision::Applied, true)),
+            Err(error) => {
+                assert!(number == 7 && matches!(error, StoreError::Rejected(_)), "{number}: {error}")
+            }
+        }
+    }
+    let after = store.written();
+    assert!(after.commits - before.commits < 20, "they were written in groups");
+    // What could not be stored is settled without its body, as the layer does.
+    assert_eq!(complete(&store, &claims[7], vec![]).await.expect("it fits"), Decision::Applied);
+}
+
+#[tokio::test]
+async fn many_changes_share_a_commit() {
+    let folder = folder();
+    let store = Arc::new(open(folder.path()));
+    let before = store.written();
+    let tasks: Vec<_> = (0..500)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move { acquire(&store, &format!("key-{number}")).await })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("each key is acquired");
+    }
+    let after = store.written();
+    assert_eq!(after.changes - before.changes, 500);
+    assert!(
+        after.commits - before.commits <= 250,
+        "{} commits for 500 claims",
+        after.commits - before.commits
+    );
+}
+
+#[tokio::test]
+async fn a_file_that_others_hold_for_too_long_fails_closed() {
+    let folder = folder();
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(50), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(folder.path().join("semel.db"), &options).expect("the file opens");
+    let other = lock(folder.path());
+    let claim = sample::claim("k");
+    let error = store.claim(&claim).await.expect_err("the file is held");
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    other.execute_batch("ROLLBACK").expect("it gives the lock back");
+    assert_eq!(store.get(&sample::id(&claim)).await.expect("it reads").record, None, "nothing was written");
+    assert_eq!(store.claim(&claim).await.expect("the file is free").decision, Decision::Execute);
+}
+
+#[tokio::test]
+async fn more_changes_than_may_wait_are_refused_at_once() {
+    let folder = folder();
+    let options = SqliteOptions { queue: 4, ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(folder.path().join("semel.db"), &options).expect("the file opens");
+    let store = Arc::new(store);
+    let other = lock(folder.path());
+    let tasks: Vec<_> = (0..50)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move { store.claim(&sample::claim(&format!("key-{number}"))).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    other.execute_batch("ROLLBACK").expect("it gives the lock back");
+    let mut refused = 0;
+    for task in tasks {
+        match task.await.expect("it does not panic") {
+            Ok(answer) => assert_eq!(answer.decision, Decision::Execute),
+            Err(error) => {
+                assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!((1..50).contains(&refused), "{refused} were refused");
+}
+
+#[tokio::test]
+async fn a_reader_that_is_dropped_gives_its_connection_back() {
+    let folder = folder();
+    let options = SqliteOptions { readers: 1, ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(folder.path().join("semel.db"), &options).expect("the file opens");
+    for _ in 0..100 {
+        tokio::select! {
+            biased;
+            _ = store.now() => {}
+            () = tokio::task::yield_now() => {}
+        }
+        store.now().await.expect("the one connection is there, now or soon");
+    }
+}
