@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 static CHARGES: AtomicU64 = AtomicU64::new(0);
 
-/// Takes two seconds, like a card network on a bad day, and has an effect that must not happen twice.
+/// Takes a second, like a card network on a bad day, and has an effect that must not happen twice.
 async fn pay(Json(payment): Json<Value>) -> (StatusCode, Json<Value>) {
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
     let number = CHARGES.fetch_add(1, Ordering::SeqCst) + 1;
     (StatusCode::CREATED, Json(json!({ "charge": number, "amount": payment["amount"] })))
 }
