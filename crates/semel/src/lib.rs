@@ -31,7 +31,7 @@
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
 //!   request's extensions, and may say what its answer means with an [`Outcome`].
 //! - [`SqliteStore`] and [`MemoryStore`]: where records are kept. [`Store`] is the contract of a store.
-//! - [`core`]: the protocol itself, pure; [`core::transition`] is where every decision is taken.
+//! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;
 pub use semel_core::policy;

@@ -215,7 +215,7 @@ async fn one_poisoned_record_does_not_fail_its_neighbours() {
         match task.await.expect("it does not panic") {
             Ok(decision) => assert_eq!((decision, number != 7), (Decision::Applied, true)),
             Err(error) => {
-                assert!(number == 7 && matches!(error, StoreError::Rejected(_)), "{number}: {error}")
+                assert!(number == 7 && matches!(error, StoreError::Rejected(_)), "{number}: {error}");
             }
         }
     }
