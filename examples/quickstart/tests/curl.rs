@@ -2,11 +2,13 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 struct Service {
     process: Child,
     address: String,
+    /// Held open: a service whose output nobody can read would end.
+    _output: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
 }
 
@@ -26,10 +28,11 @@ fn start() -> Service {
         .spawn()
         .expect("the example runs");
     let mut line = String::new();
-    BufReader::new(process.stdout.take().expect("it is piped")).read_line(&mut line).expect("it prints");
+    let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+    output.read_line(&mut line).expect("it prints");
     let address = line.split("http://").nth(1).and_then(|rest| rest.split('/').next());
     let address = address.expect("it prints a curl line").to_owned();
-    Service { process, address, _folder: folder }
+    Service { process, address, _output: output, _folder: folder }
 }
 
 fn pay(address: &str, key: &str, amount: u32) -> String {
