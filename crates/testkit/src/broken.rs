@@ -283,14 +283,11 @@ impl BrokenStore {
             .map(|record| record.id)
             .take(limit)
             .collect();
-        for id in &due {
-            if forget {
-                self.records().remove(id);
-            } else {
-                self.change(*id, Event::Age, None, None);
-            }
-        }
-        due.len()
+        let aged = |id: &RecordId| match forget {
+            true => self.records().remove(id).is_some(),
+            false => self.change(*id, Event::Age, None, None).decision == Decision::Applied,
+        };
+        due.iter().filter(|id| aged(id)).count()
     }
 }
 

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use semel_core::{
-    Answer, Change, Claim, Event, Record, RecordId, StoreError, StoredResult, Timestamp, Write, transition,
+    Answer, Change, Claim, Decision, Event, Record, RecordId, StoreError, StoredResult, Timestamp, Write,
+    transition,
 };
 use tokio::sync::{mpsc, oneshot};
 
@@ -220,8 +221,8 @@ fn age(
     let mut aged = 0;
     for id in due.map_err(|error| store_error(&error))? {
         let before = queries::get_without_response(connection, &id).map_err(|error| store_error(&error))?;
-        change(connection, before.as_ref(), &Event::Age, None, None, now)?;
-        aged += 1;
+        let answer = change(connection, before.as_ref(), &Event::Age, None, None, now)?;
+        aged += usize::from(answer.decision == Decision::Applied);
     }
     Ok(Done::Aged(aged))
 }
