@@ -9,8 +9,8 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::transition::{Proof, Refusal, Verdict, age};
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fence, FingerprintInput, Head, Policy, Reason, Start, State,
-    StateName, Terms, Timestamp, Write as Change, transition,
+    Attempt, AttemptToken, Decision, Event, Fence, FingerprintInput, Head, Policy, Reason, Reference, Start,
+    State, StateName, Terms, Timestamp, Write as Change, transition,
 };
 
 use crate::root;
@@ -76,7 +76,13 @@ fn attempt(token: AttemptToken, body: &[u8]) -> Attempt {
     let (content_type, content_encoding) = (None, None);
     let (method, path, query, exclude) = ("POST", "/", None, &[][..]);
     let input = FingerprintInput { method, path, query, content_type, content_encoding, body, exclude };
-    Attempt { fingerprint: input.fingerprint(), token, terms: Policy::default().terms(), start: Start::Now }
+    Attempt {
+        fingerprint: input.fingerprint(),
+        token,
+        terms: Policy::default().terms(),
+        start: Start::Now,
+        reference: Reference::None,
+    }
 }
 
 fn head(state: State) -> Head {
@@ -96,6 +102,7 @@ fn events() -> Vec<(&'static str, Event)> {
             Event::Claim(Attempt { start: Start::Within(Duration::from_secs(1)), ..fresh }),
         ),
         ("claim, sent again", Event::Claim(attempt(MINE, b""))),
+        ("claim, reference taken", Event::Claim(Attempt { reference: Reference::Taken, ..fresh })),
         ("claim by another request", Event::Claim(attempt(FRESH, b"other"))),
         ("look", Event::Look { fingerprint: fresh.fingerprint }),
         ("start", Event::Start { fence, token: FRESH }),

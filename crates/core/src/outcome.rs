@@ -49,7 +49,8 @@ impl Policy {
     pub fn settle(&self, status: StatusCode, declared: Option<Outcome>) -> Settlement {
         let answered = || match status.as_u16() {
             ..400 => Settlement::Complete,
-            400.. => Settlement::Fail(Reason::Answered),
+            400..500 => Settlement::Fail(Reason::Answered),
+            500.. => Settlement::Fail(Reason::ServerError),
         };
         match declared {
             Some(Outcome::Final) => answered(),
@@ -108,7 +109,7 @@ mod tests {
     #[test]
     fn the_handlers_own_word_goes_before_the_status() {
         let retry = OnServerError::Retry;
-        assert_eq!(settle(500, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
+        assert_eq!(settle(500, retry, Some(Outcome::Final)), Settlement::Fail(Reason::ServerError));
         assert_eq!(settle(429, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
         assert_eq!(settle(201, retry, Some(Outcome::Final)), Settlement::Complete);
         assert_eq!(settle(503, retry, Some(Outcome::NotExecuted)), Settlement::Release(Reason::NotExecuted));

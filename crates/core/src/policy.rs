@@ -161,6 +161,9 @@ pub enum PolicyError {
     /// A duration of zero would end before it began.
     #[error("`{0}` must be longer than zero")]
     Zero(&'static str),
+    /// Longer than anything can be waited for or kept.
+    #[error("`{0}` must not be longer than {1} days")]
+    TooLong(&'static str, u64),
     /// A lease shorter than this is over before a store has answered.
     #[error("`lease` must be at least {} ms", MIN_LEASE.as_millis())]
     LeaseTooShort,
@@ -171,6 +174,12 @@ pub enum PolicyError {
     #[error("`{0}` is reserved: it is not built yet")]
     Reserved(&'static str),
 }
+
+/// The longest lease, timeout, wait and margin, in days.
+pub const MAX_WAIT_DAYS: u64 = 1;
+
+/// The longest time that anything is kept, in days: a hundred years.
+pub const MAX_KEPT_DAYS: u64 = 36_500;
 
 /// The shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -187,6 +196,18 @@ impl Policy {
         let durations = [("ttl", self.ttl), ("timeout", self.timeout), ("tombstone_ttl", self.tombstone_ttl)];
         if let Some((name, _)) = durations.into_iter().find(|(_, duration)| duration.is_zero()) {
             return Err(PolicyError::Zero(name));
+        }
+        let bounded = [
+            ("lease", self.lease, MAX_WAIT_DAYS),
+            ("timeout", self.timeout, MAX_WAIT_DAYS),
+            ("wait", self.wait, MAX_WAIT_DAYS),
+            ("quarantine_margin", self.quarantine_margin, MAX_WAIT_DAYS),
+            ("ttl", self.ttl, MAX_KEPT_DAYS),
+            ("tombstone_ttl", self.tombstone_ttl, MAX_KEPT_DAYS),
+        ];
+        let too_long = |days: u64, duration: Duration| duration.as_secs() > days * 24 * 60 * 60;
+        if let Some((name, _, days)) = bounded.into_iter().find(|(_, time, days)| too_long(*days, *time)) {
+            return Err(PolicyError::TooLong(name, days));
         }
         if self.lease < MIN_LEASE {
             return Err(PolicyError::LeaseTooShort);
@@ -230,6 +251,8 @@ mod tests {
         };
         assert_eq!(refuse(|p| p.ttl = Duration::ZERO), "`ttl` must be longer than zero");
         assert_eq!(refuse(|p| p.timeout = Duration::ZERO), "`timeout` must be longer than zero");
+        assert_eq!(refuse(|p| p.wait = Duration::MAX), "`wait` must not be longer than 1 days");
+        assert_eq!(refuse(|p| p.lease = Duration::MAX), "`lease` must not be longer than 1 days");
         assert_eq!(refuse(|p| p.lease = Duration::from_millis(99)), "`lease` must be at least 100 ms");
         assert_eq!(
             refuse(|p| p.key_rules.min_length = 256),

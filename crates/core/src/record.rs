@@ -51,6 +51,33 @@ pub struct Claim {
     pub operation_id: OperationId,
     /// The attempt.
     pub attempt: Attempt,
+    /// The business reference that the request carries, where the operation asks for one.
+    pub business_reference: Option<String>,
+    /// Former names of its operation. A record that is still live under one of them is the record.
+    pub former: Vec<OperationName>,
+}
+
+/// Who holds a business reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The command.
+    pub operation_id: OperationId,
+    /// Whose command it is.
+    pub principal: Principal,
+}
+
+impl Claim {
+    /// The ids of the records that this claim may be about, those of former names first, its own last.
+    pub fn record_ids(&self) -> impl Iterator<Item = RecordId> {
+        let under =
+            |name: &OperationName| Scope { operation: name.clone(), ..self.scope.clone() }.record_id();
+        self.former.iter().map(under).chain(std::iter::once_with(|| self.scope.record_id()))
+    }
+
+    /// The names under which its business reference may be held, its own first.
+    pub fn reference_operations(&self) -> impl Iterator<Item = &OperationName> {
+        std::iter::once(&self.scope.operation).chain(&self.former)
+    }
 }
 
 impl Record {

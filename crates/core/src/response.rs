@@ -23,12 +23,11 @@ pub struct Response {
 }
 
 /// Fields that are never kept: they belong to one connection, one moment or one client.
-const NOT_KEPT: [HeaderName; 14] = [
+const NOT_KEPT: [HeaderName; 13] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
     header::TE,
-    header::TRAILER,
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     header::DATE,
@@ -60,7 +59,12 @@ const KEPT_WITHOUT_BODY: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LO
 impl Response {
     /// What is kept of a response with this head and body.
     pub fn retain(status: StatusCode, headers: &HeaderMap, body: Bytes, trailers: &HeaderMap) -> Response {
-        Response { status, headers: kept(headers), body: Some(body), trailers: kept(trailers) }
+        let mut headers = kept(headers);
+        if !trailers.is_empty() {
+            // Only a body without a known length can be followed by trailers.
+            headers.remove(header::CONTENT_LENGTH);
+        }
+        Response { status, headers, body: Some(body), trailers: kept(trailers) }
     }
 
     /// What is kept of a response whose body is not: its status and where its result is.
@@ -117,9 +121,9 @@ fn kept(headers: &HeaderMap) -> HeaderMap {
             && !NOT_KEPT_CREDENTIALS.contains(&name.as_str())
             && !named_by_connection.contains(name)
     };
-    let mut kept = HeaderMap::with_capacity(headers.len());
-    for (name, value) in headers.iter().filter(|(name, _)| is_kept(name)) {
-        kept.append(name.clone(), value.clone());
+    let mut kept = headers.clone();
+    for name in headers.keys().filter(|name| !is_kept(name)) {
+        kept.remove(name);
     }
     kept
 }
@@ -237,6 +241,16 @@ mod tests {
         let headers = fields(&[("location", "/p/1"), ("content-length", "9"), ("etag", "\"v1\"")]);
         let response = Response::without_body(StatusCode::CREATED, &headers);
         assert_eq!(response.headers, fields(&[("location", "/p/1")]));
+        assert_eq!(response.encode().decode(), Ok(response));
+    }
+
+    #[test]
+    fn very_many_field_lines_are_kept() {
+        let mut headers = HeaderMap::new();
+        for _ in 0..30_000 {
+            headers.append("x-line", HeaderValue::from_static("1"));
+        }
+        let response = Response::retain(StatusCode::OK, &headers, Bytes::new(), &HeaderMap::new());
         assert_eq!(response.encode().decode(), Ok(response));
     }
 

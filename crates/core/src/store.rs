@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 
 use crate::ids::OperationId;
-use crate::record::{Claim, Record, StoredResult};
+use crate::record::{Claim, Holder, Record, StoredResult};
 use crate::scope::RecordId;
 use crate::state::{Fence, Reason, StateName};
 use crate::time::Timestamp;
@@ -30,8 +30,8 @@ use crate::transition::{Decision, Event, Proof, Verdict};
 /// # What it never does
 /// - It never decides: it holds no rule about states, leases, fences or expiry.
 /// - It never answers [`StoreError::Unavailable`] for a write that may have been made. If it cannot know, it
-///   sends the same write again (the token in the event makes that harmless), and if it still cannot know,
-///   it answers [`StoreError::Ambiguous`].
+///   sends the same write again (the token in the event makes that harmless, if
+///   [`Event::is_repeatable`] says so), and if it still cannot know, it answers [`StoreError::Ambiguous`].
 /// - It never lets one record's trouble fail another's, even where it writes several in one transaction.
 /// - It never makes a write visible before it is durable, nor drops one that it answered for.
 ///
@@ -44,6 +44,13 @@ pub trait Store: Send + Sync + 'static {
     /// [`Write::Create`](crate::transition::Write::Create) takes everything from the claim, also where an
     /// expired row is still in its place; [`Write::Update`](crate::transition::Write::Update) keeps the
     /// record's operation id.
+    ///
+    /// A claim with a business reference is decided together with it, in one transaction: if another command of
+    /// the same tenant and operation holds the reference, the event's
+    /// [`Reference`](crate::transition::Reference) becomes `Taken`, and the answer names the holder. What
+    /// [`ReferenceWrite`](crate::transition::ReferenceWrite) says is written with the record. References outlive
+    /// their records. If a record under one of the
+    /// [`former`](Claim::former) names of the operation is still live, the claim is decided on that record.
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError>;
 
     /// Applies one of the other events to the record `id` and answers with the decision and the record as it
@@ -85,6 +92,8 @@ pub struct Answer {
     pub record: Option<Record>,
     /// The store's time when it decided.
     pub now: Timestamp,
+    /// Who holds the business reference, if the decision is `Duplicate`.
+    pub holder: Option<Holder>,
 }
 
 /// A record at one moment.
@@ -219,7 +228,10 @@ pub enum StoreError {
     /// This one record cannot be written, however often it is tried.
     #[error("the store cannot take this record: {0}")]
     Rejected(String),
-    /// What was read is not what was ever written.
-    #[error("the store is damaged: {0}")]
+    /// This one record is not what was ever written. The others are as good as before.
+    #[error("a record is damaged: {0}")]
     Corrupt(String),
+    /// The store as a whole cannot be trusted. Nothing was written; run nothing, and call an operator.
+    #[error("the store is damaged: {0}")]
+    Damaged(String),
 }

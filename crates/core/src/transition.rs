@@ -29,6 +29,21 @@ pub struct Attempt {
     pub terms: Terms,
     /// Who would run it.
     pub start: Start,
+    /// What is known of the business reference it carries.
+    pub reference: Reference,
+}
+
+/// What is known of the business reference that a request carries: a name of the client's business for what it
+/// asks for, such as an order number, which no two commands of one tenant and operation may share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reference {
+    /// It carries none.
+    #[default]
+    None,
+    /// No other command holds it.
+    Free,
+    /// Another command holds it. Only the store can know, so only the store says so.
+    Taken,
 }
 
 /// Who runs a claimed command.
@@ -103,6 +118,26 @@ pub enum Event {
     Purge,
 }
 
+impl Event {
+    /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
+    ///
+    /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Event::Claim(_)
+            | Event::Look { .. }
+            | Event::Start { .. }
+            | Event::Renew { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. }
+            | Event::Release { .. }
+            | Event::Abandon { .. }
+            | Event::Age => true,
+            Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => false,
+        }
+    }
+}
+
 /// What evidence says about a command whose outcome is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
@@ -142,6 +177,8 @@ pub enum Decision {
     Expired,
     /// Nobody has it in hand. A fresh request may claim it; the asker may not run it.
     Vacant,
+    /// Another command holds the business reference.
+    Duplicate,
     /// The event took effect, now or when it was first sent.
     Applied,
     /// The sender is not, or no longer, the one who may say this. Nothing changed on its word.
@@ -182,11 +219,24 @@ pub enum Write {
     Delete,
 }
 
+/// What becomes of the command's business reference, in the same atomic write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReferenceWrite {
+    /// Nothing.
+    Keep,
+    /// The command holds it from now on, beyond the record's own life.
+    Take,
+    /// It is free again, since the command provably had no effect.
+    GiveBack,
+}
+
 /// What follows from an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transition {
     /// What to write.
     pub write: Write,
+    /// What to write about the command's business reference.
+    pub reference: ReferenceWrite,
     /// What the sender is to do once it is written.
     pub decision: Decision,
 }
@@ -208,7 +258,35 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
         (_, Some(after)) => Write::Update(after),
         (Some(_), None) => Write::Delete,
     };
-    Transition { write, decision }
+    Transition { write, reference: reference(before, after, event), decision }
+}
+
+/// A reference is taken with the command, and given back only when nothing can have come of it: it is proven
+/// not executed, or was answered with a stored 4xx.
+fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
+    let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
+    match (event, after) {
+        (Event::Claim(attempt), Some(after)) if acquired && after.token == attempt.token => {
+            match attempt.reference {
+                Reference::Free => ReferenceWrite::Take,
+                Reference::None | Reference::Taken => ReferenceWrite::Keep,
+            }
+        }
+        (Event::Free, None) => ReferenceWrite::GiveBack,
+        (_, Some(after)) if before.map(|before| before.state) != Some(after.state) => match after.state {
+            // A lease that ended proves nothing, not even where the operation is declared safe to repeat.
+            State::FailedRetryable { .. } if after.reason != Reason::LeaseExpired => ReferenceWrite::GiveBack,
+            State::FailedFinal { .. } if after.reason != Reason::ServerError => ReferenceWrite::GiveBack,
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => ReferenceWrite::Keep,
+        },
+        (_, Some(_) | None) => ReferenceWrite::Keep,
+    }
 }
 
 /// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
@@ -255,6 +333,9 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
             // A claim overtaken by its own release: nobody is left to run it.
             State::FailedRetryable { .. } if head.token == attempt.token => keep(Decision::Vacant),
+            State::FailedRetryable { .. } if attempt.reference == Reference::Taken => {
+                keep(Decision::Duplicate)
+            }
             State::FailedRetryable { .. } => acquired(attempt, head.epoch.saturating_add(1), now),
             State::Unknown { .. } => keep(Decision::Reconcile),
             State::Expired { .. } => keep(Decision::Expired),
@@ -408,6 +489,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
 
 fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decision) {
     match *event {
+        Event::Claim(attempt) if attempt.reference == Reference::Taken => (None, Decision::Duplicate),
         Event::Claim(attempt) => acquired(attempt, 1, now),
         Event::Look { .. } => (None, Decision::Vacant),
         Event::Start { .. }
@@ -424,7 +506,7 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
 }
 
 fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, Decision) {
-    let Attempt { fingerprint, token, terms, start } = attempt;
+    let Attempt { fingerprint, token, terms, start, reference: _ } = attempt;
     let (state, decision) = match start {
         Start::Now => (State::Processing { lease_until: now.plus(terms.lease) }, Decision::Execute),
         Start::Within(time) => (State::Claimed { start_by: now.plus(time) }, Decision::Wait),

@@ -1,6 +1,5 @@
 //! The one body type of this crate: bytes in hand, or a stream that passes through.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -41,7 +40,8 @@ impl Body {
         if trailers.is_empty() {
             return Body::full(bytes);
         }
-        Body::stream(Full::new(bytes).with_trailers(std::future::ready(Some(Ok(trailers)))))
+        let body = Full::new(bytes).with_trailers(std::future::ready(Some(Ok(trailers))));
+        Body::stream(UnknownLength(Box::pin(body)))
     }
 
     /// A body that passes through.
@@ -95,6 +95,21 @@ impl http_body::Body for Body {
     }
 }
 
+/// Hides a body's length: HTTP/1 sends trailers only after a body of unknown length.
+struct UnknownLength<B>(Pin<Box<B>>);
+
+impl<B: http_body::Body> http_body::Body for UnknownLength<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        self.0.as_mut().poll_frame(cx)
+    }
+}
+
 /// A body that was read to its end, or as far as it was allowed to.
 pub(crate) enum Collected<B> {
     /// The whole body.
@@ -114,44 +129,58 @@ where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    let mut read: VecDeque<Bytes> = VecDeque::new();
-    let mut total = 0_usize;
+    let mut read = Pieces::default();
     let mut trailers = HeaderMap::new();
     if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > limit {
-        return Ok(Collected::TooLarge(Prefixed { read, rest: body }));
+        return Ok(Collected::TooLarge(Prefixed { read: Bytes::new(), rest: body }));
     }
     while let Some(frame) = body.frame().await {
         match frame.map_err(Into::into)?.into_data() {
             Ok(data) => {
-                total = total.saturating_add(data.len());
-                read.push_back(data);
-                if total > limit {
-                    return Ok(Collected::TooLarge(Prefixed { read, rest: body }));
+                read.push(data);
+                if read.len() > limit {
+                    return Ok(Collected::TooLarge(Prefixed { read: read.join(), rest: body }));
                 }
             }
             Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
         }
     }
-    Ok(Collected::Whole { bytes: join(read, total), trailers })
+    Ok(Collected::Whole { bytes: read.join(), trailers })
 }
 
-/// One piece is kept as it is; only several are copied together.
-fn join(mut pieces: VecDeque<Bytes>, total: usize) -> Bytes {
-    match (pieces.len(), pieces.pop_front()) {
-        (_, None) => Bytes::new(),
-        (1, Some(only)) => only,
-        (_, Some(first)) => {
-            let mut joined = BytesMut::with_capacity(total);
-            joined.extend_from_slice(&first);
-            pieces.iter().for_each(|piece| joined.extend_from_slice(piece));
-            joined.freeze()
+/// The pieces of a body. One piece is kept as it is; from the second on they are copied together, so that many
+/// small pieces take no more room than what is in them.
+#[derive(Default)]
+struct Pieces {
+    first: Bytes,
+    joined: BytesMut,
+}
+
+impl Pieces {
+    fn push(&mut self, data: Bytes) {
+        if self.len() == 0 {
+            self.first = data;
+            return;
         }
+        if self.joined.is_empty() {
+            self.joined.extend_from_slice(&self.first);
+            self.first = Bytes::new();
+        }
+        self.joined.extend_from_slice(&data);
+    }
+
+    fn len(&self) -> usize {
+        self.first.len() + self.joined.len()
+    }
+
+    fn join(self) -> Bytes {
+        if self.joined.is_empty() { self.first } else { self.joined.freeze() }
     }
 }
 
 /// What was already read of a body, and then the body.
 pub(crate) struct Prefixed<B> {
-    read: VecDeque<Bytes>,
+    read: Bytes,
     rest: B,
 }
 
@@ -161,7 +190,7 @@ where
 {
     /// Reads on and throws away, within bounds, so that a client that is still sending gets to read.
     pub(crate) async fn drain(mut self) {
-        let mut drained = self.read.iter().map(Bytes::len).sum::<usize>();
+        let mut drained = self.read.len();
         let draining = async {
             while drained < MAX_DRAIN
                 && let Some(Ok(frame)) = self.rest.frame().await
@@ -185,10 +214,10 @@ where
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let this = self.get_mut();
-        match this.read.pop_front() {
-            Some(data) => Poll::Ready(Some(Ok(Frame::data(data)))),
-            None => Pin::new(&mut this.rest).poll_frame(cx),
+        if this.read.is_empty() {
+            return Pin::new(&mut this.rest).poll_frame(cx);
         }
+        Poll::Ready(Some(Ok(Frame::data(std::mem::take(&mut this.read)))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -196,7 +225,7 @@ where
     }
 
     fn size_hint(&self) -> SizeHint {
-        let read = self.read.iter().map(|data| data.len() as u64).sum::<u64>();
+        let read = self.read.len() as u64;
         let rest = self.rest.size_hint();
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(read));

@@ -31,8 +31,9 @@ const OVERHEAD: u64 = 1024;
 
 impl Weighter<RecordId, Arc<Settlement>> for BySize {
     fn weight(&self, _: &RecordId, settled: &Arc<Settlement>) -> u64 {
+        // The body may be held twice: as it was stored, and as it was first answered.
         let stored = settled.record.result.as_ref().map_or(0, |result| result.response.bytes.len() as u64);
-        OVERHEAD + stored
+        OVERHEAD + 2 * stored
     }
 }
 

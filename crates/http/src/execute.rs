@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use http::header::{CONTENT_TYPE, HeaderName};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, response};
 use semel_core::{Change, Decision, Outcome, Policy, Reason, Record};
 use tower::Service;
@@ -14,11 +14,8 @@ use crate::body::{self, Body, BoxError, Collected};
 use crate::execution::{Execution, Lease, NotExecuted};
 use crate::layer::Shared;
 use crate::request::Command;
-use crate::respond::Answer;
+use crate::respond::{self, Answer, OUTCOME};
 use crate::settle;
-
-/// The response header by which a handler says what its answer means.
-const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 
 /// A service that can carry out commands.
 pub(crate) trait Handler<R>:
@@ -74,36 +71,43 @@ where
         attempt: record.head.epoch,
         lease: lease.clone(),
     };
-    let ran = match execution.check_lease() {
+    if execution.check_lease().is_err() {
         // The claim took longer than the lease it asked for: nothing may begin under it.
-        Err(_) => Ran::NotExecuted,
-        Ok(()) => {
-            let mut request = command.into_request();
-            request.extensions_mut().insert(execution);
-            tokio::select! {
-                ran = run(inner, request, &policy) => ran,
-                never = renew(&shared, &record, &lease, &policy) => match never {},
-            }
-        }
+        settle::release(&shared, &record, Reason::ClaimUnconfirmed).await;
+        return respond::store_unavailable(&policy);
+    }
+    let mut request = command.into_request();
+    request.extensions_mut().insert(execution);
+    let ran = tokio::select! {
+        ran = run(inner, request, &policy) => ran,
+        never = renew(&shared, &record, &lease, &policy) => match never {},
     };
     settle::settle(&shared, &policy, &record, ran, registered).await
 }
 
-/// Renews the lease until it is dropped, three times in its length.
+/// Renews the lease until it is dropped: three times in its length, and sooner after a failure.
 async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy) -> Infallible {
+    let third = policy.lease / 3;
+    let mut pause = third;
     loop {
-        tokio::time::sleep(policy.lease / 3).await;
+        tokio::time::sleep(pause).await;
         let asked = Instant::now();
         let renewal = Change::renew(record.head.fence());
-        match shared.within(shared.store.apply(&record.id, &renewal)).await.map(|answer| answer.decision) {
-            Ok(Decision::Applied) => lease.renewed(asked, policy.lease),
+        // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
+        let renewed = tokio::time::timeout(third, shared.store.apply(&record.id, &renewal)).await;
+        match renewed.map(|answer| answer.map(|answer| answer.decision)) {
+            Ok(Ok(Decision::Applied)) => {
+                lease.renewed(asked, policy.lease);
+                pause = third;
+            }
             // Somebody else's truth stands now. The handler is not stopped, but its word may no longer count.
-            Ok(_) => {
+            Ok(Ok(_)) => {
                 lease.lost();
                 std::future::pending::<()>().await;
             }
-            Err(error) => {
-                tracing::warn!(%error, operation_id = %record.operation_id, "a lease was not renewed");
+            Ok(Err(_)) | Err(_) => {
+                tracing::warn!(operation_id = %record.operation_id, "a lease was not renewed yet");
+                pause = policy.lease / 12;
             }
         }
     }
@@ -166,11 +170,18 @@ where
     Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
 }
 
-/// What the handler said about its answer: in the extensions, or in a header that clients do not see.
+/// What the handler said about its answer: in the extensions, or in a header that clients do not see. What
+/// cannot be read may have been meant as anything.
 fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
-    let header = parts.headers.remove(OUTCOME);
     let said = parts.extensions.remove::<Outcome>();
-    said.or_else(|| Outcome::parse(header?.to_str().ok()?))
+    let lines: Vec<_> = parts.headers.get_all(OUTCOME).iter().cloned().collect();
+    parts.headers.remove(OUTCOME);
+    let header = match &lines[..] {
+        [] => None,
+        [line] => Some(line.to_str().ok().and_then(Outcome::parse).unwrap_or(Outcome::Unknown)),
+        _ => Some(Outcome::Unknown),
+    };
+    said.or(header)
 }
 
 fn is_stream(headers: &HeaderMap) -> bool {

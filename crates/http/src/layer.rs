@@ -9,7 +9,7 @@ use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use semel_core::problem::Kind;
 use semel_core::{
-    Change, Clock, Ids, Policy, Principal, Problem, RandomIds, Reason, Record, Store, StoreError,
+    Change, Clock, Decision, Ids, Policy, Principal, Problem, RandomIds, Reason, Record, Store, StoreError,
     SystemClock, Timestamp,
 };
 use tower::Layer;
@@ -94,6 +94,7 @@ impl IdempotencyLayer {
             operations: Vec::new(),
             cache_bytes: 64 << 20,
             store_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(60),
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
         }
@@ -105,12 +106,21 @@ impl IdempotencyLayer {
         let running = &self.shared.running;
         running.close();
         let drained = tokio::time::timeout(limit, running.drained()).await.is_ok();
-        let mut abandoned = 0;
+        let mut abandoning = tokio::task::JoinSet::new();
         for (id, fence) in running.left() {
-            let change = Change::abandon(fence, Reason::ShutDown);
-            match self.shared.within(self.shared.store.apply(&id, &change)).await {
-                Ok(_) => abandoned += 1,
-                Err(error) => tracing::warn!(%error, "a command was left to its lease at shutdown"),
+            let shared = self.shared.clone();
+            abandoning.spawn(async move {
+                let change = Change::abandon(fence, Reason::ShutDown);
+                shared.within(shared.store.apply(&id, &change)).await.map(|answer| answer.decision)
+            });
+        }
+        let mut abandoned = 0;
+        while let Some(result) = abandoning.join_next().await {
+            match result {
+                // Fenced: it came to its end meanwhile.
+                Ok(Ok(decision)) => abandoned += usize::from(decision == Decision::Applied),
+                Ok(Err(error)) => tracing::warn!(%error, "a command was left to its lease at shutdown"),
+                Err(error) => tracing::error!(%error, "a command was left to its lease at shutdown"),
             }
         }
         Shutdown { drained, abandoned }
@@ -142,6 +152,7 @@ pub struct Builder {
     operations: Vec<Operation>,
     cache_bytes: u64,
     store_timeout: Duration,
+    body_timeout: Duration,
     clock: Box<dyn Clock>,
     ids: Box<dyn Ids>,
 }
@@ -185,13 +196,20 @@ impl Builder {
         self
     }
 
+    /// How long a request's body may take to arrive; 60 s by default.
+    pub fn body_timeout(mut self, timeout: Duration) -> Builder {
+        self.body_timeout = timeout;
+        self
+    }
+
     /// The clock for what this node judges by itself: the age of requests, and the time in operation ids.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.clock = Box::new(clock);
         self
     }
 
-    /// Where identifiers come from.
+    /// Where identifiers come from. Attempt tokens must never repeat: two attempts with one token are taken for
+    /// one.
     pub fn ids(mut self, ids: impl Ids) -> Builder {
         self.ids = Box::new(ids);
         self
@@ -206,6 +224,7 @@ impl Builder {
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
             store_timeout: self.store_timeout,
+            body_timeout: self.body_timeout,
             clock: self.clock,
             ids: self.ids,
         };
@@ -223,6 +242,7 @@ pub(crate) struct Shared {
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) ids: Box<dyn Ids>,
     store_timeout: Duration,
+    pub(crate) body_timeout: Duration,
 }
 
 impl Shared {

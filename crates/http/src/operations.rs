@@ -24,6 +24,8 @@ pub struct Operation {
     route: String,
     change: Vec<ChangePolicy>,
     exclude: Vec<String>,
+    reference: Option<String>,
+    aliases: Vec<String>,
 }
 
 type ChangePolicy = Box<dyn Fn(&mut Policy) + Send + Sync>;
@@ -33,7 +35,14 @@ impl Operation {
     ///
     /// The name becomes part of the scope: live keys of an operation that is renamed look new.
     pub fn new(name: impl Into<String>, route: impl Into<String>) -> Operation {
-        Operation { name: name.into(), route: route.into(), change: Vec::new(), exclude: Vec::new() }
+        Operation {
+            name: name.into(),
+            route: route.into(),
+            change: Vec::new(),
+            exclude: Vec::new(),
+            reference: None,
+            aliases: Vec::new(),
+        }
     }
 
     /// Changes the defaults for this operation.
@@ -45,6 +54,21 @@ impl Operation {
     /// Leaves the JSON member at this pointer out of the fingerprint.
     pub fn exclude(mut self, pointer: impl Into<String>) -> Operation {
         self.exclude.push(pointer.into());
+        self
+    }
+
+    /// The string or number at this pointer is a name of the client's business for what it asks for, such as an
+    /// order number. No two commands of one tenant and operation may share one, whatever their keys, and however
+    /// long ago the first one was.
+    pub fn business_reference(mut self, pointer: impl Into<String>) -> Operation {
+        self.reference = Some(pointer.into());
+        self
+    }
+
+    /// A former name of this operation: its live records still count. A rename is safe once no process uses the
+    /// former name any more.
+    pub fn alias(mut self, name: impl Into<String>) -> Operation {
+        self.aliases.push(name.into());
         self
     }
 }
@@ -84,24 +108,24 @@ pub(crate) struct Rule {
     pub(crate) name: OperationName,
     pub(crate) policy: Arc<Policy>,
     pub(crate) exclude: Arc<[JsonPointer]>,
+    pub(crate) reference: Option<Arc<JsonPointer>>,
+    pub(crate) former: Arc<[OperationName]>,
 }
 
 /// All rules, and the defaults for commands that match none.
 pub(crate) struct Operations {
     defaults: Arc<Policy>,
     by_method: HashMap<Method, matchit::Router<Rule>>,
+    by_name: HashMap<String, Arc<Policy>>,
 }
 
 impl Operations {
     pub(crate) fn new(defaults: Policy, operations: Vec<Operation>) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
-        let mut names = std::collections::HashSet::new();
+        let mut by_name = HashMap::new();
         let mut by_method: HashMap<Method, matchit::Router<Rule>> = HashMap::new();
         for operation in operations {
-            let Operation { name, route, change, exclude } = operation;
-            if !names.insert(name.clone()) {
-                return Err(ConfigError::Repeated(name));
-            }
+            let Operation { name, route, change, exclude, reference, aliases } = operation;
             let (method, path) = parse_route(&name, &route)?;
             let mut policy = defaults.clone();
             change.iter().for_each(|change| change(&mut policy));
@@ -109,20 +133,33 @@ impl Operations {
             let pointer = |text: String| {
                 JsonPointer::parse(&text).map_err(|error| ConfigError::Pointer(name.clone(), text, error))
             };
+            let operation_name = |text: &str| {
+                OperationName::new(text).map_err(|error| ConfigError::Name(text.to_owned(), error))
+            };
             let rule = Rule {
-                name: OperationName::new(&name).map_err(|error| ConfigError::Name(name.clone(), error))?,
+                name: operation_name(&name)?,
                 policy: Arc::new(policy),
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
+                reference: reference.map(pointer).transpose()?.map(Arc::new),
+                former: aliases.iter().map(|alias| operation_name(alias)).collect::<Result<_, _>>()?,
             };
+            if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
+                return Err(ConfigError::Repeated(name));
+            }
             let routes = by_method.entry(method).or_default();
             routes.insert(path, rule).map_err(|error| ConfigError::Path(name, error.to_string()))?;
         }
-        Ok(Operations { defaults: Arc::new(defaults), by_method })
+        Ok(Operations { defaults: Arc::new(defaults), by_method, by_name })
     }
 
     /// The policy of what matches no rule.
     pub(crate) fn defaults(&self) -> &Policy {
         &self.defaults
+    }
+
+    /// The policy of the operation of that name.
+    pub(crate) fn policy(&self, name: &OperationName) -> &Policy {
+        self.by_name.get(name.as_str()).unwrap_or(&self.defaults)
     }
 
     /// The rule for this request if it is a command; `None` if it passes through.
@@ -135,6 +172,8 @@ impl Operations {
                 name: OperationName::unmatched(method.as_str(), path),
                 policy: self.defaults.clone(),
                 exclude: Arc::from([]),
+                reference: None,
+                former: Arc::from([]),
             },
             None => return None,
         };

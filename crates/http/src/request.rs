@@ -1,9 +1,9 @@
 //! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
 
 use bytes::Bytes;
-use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
-use http::{HeaderMap, Request};
+use http::{HeaderMap, Request, StatusCode, Version};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{Fingerprint, FingerprintInput, Problem, Scope, Timestamp};
@@ -19,11 +19,15 @@ pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 /// Only Semel speaks in header fields of this prefix.
 const OWN_PREFIX: &str = "semel-";
 
+/// The longest business reference.
+const MAX_REFERENCE_BYTES: usize = 255;
+
 /// A request that is to be carried out once.
 pub(crate) struct Command {
     pub(crate) rule: Rule,
     pub(crate) scope: Scope,
     pub(crate) fingerprint: Fingerprint,
+    pub(crate) business_reference: Option<String>,
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,
@@ -82,20 +86,43 @@ where
     if let Err(problem) = check_age(&rule.policy, &parts.headers, shared.clock.now()) {
         return refused(&problem);
     }
-    let (body, trailers) = match body::collect(Box::pin(body), rule.policy.max_request).await {
-        Ok(Collected::Whole { bytes, trailers }) => (bytes, trailers),
-        Ok(Collected::TooLarge(rest)) => {
+    let collecting = body::collect(Box::pin(body), rule.policy.max_request);
+    let (body, trailers) = match tokio::time::timeout(shared.body_timeout, collecting).await {
+        Ok(Ok(Collected::Whole { bytes, trailers })) => (bytes, trailers),
+        Ok(Ok(Collected::TooLarge(rest))) => {
             rest.drain().await;
             let detail = format!("The body may have at most {} bytes.", rule.policy.max_request);
-            return refused(&Problem::new(Kind::RequestTooLarge, detail));
+            let problem = Problem::new(Kind::RequestTooLarge, detail);
+            return Reading::Refused(Box::new(last_on_its_connection(&parts, &rule.policy, &problem)));
         }
         Err(_) => {
+            let detail = format!("The body did not arrive within {} s.", shared.body_timeout.as_secs());
+            let problem =
+                Problem::new(Kind::RequestIncomplete, detail).with_status(StatusCode::REQUEST_TIMEOUT);
+            return Reading::Refused(Box::new(last_on_its_connection(&parts, &rule.policy, &problem)));
+        }
+        Ok(Err(_)) => {
             return refused(&Problem::new(Kind::RequestIncomplete, "The body broke off before its end."));
         }
     };
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
-    Reading::Command(Box::new(Command { rule, scope, fingerprint, parts, body, trailers }))
+    let business_reference = rule.reference.as_ref().and_then(|pointer| pointer.scalar(&body));
+    if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
+        let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
+        return refused(&Problem::new(Kind::RequestTooLarge, detail));
+    }
+    let command = Command { rule, scope, fingerprint, business_reference, parts, body, trailers };
+    Reading::Command(Box::new(command))
+}
+
+/// A refusal after which HTTP/1 cannot go on: the rest of the body may still be coming.
+fn last_on_its_connection(parts: &Parts, policy: &Policy, problem: &Problem) -> Answer {
+    let mut answer = respond::problem(problem, policy.profile);
+    if parts.version <= Version::HTTP_11 {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
 }
 
 fn pass_through<B>(parts: Parts, body: B) -> Reading
@@ -177,7 +204,6 @@ fn sentence(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::HeaderValue;
     use std::time::Duration;
 
     #[test]

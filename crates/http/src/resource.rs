@@ -4,12 +4,13 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
-use semel_core::{OperationId, Policy, Principal, Problem, Record, StateName, Timestamp};
+use semel_core::{Event, OperationId, Policy, Principal, Problem, Record, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
 use crate::layer::Shared;
 use crate::respond::{self, Answer};
+use crate::service;
 
 /// Answers a request for one of our own paths; `None` if the path is not ours.
 pub(crate) async fn answer(shared: &Shared, parts: &http::request::Parts) -> Option<Answer> {
@@ -49,13 +50,9 @@ async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy:
     if !result {
         return document(&record, StatusCode::OK);
     }
-    match record.head.state.name() {
-        StateName::Succeeded | StateName::FailedFinal => shared.replay(&record, found.now, None, policy),
-        StateName::Claimed | StateName::Processing => respond::in_progress(&record, policy),
-        StateName::FailedRetryable => respond::vacant(policy),
-        StateName::Unknown => respond::reconcile(&record, policy),
-        StateName::Expired => respond::expired(&record, policy),
-    }
+    let look = Event::Look { fingerprint: record.head.fingerprint };
+    let policy = shared.operations.policy(&record.operation);
+    service::looked(shared, Some(&record), look, found.now, None, policy)
 }
 
 /// The operation as JSON.

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{InProgress, Policy, Profile};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::{OperationId, Problem, Record, Response, Timestamp};
 
-use crate::body::Body;
+use crate::body::{Body, BoxError};
 use crate::resource;
 
 /// What every function here makes.
@@ -19,6 +20,9 @@ const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 /// The mark of a replay in the IETF profile; clients cannot set it.
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const REPLAYED_STRIPE: HeaderName = HeaderName::from_static("idempotent-replayed");
+
+/// The response header by which a handler says what its answer means; clients do not see it.
+pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 
 /// How long a client should wait before it asks again for something that runs.
 const SOON: Duration = Duration::from_secs(1);
@@ -106,6 +110,27 @@ pub(crate) fn reconcile(record: &Record, policy: &Policy) -> Answer {
 pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command with this key ran; its response is no longer kept.";
     problem(&Problem::new(Kind::RecordExpired, detail).about(record.operation_id), policy.profile)
+}
+
+/// Another command holds the business reference. Only its own caller is told which.
+pub(crate) fn duplicate_reference(holder: Option<OperationId>, policy: &Policy) -> Answer {
+    let detail = "Another command of this operation already has this business reference. Nothing ran.";
+    let duplicate = Problem::new(Kind::DuplicateBusinessReference, detail);
+    let duplicate = holder.into_iter().fold(duplicate, Problem::about);
+    problem(&duplicate, policy.profile)
+}
+
+/// A response to a request that is not protected: as it came, but for what only Semel may say.
+pub(crate) fn unprotected<R>(response: http::Response<R>) -> Answer
+where
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let mut answer = response.map(Body::stream);
+    for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME] {
+        answer.headers_mut().remove(name);
+    }
+    answer
 }
 
 /// The stored response, as it was.

@@ -43,7 +43,18 @@ impl Running {
         self.active.send_modify(|count| *count += 1);
         let active = Active(self.clone());
         // Counted before asked: a shutdown that begins now either is seen here or sees the count.
-        (!self.closing.load(Ordering::SeqCst)).then_some(active)
+        (!self.is_closing()).then_some(active)
+    }
+
+    /// Counts in work that must be waited for although nobody waits for its answer.
+    pub(crate) fn hold(self: &Arc<Self>) -> Active {
+        self.active.send_modify(|count| *count += 1);
+        Active(self.clone())
+    }
+
+    /// Whether nothing may be begun any more.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// Registers an execution, so that duplicates in this process are told when it is done.

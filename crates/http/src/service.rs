@@ -9,7 +9,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use semel_core::{Attempt, Claim, Decision, Event, Policy, Record, Start, StoreError, Timestamp, transition};
+use semel_core::{
+    Attempt, Claim, Decision, Event, Policy, Reason, Record, Reference, Start, StoreError, Timestamp,
+    transition,
+};
 use tower::Service;
 
 use crate::body::{Body, BoxError};
@@ -59,7 +62,7 @@ where
         Box::pin(async move {
             match request::read(&shared, request).await {
                 Reading::Command(command) => Ok(answer(shared, *command, inner).await),
-                Reading::PassThrough(request) => Ok(inner.call(*request).await?.map(Body::stream)),
+                Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
                 Reading::Refused(answer) => Ok(*answer),
             }
         })
@@ -114,7 +117,10 @@ where
             token: shared.ids.attempt_token(),
             terms: policy.terms(),
             start: Start::Now,
+            reference: if command.business_reference.is_some() { Reference::Free } else { Reference::None },
         },
+        business_reference: command.business_reference.clone(),
+        former: command.rule.former.to_vec(),
     };
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
@@ -123,12 +129,22 @@ where
         Err(error) => {
             tracing::warn!(%error, operation = %claim.scope.operation, "a claim failed: nothing is run");
             if matches!(error, StoreError::Ambiguous(_)) {
-                tokio::spawn(settle::release_unconfirmed(shared, claim, asked));
+                let held = shared.running.hold();
+                tokio::spawn(settle::release_unconfirmed(shared, claim, held));
             }
             return Claimed::Answered(Box::new(respond::store_unavailable(&policy)));
         }
     };
     match (claimed.decision, claimed.record) {
+        (Decision::Duplicate, _) => {
+            let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
+            let answer = respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy);
+            Claimed::Answered(Box::new(answer))
+        }
+        (Decision::Execute, Some(record)) if shared.running.is_closing() => {
+            settle::release(&shared, &record, Reason::ShutDown).await;
+            Claimed::Answered(Box::new(respond::shutting_down(&policy)))
+        }
         (Decision::Execute, Some(record)) => {
             Claimed::Answered(Box::new(execute::execute(shared, command, inner, record, asked).await))
         }
@@ -161,13 +177,13 @@ async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) ->
             }
         }
         let asked = Instant::now();
-        let Ok(snapshot) = shared.within(shared.store.get(&record.id)).await else {
-            return respond::store_unavailable(policy);
-        };
-        let current = snapshot.record.as_ref();
-        let decision = transition(current.map(|record| &record.head), &look, snapshot.now).decision;
-        if decision != Decision::Wait {
-            return decided(shared, decision, current, snapshot.now, Some(asked), policy);
+        // A store that does not answer proves nothing: the claim has shown that somebody has the command.
+        if let Ok(snapshot) = shared.within(shared.store.get(&record.id)).await {
+            let current = snapshot.record.as_ref();
+            let decision = transition(current.map(|record| &record.head), &look, snapshot.now).decision;
+            if decision != Decision::Wait {
+                return decided(shared, decision, current, snapshot.now, Some(asked), policy);
+            }
         }
         tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -210,7 +226,12 @@ fn decided(
         (Decision::Vacant, _) => respond::vacant(policy),
         (Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired, None)
         | (
-            Decision::Execute | Decision::Applied | Decision::Fenced | Decision::Refused(_) | Decision::Idle,
+            Decision::Execute
+            | Decision::Duplicate
+            | Decision::Applied
+            | Decision::Fenced
+            | Decision::Refused(_)
+            | Decision::Idle,
             _,
         ) => {
             tracing::error!(?decision, "the store broke its contract: nothing is run");

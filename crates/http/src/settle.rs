@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode, response};
 use semel_core::problem::Kind;
 use semel_core::{
@@ -17,7 +18,7 @@ use crate::body::Body;
 use crate::execute::{Content, Ran};
 use crate::layer::Shared;
 use crate::respond::{self, Answer};
-use crate::running::Registered;
+use crate::running::{Active, Registered};
 use crate::service;
 
 /// How often a write is tried while the client waits, and how long to pause before each further try.
@@ -77,11 +78,16 @@ pub(crate) async fn settle(
 fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
     match ran {
         Ran::Answered { parts, content, .. } => {
+            let has_trailers = matches!(&content, Content::Whole { trailers, .. } if !trailers.is_empty());
             let body = match content {
                 Content::Whole { bytes, trailers } => Body::with_trailers(bytes, trailers),
                 Content::Passing(body) => body,
             };
             let mut answer = http::Response::from_parts(*parts, body);
+            if has_trailers {
+                // Only a body without a known length can be followed by trailers.
+                answer.headers_mut().remove(CONTENT_LENGTH);
+            }
             respond::mark(answer.headers_mut(), record);
             answer
         }
@@ -116,6 +122,7 @@ fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy
         // The record was given up, or is another command's by now; this executor did run.
         Decision::Vacant
         | Decision::Mismatch
+        | Decision::Duplicate
         | Decision::Execute
         | Decision::Applied
         | Decision::Fenced
@@ -144,23 +151,24 @@ async fn write(
     settlement: Settlement,
     kept: Response,
 ) -> Result<(StoreAnswer, Option<Response>), StoreError> {
-    let (fence, id) = (record.head.fence(), record.id);
-    let first = change(fence, settlement, &kept);
-    match try_to_write(shared, &id, &first).await {
+    let fence = record.head.fence();
+    let bare = Response::without_body(kept.status, &kept.headers);
+    let mut first = change(fence, settlement, &kept);
+    let mut kept = first.result().is_some().then_some(kept);
+    let mut written = try_to_write(shared, &record.id, &first).await;
+    if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, &kept) {
         // The store can never take this response. The command is settled all the same, without it.
-        Err(StoreError::Rejected(why)) if first.result().is_some() => {
-            tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
-            let bare = Response::without_body(kept.status, &kept.headers);
-            let answer = try_to_write(shared, &id, &change(fence, settlement, &bare)).await?;
-            Ok((answer, Some(bare)))
-        }
-        Err(error) => {
-            tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-            tokio::spawn(go_on_writing(shared.clone(), id, first));
-            Err(error)
-        }
-        Ok(answer) => Ok((answer, first.result().is_some().then_some(kept))),
+        tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
+        first = change(fence, settlement, &bare);
+        kept = Some(bare.clone());
+        written = try_to_write(shared, &record.id, &first).await;
     }
+    if let Err(error) = &written {
+        tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
+        let bare = change(fence, settlement, &bare);
+        tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare, shared.running.hold()));
+    }
+    written.map(|answer| (answer, kept))
 }
 
 fn change(fence: Fence, settlement: Settlement, kept: &Response) -> Change {
@@ -190,38 +198,47 @@ async fn try_to_write(shared: &Shared, id: &RecordId, change: &Change) -> Result
 }
 
 /// The executor's late word is still evidence: it is offered for a while, though nobody waits for it.
-async fn go_on_writing(shared: Arc<Shared>, id: RecordId, change: Change) {
+async fn go_on_writing(shared: Arc<Shared>, id: RecordId, mut change: Change, bare: Change, _held: Active) {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(500);
     while begun.elapsed() < LAST_TRIES {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(10));
-        if shared.within(shared.store.apply(&id, &change)).await.is_ok() {
-            return;
+        match shared.within(shared.store.apply(&id, &change)).await {
+            Ok(_) => return,
+            Err(StoreError::Rejected(_)) => change = bare.clone(),
+            Err(_) => {}
         }
     }
 }
 
+/// Gives back a command that was acquired and not begun.
+pub(crate) async fn release(shared: &Arc<Shared>, record: &Record, reason: Reason) {
+    let release = Change::release(record.head.fence(), reason);
+    if try_to_write(shared, &record.id, &release).await.is_err() {
+        let held = shared.running.hold();
+        tokio::spawn(go_on_writing(shared.clone(), record.id, release.clone(), release, held));
+    }
+}
+
 /// Takes back a claim that could not be confirmed, so that no `Unknown` remains where nothing ran. It may yet
-/// arrive, so this goes on until the lease it asked for has ended.
-pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, asked: Instant) {
-    let id = claim.scope.record_id();
+/// arrive, so this goes on for a while after the lease it asked for would have ended.
+pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, _held: Active) {
+    let begun = Instant::now();
     let mut pause = Duration::from_millis(50);
-    loop {
-        let last = asked.elapsed() >= claim.attempt.terms.lease;
-        if let Ok(snapshot) = shared.within(shared.store.get(&id)).await
-            && let Some(record) = snapshot.record
-            && record.head.token == claim.attempt.token
-        {
-            let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-            if shared.within(shared.store.apply(&id, &release)).await.is_ok() {
-                return;
+    while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
+        for id in claim.record_ids() {
+            if let Ok(snapshot) = shared.within(shared.store.get(&id)).await
+                && let Some(record) = snapshot.record
+                && record.head.token == claim.attempt.token
+            {
+                let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+                if shared.within(shared.store.apply(&id, &release)).await.is_ok() {
+                    return;
+                }
             }
         }
-        if last {
-            return;
-        }
         tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }

@@ -6,15 +6,24 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
+use semel_core::transition::{ReferenceWrite, age};
 use semel_core::{
-    Answer, Change, Claim, Clock, Decision, Event, Filter, OperationId, Record, RecordId, Snapshot, State,
-    Store, StoreError, StoredResult, SystemClock, Tier, Timestamp, transition,
+    Answer, Change, Claim, Clock, Decision, Event, Filter, Holder, OperationId, OperationName, Record,
+    RecordId, Reference, Snapshot, State, Store, StoreError, StoredResult, SystemClock, Tier, Timestamp,
+    transition,
 };
 
 /// Keeps records in memory.
 pub struct MemoryStore {
     clock: Box<dyn Clock>,
-    records: Mutex<HashMap<RecordId, Record>>,
+    tables: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    records: HashMap<RecordId, Record>,
+    /// Who holds a business reference, by tenant, operation and reference.
+    references: HashMap<(String, String, String), Holder>,
 }
 
 impl MemoryStore {
@@ -25,48 +34,88 @@ impl MemoryStore {
 
     /// An empty store on this clock.
     pub fn with_clock(clock: impl Clock) -> MemoryStore {
-        MemoryStore { clock: Box::new(clock), records: Mutex::default() }
+        MemoryStore { clock: Box::new(clock), tables: Mutex::default() }
     }
 
-    fn records(&self) -> MutexGuard<'_, HashMap<RecordId, Record>> {
-        // Each change is a single insert or remove, so a panic elsewhere leaves the map whole.
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        // Nothing that is done under the lock can panic half-way.
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
-    fn change(
-        &self,
-        id: RecordId,
-        event: &Event,
-        claim: Option<&Claim>,
-        result: Option<&StoredResult>,
-    ) -> Answer {
-        let mut records = self.records();
-        let now = self.clock.now();
-        let before = records.get(&id);
-        let step = transition(before.map(|record| &record.head), event, now);
-        let record = Record::after(before, step.write, claim, result, now);
-        match &record {
-            Some(record) => records.insert(id, record.clone()),
-            None => records.remove(&id),
-        };
-        Answer { decision: step.decision, record, now }
+    fn change(&self, id: RecordId, event: &Event, result: Option<&StoredResult>) -> Answer {
+        self.tables().change(id, event, None, result, self.clock.now())
     }
 
     /// Lets time act on at most `limit` of the records that are `due`.
     fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool) -> usize {
         let now = self.clock.now();
         let due: Vec<RecordId> = self
-            .records()
+            .tables()
+            .records
             .values()
             .filter(|record| due(&record.head.state, now))
             .map(|record| record.id)
             .take(limit)
             .collect();
         // Somebody else may have come first: only what changed counts.
-        let aged = |id: &RecordId| self.change(*id, &Event::Age, None, None).decision == Decision::Applied;
+        let aged = |id: &RecordId| self.change(*id, &Event::Age, None).decision == Decision::Applied;
         due.iter().filter(|id| aged(id)).count()
     }
+}
+
+impl Tables {
+    fn claim(&mut self, claim: &Claim, now: Timestamp) -> Answer {
+        let live = |id: &RecordId| self.records.get(id).filter(|record| age(record.head, now).is_some());
+        let own = claim.record_ids().find_map(|id| live(&id));
+        let id = own.map_or_else(|| claim.scope.record_id(), |record| record.id);
+        let holder =
+            claim.reference_operations().find_map(|name| self.references.get(&reference(claim, name)?));
+        let other =
+            holder.filter(|holder| own.map(|record| record.operation_id) != Some(holder.operation_id));
+        let other = other.cloned();
+        let mut attempt = claim.attempt;
+        if other.is_some() {
+            attempt.reference = Reference::Taken;
+        }
+        let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, now);
+        Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
+    }
+
+    fn change(
+        &mut self,
+        id: RecordId,
+        event: &Event,
+        claim: Option<&Claim>,
+        result: Option<&StoredResult>,
+        now: Timestamp,
+    ) -> Answer {
+        let before = self.records.get(&id);
+        let step = transition(before.map(|record| &record.head), event, now);
+        let record = Record::after(before, step.write, claim, result, now);
+        let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));
+        let wanted = claim.and_then(|claim| reference(claim, &claim.scope.operation));
+        match (step.reference, named, wanted) {
+            (ReferenceWrite::Take, Some((operation_id, principal)), Some(reference)) => {
+                self.references.insert(reference, Holder { operation_id, principal });
+            }
+            (ReferenceWrite::GiveBack, Some((operation_id, _)), _) => {
+                self.references.retain(|_, holder| holder.operation_id != operation_id);
+            }
+            (ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack, _, _) => {}
+        }
+        match &record {
+            Some(record) => self.records.insert(id, record.clone()),
+            None => self.records.remove(&id),
+        };
+        Answer { decision: step.decision, record, now, holder: None }
+    }
+}
+
+/// What a claim's business reference is unique by: tenant, operation, reference.
+fn reference(claim: &Claim, operation: &OperationName) -> Option<(String, String, String)> {
+    let reference = claim.business_reference.clone()?;
+    Some((claim.scope.principal.tenant().to_owned(), operation.to_string(), reference))
 }
 
 impl Default for MemoryStore {
@@ -78,20 +127,20 @@ impl Default for MemoryStore {
 #[async_trait]
 impl Store for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
-        Ok(self.change(claim.scope.record_id(), &Event::Claim(claim.attempt), Some(claim), None))
+        Ok(self.tables().claim(claim, self.clock.now()))
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        Ok(self.change(*id, change.event(), None, change.result()))
+        Ok(self.change(*id, change.event(), change.result()))
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
-        Ok(Snapshot { record: self.records().get(id).cloned(), now: self.clock.now() })
+        Ok(Snapshot { record: self.tables().records.get(id).cloned(), now: self.clock.now() })
     }
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        let records = self.records();
-        let record = records.values().find(|record| record.operation_id == operation_id).cloned();
+        let tables = self.tables();
+        let record = tables.records.values().find(|record| record.operation_id == operation_id).cloned();
         Ok(Snapshot { record, now: self.clock.now() })
     }
 
@@ -103,7 +152,7 @@ impl Store for MemoryStore {
                 && filter.updated_before.is_none_or(|moment| record.updated_at < moment)
                 && filter.after.is_none_or(|last| record.operation_id > last)
         };
-        let mut records: Vec<Record> = self.records().values().filter(wanted).cloned().collect();
+        let mut records: Vec<Record> = self.tables().records.values().filter(wanted).cloned().collect();
         records.sort_by_key(|record| record.operation_id);
         records.truncate(filter.limit);
         Ok(records)

@@ -119,7 +119,7 @@ impl Subject for BrokenSubject {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { durable: false, loses_answers: false }
+        Capabilities { durable: false, loses_answers: false, references: false }
     }
 }
 
@@ -148,7 +148,7 @@ impl BrokenStore {
             Some(record) => records.insert(id, record.clone()),
             None => records.remove(&id),
         };
-        Answer { decision, record, now }
+        Answer { decision, record, now, holder: None }
     }
 
     fn decide(
@@ -309,7 +309,7 @@ impl Store for BrokenStore {
             if let Some(record) = &record {
                 self.records().insert(id, record.clone());
             }
-            return Ok(Answer { decision, record, now });
+            return Ok(Answer { decision, record, now, holder: None });
         }
         Ok(self.change(id, event, Some(&claim), None))
     }

@@ -1,5 +1,6 @@
 //! A store that fails when a test tells it to, around one that works.
 
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -30,27 +31,39 @@ pub enum Fault {
     AnswerLost,
     /// The store does it, and never answers.
     Hangs,
+    /// The store neither does it nor answers.
+    HangsUndone,
     /// The store refuses this record for ever.
     Rejected,
 }
 
 type Script = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
+type Hold = Box<dyn Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
 /// A store that fails when a test tells it to.
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     script: Mutex<Script>,
+    hold: Mutex<Option<Arc<Hold>>>,
 }
 
 impl FaultyStore {
     /// Around this store, without faults.
     pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
-        FaultyStore { inner, script: Mutex::new(Box::new(|_| None)) }
+        FaultyStore { inner, script: Mutex::new(Box::new(|_| None)), hold: Mutex::new(None) }
     }
 
     /// From now on, each call is asked about first.
     pub fn script(&self, script: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(script);
+    }
+
+    /// From now on, each call waits for this first.
+    pub fn hold(
+        &self,
+        hold: impl Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync + 'static,
+    ) {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Box::new(hold)));
     }
 
     /// From now on, every call fails like this.
@@ -68,6 +81,10 @@ impl FaultyStore {
         call: Call,
         work: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        let hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(hold) = hold {
+            hold(call).await;
+        }
         let fault = (self.script.lock().unwrap_or_else(PoisonError::into_inner))(call);
         match fault {
             None => work.await,
@@ -77,6 +94,7 @@ impl FaultyStore {
                 work.await?;
                 Err(StoreError::Ambiguous("a test lost the answer".into()))
             }
+            Some(Fault::HangsUndone) => std::future::pending().await,
             Some(Fault::Hangs) => {
                 work.await?;
                 std::future::pending().await

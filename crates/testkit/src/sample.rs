@@ -7,7 +7,7 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use semel_core::policy::OnExpired;
 use semel_core::{
     Attempt, Claim, Clock, Fingerprint, FingerprintInput, Ids, KeyRules, OperationName, Policy, Principal,
-    RandomIds, RecordId, Response, Scope, Start, StoredResult, SystemClock, Terms,
+    RandomIds, RecordId, Reference, Response, Scope, Start, StoredResult, SystemClock, Terms,
 };
 
 /// The scope of `key`, of tenant `acme` and caller `alice`.
@@ -64,7 +64,10 @@ pub fn claim_on(scope: Scope) -> Claim {
             token: RandomIds.attempt_token(),
             terms: terms(),
             start: Start::Now,
+            reference: Reference::None,
         },
+        business_reference: None,
+        former: Vec::new(),
     }
 }
 
@@ -81,6 +84,12 @@ pub fn for_body(claim: Claim, body: &str) -> Claim {
 /// The same claim, left to a worker that must start within this time.
 pub fn for_worker(claim: Claim, within: Duration) -> Claim {
     Claim { attempt: Attempt { start: Start::Within(within), ..claim.attempt }, ..claim }
+}
+
+/// The same claim, carrying a business reference.
+pub fn with_reference(claim: Claim, reference: &str) -> Claim {
+    let attempt = Attempt { reference: Reference::Free, ..claim.attempt };
+    Claim { attempt, business_reference: Some(reference.into()), ..claim }
 }
 
 /// The id of the claim's record.

@@ -9,7 +9,7 @@ use semel_core::state::SettledBy;
 use semel_core::transition::{PURGE_GRACE, Proof, Refusal, Verdict, age};
 use semel_core::{
     Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
-    Start, State, StateName, Terms, Timestamp, Write, transition,
+    Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -36,7 +36,7 @@ fn fingerprint(body: &str) -> Fingerprint {
 
 fn attempt(token: AttemptToken, body: &str) -> Attempt {
     let terms = Policy::default().terms();
-    Attempt { fingerprint: fingerprint(body), token, terms, start: Start::Now }
+    Attempt { fingerprint: fingerprint(body), token, terms, start: Start::Now, reference: Reference::None }
 }
 
 fn head(state: State) -> Head {
@@ -82,6 +82,7 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Refused(Refusal::Absent) => "Z",
         Decision::Refused(Refusal::StillInFlight { .. }) => "Q",
         Decision::Idle => "I",
+        Decision::Duplicate => "D",
     };
     let target = match step.write {
         Write::Keep => "",
@@ -106,6 +107,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
     let stranger = Fence { epoch: EPOCH, token: FRESH };
     let reason = Reason::NotExecuted;
     let claim = |token, body| Event::Claim(attempt(token, body));
+    let taken = Event::Claim(Attempt { reference: Reference::Taken, ..attempt(FRESH, "body") });
     let for_worker =
         Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
     let look = |body| Event::Look { fingerprint: fingerprint(body) };
@@ -116,6 +118,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         // event                                               none   clai   proc   succ    succ*   fail    fail*   retr   unkn   expi
         ("claim",          claim(FRESH, "body"),              "X>proc W W R R R R X>proc C E"),
         ("claim for later", for_worker,                       "W>clai W W R R R R W>clai C E"),
+        ("claim, reference taken", taken,                      "D W W R R R R D C E"),
         ("claim again",    claim(MINE, "body"),               "X>proc W X R R R R V C E"),
         ("claim other",    claim(FRESH, "other"),             "X>proc M M M M M M M M M"),
         ("look",           look("body"),                      "V W W R R R R V C E"),

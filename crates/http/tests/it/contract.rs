@@ -353,3 +353,50 @@ async fn a_handler_knows_its_operation_and_nobody_else_speaks_for_semel() {
     let id = reply.header("idempotency-operation-id").expect("it is named");
     assert_eq!(reply.header("x-downstream-key"), Some(format!("{id}:charge").as_str()));
 }
+
+#[tokio::test]
+async fn a_response_that_is_not_protected_cannot_speak_as_semel_either() {
+    let lab = Lab::new().await;
+    let reply = lab.send(pay("").method("GET").doing("forged")).await;
+    assert_eq!((reply.header("semel-outcome"), reply.header("idempotency-replayed")), (None, None));
+}
+
+#[tokio::test]
+async fn a_business_reference_is_held_by_one_command() {
+    let lab = Lab::with(|builder| {
+        builder.operation(Operation::new("orders", "POST /payments").business_reference("/order"))
+    })
+    .await;
+    let order = |key: &str, body: &str| pay(body).set("idempotency-key", format!("{key}-0123456789"));
+    let first = lab.send(order("first", r#"{"order":7}"#)).await;
+    assert_eq!(first.status, 201);
+    let second = lab.send(order("second", r#"{"order":7,"note":"again"}"#)).await;
+    assert_eq!(second.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"));
+    assert_eq!(second.json()["operationId"].as_str(), first.header("idempotency-operation-id"));
+    let colleague = lab.send(order("third", r#"{"order":7}"#).set("x-user", "bob")).await;
+    assert_eq!(colleague.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"));
+    assert!(colleague.json()["operationId"].is_null(), "only the holder's own caller is told");
+    assert!(lab.send(order("first", r#"{"order":7}"#)).await.replayed());
+    assert_eq!(lab.send(order("fourth", r#"{"order":8}"#)).await.status, 201);
+    assert_eq!(lab.send(order("fifth", "{}")).await.status, 201, "a request without one has none");
+    let long = format!(r#"{{"order":"{}"}}"#, "7".repeat(256));
+    assert_eq!(lab.send(order("sixth", &long)).await.problem(), problem(413, "REQUEST_TOO_LARGE"));
+    assert_eq!(lab.count(), 3);
+}
+
+#[tokio::test]
+async fn a_renamed_operation_keeps_its_live_records() {
+    let lab = Lab::new().await;
+    let first = lab.send(pay("{}")).await;
+    let renamed = |builder: semel_http::Builder| {
+        builder.operation(Operation::new("payments.create", "POST /payments").alias("POST /payments"))
+    };
+    let second = lab.second_with(renamed).await;
+    let again = pay("{}").to(second).await;
+    assert!(again.replayed());
+    assert_eq!(again.header("idempotency-operation-id"), first.header("idempotency-operation-id"));
+    let fresh = || pay("{}").set("idempotency-key", "another-key-0123456789");
+    fresh().to(second).await;
+    assert!(fresh().to(second).await.replayed());
+    assert_eq!(lab.count(), 2);
+}

@@ -124,3 +124,44 @@ async fn a_stored_response_that_cannot_be_read_is_not_run_again() {
     );
     assert_eq!(lab.count(), 1);
 }
+
+#[tokio::test]
+async fn a_response_refused_by_a_store_that_then_goes_away_is_settled_later() {
+    let lab = Lab::policy(|policy| policy.wait = Duration::ZERO).await;
+    let mut calls = 0;
+    lab.store.script(move |call| {
+        calls += usize::from(call == Call::Apply);
+        match (call, calls) {
+            (Call::Apply, 1) => Some(Fault::Rejected),
+            (Call::Apply, 2..=4) => Some(Fault::Unavailable),
+            _ => None,
+        }
+    });
+    assert_eq!(lab.send(pay("{}")).await.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    let again = loop {
+        let reply = lab.send(pay("{}")).await;
+        if reply.status != 409 {
+            break reply;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(again.json()["code"], "IDEMPOTENCY_RESPONSE_NOT_RETAINED");
+    assert_eq!((again.status.as_u16(), lab.count()), (201, 1));
+}
+
+#[tokio::test]
+async fn a_waiter_is_not_told_that_nothing_ran_while_it_runs() {
+    let lab = Lab::policy(|_| {}).await;
+    let policy = semel_core::Policy { wait: Duration::from_millis(300), ..semel_core::Policy::default() };
+    let (second, _) = lab.second(policy).await;
+    let first = tokio::spawn(pay("{}").doing("hold").to(second));
+    lab.begun().await;
+    lab.store.script(|call| (call == Call::Other).then_some(Fault::Unavailable));
+    let waiter = tokio::spawn(pay("{}").to(lab.address));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    lab.store.heal();
+    lab.open_gate();
+    assert_eq!(first.await.expect("it is answered").status, 201);
+    let waiter = waiter.await.expect("it is answered");
+    assert!(waiter.replayed(), "{waiter:?}");
+}

@@ -22,6 +22,7 @@ async fn a_body_over_the_limit_is_refused_and_the_client_can_read_that() {
     for size in [1001, 100_000, 4 << 20] {
         let reply = lab.send(pay("").body(vec![b'x'; size])).await;
         assert_eq!(reply.problem(), problem(413, "REQUEST_TOO_LARGE"), "{size}");
+        assert_eq!(reply.header("connection"), Some("close"));
     }
     assert_eq!((lab.count(), lab.records().await), (0, 0));
     assert_eq!(lab.send(pay("").body(vec![b'x'; 1000])).await.status, 201);
@@ -121,4 +122,30 @@ async fn paths_of_any_shape_are_protected() {
         422,
         "the operation of `/`, asked otherwise"
     );
+}
+
+#[tokio::test]
+async fn a_body_that_never_arrives_is_given_up() {
+    let lab = Lab::with(|builder| builder.body_timeout(std::time::Duration::from_millis(100))).await;
+    let mut client = TcpStream::connect(lab.address).await.expect("the server listens");
+    let request = pay("{}").into_bytes();
+    client.write_all(&request[..request.len() - 1]).await.expect("it is sent");
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.expect("it is answered and closed");
+    assert!(answer.starts_with(b"HTTP/1.1 408 "), "{}", String::from_utf8_lossy(&answer));
+    assert_eq!((lab.count(), lab.records().await), (0, 0));
+}
+
+#[tokio::test]
+async fn a_body_in_very_many_pieces_is_one_body() {
+    let lab = Lab::new().await;
+    let head = String::from_utf8(pay("").into_bytes()).expect("it is text");
+    let head = head.replace("content-length: 0\r\n", "transfer-encoding: chunked\r\nconnection: close\r\n");
+    let pieces = "1\r\nx\r\n".repeat(5000);
+    let mut client = TcpStream::connect(lab.address).await.expect("the server listens");
+    client.write_all(format!("{head}{pieces}0\r\n\r\n").as_bytes()).await.expect("it is sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("it is answered and closed");
+    assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains(&"x".repeat(5000)), "{answer}");
+    assert!(lab.send(pay("").body("x".repeat(5000))).await.replayed());
 }

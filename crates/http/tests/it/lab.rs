@@ -97,6 +97,13 @@ impl Lab {
         (serve(app(self.effects.clone()).layer(layer)).await, store)
     }
 
+    /// A second service with a layer of the test's own.
+    pub(crate) async fn second_with(&self, change: impl FnOnce(Builder) -> Builder) -> SocketAddr {
+        let store = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
+        let layer = change(IdempotencyLayer::builder(store).identify(identify)).build().expect("it is valid");
+        serve(app(self.effects.clone()).layer(layer)).await
+    }
+
     /// Changes the file behind the store's back.
     pub(crate) fn damage(&self, sql: &str) {
         let file = rusqlite::Connection::open(self.folder.path().join("semel.db")).expect("the file opens");
@@ -128,6 +135,22 @@ impl Lab {
         self.count_calls(Call::Claim)
     }
 
+    /// Holds every claim back, before it is made, until the gate is opened.
+    pub(crate) fn hold_claims(&self) -> ClaimGate {
+        let gate = ClaimGate { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) };
+        let (arrived, open) = (gate.arrived.clone(), gate.open.clone());
+        self.store.hold(move |call| {
+            let (arrived, open) = (arrived.clone(), open.clone());
+            Box::pin(async move {
+                if call == Call::Claim {
+                    arrived.add_permits(1);
+                    let _ = open.acquire().await;
+                }
+            })
+        });
+        gate
+    }
+
     /// A permit for each renewal that is sent from now on.
     pub(crate) fn count_renewals(&self) -> Arc<Semaphore> {
         self.count_calls(Call::Renew)
@@ -153,6 +176,24 @@ impl Lab {
     /// How many records there are.
     pub(crate) async fn records(&self) -> usize {
         self.sqlite.list(&semel_core::Filter::default()).await.expect("the store lists").len()
+    }
+}
+
+/// Holds claims back.
+pub(crate) struct ClaimGate {
+    arrived: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl ClaimGate {
+    /// Waits until a claim is held back.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.acquire().await.expect("it is never closed").forget();
+    }
+
+    /// Lets all claims go.
+    pub(crate) fn open(&self) {
+        self.open.close();
     }
 }
 
@@ -216,10 +257,19 @@ fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes)
         .header("x-semel-seen", parts.headers.keys().filter(|k| k.as_str().starts_with("semel-")).count())
         .header("x-attempt", execution.map_or(0, Execution::attempt))
         .header("x-downstream-key", execution.map_or(String::new(), |e| e.downstream_key("charge")));
-    for outcome in ["final", "unknown"] {
+    for outcome in ["final", "unknown", "typo", "twice"] {
         if what.contains(&format!("outcome-{outcome}")) {
-            response = response.header("semel-outcome", outcome);
+            response = response.header("semel-outcome", outcome.replace("twice", "final"));
         }
+    }
+    if what.contains("outcome-twice") {
+        response = response.header("semel-outcome", "final");
+    }
+    if what.contains("trailers") {
+        response = response.header("trailer", "grpc-status");
+    }
+    if what.contains("forged") {
+        response = response.header("semel-outcome", "final").header("idempotency-replayed", "true");
     }
     let body = match what {
         what if what.contains("big") => Body::from(vec![b'x'; 3 << 20]),

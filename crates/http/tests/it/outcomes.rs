@@ -5,6 +5,8 @@ use std::time::Duration;
 use semel_core::policy::OnServerError;
 use semel_core::{Change, Policy, Store};
 
+use semel_testkit::faulty::{Call, Fault};
+
 use crate::lab::{Lab, pay, problem};
 
 #[tokio::test]
@@ -186,9 +188,7 @@ async fn a_late_executor_settles_its_own_unknown() {
 #[tokio::test]
 async fn a_handler_can_tell_that_its_lease_has_ended() {
     let lab = Lab::policy(|policy| policy.lease = Duration::from_millis(150)).await;
-    lab.store.script(|call| {
-        (call == semel_testkit::faulty::Call::Renew).then_some(semel_testkit::faulty::Fault::Unavailable)
-    });
+    lab.store.script(|call| (call == Call::Renew).then_some(Fault::Unavailable));
     let request = tokio::spawn(pay("{}").doing("gate check-lease").to(lab.address));
     lab.begun().await;
     tokio::time::sleep(Duration::from_millis(200)).await;
@@ -238,4 +238,64 @@ async fn a_shutdown_hands_what_is_left_to_unknown() {
     lab.open_gate();
     assert_eq!(running.await.expect("it is answered").status, 201);
     assert!(pay("{}").to(second).await.replayed());
+}
+
+#[tokio::test]
+async fn a_claim_that_lands_during_a_shutdown_runs_nothing() {
+    let lab = Lab::with(|builder| builder.store_timeout(Duration::from_secs(10))).await;
+    let gate = lab.hold_claims();
+    let request = tokio::spawn(pay("{}").to(lab.address));
+    gate.arrived().await;
+    let ended = lab.layer.shutdown(Duration::from_millis(20)).await;
+    assert_eq!((ended.drained, ended.abandoned), (false, 0));
+    gate.open();
+    assert_eq!(request.await.expect("it is answered").problem(), problem(503, "SHUTTING_DOWN"));
+    assert_eq!((lab.count(), lab.state().await.as_str()), (0, "failed_retryable"));
+}
+
+#[tokio::test]
+async fn a_shutdown_waits_for_an_outcome_that_is_not_stored_yet() {
+    let lab = Lab::new().await;
+    lab.store.script(|call| (call == Call::Apply).then_some(Fault::Unavailable));
+    assert_eq!(lab.send(pay("{}")).await.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    let layer = lab.layer.clone();
+    let shutdown = tokio::spawn(async move { layer.shutdown(Duration::from_secs(30)).await });
+    tokio::task::yield_now().await;
+    lab.store.heal();
+    assert!(shutdown.await.expect("it ends").drained);
+    assert_eq!(lab.state().await, "succeeded", "its known outcome is not lost");
+}
+
+#[tokio::test]
+async fn one_lost_renewal_does_not_cost_the_lease() {
+    let lab = Lab::policy(|policy| {
+        policy.lease = Duration::from_secs(1);
+        policy.wait = Duration::ZERO;
+    })
+    .await;
+    let renewals = std::sync::Arc::new(tokio::sync::Semaphore::new(0));
+    let counter = renewals.clone();
+    let mut number = 0;
+    lab.store.script(move |call| {
+        let renewal = call == Call::Renew;
+        number += usize::from(renewal);
+        counter.add_permits(usize::from(renewal));
+        (renewal && number == 1).then_some(Fault::HangsUndone)
+    });
+    let first = tokio::spawn(pay("{}").doing("hold").to(lab.address));
+    let _ = renewals.acquire_many(4).await.expect("it is never closed");
+    let duplicate = lab.send(pay("{}")).await;
+    assert_eq!(duplicate.problem(), problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"));
+    lab.open_gate();
+    assert_eq!(first.await.expect("it is answered").status, 201);
+}
+
+#[tokio::test]
+async fn an_outcome_that_cannot_be_read_is_unknown() {
+    for said in ["outcome-typo", "outcome-twice"] {
+        let lab = Lab::new().await;
+        let first = lab.send(pay("{}").doing(said)).await;
+        assert_eq!((first.status.as_u16(), first.header("semel-outcome")), (201, None));
+        assert_eq!(lab.state().await, "unknown", "{said}");
+    }
 }

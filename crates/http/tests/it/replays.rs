@@ -44,8 +44,9 @@ async fn a_replay_gives_no_cookie_and_is_not_to_be_cached() {
 #[tokio::test]
 async fn a_replay_has_the_trailers_too() {
     let lab = Lab::new().await;
-    for replayed in [false, true] {
-        let reply = pay("{}").doing("trailers").over_http2(lab.address).await;
+    for (replayed, http2) in [(false, false), (true, false), (true, true)] {
+        let request = pay("{}").doing("trailers").with("te", "trailers");
+        let reply = if http2 { request.over_http2(lab.address).await } else { request.to(lab.address).await };
         assert_eq!(reply.replayed(), replayed);
         let trailers = reply.trailers.expect("there are trailers");
         assert_eq!(trailers.get("grpc-status").map(|value| value.as_bytes()), Some(&b"0"[..]));

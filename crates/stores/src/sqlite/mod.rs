@@ -1,8 +1,11 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
-//! `queries.rs` has all SQL, `schema.rs` the tables, `writer.rs` the thread that commits changes in groups.
+//! `schema.rs` has the tables, `queries.rs` all SQL, `change.rs` what one change does, `writer.rs` the thread
+//! that commits changes in groups, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
+mod change;
+mod errors;
 mod queries;
 mod schema;
 mod writer;
@@ -11,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use rusqlite::limits::Limit;
@@ -22,8 +25,9 @@ use semel_core::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use errors::store_error;
 pub use schema::SCHEMA_VERSION;
-use writer::{Counters, Done, Job, Levers, Work, Writer, store_error};
+use writer::{Counters, Done, Job, Levers, Work, Writer};
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -38,16 +42,22 @@ pub struct SqliteOptions {
     pub max_file_bytes: Option<u64>,
     /// The largest single response, in bytes as stored.
     pub max_record_bytes: u32,
+    /// A file up to this many bytes is checked for damage when it is opened. A damaged index may hide a record,
+    /// and what is hidden would be run again. Larger files take too long; check those with `PRAGMA
+    /// integrity_check` when you can.
+    pub check_up_to_bytes: u64,
 }
 
 impl Default for SqliteOptions {
     fn default() -> SqliteOptions {
         SqliteOptions {
-            busy_timeout: Duration::from_secs(5),
+            // Shorter than a layer waits for its store, so that "busy" is answered and not guessed.
+            busy_timeout: Duration::from_secs(2),
             queue: 8192,
             readers: 4,
             max_file_bytes: None,
             max_record_bytes: 64 << 20,
+            check_up_to_bytes: 1 << 30,
         }
     }
 }
@@ -103,6 +113,7 @@ pub enum OpenError {
 /// An [`OpenError`] before it knows its file.
 enum Trouble {
     Sqlite(rusqlite::Error),
+    Damaged(String),
     NewerSchema(u32),
     NotDurable(String),
 }
@@ -120,6 +131,7 @@ impl Trouble {
         let error = match self {
             Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
             Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
+            Trouble::Damaged(why) => return OpenError::Damaged { path, why },
             Trouble::Sqlite(error) => error,
         };
         let why = error.to_string();
@@ -162,12 +174,24 @@ impl SqliteStore {
         let path = path.as_ref();
         let connect = || connect(path, options).map_err(|trouble| trouble.at(path));
         let mut connection = connect()?;
+        check(&connection, path, options).map_err(|trouble| trouble.at(path))?;
         schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = Levers::default();
         let counters = Arc::new(Counters::default());
-        let writer = Writer { connection, jobs, levers: levers.clone(), counters: counters.clone() };
+        let (own_path, own_options) = (path.to_owned(), options.clone());
+        let connect = move || {
+            self::connect(&own_path, &own_options).map_err(|trouble| trouble.at(&own_path).to_string())
+        };
+        let writer = Writer {
+            connection,
+            connect: Box::new(connect),
+            jobs,
+            levers: levers.clone(),
+            counters: counters.clone(),
+            damaged: None,
+        };
         let thread = std::thread::Builder::new()
             .name("semel-sqlite".into())
             .spawn(move || writer.run())
@@ -336,12 +360,15 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
     connection.busy_timeout(options.busy_timeout)?;
     let max_record = i32::try_from(options.max_record_bytes).unwrap_or(i32::MAX);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, max_record)?;
-    let mode: String = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
+    let mode = wal_mode(&connection, options.busy_timeout)?;
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Trouble::NotDurable(mode));
     }
-    // FULL: the log reaches the disk at every commit, not merely the operating system.
-    connection.execute_batch("PRAGMA synchronous = FULL; PRAGMA trusted_schema = OFF;")?;
+    // The log reaches the disk at every commit, not merely the operating system, nor (macOS) the disk's cache.
+    connection.execute_batch(
+        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA trusted_schema = OFF;",
+    )?;
     if let Some(max) = options.max_file_bytes {
         let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
         connection.query_row(
@@ -351,4 +378,40 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
         )?;
     }
     Ok(connection)
+}
+
+/// Puts the file into WAL mode. Whoever does so first holds it for a moment, and SQLite does not wait here.
+fn wal_mode(connection: &Connection, patience: Duration) -> rusqlite::Result<String> {
+    let begun = Instant::now();
+    loop {
+        match connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0)) {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && begun.elapsed() < patience =>
+            {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            mode => return mode,
+        }
+    }
+}
+
+/// Refuses a damaged file: one whose index had lost a record would run its command again.
+fn check(connection: &Connection, path: &Path, options: &SqliteOptions) -> Result<(), Trouble> {
+    let size = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if size > options.check_up_to_bytes {
+        tracing::warn!(size, "the file is too large to be checked for damage at every start");
+        return Ok(());
+    }
+    let ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'semel!_%' ESCAPE '!'";
+    let tables: Vec<String> =
+        connection.prepare(ours)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for table in tables {
+        let found: String =
+            connection.query_row(&format!("PRAGMA integrity_check('{table}')"), [], |row| row.get(0))?;
+        if found != "ok" {
+            return Err(Trouble::Damaged(format!("{table}: {found}")));
+        }
+    }
+    Ok(())
 }

@@ -10,9 +10,11 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::{
-    AttemptToken, Filter, Fingerprint, Head, OperationId, OperationName, Principal, Reason, Record, RecordId,
-    State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Claim, Filter, Fingerprint, Head, Holder, OperationId, OperationName, Principal, Reason,
+    Record, RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
 };
+
+use super::errors::is_unreadable;
 
 /// The database's present, in milliseconds: the clock that decides.
 pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
@@ -55,7 +57,7 @@ pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result
         .optional()
 }
 
-/// The records that the filter describes, without their responses.
+/// The records that the filter describes, without their responses, and without those that cannot be read.
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
     connection
@@ -80,33 +82,55 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
             },
             record,
         )?
+        .filter(|row| !row.as_ref().is_err_and(is_unreadable))
         .collect()
 }
 
-/// Ids of records whose lease, or time to start, has ended, the oldest first.
+/// When a record is due, and which.
+pub(super) type DueAt = (i64, RecordId);
+
+/// A query for records that are due: now, after which one, how many.
+pub(super) type Due = fn(&Connection, Timestamp, Option<DueAt>, usize) -> rusqlite::Result<Vec<DueAt>>;
+
+/// Records whose lease, or time to start, has ended, the oldest first.
 pub(super) fn due_to_sweep(
     connection: &Connection,
     now: Timestamp,
+    after: Option<DueAt>,
     limit: usize,
-) -> rusqlite::Result<Vec<RecordId>> {
-    due(connection, "SELECT id FROM semel_records WHERE due_at <= ?1 ORDER BY due_at LIMIT ?2", now, limit)
+) -> rusqlite::Result<Vec<DueAt>> {
+    let sql = "SELECT due_at, id FROM semel_records
+               WHERE due_at IS NOT NULL AND due_at <= ?1 AND (due_at, id) > (?2, ?3) ORDER BY due_at, id LIMIT ?4";
+    due(connection, sql, now, after, limit)
 }
 
-/// Ids of records whose time to live has ended, the oldest first.
+/// Records whose time to live has ended, the oldest first.
 pub(super) fn due_to_reap(
     connection: &Connection,
     now: Timestamp,
+    after: Option<DueAt>,
     limit: usize,
-) -> rusqlite::Result<Vec<RecordId>> {
-    let sql = "SELECT id FROM semel_records WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2";
-    due(connection, sql, now, limit)
+) -> rusqlite::Result<Vec<DueAt>> {
+    let sql = "SELECT expires_at, id FROM semel_records
+               WHERE expires_at IS NOT NULL AND expires_at <= ?1 AND (expires_at, id) > (?2, ?3)
+               ORDER BY expires_at, id LIMIT ?4";
+    due(connection, sql, now, after, limit)
 }
 
-fn due(connection: &Connection, sql: &str, now: Timestamp, limit: usize) -> rusqlite::Result<Vec<RecordId>> {
+fn due(
+    connection: &Connection,
+    sql: &str,
+    now: Timestamp,
+    after: Option<DueAt>,
+    limit: usize,
+) -> rusqlite::Result<Vec<DueAt>> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (moment, id) = after.unwrap_or((i64::MIN, RecordId::from_bytes([0; 32])));
     connection
         .prepare_cached(sql)?
-        .query_map(params![now.as_millis(), limit], |row| row.get(0).map(RecordId::from_bytes))?
+        .query_map(params![now.as_millis(), moment, id.as_bytes(), limit], |row| {
+            Ok((row.get(0)?, RecordId::from_bytes(row.get(1)?)))
+        })?
         .collect()
 }
 
@@ -207,6 +231,55 @@ pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> r
             before.state.name().as_str()
         ])?;
     Ok(changed == 1)
+}
+
+/// Who holds a business reference.
+pub(super) fn reference_holder(
+    connection: &Connection,
+    claim: &Claim,
+    operation: &OperationName,
+) -> rusqlite::Result<Option<Holder>> {
+    let tenant = claim.scope.principal.tenant();
+    let holder = connection
+        .prepare_cached(
+            "SELECT operation_id, caller FROM semel_references
+             WHERE tenant = ?1 AND operation = ?2 AND reference = ?3",
+        )?
+        .query_row(params![tenant, operation.as_str(), claim.business_reference], |row| {
+            Ok((OperationId::from_bytes(row.get(0)?), row.get::<_, String>(1)?))
+        })
+        .optional()?;
+    let Some((operation_id, caller)) = holder else { return Ok(None) };
+    let principal = Principal::new(tenant, &caller).map_err(|error| damaged("caller", error))?;
+    Ok(Some(Holder { operation_id, principal }))
+}
+
+/// The record holds the claim's business reference from now on. It may already.
+pub(super) fn take_reference(
+    connection: &Connection,
+    claim: &Claim,
+    record: &Record,
+) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached(
+            "INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![
+            record.principal.tenant(),
+            claim.scope.operation.as_str(),
+            claim.business_reference,
+            record.operation_id.as_bytes(),
+            record.principal.caller(),
+            record.updated_at.as_millis(),
+        ])
+}
+
+/// The command holds no business reference any more.
+pub(super) fn give_reference_back(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("DELETE FROM semel_references WHERE operation_id = ?1")?
+        .execute([id.as_bytes()])
 }
 
 /// A head's terms and state, spread over their columns.

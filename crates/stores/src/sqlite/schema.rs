@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 1] = [VERSION_1];
+const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -46,9 +46,22 @@ CREATE TABLE semel_records (
     encryption_key_id   TEXT,
     response            BLOB                          -- last, so that no other column lies behind its pages
 ) STRICT;
-CREATE INDEX semel_records_due ON semel_records (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX semel_records_expiry ON semel_records (expires_at) WHERE expires_at IS NOT NULL;
+CREATE INDEX semel_records_due ON semel_records (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX semel_records_expiry ON semel_records (expires_at, id) WHERE expires_at IS NOT NULL;
 CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after) WHERE reconcile_after IS NOT NULL;
+";
+
+const VERSION_2: &str = "
+CREATE TABLE semel_references (
+    tenant       TEXT NOT NULL,
+    operation    TEXT NOT NULL,
+    reference    TEXT NOT NULL,
+    operation_id BLOB NOT NULL, -- the command that holds it, which its record's end does not change
+    caller       TEXT NOT NULL, -- who may be told
+    taken_at     INTEGER NOT NULL,
+    PRIMARY KEY (tenant, operation, reference)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX semel_references_holder ON semel_references (operation_id);
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::{
-    Answer, Change, Claim, Decision, Event, Record, RecordId, StoreError, StoredResult, Timestamp, Write,
-    transition,
-};
+use semel_core::{Answer, Change, Claim, RecordId, StoreError, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
+use super::change::perform;
+use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
 use super::queries;
 
 /// The most changes that share one transaction.
@@ -51,9 +50,13 @@ pub(super) struct Levers {
 /// The writing thread's state.
 pub(super) struct Writer {
     pub(super) connection: Connection,
+    /// Opens another one: after a commit that may have failed, this one proves nothing.
+    pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
+    /// The file was found damaged: whatever it says from now on may be wrong, so nothing is decided on it.
+    pub(super) damaged: Option<String>,
 }
 
 /// What was written so far.
@@ -65,7 +68,9 @@ pub(super) struct Counters {
 
 /// Why a group failed as a whole.
 enum GroupError {
-    /// Nothing of it was written.
+    /// It did not even begin: others hold the file, or it is damaged. Trying again alone would be no better.
+    NotBegun(StoreError),
+    /// Nothing of it was written, because of one of its changes.
     NotWritten(StoreError),
     /// It may have been written.
     Ambiguous(String),
@@ -83,49 +88,86 @@ impl Writer {
             {
                 group.push(next);
             }
-            let (work, replies): (Vec<Work>, Vec<_>) =
-                group.into_iter().map(|job| (job.work, job.reply)).unzip();
-            for (reply, result) in replies.into_iter().zip(self.settle(&work)) {
+            let results = self.settle(&group);
+            for (job, result) in group.into_iter().zip(results) {
                 // A requester that went away does not need its answer; the change stands all the same.
-                let _ = reply.send(result);
+                let _ = job.reply.send(result);
             }
         }
     }
 
     /// Commits the group; if it fails as a whole, commits each of its changes alone, so that one change's
     /// trouble is not its neighbours', and so that what may have been written is found out by its token.
-    fn settle(&mut self, group: &[Work]) -> Results {
-        match self.commit(group) {
-            Ok(results) => results,
-            Err(GroupError::NotWritten(error)) if group.len() == 1 => vec![Err(error)],
-            Err(GroupError::NotWritten(_)) => group.iter().map(|work| self.settle_alone(work)).collect(),
+    fn settle(&mut self, group: &[Job]) -> Results {
+        let doubt = match self.commit(group) {
+            Ok(results) => return results,
+            Err(GroupError::NotBegun(error)) => return group.iter().map(|_| Err(again(&error))).collect(),
+            Err(GroupError::NotWritten(error)) if group.len() == 1 => return vec![Err(error)],
+            Err(GroupError::NotWritten(_)) => None,
             Err(GroupError::Ambiguous(why)) => {
                 tracing::warn!(changes = group.len(), why, "a commit failed: sending its changes again");
-                let again = |work| self.settle_alone(work).map_err(|error| still_ambiguous(&why, error));
-                group.iter().map(again).collect()
+                Some(why)
             }
+        };
+        let mut results = Vec::with_capacity(group.len());
+        let mut stopped: Option<StoreError> = None;
+        for job in group {
+            let result = match (&stopped, &doubt) {
+                (Some(error), _) => Err(again(error)),
+                (None, Some(why)) if !job.work.is_repeatable() => Err(ambiguous(why.clone())),
+                (None, _) => match self.commit(std::slice::from_ref(job)) {
+                    Ok(mut results) => results.pop().unwrap_or_else(|| Err(ambiguous("no result"))),
+                    Err(GroupError::NotBegun(error)) => Err(again(stopped.insert(error))),
+                    Err(GroupError::NotWritten(error)) => Err(error),
+                    Err(GroupError::Ambiguous(why)) => Err(ambiguous(why)),
+                },
+            };
+            results.push(match &doubt {
+                Some(why) => result.map_err(|error| still_ambiguous(why, error)),
+                None => result,
+            });
         }
-    }
-
-    fn settle_alone(&mut self, work: &Work) -> Result<Done, StoreError> {
-        match self.commit(std::slice::from_ref(work)) {
-            Ok(mut results) => results.pop().unwrap_or_else(|| Err(ambiguous("no result"))),
-            Err(GroupError::NotWritten(error)) => Err(error),
-            Err(GroupError::Ambiguous(why)) => Err(ambiguous(why)),
-        }
+        results
     }
 
     /// One transaction for the whole group.
-    fn commit(&mut self, group: &[Work]) -> Result<Results, GroupError> {
-        let not_written = |error| GroupError::NotWritten(store_error(&error));
+    fn commit(&mut self, group: &[Job]) -> Result<Results, GroupError> {
+        let result = self.try_to_commit(group);
+        let error = match &result {
+            Ok(results) => results.iter().find_map(|result| result.as_ref().err()),
+            Err(GroupError::NotBegun(error) | GroupError::NotWritten(error)) => Some(error),
+            Err(GroupError::Ambiguous(_)) => {
+                match (self.connect)() {
+                    Ok(connection) => self.connection = connection,
+                    Err(why) => tracing::warn!(why, "the file cannot be opened again yet"),
+                }
+                None
+            }
+        };
+        if let Some(StoreError::Damaged(why)) = error {
+            tracing::error!(why, "the database file is damaged: nothing is decided on it any more");
+            self.damaged = Some(why.clone());
+        }
+        result
+    }
+
+    fn try_to_commit(&mut self, group: &[Job]) -> Result<Results, GroupError> {
+        if let Some(why) = &self.damaged {
+            return Err(GroupError::NotBegun(StoreError::Damaged(why.clone())));
+        }
+        let not_begun = |error| GroupError::NotBegun(store_error(&error));
         let offset = self.levers.clock_offset.load(Ordering::SeqCst);
         let transaction =
-            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_written)?;
-        let now =
-            Timestamp::from_millis(queries::now(&transaction).map_err(not_written)?.saturating_add(offset));
+            self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_begun)?;
+        let now = queries::now(&transaction).map_err(not_begun)?;
+        let now = Timestamp::from_millis(now.saturating_add(offset));
         let mut results = Vec::with_capacity(group.len());
-        for work in group {
-            let result = perform(&transaction, work, now);
+        for job in group {
+            if job.is_orphaned() {
+                results.push(Err(unavailable("nobody waits for it any more")));
+                continue;
+            }
+            let result = perform(&transaction, &job.work, now);
             // Some errors (a full disk, failed I/O) make SQLite roll the whole transaction back.
             if transaction.is_autocommit() {
                 let error = result.err().unwrap_or_else(|| unavailable("the transaction was rolled back"));
@@ -133,6 +175,7 @@ impl Writer {
             }
             results.push(result);
         }
+        let not_written = |error| GroupError::NotWritten(store_error(&error));
         if results.iter().all(Result::is_err) {
             // Nothing was written, so there is no commit whose outcome could be in doubt.
             return transaction.rollback().map(|()| results).map_err(not_written);
@@ -154,109 +197,20 @@ impl Writer {
     }
 }
 
-/// Carries out one change within the transaction. A failing statement takes back only itself.
-fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done, StoreError> {
-    let answer = |answer| Done::Answer(Box::new(answer));
-    match work {
-        Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
-        Work::Apply(id, change) => {
-            let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
-            self::change(connection, before.as_ref(), change.event(), None, change.result(), now).map(answer)
-        }
-        Work::Sweep(limit) => age(connection, queries::due_to_sweep(connection, now, *limit), now),
-        Work::Reap(limit) => age(connection, queries::due_to_reap(connection, now, *limit), now),
+impl Job {
+    /// A claim that nobody waits for: it would be acquired for nobody, and end as an unknown. Asked only once
+    /// the transaction has begun, since waiting for others is what takes time.
+    fn is_orphaned(&self) -> bool {
+        matches!(self.work, Work::Claim(_)) && self.reply.is_closed()
     }
 }
 
-/// Claims by inserting: the unique constraint decides, and only its loser reads the record.
-fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
-    let event = Event::Claim(claim.attempt);
-    let first = transition(None, &event, now);
-    let record = Record::after(None, first.write, Some(claim), None, now);
-    if let Some(fresh) = &record
-        && queries::insert(connection, fresh).map_err(|error| store_error(&error))?
-    {
-        return Ok(Answer { decision: first.decision, record, now });
-    }
-    let id = claim.scope.record_id();
-    let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
-    change(connection, before.as_ref(), &event, Some(claim), None, now)
-}
-
-/// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.
-fn change(
-    connection: &Connection,
-    before: Option<&Record>,
-    event: &Event,
-    claim: Option<&Claim>,
-    result: Option<&StoredResult>,
-    now: Timestamp,
-) -> Result<Answer, StoreError> {
-    let step = transition(before.map(|record| &record.head), event, now);
-    let record = Record::after(before, step.write, claim, result, now);
-    let written = match (step.write, before, &record) {
-        (Write::Keep, _, _) => Ok(true),
-        (Write::Update(_), Some(before), Some(after)) => queries::update(connection, &before.head, after),
-        (Write::Delete, Some(before), None) => queries::delete(connection, &before.id, &before.head),
-        (Write::Create(_), Some(expired), Some(after)) => {
-            queries::delete(connection, &expired.id, &expired.head)
-                .and_then(|gone| Ok(gone && queries::insert(connection, after)?))
-        }
-        (Write::Create(_), None, Some(after)) => queries::insert(connection, after),
-        (Write::Create(_) | Write::Update(_) | Write::Delete, _, _) => Ok(false),
-    };
-    match written {
-        Ok(true) => Ok(Answer { decision: step.decision, record, now }),
-        Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
-        Err(error) => Err(store_error(&error)),
-    }
-}
-
-/// Lets time act on the records that are due.
-fn age(
-    connection: &Connection,
-    due: rusqlite::Result<Vec<RecordId>>,
-    now: Timestamp,
-) -> Result<Done, StoreError> {
-    let mut aged = 0;
-    for id in due.map_err(|error| store_error(&error))? {
-        let before = queries::get_without_response(connection, &id).map_err(|error| store_error(&error))?;
-        let answer = change(connection, before.as_ref(), &Event::Age, None, None, now)?;
-        aged += usize::from(answer.decision == Decision::Applied);
-    }
-    Ok(Done::Aged(aged))
-}
-
-/// What an error before COMMIT means for the caller: nothing was written.
-pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
-    if let rusqlite::Error::FromSqlConversionFailure(..)
-    | rusqlite::Error::InvalidColumnType(..)
-    | rusqlite::Error::IntegralValueOutOfRange(..) = error
-    {
-        return StoreError::Corrupt(error.to_string());
-    }
-    let Some(code) = error.sqlite_error_code() else { return unavailable(error.to_string()) };
-    match code {
-        ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase => StoreError::Corrupt(error.to_string()),
-        ErrorCode::TooBig | ErrorCode::ConstraintViolation => StoreError::Rejected(error.to_string()),
-        _ => unavailable(error.to_string()),
-    }
-}
-
-/// A second try that failed leaves open what the first one did, unless it is clear that it cannot have.
-fn still_ambiguous(first: &str, second: StoreError) -> StoreError {
-    match second {
-        StoreError::Rejected(_) => second,
-        StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Corrupt(_) => {
-            ambiguous(format!("{first}; then: {second}"))
+impl Work {
+    /// Whether doing it twice is as good as once.
+    fn is_repeatable(&self) -> bool {
+        match self {
+            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) => true,
+            Work::Apply(_, change) => change.event().is_repeatable(),
         }
     }
-}
-
-fn unavailable(why: impl Into<String>) -> StoreError {
-    StoreError::Unavailable(why.into())
-}
-
-fn ambiguous(why: impl Into<String>) -> StoreError {
-    StoreError::Ambiguous(why.into())
 }

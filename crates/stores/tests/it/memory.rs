@@ -29,7 +29,7 @@ impl Subject for Memory {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { durable: false, loses_answers: false }
+        Capabilities { durable: false, loses_answers: false, references: true }
     }
 }
 

@@ -30,7 +30,7 @@ impl Subject for Sqlite {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { durable: true, loses_answers: true }
+        Capabilities { durable: true, loses_answers: true, references: true }
     }
 
     fn lose_next_answer(&self) {

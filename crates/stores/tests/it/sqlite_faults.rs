@@ -70,14 +70,8 @@ async fn a_file_that_is_damaged_inside_fails_closed() {
         *byte = 0xa5;
     }
     std::fs::write(&path, bytes).expect("it can be written");
-    let Ok(store) = SqliteStore::open(&path) else { return };
-    for number in 0..50 {
-        match store.claim(&sample::claim(&format!("key-{number}"))).await {
-            Err(StoreError::Corrupt(_)) => {}
-            Ok(answer) => assert_eq!(answer.decision, Decision::Replay, "what can be read is as it was"),
-            Err(other) => panic!("{other}"),
-        }
-    }
+    let error = refuse(&path);
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
 }
 
 #[test]
@@ -303,4 +297,158 @@ async fn a_reader_that_is_dropped_gives_its_connection_back() {
         }
         store.now().await.expect("the one connection is there, now or soon");
     }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_refused_before_it_can_hide_a_record() {
+    let folder = folder();
+    let path = folder.path().join("semel.db");
+    let store = open(folder.path());
+    for number in 0..60 {
+        acquire(&store, &format!("key-{number}")).await;
+    }
+    drop(store);
+    // An index that points nowhere: the rows are there, and nobody would find them.
+    let file = Connection::open(&path).expect("the file opens");
+    file.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").expect("the log is written back");
+    let page: u32 = file
+        .query_row(
+            "SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_semel_records_1'",
+            [],
+            |row| row.get(0),
+        )
+        .expect("the index is there");
+    drop(file);
+    let mut bytes = std::fs::read(&path).expect("it is there");
+    let start = (page as usize - 1) * 4096;
+    for byte in &mut bytes[start + 600..start + 3000] {
+        *byte ^= 0x5a;
+    }
+    std::fs::write(&path, &bytes).expect("it can be written");
+    let error = refuse(&path);
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert_eq!(std::fs::read(&path).expect("it is there"), bytes, "it is left alone");
+
+    // Unchecked, it is opened; but once damage was met, nothing more is decided on the file.
+    let unchecked = SqliteOptions { check_up_to_bytes: 0, ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(&path, &unchecked).expect("it is not checked");
+    let mut met = false;
+    for number in 0..200 {
+        match store.claim(&sample::claim(&format!("key-{number}"))).await {
+            Err(StoreError::Damaged(_)) => met = true,
+            other => assert!(!met, "after damage was met: {other:?}"),
+        }
+    }
+    assert!(met, "the damage was met");
+}
+
+#[tokio::test]
+async fn a_group_that_others_keep_waiting_waits_once() {
+    let folder = folder();
+    let options = SqliteOptions { busy_timeout: Duration::from_millis(100), ..SqliteOptions::default() };
+    let store = SqliteStore::open_with(folder.path().join("semel.db"), &options).expect("the file opens");
+    let store = Arc::new(store);
+    let other = lock(folder.path());
+    let begun = std::time::Instant::now();
+    let tasks: Vec<_> = (0..100)
+        .map(|number| {
+            let store = store.clone();
+            tokio::spawn(async move { store.claim(&sample::claim(&format!("key-{number}"))).await })
+        })
+        .collect();
+    for task in tasks {
+        let error = task.await.expect("it does not panic").expect_err("the file is held");
+        assert!(matches!(error, StoreError::Unavailable(_)), "{error}");
+    }
+    println!("100 claims were refused after {:?} with a patience of 100 ms", begun.elapsed());
+    assert_eq!(store.written().commits, 0);
+    drop(other);
+}
+
+#[tokio::test]
+async fn a_claim_that_nobody_waits_for_is_not_made() {
+    let folder = folder();
+    let store = Arc::new(open(folder.path()));
+    let other = lock(folder.path());
+    let claims: Vec<Claim> = (0..10).map(|number| sample::claim(&format!("key-{number}"))).collect();
+    let tasks: Vec<_> = claims
+        .iter()
+        .map(|claim| {
+            let (store, claim) = (store.clone(), claim.clone());
+            tokio::spawn(async move { store.claim(&claim).await })
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for task in &tasks {
+        task.abort();
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    other.execute_batch("ROLLBACK").expect("it gives the lock back");
+    // Whatever waits is done once this is: the writer goes in order.
+    acquire(&store, "another").await;
+    let mut made = 0;
+    for claim in &claims {
+        made += usize::from(store.get(&sample::id(claim)).await.expect("it reads").record.is_some());
+    }
+    assert_eq!(made, 0);
+}
+
+#[tokio::test]
+async fn a_poisoned_row_does_not_stop_sweeping_reaping_and_listing() {
+    let folder = folder();
+    let store = open(folder.path());
+    for number in 0..6 {
+        acquire(&store, &format!("running-{number}")).await;
+        let done = acquire(&store, &format!("done-{number}")).await;
+        complete(&store, &done, vec![]).await.expect("it is completed");
+    }
+    let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
+    let poison = "UPDATE semel_records SET reason = 'nonsense' WHERE rowid IN (1, 2, 3, 4)";
+    assert_eq!(file.execute(poison, []).expect("it runs"), 4, "two of each, the oldest");
+    store.shift_clock(Duration::from_secs(25 * 60 * 60));
+    assert_eq!(store.sweep(2).await.expect("it sweeps"), 2, "a batch is filled from behind the bad rows");
+    assert_eq!(store.sweep(100).await.expect("it sweeps"), 2);
+    assert_eq!(store.reap(2).await.expect("it reaps"), 2);
+    assert_eq!(store.reap(100).await.expect("it reaps"), 2);
+    let listed = store.list(&semel_core::Filter::default()).await.expect("it lists");
+    assert_eq!(listed.len(), 4, "those that can be read");
+    let error = store.claim(&sample::claim("running-0")).await.expect_err("its row is bad");
+    assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
+    assert_eq!(store.claim(&sample::claim("new")).await.expect("others work").decision, Decision::Execute);
+}
+
+#[test]
+fn several_may_open_a_new_file_at_once() {
+    for _ in 0..10 {
+        let folder = folder();
+        let threads: Vec<_> = (0..6)
+            .map(|_| {
+                let path = folder.path().join("semel.db");
+                std::thread::spawn(move || {
+                    SqliteStore::open(path).map(drop).map_err(|error| error.to_string())
+                })
+            })
+            .collect();
+        for thread in threads {
+            assert_eq!(thread.join().expect("it does not panic"), Ok(()));
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_operators_word_whose_answer_was_lost_is_not_sent_twice() {
+    let folder = folder();
+    let store = open(folder.path());
+    let claim = acquire(&store, "k").await;
+    let fence =
+        store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there").head.fence();
+    let id = sample::id(&claim);
+    let abandon = Change::abandon(fence, semel_core::Reason::TimedOut);
+    store.apply(&id, &abandon).await.expect("it is abandoned");
+    store.lose_next_commit_answer();
+    let until = semel_core::Timestamp::from_millis(1_900_000_000_000);
+    let error = store.apply(&id, &Change::postpone(until)).await.expect_err("the answer is lost");
+    assert!(matches!(error, StoreError::Ambiguous(_)), "{error}");
+    let state = store.get(&id).await.expect("it reads").record.expect("it is there").head.state;
+    assert!(matches!(state, semel_core::State::Unknown { attempts: 1, .. }), "counted once: {state:?}");
 }

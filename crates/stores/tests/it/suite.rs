@@ -1,7 +1,16 @@
 //! The suite itself is tried: it must reject every broken store, and for the right reason.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel_core::{
+    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
+    Timestamp,
+};
+use semel_stores::MemoryStore;
+use semel_testkit::ManualClock;
 use semel_testkit::broken::{BrokenSubject, Flaw};
-use semel_testkit::conformance;
+use semel_testkit::conformance::{self, Capabilities, Subject};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_suite_rejects_every_broken_store() {
@@ -16,4 +25,74 @@ async fn the_suite_rejects_every_broken_store() {
 async fn the_same_store_without_a_flaw_passes() {
     let failed = conformance::failures(|| BrokenSubject::new(None)).await;
     assert!(failed.is_empty(), "{failed:?}");
+}
+
+/// A store that keeps everything but business references.
+struct WithoutReferences(MemoryStore);
+
+#[async_trait::async_trait]
+impl Store for WithoutReferences {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        self.0.claim(&Claim { business_reference: None, ..claim.clone() }).await
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        self.0.apply(id, change).await
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        self.0.get(id).await
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.0.find(operation_id).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        self.0.list(filter).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.0.sweep(limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.0.reap(limit).await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.0.now().await
+    }
+
+    fn tier(&self) -> Tier {
+        self.0.tier()
+    }
+}
+
+struct WithoutReferencesSubject(Arc<WithoutReferences>, ManualClock);
+
+#[async_trait::async_trait]
+impl Subject for WithoutReferencesSubject {
+    fn store(&self) -> Arc<dyn Store> {
+        self.0.clone()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.1.advance(by);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durable: false, loses_answers: false, references: true }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_suite_rejects_a_store_that_forgets_references() {
+    let failed = conformance::failures(|| {
+        let clock = ManualClock::new();
+        WithoutReferencesSubject(Arc::new(WithoutReferences(MemoryStore::with_clock(clock.clone()))), clock)
+    })
+    .await;
+    assert!(failed.contains(&"a_business_reference_is_held_by_one_command"), "{failed:?}");
+    assert!(failed.iter().all(|name| name.contains("reference") || name.contains("former")), "{failed:?}");
 }

@@ -10,6 +10,7 @@ mod faults;
 mod fencing;
 mod leases;
 mod records;
+mod references;
 mod verdicts;
 
 use std::future::Future;
@@ -52,6 +53,8 @@ pub struct Capabilities {
     pub durable: bool,
     /// A test can make it lose the answer to a write.
     pub loses_answers: bool,
+    /// It keeps business references and former names of operations.
+    pub references: bool,
 }
 
 type Running<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
@@ -120,6 +123,12 @@ macro_rules! for_each_conformance_case {
             records: a_record_says_why_and_what_it_made
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
+            references: a_business_reference_is_held_by_one_command
+            references: one_of_racing_commands_gets_the_reference
+            references: a_reference_is_given_back_only_if_nothing_came_of_its_command
+            references: a_reference_outlives_its_record
+            references: a_reference_that_was_given_back_may_be_gone
+            references: a_former_name_of_an_operation_still_counts
         }
     };
 }

@@ -1,0 +1,178 @@
+//! What one change does within its transaction: ask the protocol, write what it decided.
+//!
+//! Invariant: a change that fails takes back only itself. A single statement does so by itself; several are
+//! wrapped in a savepoint.
+
+use rusqlite::Connection;
+use semel_core::transition::{ReferenceWrite, age as age_of};
+use semel_core::{
+    Answer, Claim, Decision, Event, Record, Reference, StoreError, StoredResult, Timestamp, Transition,
+    Write, transition,
+};
+
+use super::errors::store_error;
+use super::queries;
+use super::writer::{Done, Work};
+
+/// Carries out one change within the transaction. A failing statement takes back only itself.
+pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done, StoreError> {
+    let answer = |answer| Done::Answer(Box::new(answer));
+    match work {
+        Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
+        Work::Apply(id, change) => {
+            let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
+            self::change(connection, before.as_ref(), change.event(), None, change.result(), now).map(answer)
+        }
+        Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
+        Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
+    }
+}
+
+/// Claims by inserting: the unique constraint decides, and only its loser reads the record.
+fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
+    if claim.business_reference.is_some() || !claim.former.is_empty() {
+        return claim_with_more(connection, claim, now).map_err(|error| store_error(&error))?;
+    }
+    let event = Event::Claim(claim.attempt);
+    let first = transition(None, &event, now);
+    let record = Record::after(None, first.write, Some(claim), None, now);
+    if let Some(fresh) = &record
+        && queries::insert(connection, fresh).map_err(|error| store_error(&error))?
+    {
+        return Ok(Answer { decision: first.decision, record, now, holder: None });
+    }
+    let id = claim.scope.record_id();
+    let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
+    change(connection, before.as_ref(), &event, Some(claim), None, now)
+}
+
+/// A claim that also looks at former names of its operation, and at its business reference.
+fn claim_with_more(
+    connection: &Connection,
+    claim: &Claim,
+    now: Timestamp,
+) -> rusqlite::Result<Result<Answer, StoreError>> {
+    let mut before = None;
+    for id in claim.record_ids() {
+        before = queries::get(connection, &id)?;
+        if before.as_ref().is_some_and(|record| age_of(record.head, now).is_some()) {
+            break;
+        }
+    }
+    let own = before.as_ref().filter(|record| age_of(record.head, now).is_some());
+    let mut other = None;
+    for operation in claim.reference_operations().filter(|_| claim.business_reference.is_some()) {
+        let holder = queries::reference_holder(connection, claim, operation)?;
+        other =
+            other.or(holder.filter(|holder| own.map(|own| own.operation_id) != Some(holder.operation_id)));
+    }
+    let mut attempt = claim.attempt;
+    if other.is_some() {
+        attempt.reference = Reference::Taken;
+    }
+    let answer = change(connection, before.as_ref(), &Event::Claim(attempt), Some(claim), None, now);
+    Ok(answer
+        .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
+}
+
+/// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.
+fn change(
+    connection: &Connection,
+    before: Option<&Record>,
+    event: &Event,
+    claim: Option<&Claim>,
+    result: Option<&StoredResult>,
+    now: Timestamp,
+) -> Result<Answer, StoreError> {
+    let step = transition(before.map(|record| &record.head), event, now);
+    let record = Record::after(before, step.write, claim, result, now);
+    let several = step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_));
+    let written = if several {
+        all_or_nothing(connection, || write(connection, &step, before, record.as_ref(), claim))
+    } else {
+        write(connection, &step, before, record.as_ref(), claim)
+    };
+    match written {
+        Ok(true) => Ok(Answer { decision: step.decision, record, now, holder: None }),
+        Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
+        Err(error) => Err(store_error(&error)),
+    }
+}
+
+/// The statements of one decision. `false` if a row was not as it was read.
+fn write(
+    connection: &Connection,
+    step: &Transition,
+    before: Option<&Record>,
+    after: Option<&Record>,
+    claim: Option<&Claim>,
+) -> rusqlite::Result<bool> {
+    let written = match (step.write, before, after) {
+        (Write::Keep, _, _) => true,
+        (Write::Update(_), Some(before), Some(after)) => queries::update(connection, &before.head, after)?,
+        (Write::Delete, Some(before), None) => queries::delete(connection, &before.id, &before.head)?,
+        (Write::Create(_), Some(expired), Some(after)) => {
+            queries::delete(connection, &expired.id, &expired.head)? && queries::insert(connection, after)?
+        }
+        (Write::Create(_), None, Some(after)) => queries::insert(connection, after)?,
+        (Write::Create(_) | Write::Update(_) | Write::Delete, _, _) => false,
+    };
+    match (step.reference, after.or(before), claim) {
+        (ReferenceWrite::Take, Some(record), Some(claim)) => {
+            queries::take_reference(connection, claim, record)?;
+        }
+        (ReferenceWrite::GiveBack, Some(record), _) => {
+            queries::give_reference_back(connection, record.operation_id)?;
+        }
+        (ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack, _, _) => {}
+    }
+    Ok(written)
+}
+
+/// Several statements that are taken back together, without their neighbours in the transaction.
+fn all_or_nothing(
+    connection: &Connection,
+    write: impl FnOnce() -> rusqlite::Result<bool>,
+) -> rusqlite::Result<bool> {
+    connection.execute_batch("SAVEPOINT one_change")?;
+    let written = write();
+    // After an error that ended the whole transaction there is nothing left to take back.
+    if !matches!(written, Ok(true)) && !connection.is_autocommit() {
+        connection.execute_batch("ROLLBACK TO one_change")?;
+    }
+    if !connection.is_autocommit() {
+        connection.execute_batch("RELEASE one_change")?;
+    }
+    written
+}
+
+/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read is left to
+/// its operator, and does not keep the others waiting.
+fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp) -> Result<Done, StoreError> {
+    let mut aged = 0;
+    let mut after = None;
+    for _ in 0..MAX_PAGES {
+        let page = due(connection, now, after, limit - aged).map_err(|error| store_error(&error))?;
+        let full = page.len() == limit - aged;
+        after = page.last().copied();
+        for (_, id) in page {
+            let changed = queries::get_without_response(connection, &id)
+                .map_err(|error| store_error(&error))
+                .and_then(|before| change(connection, before.as_ref(), &Event::Age, None, None, now));
+            match changed {
+                Ok(answer) => aged += usize::from(answer.decision == Decision::Applied),
+                Err(StoreError::Corrupt(why)) => {
+                    tracing::error!(why, record = %id, "a record cannot be read");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if !full || aged == limit {
+            break;
+        }
+    }
+    Ok(Done::Aged(aged))
+}
+
+/// How many pages of unreadable records are passed over in one go.
+const MAX_PAGES: usize = 16;

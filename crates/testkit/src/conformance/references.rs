@@ -1,0 +1,164 @@
+//! Business references, and operations that had other names before.
+
+use std::time::Duration;
+
+use semel_core::transition::{PURGE_GRACE, Proof};
+use semel_core::{Change, Claim, Decision, OperationName, Reason, Store};
+
+use super::{Subject, acquire, applied, apply, claim_decision, race};
+use crate::sample;
+
+const A_DAY: Duration = Duration::from_secs(24 * 60 * 60 + 1);
+
+/// A claim of another key for the same order.
+fn order(key: &str) -> Claim {
+    sample::with_reference(sample::claim(key), "order-7")
+}
+
+pub(super) async fn a_business_reference_is_held_by_one_command(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let first = order("first");
+    acquire(&*store, &first).await;
+    assert_eq!(claim_decision(&*store, &first).await, Decision::Execute, "its own claim, sent again");
+    assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Wait, "its own key, asked again");
+
+    let second = order("second");
+    let answer = store.claim(&second).await.expect("the store takes claims");
+    assert_eq!((answer.decision, answer.record), (Decision::Duplicate, None));
+    let holder = answer.holder.expect("the holder is named");
+    assert_eq!((holder.operation_id, holder.principal), (first.operation_id, first.scope.principal));
+    let nothing = store.get(&sample::id(&second)).await.expect("the store reads").record;
+    assert_eq!(nothing, None, "the key is not used up");
+
+    let elsewhere = [
+        sample::scope_of("globex", "alice", "payments.create", "k"),
+        sample::scope_of("acme", "alice", "refunds.create", "k"),
+    ];
+    for scope in elsewhere {
+        let claim = sample::with_reference(sample::claim_on(scope), "order-7");
+        assert_eq!(
+            claim_decision(&*store, &claim).await,
+            Decision::Execute,
+            "unique per tenant and operation"
+        );
+    }
+    let colleague = sample::claim_on(sample::scope_of("acme", "bob", "payments.create", "k"));
+    let decision = claim_decision(&*store, &sample::with_reference(colleague, "order-7")).await;
+    assert_eq!(decision, Decision::Duplicate, "over all callers of the tenant");
+}
+
+pub(super) async fn one_of_racing_commands_gets_the_reference(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let decisions = race(32, |number| {
+        let store = store.clone();
+        async move { claim_decision(&*store, &order(&format!("key-{number}"))).await }
+    })
+    .await;
+    assert_eq!(decisions.iter().filter(|d| **d == Decision::Execute).count(), 1);
+    assert_eq!(decisions.iter().filter(|d| **d == Decision::Duplicate).count(), 31);
+}
+
+/// What another key gets for the order after the first one came to this end.
+async fn next_after(store: &dyn Store, key: &str, end: impl FnOnce(semel_core::Fence) -> Change) -> Decision {
+    let with = |key: &str, order: &str| sample::with_reference(sample::claim(key), order);
+    let record = acquire(store, &with(key, key)).await;
+    applied(store, &record.id, end(record.head.fence())).await;
+    claim_decision(store, &with(&format!("{key}-again"), key)).await
+}
+
+pub(super) async fn a_reference_is_given_back_only_if_nothing_came_of_its_command(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let failed = |status| sample::result(&sample::response(status, "no"));
+    let release = next_after(&*store, "released", |fence| Change::release(fence, Reason::NotExecuted)).await;
+    assert_eq!(release, Decision::Execute);
+    let refused =
+        next_after(&*store, "refused", |fence| Change::fail(fence, Reason::Answered, failed(402))).await;
+    assert_eq!(refused, Decision::Execute, "a stored 4xx");
+
+    let done = next_after(&*store, "done", |fence| Change::complete(fence, sample::created("ok"))).await;
+    assert_eq!(done, Decision::Duplicate);
+    let broken =
+        next_after(&*store, "broken", |fence| Change::fail(fence, Reason::ServerError, failed(500))).await;
+    assert_eq!(broken, Decision::Duplicate, "a stored 5xx proves nothing");
+    let lost = next_after(&*store, "lost", |fence| Change::abandon(fence, Reason::TimedOut)).await;
+    assert_eq!(lost, Decision::Duplicate);
+    let id = sample::id(&sample::claim("lost"));
+    applied(&*store, &id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+    let again = sample::with_reference(sample::claim("lost-again"), "lost");
+    assert_eq!(claim_decision(&*store, &again).await, Decision::Execute, "a verdict gives it back");
+}
+
+pub(super) async fn a_reference_outlives_its_record(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let record = acquire(&*store, &order("first")).await;
+    applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
+    subject.advance(A_DAY);
+    assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Duplicate, "even for its own key");
+    store.reap(10).await.expect("the store reaps");
+    assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Duplicate);
+
+    let purged = sample::with_reference(sample::claim("purged"), "order-8");
+    let record = acquire(&*store, &purged).await;
+    applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
+    applied(&*store, &record.id, Change::purge()).await;
+    subject.advance(PURGE_GRACE);
+    let again = sample::with_reference(sample::claim("purged"), "order-8");
+    assert_eq!(claim_decision(&*store, &again).await, Decision::Duplicate);
+}
+
+pub(super) async fn a_reference_that_was_given_back_may_be_gone(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let first = acquire(&*store, &order("first")).await;
+    applied(&*store, &first.id, Change::release(first.head.fence(), Reason::NotExecuted)).await;
+    let second = acquire(&*store, &order("second")).await;
+    assert_eq!(
+        claim_decision(&*store, &order("first")).await,
+        Decision::Duplicate,
+        "somebody else has it now"
+    );
+    applied(&*store, &second.id, Change::release(second.head.fence(), Reason::NotExecuted)).await;
+    assert_eq!(apply(&*store, &second.id, Change::free()).await.decision, Decision::Applied);
+    assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Execute);
+}
+
+pub(super) async fn a_former_name_of_an_operation_still_counts(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let former = OperationName::new("payments.make").expect("it is a name");
+    let old = |key: &str| sample::claim_on(sample::scope_of("acme", "alice", "payments.make", key));
+    let new = |key: &str| Claim { former: vec![former.clone()], ..sample::claim(key) };
+
+    let record = acquire(&*store, &sample::with_reference(old("done"), "order-7")).await;
+    assert_eq!(claim_decision(&*store, &new("done")).await, Decision::Wait);
+    applied(&*store, &record.id, Change::complete(record.head.fence(), sample::created("ok"))).await;
+    let answer = store.claim(&new("done")).await.expect("the store takes claims");
+    assert_eq!(answer.decision, Decision::Replay);
+    assert_eq!(answer.record.map(|record| record.operation_id), Some(record.operation_id));
+    let mismatch = sample::for_body(new("done"), "another body");
+    assert_eq!(claim_decision(&*store, &mismatch).await, Decision::Mismatch);
+    let reference = sample::with_reference(new("another-key"), "order-7");
+    assert_eq!(claim_decision(&*store, &reference).await, Decision::Duplicate, "and so do its references");
+
+    let record = acquire(&*store, &new("fresh")).await;
+    assert_eq!(record.operation.as_str(), "payments.create", "new commands have the new name");
+    subject.advance(A_DAY);
+    let record = acquire(&*store, &new("done")).await;
+    assert_eq!(record.operation.as_str(), "payments.create", "what has expired does not count");
+}
