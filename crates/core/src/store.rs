@@ -76,6 +76,10 @@ pub trait Store: Send + Sync + 'static {
     /// changed. Safe beside live traffic and beside other reapers.
     async fn reap(&self, limit: usize) -> Result<usize, StoreError>;
 
+    /// How many records there are of each operation in each state, and since when the oldest has been in it. For
+    /// metrics: it may be slow, and a moment old.
+    async fn census(&self) -> Result<Vec<Census>, StoreError>;
+
     /// The store's time: an answer means that the store can be reached.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
@@ -203,6 +207,19 @@ impl Default for Filter {
     fn default() -> Filter {
         Filter { state: None, operation: None, tenant: None, updated_before: None, after: None, limit: 100 }
     }
+}
+
+/// The records of one operation in one state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Census {
+    /// The operation.
+    pub operation: String,
+    /// The state.
+    pub state: StateName,
+    /// How many there are.
+    pub count: u64,
+    /// When the one that changed longest ago last changed.
+    pub oldest: Timestamp,
 }
 
 /// What a store promises.

@@ -13,6 +13,7 @@ use tower::Service;
 use crate::body::{self, Body, BoxError, Collected};
 use crate::execution::{Execution, Lease, NotExecuted};
 use crate::layer::Shared;
+use crate::observe::{self, HandlerTime, Seen};
 use crate::request::Command;
 use crate::respond::{self, Answer, OUTCOME};
 use crate::settle;
@@ -76,13 +77,21 @@ where
         settle::release(&shared, &record, Reason::ClaimUnconfirmed).await;
         return respond::store_unavailable(&policy);
     }
+    let about = command.about();
+    let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
+    observe::decision(&shared.labels, &about, seen);
     let mut request = command.into_request();
     request.extensions_mut().insert(execution);
+    let begun = Instant::now();
     let ran = tokio::select! {
         ran = run(inner, request, &policy) => ran,
         never = renew(&shared, &record, &lease, &policy) => match never {},
     };
-    settle::settle(&shared, &policy, &record, ran, registered).await
+    let time = begun.elapsed();
+    let mut answer = settle::settle(&shared, &policy, &about, &record, ran, time, registered).await;
+    answer.extensions_mut().insert(seen);
+    answer.extensions_mut().insert(HandlerTime(time));
+    answer
 }
 
 /// Renews the lease until it is dropped: three times in its length, and sooner after a failure.

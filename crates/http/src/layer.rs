@@ -15,6 +15,7 @@ use semel_core::{
 use tower::Layer;
 
 use crate::cache::ReplayCache;
+use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
 use crate::respond::{self, Answer};
 use crate::running::Running;
@@ -111,7 +112,7 @@ impl IdempotencyLayer {
             let shared = self.shared.clone();
             abandoning.spawn(async move {
                 let change = Change::abandon(fence, Reason::ShutDown);
-                shared.within(shared.store.apply(&id, &change)).await.map(|answer| answer.decision)
+                shared.within("apply", shared.store.apply(&id, &change)).await.map(|answer| answer.decision)
             });
         }
         let mut abandoned = 0;
@@ -225,6 +226,7 @@ impl Builder {
             running: Arc::new(Running::new()),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
+            labels: Labels::default(),
             clock: self.clock,
             ids: self.ids,
         };
@@ -243,18 +245,23 @@ pub(crate) struct Shared {
     pub(crate) ids: Box<dyn Ids>,
     store_timeout: Duration,
     pub(crate) body_timeout: Duration,
+    pub(crate) labels: Labels,
 }
 
 impl Shared {
     /// A store call, bounded in time. One that took too long may still have been made.
     pub(crate) async fn within<T>(
         &self,
+        name: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        match tokio::time::timeout(self.store_timeout, call).await {
+        let begun = Instant::now();
+        let result = match tokio::time::timeout(self.store_timeout, call).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
-        }
+        };
+        observe::store_call(name, begun.elapsed(), result.as_ref().err());
+        result
     }
 
     /// Replays a settled record, and remembers it for the next time if `asked` says when the store was asked.

@@ -106,6 +106,8 @@ pub enum ConfigError {
 #[derive(Clone)]
 pub(crate) struct Rule {
     pub(crate) name: OperationName,
+    /// The name for metrics and logs.
+    pub(crate) label: Arc<str>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) exclude: Arc<[JsonPointer]>,
     pub(crate) reference: Option<Arc<JsonPointer>>,
@@ -117,6 +119,7 @@ pub(crate) struct Operations {
     defaults: Arc<Policy>,
     by_method: HashMap<Method, matchit::Router<Rule>>,
     by_name: HashMap<String, Arc<Policy>>,
+    unmatched: Arc<str>,
 }
 
 impl Operations {
@@ -138,6 +141,7 @@ impl Operations {
             };
             let rule = Rule {
                 name: operation_name(&name)?,
+                label: Arc::from(name.as_str()),
                 policy: Arc::new(policy),
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
                 reference: reference.map(pointer).transpose()?.map(Arc::new),
@@ -149,7 +153,7 @@ impl Operations {
             let routes = by_method.entry(method).or_default();
             routes.insert(path, rule).map_err(|error| ConfigError::Path(name, error.to_string()))?;
         }
-        Ok(Operations { defaults: Arc::new(defaults), by_method, by_name })
+        Ok(Operations { defaults: Arc::new(defaults), by_method, by_name, unmatched: Arc::from("unmatched") })
     }
 
     /// The policy of what matches no rule.
@@ -170,6 +174,7 @@ impl Operations {
             Some(rule) => rule.clone(),
             None if is_command(method) => Rule {
                 name: OperationName::unmatched(method.as_str(), path),
+                label: self.unmatched.clone(),
                 policy: self.defaults.clone(),
                 exclude: Arc::from([]),
                 reference: None,

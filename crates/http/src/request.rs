@@ -1,5 +1,7 @@
 //! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use http::request::Parts;
@@ -9,7 +11,8 @@ use semel_core::problem::Kind;
 use semel_core::{Fingerprint, FingerprintInput, Problem, Scope, Timestamp};
 
 use crate::body::{self, Body, BoxError, Collected};
-use crate::layer::Shared;
+use crate::layer::{Denied, Shared};
+use crate::observe::About;
 use crate::operations::Rule;
 use crate::respond::{self, Answer, REPLAYED};
 
@@ -34,6 +37,15 @@ pub(crate) struct Command {
 }
 
 impl Command {
+    /// What observations of it are about.
+    pub(crate) fn about(&self) -> About {
+        About {
+            operation: self.rule.label.clone(),
+            principal: Some(self.scope.principal.clone()),
+            key_hash_prefix: Some(self.scope.key.hash_prefix()),
+        }
+    }
+
     /// The request as the handler gets it.
     pub(crate) fn into_request(self) -> Request<Body> {
         Request::from_parts(self.parts, Body::with_trailers(self.body, self.trailers))
@@ -46,11 +58,13 @@ pub(crate) enum Reading {
     Command(Box<Command>),
     /// Not protected: it passes through as it came.
     PassThrough(Box<Request<Body>>),
-    /// Answered already.
-    Refused(Box<Answer>),
+    /// A command that is not let in, and the label of its operation.
+    Refused(Box<Answer>, Arc<str>),
+    /// A request for one of our own pages.
+    Answered(Box<Answer>),
 }
 
-/// Reads a request, in the order of the contract: who asks, under which key, how old, how large, for what.
+/// Reads a request: ours, not protected, or a command.
 pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -59,70 +73,98 @@ where
     let (mut parts, body) = request.into_parts();
     strip_own_headers(&mut parts.headers);
     if let Some(answer) = crate::resource::answer(shared, &parts).await {
-        return Reading::Refused(Box::new(answer));
+        return Reading::Answered(Box::new(answer));
     }
     let Some(rule) = shared.operations.command(&parts.method, parts.uri.path()) else {
         return pass_through(parts, body);
     };
-    let refused =
-        |problem: &Problem| Reading::Refused(Box::new(respond::problem(problem, rule.policy.profile)));
+    let (label, policy) = (rule.label.clone(), rule.policy.clone());
+    match read_command(shared, rule, parts, body).await {
+        Ok(reading) => reading,
+        Err(Refusal::Denied(denied)) => Reading::Refused(Box::new(denied.answer(&policy)), label),
+        Err(Refusal::Problem(problem)) => {
+            Reading::Refused(Box::new(respond::problem(&problem, policy.profile)), label)
+        }
+        Err(Refusal::LastOnConnection(problem, version)) => {
+            let mut answer = respond::problem(&problem, policy.profile);
+            if version <= Version::HTTP_11 {
+                // HTTP/1 cannot go on: the rest of the body may still be coming.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Reading::Refused(Box::new(answer), label)
+        }
+    }
+}
 
-    let principal = match (shared.identify)(&parts) {
-        Ok(principal) => principal,
-        Err(denied) => return Reading::Refused(Box::new(denied.answer(&rule.policy))),
-    };
+/// Why a command is not let in.
+enum Refusal {
+    Denied(Denied),
+    Problem(Problem),
+    LastOnConnection(Problem, Version),
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Refusal {
+        Refusal::Problem(problem)
+    }
+}
+
+/// Reads a command, in the order of the contract: who asks, under which key, how old, how large, for what.
+async fn read_command<B>(shared: &Shared, rule: Rule, parts: Parts, body: B) -> Result<Reading, Refusal>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let principal = (shared.identify)(&parts).map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,
-        Ok(None) if rule.policy.key == KeyRequirement::Optional => {
-            return pass_through(parts, body);
-        }
+        Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok(pass_through(parts, body)),
         Ok(None) => {
             let detail = "This operation needs an Idempotency-Key header field.";
-            return refused(&Problem::new(Kind::MissingKey, detail));
+            return Err(Problem::new(Kind::MissingKey, detail).into());
         }
-        Err(error) => return refused(&Problem::new(Kind::InvalidKey, sentence(&error.to_string()))),
+        Err(error) => return Err(Problem::new(Kind::InvalidKey, sentence(&error.to_string())).into()),
     };
-    if let Err(problem) = check_age(&rule.policy, &parts.headers, shared.clock.now()) {
-        return refused(&problem);
-    }
-    let collecting = body::collect(Box::pin(body), rule.policy.max_request);
-    let (body, trailers) = match tokio::time::timeout(shared.body_timeout, collecting).await {
-        Ok(Ok(Collected::Whole { bytes, trailers })) => (bytes, trailers),
-        Ok(Ok(Collected::TooLarge(rest))) => {
-            rest.drain().await;
-            let detail = format!("The body may have at most {} bytes.", rule.policy.max_request);
-            let problem = Problem::new(Kind::RequestTooLarge, detail);
-            return Reading::Refused(Box::new(last_on_its_connection(&parts, &rule.policy, &problem)));
-        }
-        Err(_) => {
-            let detail = format!("The body did not arrive within {} s.", shared.body_timeout.as_secs());
-            let problem =
-                Problem::new(Kind::RequestIncomplete, detail).with_status(StatusCode::REQUEST_TIMEOUT);
-            return Reading::Refused(Box::new(last_on_its_connection(&parts, &rule.policy, &problem)));
-        }
-        Ok(Err(_)) => {
-            return refused(&Problem::new(Kind::RequestIncomplete, "The body broke off before its end."));
-        }
-    };
-    let fingerprint = fingerprint(&rule, &parts, &body);
-    let scope = Scope { principal, operation: rule.name.clone(), key };
+    check_age(&rule.policy, &parts.headers, shared.clock.now())?;
+    let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
     let business_reference = rule.reference.as_ref().and_then(|pointer| pointer.scalar(&body));
     if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
         let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
-        return refused(&Problem::new(Kind::RequestTooLarge, detail));
+        return Err(Problem::new(Kind::RequestTooLarge, detail).into());
     }
+    let fingerprint = fingerprint(&rule, &parts, &body);
+    let scope = Scope { principal, operation: rule.name.clone(), key };
     let command = Command { rule, scope, fingerprint, business_reference, parts, body, trailers };
-    Reading::Command(Box::new(command))
+    Ok(Reading::Command(Box::new(command)))
 }
 
-/// A refusal after which HTTP/1 cannot go on: the rest of the body may still be coming.
-fn last_on_its_connection(parts: &Parts, policy: &Policy, problem: &Problem) -> Answer {
-    let mut answer = respond::problem(problem, policy.profile);
-    if parts.version <= Version::HTTP_11 {
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+/// Reads a command's body, within its limits of size and time.
+async fn read_body<B>(
+    shared: &Shared,
+    policy: &Policy,
+    version: Version,
+    body: B,
+) -> Result<(Bytes, HeaderMap), Refusal>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let collecting = body::collect(Box::pin(body), policy.max_request);
+    match tokio::time::timeout(shared.body_timeout, collecting).await {
+        Ok(Ok(Collected::Whole { bytes, trailers })) => Ok((bytes, trailers)),
+        Ok(Ok(Collected::TooLarge(rest))) => {
+            rest.drain().await;
+            let detail = format!("The body may have at most {} bytes.", policy.max_request);
+            Err(Refusal::LastOnConnection(Problem::new(Kind::RequestTooLarge, detail), version))
+        }
+        Ok(Err(_)) => Err(Problem::new(Kind::RequestIncomplete, "The body broke off before its end.").into()),
+        Err(_) => {
+            let detail = format!("The body did not arrive within {} s.", shared.body_timeout.as_secs());
+            let problem = Problem::new(Kind::RequestIncomplete, detail);
+            Err(Refusal::LastOnConnection(problem.with_status(StatusCode::REQUEST_TIMEOUT), version))
+        }
     }
-    answer
 }
 
 fn pass_through<B>(parts: Parts, body: B) -> Reading

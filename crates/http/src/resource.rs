@@ -38,7 +38,7 @@ async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy:
         None => (wanted, false),
     };
     let Ok(id) = id.parse::<OperationId>() else { return not_found(policy) };
-    let Ok(found) = shared.within(shared.store.find(id)).await else {
+    let Ok(found) = shared.within("find", shared.store.find(id)).await else {
         return respond::store_unavailable(policy);
     };
     // Absent, foreign and forgotten records answer alike.

@@ -10,6 +10,7 @@ use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::{OperationId, Problem, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
+use crate::observe::Seen;
 use crate::resource;
 
 /// What every function here makes.
@@ -45,22 +46,30 @@ pub(crate) fn problem(problem: &Problem, profile: Profile) -> Answer {
     answer
 }
 
+/// A problem that is the answer to a command.
+fn told(seen: Seen, document: &Problem, policy: &Policy) -> Answer {
+    let mut answer = problem(document, policy.profile);
+    answer.extensions_mut().insert(seen);
+    answer
+}
+
 /// The store cannot be reached: nothing ran.
 pub(crate) fn store_unavailable(policy: &Policy) -> Answer {
     let detail = "The record of this command could not be read or written, so nothing was run.";
-    problem(&Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON), policy.profile)
+    let problem = Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON);
+    told(Seen::StoreError, &problem, policy)
 }
 
 /// The process is ending: nothing ran.
 pub(crate) fn shutting_down(policy: &Policy) -> Answer {
     let detail = "This server is about to stop and takes no new commands.";
-    problem(&Problem::new(Kind::ShuttingDown, detail).retry_after(SOON), policy.profile)
+    told(Seen::Refused, &Problem::new(Kind::ShuttingDown, detail).retry_after(SOON), policy)
 }
 
 /// The key belongs to another request. Says nothing of that request.
 pub(crate) fn mismatch(policy: &Policy) -> Answer {
     let detail = "This key was used before with another method, path, content type or body.";
-    problem(&Problem::new(Kind::KeyReused, detail), policy.profile)
+    told(Seen::Mismatch, &Problem::new(Kind::KeyReused, detail), policy)
 }
 
 /// Somebody else has the command in hand.
@@ -69,7 +78,7 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
         InProgress::Conflict => {
             let detail = "The first request with this key has not finished yet.";
             let conflict = Problem::new(Kind::InProgress, detail).about(record.operation_id);
-            problem(&conflict.retry_after(SOON), policy.profile)
+            told(Seen::InProgress, &conflict.retry_after(SOON), policy)
         }
         InProgress::Accepted => {
             let mut answer = resource::document(record, StatusCode::ACCEPTED);
@@ -77,6 +86,7 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
             answer.headers_mut().insert(LOCATION, ascii(&address));
             answer.headers_mut().insert(RETRY_AFTER, retry_after(SOON));
             answer.headers_mut().insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
+            answer.extensions_mut().insert(Seen::InProgress);
             answer
         }
     }
@@ -85,19 +95,19 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
 /// Nobody has the command in hand, and this request may not run it either.
 pub(crate) fn vacant(policy: &Policy) -> Answer {
     let detail = "The first request with this key ended without running. Send this one again.";
-    problem(&Problem::new(Kind::InProgress, detail).retry_after(SOON), policy.profile)
+    told(Seen::InProgress, &Problem::new(Kind::InProgress, detail).retry_after(SOON), policy)
 }
 
 /// Nobody can prove what happened. The status says how it came to be so.
 pub(crate) fn outcome_unknown(id: OperationId, status: StatusCode, detail: &str, policy: &Policy) -> Answer {
-    problem(&Problem::new(Kind::OutcomeUnknown, detail).about(id).with_status(status), policy.profile)
+    told(Seen::Unknown, &Problem::new(Kind::OutcomeUnknown, detail).about(id).with_status(status), policy)
 }
 
 /// The task that carried the command ended early: the record will tell, once its lease has ended.
 pub(crate) fn cut_off(policy: &Policy) -> Answer {
     let detail = "The command may have been begun. Send the same request again to learn what became of it.";
     let status = StatusCode::INTERNAL_SERVER_ERROR;
-    problem(&Problem::new(Kind::OutcomeUnknown, detail).with_status(status), policy.profile)
+    told(Seen::Unknown, &Problem::new(Kind::OutcomeUnknown, detail).with_status(status), policy)
 }
 
 /// A retry of a command whose outcome is unknown.
@@ -109,7 +119,7 @@ pub(crate) fn reconcile(record: &Record, policy: &Policy) -> Answer {
 /// The command ran, and its response is gone.
 pub(crate) fn expired(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command with this key ran; its response is no longer kept.";
-    problem(&Problem::new(Kind::RecordExpired, detail).about(record.operation_id), policy.profile)
+    told(Seen::Expired, &Problem::new(Kind::RecordExpired, detail).about(record.operation_id), policy)
 }
 
 /// Another command holds the business reference. Only its own caller is told which.
@@ -117,7 +127,7 @@ pub(crate) fn duplicate_reference(holder: Option<OperationId>, policy: &Policy) 
     let detail = "Another command of this operation already has this business reference. Nothing ran.";
     let duplicate = Problem::new(Kind::DuplicateBusinessReference, detail);
     let duplicate = holder.into_iter().fold(duplicate, Problem::about);
-    problem(&duplicate, policy.profile)
+    told(Seen::Refused, &duplicate, policy)
 }
 
 /// A response to a request that is not protected: as it came, but for what only Semel may say.
@@ -159,13 +169,15 @@ pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Ans
         Profile::Stripe => REPLAYED_STRIPE,
     };
     answer.headers_mut().insert(replayed, HeaderValue::from_static("true"));
+    answer.extensions_mut().insert(Seen::Replayed);
     answer
 }
 
 /// The response is kept, and cannot be read. The command is not run again for that.
 pub(crate) fn unreadable(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command ran; its stored response cannot be read.";
-    problem(&Problem::new(Kind::ResponseUnreadable, detail).about(record.operation_id), policy.profile)
+    let problem = Problem::new(Kind::ResponseUnreadable, detail).about(record.operation_id);
+    told(Seen::StoreError, &problem, policy)
 }
 
 /// Names the operation and its expiry. A handler cannot say these things itself.

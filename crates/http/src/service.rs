@@ -18,6 +18,7 @@ use tower::Service;
 use crate::body::{Body, BoxError};
 use crate::execute::{self, Handler};
 use crate::layer::Shared;
+use crate::observe::{self, About, HandlerTime, Seen};
 use crate::request::{self, Command, Reading};
 use crate::respond::{self, Answer};
 use crate::running::Active;
@@ -61,12 +62,36 @@ where
         let shared = self.shared.clone();
         Box::pin(async move {
             match request::read(&shared, request).await {
-                Reading::Command(command) => Ok(answer(shared, *command, inner).await),
+                Reading::Command(command) => Ok(observed(shared, *command, inner).await),
                 Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
-                Reading::Refused(answer) => Ok(*answer),
+                Reading::Refused(answer, operation) => {
+                    let about = About { operation, principal: None, key_hash_prefix: None };
+                    observe::decision(&shared.labels, &about, Seen::Refused);
+                    Ok(*answer)
+                }
+                Reading::Answered(answer) => Ok(*answer),
             }
         })
     }
+}
+
+/// Answers a command, and counts how. What is executed counts itself, since nobody may be left to hear of it.
+async fn observed<S, R>(shared: Arc<Shared>, command: Command, inner: S) -> Answer
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let begun = Instant::now();
+    let about = command.about();
+    let answer = answer(shared.clone(), command, inner).await;
+    let handler = answer.extensions().get().map_or(Duration::ZERO, |HandlerTime(time)| *time);
+    observe::added(&about, begun.elapsed().saturating_sub(handler));
+    match answer.extensions().get() {
+        None | Some(Seen::Executed | Seen::Reacquired) => {}
+        Some(seen) => observe::decision(&shared.labels, &about, *seen),
+    }
+    answer
 }
 
 /// Answers a command. If the client goes away, this future ends; the task it spawned does not.
@@ -124,7 +149,7 @@ where
     };
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
-    let claimed = match shared.within(shared.store.claim(&claim)).await {
+    let claimed = match shared.within("claim", shared.store.claim(&claim)).await {
         Ok(claimed) => claimed,
         Err(error) => {
             tracing::warn!(%error, operation = %claim.scope.operation, "a claim failed: nothing is run");
@@ -178,7 +203,7 @@ async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) ->
         }
         let asked = Instant::now();
         // A store that does not answer proves nothing: the claim has shown that somebody has the command.
-        if let Ok(snapshot) = shared.within(shared.store.get(&record.id)).await {
+        if let Ok(snapshot) = shared.within("get", shared.store.get(&record.id)).await {
             let current = snapshot.record.as_ref();
             let decision = transition(current.map(|record| &record.head), &look, snapshot.now).decision;
             if decision != Decision::Wait {

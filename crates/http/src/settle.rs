@@ -17,6 +17,7 @@ use semel_core::{
 use crate::body::Body;
 use crate::execute::{Content, Ran};
 use crate::layer::Shared;
+use crate::observe::{self, About};
 use crate::respond::{self, Answer};
 use crate::running::{Active, Registered};
 use crate::service;
@@ -31,8 +32,10 @@ const LAST_TRIES: Duration = Duration::from_secs(120);
 pub(crate) async fn settle(
     shared: &Arc<Shared>,
     policy: &Policy,
+    about: &About,
     record: &Record,
     ran: Ran,
+    time: Duration,
     registered: Registered,
 ) -> Answer {
     let settlement = match &ran {
@@ -52,11 +55,13 @@ pub(crate) async fn settle(
             if let Some(kept) = kept {
                 shared.cache.keep(&settled, &kept, answer.now, asked);
             }
+            observe::executed(about, &settled, time);
             registered.done(Some(Arc::new((settled.clone(), answer.now))));
             own_answer(&settled, ran, policy)
         }
         Ok((answer, _)) => {
             registered.done(None);
+            observe::zombie(about);
             tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
             truth(shared, record, &answer, policy)
         }
@@ -189,7 +194,7 @@ async fn try_to_write(shared: &Shared, id: &RecordId, change: &Change) -> Result
     let mut last = StoreError::Unavailable("it was not tried".into());
     for pause in PAUSES {
         tokio::time::sleep(pause).await;
-        match shared.within(shared.store.apply(id, change)).await {
+        match shared.within("apply", shared.store.apply(id, change)).await {
             Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_))) => last = error,
             settled => return settled,
         }
@@ -204,7 +209,7 @@ async fn go_on_writing(shared: Arc<Shared>, id: RecordId, mut change: Change, ba
     while begun.elapsed() < LAST_TRIES {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(10));
-        match shared.within(shared.store.apply(&id, &change)).await {
+        match shared.within("apply", shared.store.apply(&id, &change)).await {
             Ok(_) => return,
             Err(StoreError::Rejected(_)) => change = bare.clone(),
             Err(_) => {}
@@ -228,12 +233,12 @@ pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, _held
     let mut pause = Duration::from_millis(50);
     while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
         for id in claim.record_ids() {
-            if let Ok(snapshot) = shared.within(shared.store.get(&id)).await
+            if let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await
                 && let Some(record) = snapshot.record
                 && record.head.token == claim.attempt.token
             {
                 let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                if shared.within(shared.store.apply(&id, &release)).await.is_ok() {
+                if shared.within("apply", shared.store.apply(&id, &release)).await.is_ok() {
                     return;
                 }
             }

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use semel_core::transition::{ReferenceWrite, age};
 use semel_core::{
-    Answer, Change, Claim, Clock, Decision, Event, Filter, Holder, OperationId, OperationName, Record,
-    RecordId, Reference, Snapshot, State, Store, StoreError, StoredResult, SystemClock, Tier, Timestamp,
-    transition,
+    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, OperationId, OperationName,
+    Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError, StoredResult, SystemClock,
+    Tier, Timestamp, transition,
 };
 
 /// Keeps records in memory.
@@ -164,6 +164,18 @@ impl Store for MemoryStore {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         Ok(self.age(limit, |state, now| state.expires_at().is_some_and(|due| due <= now)))
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        let mut groups: HashMap<(String, StateName), (u64, Timestamp)> = HashMap::new();
+        for record in self.tables().records.values() {
+            let group = (record.operation.to_string(), record.head.state.name());
+            let (count, oldest) = groups.entry(group).or_insert((0, record.updated_at));
+            *count += 1;
+            *oldest = record.updated_at.min(*oldest);
+        }
+        let census = |((operation, state), (count, oldest))| Census { operation, state, count, oldest };
+        Ok(groups.into_iter().map(census).collect())
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

@@ -11,9 +11,9 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId, Record,
-    RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp, Write,
-    transition,
+    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId,
+    Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp,
+    Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -356,6 +356,20 @@ impl Store for BrokenStore {
         };
         let forget = self.has(Flaw::ReapsEarly) || self.has(Flaw::ReapsRunningRecords);
         Ok(self.age(limit, due, forget))
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        let groups =
+            self.records().values().fold(HashMap::new(), |mut groups: HashMap<_, Census>, record| {
+                let (operation, state) = (record.operation.to_string(), record.head.state.name());
+                let empty =
+                    Census { operation: operation.clone(), state, count: 0, oldest: record.updated_at };
+                let census = groups.entry((operation, state)).or_insert(empty);
+                census.count += 1;
+                census.oldest = census.oldest.min(record.updated_at);
+                groups
+            });
+        Ok(groups.into_values().collect())
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Change, Claim, Event, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
-    Timestamp,
+    Answer, Census, Change, Claim, Event, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError,
+    Tier, Timestamp,
 };
 
 /// A call of a store.
@@ -132,6 +132,10 @@ impl Store for FaultyStore {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.through(Call::Other, self.inner.reap(limit)).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.through(Call::Other, self.inner.census()).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

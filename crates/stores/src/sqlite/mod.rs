@@ -20,7 +20,7 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
+    Answer, Census, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
     Timestamp,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -305,6 +305,10 @@ impl Store for SqliteStore {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.age(Work::Reap(limit)).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.read(|connection, _| queries::census(connection)).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

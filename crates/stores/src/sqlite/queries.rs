@@ -10,8 +10,8 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::{
-    AttemptToken, Claim, Filter, Fingerprint, Head, Holder, OperationId, OperationName, Principal, Reason,
-    Record, RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Census, Claim, Filter, Fingerprint, Head, Holder, OperationId, OperationName, Principal,
+    Reason, Record, RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
 };
 
 use super::errors::is_unreadable;
@@ -84,6 +84,19 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
         )?
         .filter(|row| !row.as_ref().is_err_and(is_unreadable))
         .collect()
+}
+
+/// How many records there are of each operation in each state, and since when.
+pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
+    let sql =
+        "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
+    let read = |row: &Row<'_>| {
+        let state: String = row.get(1)?;
+        let state = StateName::parse(&state).ok_or_else(|| damaged("state", "it is not a state"))?;
+        let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+        Ok(Census { operation: row.get(0)?, state, count, oldest: Timestamp::from_millis(row.get(3)?) })
+    };
+    connection.prepare_cached(sql)?.query_map([], read)?.collect()
 }
 
 /// When a record is due, and which.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
+    Answer, Census, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
     Timestamp,
 };
 use semel_stores::MemoryStore;
@@ -58,6 +58,10 @@ impl Store for WithoutReferences {
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.0.reap(limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.0.census().await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

@@ -123,6 +123,7 @@ macro_rules! for_each_conformance_case {
             records: a_record_says_why_and_what_it_made
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
+            records: a_census_counts_records_by_operation_and_state
             references: a_business_reference_is_held_by_one_command
             references: one_of_racing_commands_gets_the_reference
             references: a_reference_is_given_back_only_if_nothing_came_of_its_command

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::{Change, Filter, Ids, Reason, StateName, Timestamp};
+use semel_core::{Census, Change, Filter, Ids, Reason, StateName, Timestamp};
 
 use super::{Subject, acquire, applied, complete, read};
 use crate::sample;
@@ -113,4 +113,26 @@ pub(super) async fn records_are_listed_by_what_describes_them(subject: &dyn Subj
         paged.extend(page);
     }
     assert_eq!(paged, all);
+}
+
+pub(super) async fn a_census_counts_records_by_operation_and_state(subject: &dyn Subject) {
+    let store = subject.store();
+    assert_eq!(store.census().await.expect("the store counts"), []);
+    let (claim, _) = complete(&*store, "done", "ok").await;
+    subject.advance(Duration::from_secs(10));
+    complete(&*store, "done-too", "ok").await;
+    let refund = acquire(&*store, &sample::claim_on(sample::scope_of("t", "c", "refunds.create", "k"))).await;
+    let mut census = store.census().await.expect("the store counts");
+    census.sort_by(|one, other| one.operation.cmp(&other.operation));
+    let oldest = read(&*store, &sample::id(&claim)).await.updated_at;
+    let expected = [
+        Census { operation: "payments.create".into(), state: StateName::Succeeded, count: 2, oldest },
+        Census {
+            operation: "refunds.create".into(),
+            state: StateName::Processing,
+            count: 1,
+            oldest: refund.updated_at,
+        },
+    ];
+    assert_eq!(census, expected);
 }

@@ -1,0 +1,199 @@
+//! What is counted, timed and logged about commands. Never a key, a body or a credential; never a raw path.
+//!
+//! Counting goes through the `metrics` facade and logging through `tracing`: without a recorder or a subscriber,
+//! both cost next to nothing.
+
+use std::collections::HashSet;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use metrics::{counter, histogram};
+use semel_core::{Principal, Record, StoreError};
+
+/// How a command was answered. It is in the extensions of every response that the layer gives to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was run, for the first time.
+    Executed,
+    /// It was run again, since it provably had not been before.
+    Reacquired,
+    /// The stored response was given.
+    Replayed,
+    /// The key belongs to another request.
+    Mismatch,
+    /// Somebody else has it in hand.
+    InProgress,
+    /// Nobody knows what happened.
+    Unknown,
+    /// It ran, and its response is gone.
+    Expired,
+    /// It was not let in.
+    Refused,
+    /// The store failed.
+    StoreError,
+}
+
+impl Seen {
+    /// The value of the label `outcome`.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Seen::Executed => "executed",
+            Seen::Reacquired => "reacquired",
+            Seen::Replayed => "replayed",
+            Seen::Mismatch => "mismatch",
+            Seen::InProgress => "in_progress",
+            Seen::Unknown => "unknown",
+            Seen::Expired => "expired",
+            Seen::Refused => "refused",
+            Seen::StoreError => "store_error",
+        }
+    }
+
+    /// The name of the event in the log.
+    const fn event(self) -> &'static str {
+        match self {
+            Seen::Executed | Seen::Reacquired => "idempotency_claim",
+            Seen::Replayed => "idempotency_replay",
+            Seen::Mismatch => "idempotency_mismatch",
+            Seen::InProgress => "idempotency_in_progress",
+            Seen::Unknown => "idempotency_unknown",
+            Seen::Expired => "idempotency_expired",
+            Seen::Refused => "idempotency_refused",
+            Seen::StoreError => "idempotency_store_error",
+        }
+    }
+}
+
+/// How long the handler took, so that what the layer added can be told from it.
+#[derive(Clone, Copy)]
+pub(crate) struct HandlerTime(pub(crate) Duration);
+
+/// Who and what an observation is about.
+#[derive(Clone)]
+pub(crate) struct About {
+    /// The operation's name if a rule gave it one, else `unmatched`: paths are not for labels.
+    pub(crate) operation: Arc<str>,
+    pub(crate) principal: Option<Principal>,
+    pub(crate) key_hash_prefix: Option<String>,
+}
+
+/// The most tenants, and the most callers, that have labels of their own.
+const MAX_LABELS: usize = 100;
+
+/// Tenants and callers that have labels of their own; the rest share one.
+#[derive(Default)]
+pub(crate) struct Labels {
+    tenants: RwLock<HashSet<String>>,
+    callers: RwLock<HashSet<String>>,
+}
+
+impl Labels {
+    fn tenant(&self, principal: &Principal) -> String {
+        capped(&self.tenants, principal.tenant())
+    }
+
+    fn caller(&self, principal: &Principal) -> String {
+        capped(&self.callers, principal.caller())
+    }
+}
+
+fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
+    if known.read().unwrap_or_else(PoisonError::into_inner).contains(name) {
+        return name.to_owned();
+    }
+    let mut known = known.write().unwrap_or_else(PoisonError::into_inner);
+    if known.len() < MAX_LABELS {
+        known.insert(name.to_owned());
+    }
+    if known.contains(name) { name.to_owned() } else { "other".to_owned() }
+}
+
+/// One decision about one command: counted and logged.
+pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen) {
+    let operation = || about.operation.to_string();
+    counter!("idempotency_claims_total", "operation" => operation(), "outcome" => seen.as_str()).increment(1);
+    match seen {
+        Seen::Replayed => counter!("idempotency_replays_total", "operation" => operation()).increment(1),
+        Seen::InProgress => {
+            counter!("idempotency_in_progress_total", "operation" => operation()).increment(1);
+        }
+        Seen::Unknown => counter!("idempotency_unknown_total", "operation" => operation()).increment(1),
+        Seen::Expired => counter!("idempotency_expired_total", "operation" => operation()).increment(1),
+        Seen::Executed | Seen::Reacquired | Seen::Mismatch | Seen::Refused | Seen::StoreError => {}
+    }
+    if let Some(principal) = &about.principal {
+        match seen {
+            Seen::Executed => {
+                counter!("idempotency_new_keys_total", "tenant" => labels.tenant(principal)).increment(1);
+            }
+            Seen::Mismatch => {
+                let caller = labels.caller(principal);
+                let name = "idempotency_fingerprint_mismatch_total";
+                counter!(name, "operation" => operation(), "caller" => caller).increment(1);
+            }
+            Seen::Replayed | Seen::InProgress | Seen::Unknown | Seen::Expired => {
+                let tenant = labels.tenant(principal);
+                counter!("idempotency_duplicates_total", "operation" => operation(), "tenant" => tenant)
+                    .increment(1);
+            }
+            Seen::Reacquired | Seen::Refused | Seen::StoreError => {}
+        }
+    }
+    tracing::info!(
+        event = seen.event(),
+        outcome = seen.as_str(),
+        operation = &*about.operation,
+        tenant = about.principal.as_ref().map(|principal| principal.tenant()),
+        caller = about.principal.as_ref().map(|principal| principal.caller()),
+        keyHashPrefix = about.key_hash_prefix.as_deref(),
+    );
+}
+
+/// How long the layer itself took for a command.
+pub(crate) fn added(about: &About, time: Duration) {
+    histogram!("idempotency_added_seconds", "operation" => about.operation.to_string()).record(time);
+}
+
+/// An execution came to its end.
+pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
+    histogram!("idempotency_execution_seconds", "operation" => about.operation.to_string()).record(time);
+    tracing::info!(
+        event = "idempotency_settled",
+        operation = &*about.operation,
+        caller = record.principal.caller(),
+        operationId = %record.operation_id,
+        state = record.head.state.name().as_str(),
+        reason = record.head.reason.as_str(),
+        keyHashPrefix = record.key_hash_prefix,
+    );
+}
+
+/// An executor's word no longer counted.
+pub(crate) fn zombie(about: &About) {
+    counter!("idempotency_zombies_total", "operation" => about.operation.to_string()).increment(1);
+}
+
+/// A call of the store.
+pub(crate) fn store_call(call: &'static str, time: Duration, error: Option<&StoreError>) {
+    histogram!("idempotency_store_seconds", "call" => call).record(time);
+    if error.is_some() {
+        counter!("idempotency_store_errors_total", "call" => call).increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_capped() {
+        let labels = Labels::default();
+        let label = |name: &str| labels.tenant(&Principal::new(name, "c").expect("it is a name"));
+        for number in 0..MAX_LABELS {
+            let name = format!("tenant-{number}");
+            assert_eq!(label(&name), name);
+        }
+        assert_eq!(label("one too many"), "other");
+        assert_eq!(label("tenant-7"), "tenant-7");
+    }
+}
