@@ -81,6 +81,11 @@ pub trait Ids: Send + Sync + 'static {
     fn attempt_token(&self) -> AttemptToken;
 }
 
+/// A new secret of 256 bits, for keys that must not be guessed.
+pub fn secret() -> [u8; 32] {
+    random_bytes()
+}
+
 /// Draws from the operating system's randomness.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RandomIds;

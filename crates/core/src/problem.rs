@@ -57,6 +57,12 @@ pub enum Kind {
     UpstreamUnreachable,
     /// There is no such operation for this caller.
     OperationNotFound,
+    /// The request cannot be understood without guessing.
+    MalformedRequest,
+    /// The head is over the limit.
+    RequestHeadTooLarge,
+    /// The head did not arrive in time.
+    RequestHeadTimeout,
 }
 
 /// What is fixed for a kind: its code, its slug, its usual status, its title, and what a client should do.
@@ -70,7 +76,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 22] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -90,6 +96,9 @@ impl Kind {
         Kind::ShuttingDown,
         Kind::UpstreamUnreachable,
         Kind::OperationNotFound,
+        Kind::MalformedRequest,
+        Kind::RequestHeadTooLarge,
+        Kind::RequestHeadTimeout,
     ];
 
     fn entry(self) -> Entry {
@@ -233,6 +242,27 @@ impl Kind {
                 StatusCode::NOT_FOUND,
                 "There is no such operation",
                 "Check the operation's id and the credentials: an operation is shown to its own caller only.",
+            ),
+            Kind::MalformedRequest => entry(
+                "MALFORMED_REQUEST",
+                "malformed-request",
+                StatusCode::BAD_REQUEST,
+                "The request is malformed",
+                "Send a request that means the same to everybody who reads it. Nothing ran.",
+            ),
+            Kind::RequestHeadTooLarge => entry(
+                "REQUEST_HEAD_TOO_LARGE",
+                "request-head-too-large",
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+                "The request head is too large",
+                "Send fewer or shorter header fields. Nothing ran.",
+            ),
+            Kind::RequestHeadTimeout => entry(
+                "REQUEST_HEAD_TIMEOUT",
+                "request-head-timeout",
+                StatusCode::REQUEST_TIMEOUT,
+                "The request head took too long",
+                "Send the request again. Nothing ran.",
             ),
         }
     }

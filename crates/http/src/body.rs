@@ -184,22 +184,19 @@ pub(crate) struct Prefixed<B> {
     rest: B,
 }
 
-impl<B> Prefixed<B>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-{
-    /// Reads on and throws away, within bounds, so that a client that is still sending gets to read.
-    pub(crate) async fn drain(mut self) {
-        let mut drained = self.read.len();
-        let draining = async {
-            while drained < MAX_DRAIN
-                && let Some(Ok(frame)) = self.rest.frame().await
-            {
-                drained = drained.saturating_add(frame.data_ref().map_or(0, Bytes::len));
-            }
-        };
-        let _ = tokio::time::timeout(DRAIN_TIME, draining).await;
-    }
+/// Reads a body and throws it away, within bounds, so that a client that is still sending gets to read the
+/// answer.
+pub(crate) async fn drain<B: http_body::Body<Data = Bytes>>(body: B) {
+    let mut body = std::pin::pin!(body);
+    let mut drained = 0_usize;
+    let draining = async {
+        while drained < MAX_DRAIN
+            && let Some(Ok(frame)) = body.frame().await
+        {
+            drained = drained.saturating_add(frame.data_ref().map_or(0, Bytes::len));
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN_TIME, draining).await;
 }
 
 impl<B> http_body::Body for Prefixed<B>

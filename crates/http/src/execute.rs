@@ -68,6 +68,7 @@ where
     let execution = Execution {
         operation_id: record.operation_id,
         operation: record.operation.clone(),
+        label: command.rule.label.clone(),
         principal: record.principal.clone(),
         attempt: record.head.epoch,
         lease: lease.clone(),

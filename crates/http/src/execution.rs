@@ -40,6 +40,7 @@ impl Lease {
 pub struct Execution {
     pub(crate) operation_id: OperationId,
     pub(crate) operation: OperationName,
+    pub(crate) label: Arc<str>,
     pub(crate) principal: Principal,
     pub(crate) attempt: Epoch,
     pub(crate) lease: Lease,
@@ -54,6 +55,11 @@ impl Execution {
     /// What is asked for.
     pub fn operation(&self) -> &OperationName {
         &self.operation
+    }
+
+    /// The operation's name for metrics and logs: `unmatched` if no rule gave it one.
+    pub fn label(&self) -> &str {
+        &self.label
     }
 
     /// Who is asking.

@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Version};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
-use semel_core::{Fingerprint, FingerprintInput, Problem, Scope, Timestamp};
+use semel_core::{Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
 use crate::body::{self, Body, BoxError, Collected};
 use crate::layer::{Denied, Shared};
@@ -64,7 +64,8 @@ pub(crate) enum Reading {
     Answered(Box<Answer>),
 }
 
-/// Reads a request: ours, not protected, or a command.
+/// Reads a request: ours, not protected, or a command. In the order of the contract: who asks, under which key,
+/// how old, how large, for what.
 pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -79,20 +80,19 @@ where
         return pass_through(parts, body);
     };
     let (label, policy) = (rule.label.clone(), rule.policy.clone());
-    match read_command(shared, rule, parts, body).await {
-        Ok(reading) => reading,
-        Err(Refusal::Denied(denied)) => Reading::Refused(Box::new(denied.answer(&policy)), label),
-        Err(Refusal::Problem(problem)) => {
-            Reading::Refused(Box::new(respond::problem(&problem, policy.profile)), label)
+    let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
+    let (principal, key) = match admit(shared, &rule, &parts) {
+        Ok((principal, Some(key))) => (principal, key),
+        Ok((_, None)) => return pass_through(parts, body),
+        Err(refusal) => {
+            // An answer that comes before the request has ended may never be read.
+            body::drain(body).await;
+            return refused(refusal.answer(&policy));
         }
-        Err(Refusal::LastOnConnection(problem, version)) => {
-            let mut answer = respond::problem(&problem, policy.profile);
-            if version <= Version::HTTP_11 {
-                // HTTP/1 cannot go on: the rest of the body may still be coming.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            Reading::Refused(Box::new(answer), label)
-        }
+    };
+    match read_command(shared, rule, parts, body, principal, key).await {
+        Ok(command) => Reading::Command(Box::new(command)),
+        Err(refusal) => refused(refusal.answer(&policy)),
     }
 }
 
@@ -109,17 +109,34 @@ impl From<Problem> for Refusal {
     }
 }
 
-/// Reads a command, in the order of the contract: who asks, under which key, how old, how large, for what.
-async fn read_command<B>(shared: &Shared, rule: Rule, parts: Parts, body: B) -> Result<Reading, Refusal>
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<BoxError>,
-{
-    let principal = (shared.identify)(&parts).map_err(Refusal::Denied)?;
+impl Refusal {
+    fn answer(self, policy: &Policy) -> Answer {
+        match self {
+            Refusal::Denied(denied) => denied.answer(policy),
+            Refusal::Problem(problem) => respond::problem(&problem, policy.profile),
+            Refusal::LastOnConnection(problem, version) => {
+                let mut answer = respond::problem(&problem, policy.profile);
+                if version <= Version::HTTP_11 {
+                    // HTTP/1 cannot go on: the rest of the body may still be coming.
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                answer
+            }
+        }
+    }
+}
+
+/// Who asks, under which key, and whether in time. No key where none is needed is no command.
+fn admit(
+    shared: &Shared,
+    rule: &Rule,
+    parts: &Parts,
+) -> Result<(Principal, Option<IdempotencyKey>), Refusal> {
+    let principal = (shared.identify)(parts).map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,
-        Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok(pass_through(parts, body)),
+        Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok((principal, None)),
         Ok(None) => {
             let detail = "This operation needs an Idempotency-Key header field.";
             return Err(Problem::new(Kind::MissingKey, detail).into());
@@ -127,6 +144,22 @@ where
         Err(error) => return Err(Problem::new(Kind::InvalidKey, sentence(&error.to_string())).into()),
     };
     check_age(&rule.policy, &parts.headers, shared.clock.now())?;
+    Ok((principal, Some(key)))
+}
+
+/// What exactly is asked for.
+async fn read_command<B>(
+    shared: &Shared,
+    rule: Rule,
+    parts: Parts,
+    body: B,
+    principal: Principal,
+    key: IdempotencyKey,
+) -> Result<Command, Refusal>
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
     let business_reference = rule.reference.as_ref().and_then(|pointer| pointer.scalar(&body));
     if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
@@ -135,8 +168,7 @@ where
     }
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
-    let command = Command { rule, scope, fingerprint, business_reference, parts, body, trailers };
-    Ok(Reading::Command(Box::new(command)))
+    Ok(Command { rule, scope, fingerprint, business_reference, parts, body, trailers })
 }
 
 /// Reads a command's body, within its limits of size and time.
@@ -154,7 +186,7 @@ where
     match tokio::time::timeout(shared.body_timeout, collecting).await {
         Ok(Ok(Collected::Whole { bytes, trailers })) => Ok((bytes, trailers)),
         Ok(Ok(Collected::TooLarge(rest))) => {
-            rest.drain().await;
+            body::drain(rest).await;
             let detail = format!("The body may have at most {} bytes.", policy.max_request);
             Err(Refusal::LastOnConnection(Problem::new(Kind::RequestTooLarge, detail), version))
         }

@@ -1,7 +1,8 @@
 //! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
-//! tests set, and samples of everything. Never part of a product.
+//! tests set, a client for services under test, and samples of everything. Never part of a product.
 
 pub mod broken;
+pub mod client;
 pub mod clock;
 pub mod conformance;
 pub mod faulty;

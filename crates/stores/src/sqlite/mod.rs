@@ -4,6 +4,7 @@
 //! that commits changes in groups, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
+mod api_keys;
 mod change;
 mod errors;
 mod queries;
@@ -25,6 +26,7 @@ use semel_core::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+pub use api_keys::{ApiKey, ApiKeys, KeyMac, key_mac};
 use errors::store_error;
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};

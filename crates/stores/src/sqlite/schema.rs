@@ -62,6 +62,18 @@ CREATE TABLE semel_references (
     PRIMARY KEY (tenant, operation, reference)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
+CREATE TABLE semel_api_keys (
+    id         TEXT    NOT NULL PRIMARY KEY, -- what an operator calls it
+    tenant     TEXT    NOT NULL,
+    caller     TEXT    NOT NULL,
+    mac        BLOB    NOT NULL UNIQUE,      -- HMAC of the key, which is not kept
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER
+) STRICT;
+CREATE TABLE semel_secrets (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL                      -- the HMAC key, drawn once
+) STRICT;
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -1,0 +1,107 @@
+//! `semel config check|show|init`.
+
+use std::sync::Arc;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_core::Store;
+use semel_stores::SqliteStore;
+
+use super::{Done, say};
+use crate::config::{self, Config, StoreLocation};
+
+pub(super) fn command() -> Command {
+    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON");
+    Command::new("config")
+        .about("Check, show or begin a configuration")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("check")
+                .about("Say whether the configuration can be used, and what is doubtful about it")
+                .args(super::setting_flags()),
+        )
+        .subcommand(
+            Command::new("show")
+                .about("Print every setting in force, and where it comes from")
+                .args(super::setting_flags())
+                .arg(json),
+        )
+        .subcommand(Command::new("init").about("Print a commented configuration with every default"))
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    match matches.subcommand() {
+        Some(("check", matches)) => check(matches),
+        Some(("show", matches)) => show(matches),
+        _ => {
+            say(config::init().trim_end());
+            Ok(Done::Yes)
+        }
+    }
+}
+
+fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let loaded = match super::load(matches) {
+        Ok(loaded) => loaded,
+        Err(error) => {
+            eprintln!("{error}");
+            return Ok(Done::No);
+        }
+    };
+    for warning in &loaded.warnings {
+        say(format!("{warning}"));
+    }
+    for name in orphans(&loaded.config)? {
+        say(format!(
+            "warning: the store holds records of the operation {name:?}, which no rule names any more: \
+             their keys look new; give it as an alias of the operation that it became"
+        ));
+    }
+    say("the configuration can be used");
+    Ok(Done::Yes)
+}
+
+/// Names of operations that have live records, and that no rule has: they were renamed or removed.
+fn orphans(config: &Config) -> anyhow::Result<Vec<String>> {
+    let StoreLocation::Sqlite(path) = &config.store else { return Ok(Vec::new()) };
+    if !path.exists() {
+        return Ok(Vec::new());
+    }
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let census = runtime.block_on(store.census())?;
+    let known = |name: &str| {
+        // Commands without a rule are named after their method and path: those names never go away.
+        let unmatched =
+            name.split_once(" /").is_some_and(|(method, _)| method.chars().all(char::is_uppercase));
+        let named = |operation: &config::OperationConfig| {
+            operation.name.as_str() == name || operation.aliases.iter().any(|alias| alias.as_str() == name)
+        };
+        config.operations.iter().any(named)
+            || (unmatched && !config.operations.iter().any(|operation| operation.route.to_string() == name))
+    };
+    let mut orphans: Vec<String> =
+        census.into_iter().map(|group| group.operation).filter(|name| !known(name)).collect();
+    orphans.sort();
+    orphans.dedup();
+    Ok(orphans)
+}
+
+fn show(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let loaded = super::load(matches)?;
+    if matches.get_flag("json") {
+        let rows = loaded
+            .rows
+            .iter()
+            .map(|row| serde_json::json!({ "name": row.name, "value": row.value, "source": row.source }));
+        say(format!("{}", serde_json::Value::Array(rows.collect())));
+        return Ok(Done::Yes);
+    }
+    let width = |of: fn(&config::Row) -> &str| loaded.rows.iter().map(|row| of(row).chars().count()).max();
+    let names = width(|row| &row.name).unwrap_or(0);
+    let values = width(|row| &row.value).unwrap_or(0);
+    for row in &loaded.rows {
+        say(format!("{:names$}  {:values$}  {}", row.name, row.value, row.source));
+    }
+    Ok(Done::Yes)
+}

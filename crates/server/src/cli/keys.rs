@@ -1,0 +1,107 @@
+//! `semel keys create|list|revoke`: who may call, where `identity.source` is `api-key`.
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_core::{Principal, Timestamp};
+use semel_stores::sqlite::{ApiKey, ApiKeys};
+
+use super::{Done, say};
+use crate::config::StoreLocation;
+
+pub(super) fn command() -> Command {
+    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON");
+    let store =
+        || Arg::new("store").long("store").value_name("VALUE").help("Where keys are kept: sqlite:PATH");
+    let name = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("NAME").required(true).help(help)
+    };
+    Command::new("keys")
+        .about("Make, list and revoke API keys")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("create")
+                .about("Make a key, and print it: nobody can see it again")
+                .arg(name("tenant", "The tenant that the caller belongs to"))
+                .arg(name("caller", "Who calls with it; several keys may have the same caller"))
+                .args([store(), json()]),
+        )
+        .subcommand(Command::new("list").about("List all keys, without the keys").args([store(), json()]))
+        .subcommand(
+            Command::new("revoke")
+                .about("Revoke a key; a running gateway notices within 2 s")
+                .arg(Arg::new("id").value_name("KEY_ID").required(true).help("The id that `list` shows"))
+                .args([store(), json()]),
+        )
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
+    let loaded = super::load(matches)?;
+    let StoreLocation::Sqlite(path) = &loaded.config.store else {
+        bail!("keys are kept in a SQLite file: set `store` to sqlite:PATH");
+    };
+    let keys = ApiKeys::open(path)?;
+    let json = matches.get_flag("json");
+    match name {
+        "create" => create(&keys, matches, json),
+        "list" => list(&keys, json),
+        _ => revoke(&keys, matches, json),
+    }
+}
+
+fn create(keys: &ApiKeys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
+    let principal = Principal::new(text("tenant"), text("caller"))?;
+    let (made, key) = keys.create(&principal)?;
+    if json {
+        let mut shown = document(&made);
+        shown["key"] = key.into();
+        say(format!("{shown}"));
+    } else {
+        say(&key);
+        eprintln!(
+            "This is key {} of {}/{}. It is shown once.",
+            made.id,
+            principal.tenant(),
+            principal.caller()
+        );
+    }
+    Ok(Done::Yes)
+}
+
+fn list(keys: &ApiKeys, json: bool) -> anyhow::Result<Done> {
+    let keys = keys.list()?;
+    if json {
+        say(format!("{}", serde_json::Value::Array(keys.iter().map(document).collect())));
+        return Ok(Done::Yes);
+    }
+    say(format!("{:18} {:20} {:20} {:24} REVOKED", "ID", "TENANT", "CALLER", "CREATED"));
+    for key in keys {
+        let revoked = key.revoked_at.map_or_else(|| "-".to_owned(), Timestamp::to_rfc3339);
+        let (tenant, caller) = (key.principal.tenant(), key.principal.caller());
+        say(format!("{:18} {tenant:20} {caller:20} {:24} {revoked}", key.id, key.created_at.to_rfc3339()));
+    }
+    Ok(Done::Yes)
+}
+
+fn revoke(keys: &ApiKeys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+    let id = matches.get_one::<String>("id").map_or("", String::as_str);
+    let revoked = keys.revoke(id)?;
+    match (json, revoked) {
+        (true, _) => say(format!("{}", serde_json::json!({ "id": id, "revoked": revoked }))),
+        (false, true) => say(format!("{id} is revoked")),
+        (false, false) => eprintln!("there is no key {id} that could be revoked"),
+    }
+    Ok(if revoked { Done::Yes } else { Done::No })
+}
+
+fn document(key: &ApiKey) -> serde_json::Value {
+    serde_json::json!({
+        "id": key.id,
+        "tenant": key.principal.tenant(),
+        "caller": key.principal.caller(),
+        "createdAt": key.created_at.to_rfc3339(),
+        "revokedAt": key.revoked_at.map(Timestamp::to_rfc3339),
+    })
+}

@@ -1,0 +1,65 @@
+//! `semel serve`: the gateway, until somebody stops it.
+
+use clap::{ArgMatches, Command};
+use semel_core::Tier;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{Done, say};
+use crate::config::Config;
+use crate::gateway::Gateway;
+use crate::telemetry;
+
+pub(super) fn command() -> Command {
+    Command::new("serve")
+        .about("Stand in front of an HTTP service and make its commands safe to retry")
+        .long_about(
+            "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
+             first answer, and the service sees one request. Nothing is needed but this program and its SQLite file.\n\n\
+             Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
+             order; `semel config show` prints which.",
+        )
+        .args(super::setting_flags())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let loaded = super::load(matches)?;
+    for warning in &loaded.warnings {
+        eprintln!("{warning}");
+    }
+    telemetry::log(loaded.config.log_format);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(&loaded.config))?;
+    // What still runs has been handed over; nobody waits for it.
+    runtime.shutdown_background();
+    Ok(Done::Yes)
+}
+
+async fn serve(config: &Config) -> anyhow::Result<()> {
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let gateway = Gateway::start(config, telemetry::metrics()?).await?;
+    say(format!("listening on http://{}", gateway.address));
+    say(format!("admin on http://{}", gateway.admin_address));
+    say(format!("upstream {}", config.upstream));
+    say(format!("store {}: {}", config.store, promise(gateway.tier)));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    eprintln!("stopping: waiting for what runs; a second signal ends at once");
+    tokio::select! {
+        ended = gateway.shut_down() => {
+            tracing::info!(drained = ended.drained, abandoned = ended.abandoned, "stopped");
+        }
+        _ = terminate.recv() => eprintln!("ended at once; what ran is left to its lease"),
+        _ = interrupt.recv() => eprintln!("ended at once; what ran is left to its lease"),
+    }
+    Ok(())
+}
+
+fn promise(tier: Tier) -> &'static str {
+    match tier {
+        Tier::One => "tier 1, at most one effect under every fault",
+        Tier::Two => "tier 2, at most one effect unless the engine loses an acknowledged write",
+        Tier::Three => "tier 3, forgets everything with this process: for trying out only",
+    }
+}

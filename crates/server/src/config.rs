@@ -1,0 +1,159 @@
+//! The configuration: what it is read from, what it holds, and what is said about it.
+//!
+//! Sources lie over each other, later wins: built-in defaults, a file, variables, flags. [`load`] reads them
+//! all and either says everything that is wrong, each with its place, or gives a [`Config`] with warnings and
+//! the origin of every value. The settings are one table ([`settings`]) that everything else follows.
+//!
+//! A flag or variable of a `[defaults]` setting changes the defaults; what an operation sets itself stays.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use semel_core::Policy;
+
+use crate::upstream::Protocol;
+
+mod advice;
+mod check;
+mod diagnostic;
+mod findings;
+mod identity;
+mod init;
+mod kind;
+mod load;
+mod nearest;
+mod operation;
+mod redact;
+mod scalar;
+mod setting;
+mod settings;
+mod show;
+mod source;
+mod sources;
+mod store;
+#[cfg(test)]
+mod tests;
+mod units;
+mod upstream;
+mod value;
+mod warn;
+
+pub use diagnostic::{Diagnostic, Errors, Severity};
+pub use identity::{Identity, ProxyRange};
+pub use init::init;
+pub use load::{Loaded, load};
+pub use operation::{OperationConfig, Route};
+pub use setting::SettingInfo;
+pub use settings::settings;
+pub use show::Row;
+pub use source::{Location, Origin};
+pub use sources::{DEFAULT_FILE, Sources};
+pub use store::StoreLocation;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators and monitoring connect.
+    pub admin_listen: SocketAddr,
+    /// The service that commands are passed on to: a scheme and an authority.
+    pub upstream: Uri,
+    /// What it speaks.
+    pub upstream_protocol: Protocol,
+    /// Where records are kept.
+    pub store: StoreLocation,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// How long a shutdown waits for running commands.
+    pub drain: Duration,
+    /// The bounds of the listener for clients.
+    pub server: Server,
+    /// Where tenant and caller come from.
+    pub identity: Identity,
+    /// What operations want, where they say nothing else.
+    pub defaults: Policy,
+    /// The rules for single operations, in the order of the file.
+    pub operations: Vec<OperationConfig>,
+    /// The work in the background.
+    pub maintenance: Maintenance,
+}
+
+/// The bounds of the listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The most connections at a time.
+    pub max_connections: usize,
+    /// The longest a request's head may take to arrive.
+    pub head_timeout: Duration,
+    /// The longest silence inside a request's body.
+    pub body_timeout: Duration,
+    /// How long a connection is kept between requests.
+    pub idle_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_head: usize,
+}
+
+/// The work in the background.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// How often ended leases are looked for.
+    pub sweep_interval: Duration,
+    /// How often expired records are removed.
+    pub reap_interval: Duration,
+    /// How many are removed at a time.
+    pub reap_batch: usize,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one JSON object per line.
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
+            upstream: Uri::from_static("http://127.0.0.1:3000"),
+            upstream_protocol: Protocol::Http1,
+            store: StoreLocation::Sqlite(PathBuf::from("semel.db")),
+            log_format: LogFormat::Text,
+            drain: Duration::from_secs(30),
+            server: Server::default(),
+            identity: Identity::None,
+            defaults: Policy::default(),
+            operations: Vec::new(),
+            maintenance: Maintenance::default(),
+        }
+    }
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            max_connections: 10_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            max_head: 64 * 1024,
+        }
+    }
+}
+
+impl Default for Maintenance {
+    fn default() -> Maintenance {
+        Maintenance {
+            sweep_interval: Duration::from_secs(5),
+            reap_interval: Duration::from_secs(60),
+            reap_batch: 1000,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The `semel.toml` that `semel config init` writes.
+
+use super::setting::SettingInfo;
+use super::settings::settings;
+
+const HEADER: &str = "\
+# The configuration of semel: every setting, at its default.
+# To change one, take away the `#` in front of its name.
+#
+# Later wins: this file, variables (SEMEL_TTL), flags (--ttl). Only the settings at the top level and
+# those of [defaults] have variables and flags.
+";
+
+/// A file with every setting at its default, commented out and explained, and one example operation.
+///
+/// A `#` with no blank after it stands before what can be uncommented.
+pub fn init() -> String {
+    let mut text = HEADER.to_owned();
+    let mut table = "";
+    for info in settings() {
+        if info.table != table {
+            text.push_str(&between(table, info.table));
+            table = info.table;
+        }
+        text.push_str(&entry(&info));
+    }
+    text
+}
+
+/// What ends one table and begins the next.
+fn between(last: &str, next: &str) -> String {
+    let end = if last == "operation" {
+        "\n# Any setting of [defaults], for this operation only\n#ttl = \"7d\"\n"
+    } else {
+        ""
+    };
+    let begin = if next == "operation" {
+        "# A rule for the commands of one route; as many as there are routes to name\n#[[operation]]"
+            .to_owned()
+    } else {
+        format!("[{next}]")
+    };
+    format!("{end}\n{begin}\n")
+}
+
+fn entry(info: &SettingInfo) -> String {
+    let SettingInfo { table, name, help, default, example, choices, .. } = info;
+    let choices = if choices.is_empty() { String::new() } else { format!(": {}", choices.join(" | ")) };
+    let value = match (*table, default, example) {
+        // An operation is an example as a whole.
+        ("operation", _, Some(example)) => format!("#{name} = {example}"),
+        (_, Some(default), _) => format!("#{name} = {default}"),
+        (_, None, Some(example)) => format!("#     {name} = {example}"),
+        (_, None, None) => format!("#     {name}"),
+    };
+    format!("\n# {help}{choices}\n{value}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Sources, load};
+    use super::*;
+
+    fn config(text: &str) -> Config {
+        let sources = Sources::new().file("semel.toml", text);
+        load(&sources).unwrap_or_else(|errors| panic!("it is refused:\n{errors}")).config
+    }
+
+    #[test]
+    fn the_file_as_written_changes_nothing() {
+        assert_eq!(config(&init()), Config::default());
+    }
+
+    #[test]
+    fn every_setting_uncommented_changes_nothing_but_the_example() {
+        let uncomment = |line: &str| match line.strip_prefix('#') {
+            Some(setting) if !setting.is_empty() && !setting.starts_with(' ') => format!("{setting}\n"),
+            _ => format!("{line}\n"),
+        };
+        let text: String = init().lines().map(uncomment).collect();
+        let mut config = config(&text);
+        assert_eq!(
+            config.operations.pop().map(|example| example.name.to_string()).as_deref(),
+            Some("payments.create")
+        );
+        assert_eq!(config, Config::default());
+        for info in settings().iter().filter(|info| info.default.is_some() || info.table == "operation") {
+            assert!(text.lines().any(|line| line.starts_with(&format!("{} = ", info.name))), "{}", info.name);
+        }
+    }
+
+    #[test]
+    fn every_setting_is_named() {
+        let text = init();
+        for info in settings() {
+            assert!(text.contains(&format!("{} = ", info.name)), "{}", info.name);
+        }
+    }
+}

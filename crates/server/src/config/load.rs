@@ -1,0 +1,254 @@
+//! Lays the sources over each other: defaults, file, variables, flags; then operations, which build on them.
+
+use semel_core::{OperationName, Policy};
+
+use super::Config;
+use super::advice::{Advice, advice, header};
+use super::check;
+use super::diagnostic::{Diagnostic, Errors};
+use super::findings::Findings;
+use super::identity::IdentityTable;
+use super::operation::{OperationConfig, OperationTable};
+use super::setting::{Setting, VARIABLE_PREFIX, variable};
+use super::settings::{DEFAULTS, GENERAL, IDENTITY, MAINTENANCE, OPERATION, SERVER, TABLES};
+use super::show::{Row, Rows};
+use super::source::Origin;
+use super::sources::{FILE_VARIABLE, Sources};
+use super::value::{Content, Entry, Table, Value, parse_file};
+use super::warn;
+
+/// A configuration that can be used, and what there is to say about it.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The settings.
+    pub config: Config,
+    /// Where a choice weakens the promise, and variables that mean nothing.
+    pub warnings: Vec<Diagnostic>,
+    /// Every effective setting with its value and where it came from.
+    pub rows: Vec<Row>,
+}
+
+/// Reads a configuration.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
+    let mut loader = Loader::default();
+    let file = sources.file.as_ref().map_or_else(|| Ok(Table::new()), parse_file);
+    let is_readable = file.is_ok();
+    match file {
+        Ok(table) => loader.top_level(&table),
+        Err(errors) => loader.findings.add_errors(errors),
+    }
+    sources.variables.iter().for_each(|(name, value)| loader.variable(name, value));
+    sources.flags.iter().for_each(|(name, value)| loader.flag(name, value));
+    // Of a file that is not TOML nothing is known: what it would have set cannot be compared.
+    if is_readable {
+        loader.operations();
+        loader.check();
+    }
+    loader.finish()
+}
+
+#[derive(Default)]
+struct Loader {
+    config: Config,
+    identity: IdentityTable,
+    /// As written: they are read when the defaults are known.
+    operations: Vec<Value>,
+    findings: Findings,
+}
+
+impl Loader {
+    fn top_level(&mut self, table: &Table) {
+        for entry in table {
+            if let Some(setting) = find(GENERAL, &entry.name) {
+                self.findings.read(setting, &mut self.config, setting.name, &entry.value);
+            } else if entry.name == "operation" {
+                self.collect_operations(entry);
+            } else if TABLES.contains(&entry.name.as_str()) {
+                self.table(entry);
+            } else {
+                self.findings.unknown(entry, &entry.name, names(GENERAL).chain(TABLES));
+            }
+        }
+    }
+
+    fn collect_operations(&mut self, entry: &Entry) {
+        match &entry.value.content {
+            Content::List(operations) => self.operations.clone_from(operations),
+            Content::Table(_) => {
+                let message = "expected a list of tables: write `[[operation]]`, in double brackets";
+                self.findings.error(entry.origin.clone(), "operation", message);
+            }
+            other => {
+                let message = format!("expected tables, each written `[[operation]]`, found {other}");
+                self.findings.error(entry.value.origin.clone(), "operation", message);
+            }
+        }
+    }
+
+    fn table(&mut self, entry: &Entry) {
+        let name = entry.name.as_str();
+        let Content::Table(table) = &entry.value.content else {
+            let message = format!("expected a table: write `[{name}]`");
+            return self.findings.error(entry.value.origin.clone(), name, message);
+        };
+        let Loader { config, identity, findings, .. } = self;
+        match name {
+            "server" => read_table(findings, name, SERVER, config, table),
+            "identity" => read_table(findings, name, IDENTITY, identity, table),
+            "defaults" => read_table(findings, name, DEFAULTS, &mut config.defaults, table),
+            _ => read_table(findings, name, MAINTENANCE, config, table),
+        }
+    }
+
+    fn variable(&mut self, name: &str, value: &str) {
+        let Some(rest) = name.strip_prefix(VARIABLE_PREFIX) else { return };
+        if name == FILE_VARIABLE || rest == "VECTORS" || rest.starts_with("TEST_") {
+            return;
+        }
+        let setting = rest.to_ascii_lowercase();
+        let value = Value::text(Origin::Variable(name.to_owned()), value);
+        if variable(&setting) == name && self.overlay(&setting, &value) {
+            return;
+        }
+        let known = names(GENERAL).chain(names(DEFAULTS)).chain(["config"]);
+        let message = match advice(&setting, known, variable) {
+            Advice::Reserved => "reserved: not built yet".to_owned(),
+            Advice::BelongsTo(table) if !matches!(table, "" | "defaults") => {
+                format!("no such variable; `{setting}` is set in {} of the file only", header(table))
+            }
+            Advice::Near(near) => format!("no such variable; did you mean {near}?"),
+            // Known, but not in this case: variables are upper case.
+            Advice::BelongsTo(_) => format!("no such variable; did you mean {}?", variable(&setting)),
+            Advice::None => "no such variable".to_owned(),
+        };
+        self.findings.warn_of_variable(name, message);
+    }
+
+    fn flag(&mut self, name: &str, value: &str) {
+        let flag = format!("--{name}");
+        let setting = name.replace('-', "_");
+        let value = Value::text(Origin::Flag(flag.clone()), value);
+        if self.overlay(&setting, &value) {
+            return;
+        }
+        let known = names(GENERAL).chain(names(DEFAULTS));
+        let message = match advice(&setting, known, |near| format!("--{}", near.replace('_', "-"))) {
+            Advice::Reserved => "reserved: not built yet".to_owned(),
+            Advice::BelongsTo(table) => {
+                format!("no such flag; `{setting}` is set in {} of the file only", header(table))
+            }
+            Advice::Near(near) => format!("no such flag; did you mean {near}?"),
+            Advice::None => "no such flag".to_owned(),
+        };
+        self.findings.add_errors(vec![Diagnostic::error(Origin::Flag(flag), None, message)]);
+    }
+
+    /// Sets what may be set from outside the file; says whether there is such a setting.
+    fn overlay(&mut self, name: &str, value: &Value) -> bool {
+        if let Some(setting) = find(GENERAL, name) {
+            self.findings.read(setting, &mut self.config, name, value);
+        } else if let Some(setting) = find(DEFAULTS, name) {
+            let path = format!("defaults.{name}");
+            self.findings.read(setting, &mut self.config.defaults, &path, value);
+        } else {
+            return false;
+        }
+        true
+    }
+
+    fn operations(&mut self) {
+        check::policy(&mut self.findings, "defaults", &self.config.defaults);
+        for operation in std::mem::take(&mut self.operations) {
+            let read = read_operation(&mut self.findings, &self.config.defaults, &operation);
+            self.config.operations.extend(read);
+        }
+    }
+
+    fn check(&mut self) {
+        if let Some(identity) = check::identity(&mut self.findings, &self.identity) {
+            self.config.identity = identity;
+        }
+        check::config(&mut self.findings, &self.config, self.identity.source);
+        warn::config(&mut self.findings, &self.config);
+    }
+
+    fn finish(self) -> Result<Loaded, Errors> {
+        let mut rows = Rows::new(&self.findings);
+        rows.add("", GENERAL, &self.config);
+        rows.add("server", SERVER, &self.config);
+        rows.add("identity", IDENTITY, &self.identity);
+        rows.add("defaults", DEFAULTS, &self.config.defaults);
+        self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
+        rows.add("maintenance", MAINTENANCE, &self.config);
+        let rows = rows.finish();
+        let (errors, warnings) = self.findings.finish();
+        errors.map(|()| Loaded { config: self.config, warnings, rows })
+    }
+}
+
+fn find<'a, T>(settings: &'a [Setting<T>], name: &str) -> Option<&'a Setting<T>> {
+    settings.iter().find(|setting| setting.name == name)
+}
+
+fn names<T>(settings: &[Setting<T>]) -> impl Iterator<Item = &'static str> {
+    settings.iter().map(|setting| setting.name)
+}
+
+fn read_table<T>(
+    findings: &mut Findings,
+    name: &str,
+    settings: &[Setting<T>],
+    target: &mut T,
+    table: &Table,
+) {
+    for entry in table {
+        let path = format!("{name}.{}", entry.name);
+        match find(settings, &entry.name) {
+            Some(setting) => findings.read(setting, target, &path, &entry.value),
+            None => findings.unknown(entry, &path, names(settings)),
+        }
+    }
+}
+
+fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> Option<OperationConfig> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[operation]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "operation", message);
+        return None;
+    };
+    let prefix = operation_path(entries);
+    let mut policy = defaults.clone();
+    let mut table = OperationTable::default();
+    for entry in entries {
+        let path = format!("{prefix}.{}", entry.name);
+        if let Some(setting) = find(OPERATION, &entry.name) {
+            findings.read(setting, &mut table, &path, &entry.value);
+        } else if let Some(setting) = find(DEFAULTS, &entry.name) {
+            findings.read(setting, &mut policy, &path, &entry.value);
+        } else {
+            findings.unknown(entry, &path, names(OPERATION).chain(names(DEFAULTS)));
+        }
+    }
+    for required in ["name", "match"] {
+        let path = format!("{prefix}.{required}");
+        if !entries.iter().any(|entry| entry.name == required) {
+            let message = "missing: every operation has a `name` and a `match`";
+            findings.error(value.origin.clone(), &path, message);
+        }
+    }
+    check::policy(findings, &prefix, &policy);
+    let OperationTable { name, route, business_reference, exclude, aliases } = table;
+    Some(OperationConfig { name: name?, route: route?, policy, business_reference, exclude, aliases })
+}
+
+/// What the settings of an operation are called: by its name, if it has one that can be used.
+fn operation_path(entries: &Table) -> String {
+    let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
+    match name {
+        Some(Content::Text(name)) if OperationName::new(name).is_ok() => format!("operation.{name}"),
+        _ => "operation".to_owned(),
+    }
+}

@@ -1,0 +1,97 @@
+//! The rules for single operations.
+
+use std::fmt;
+
+use http::Method;
+use semel_core::{JsonPointer, OperationName, Policy};
+
+use super::kind::{Kind, Refusal, quoted};
+
+/// A rule for the commands of one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OperationConfig {
+    /// Part of the scope of its records.
+    pub name: OperationName,
+    /// Which requests are meant (`match`).
+    pub route: Route,
+    /// What the operation wants: the defaults, with its own settings over them.
+    pub policy: Policy,
+    /// The member of the body that names the business transaction.
+    pub business_reference: Option<JsonPointer>,
+    /// Members of the body that are no part of the fingerprint (`fingerprint_exclude`).
+    pub exclude: Vec<JsonPointer>,
+    /// Former names: their live records still count.
+    pub aliases: Vec<OperationName>,
+}
+
+/// What an `[[operation]]` has beside a policy, as far as it was written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OperationTable {
+    pub(super) name: Option<OperationName>,
+    pub(super) route: Option<Route>,
+    pub(super) business_reference: Option<JsonPointer>,
+    pub(super) exclude: Vec<JsonPointer>,
+    pub(super) aliases: Vec<OperationName>,
+}
+
+/// A method and a path pattern, such as `POST /accounts/{id}/payments`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// A method that can carry a command.
+    pub method: Method,
+    /// Starts with a slash; `{name}` stands for any one segment.
+    pub path: String,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method, self.path)
+    }
+}
+
+impl Kind for Route {
+    type Value = Route;
+
+    fn expected() -> String {
+        "a method and a path, such as \"POST /payments/{id}\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Route, Refusal> {
+        let because = |reason: &str| Refusal::Because(reason.to_owned());
+        let (word, path) = text.split_once(' ').ok_or(Refusal::Unexpected)?;
+        let path = path.trim_start();
+        let method: Method = word.parse().map_err(|_| Refusal::Unexpected)?;
+        if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            return Err(Refusal::Unexpected);
+        }
+        if word.contains(|c: char| c.is_ascii_lowercase()) {
+            return Err(Refusal::DidYouMean(format!("{} {path}", word.to_ascii_uppercase())));
+        }
+        if method.is_safe() || method == Method::CONNECT {
+            return Err(Refusal::Because(format!("{method} is never a command")));
+        }
+        if !path.is_ascii() {
+            return Err(because(
+                "a request's path is ASCII: write anything else as it arrives, percent-encoded",
+            ));
+        }
+        if path.contains(['?', '#']) {
+            return Err(because("a query is no part of the path"));
+        }
+        let mut alone = matchit::Router::new();
+        alone.insert(path, ()).map_err(|error| because(pattern_error(&error)))?;
+        Ok(Route { method, path: path.to_owned() })
+    }
+
+    fn show(value: &Route) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}
+
+fn pattern_error(error: &matchit::InsertError) -> &'static str {
+    match error {
+        matchit::InsertError::InvalidParamSegment => "a segment holds at most one `{name}`",
+        matchit::InsertError::InvalidCatchAll => "`{*name}` stands at the end",
+        _ => "a placeholder is written `{name}`",
+    }
+}

@@ -1,0 +1,252 @@
+//! Every setting there is. Help, `config show`, `config init` and the reader all follow these tables.
+
+use std::net::SocketAddr;
+
+use http::{HeaderName, StatusCode, Uri};
+use semel_core::key::MAX_FIELD_BYTES;
+use semel_core::policy::{
+    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile,
+};
+use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
+
+use super::identity::{IdentitySource, IdentityTable, ProxyRange};
+use super::kind::{Choice, Kind, List, Maybe, OrOff, Words};
+use super::operation::{OperationTable, Route};
+use super::scalar::{Count, Period, Size, Wait};
+use super::setting::{Setting, SettingInfo, setting};
+use super::{Config, LogFormat, Protocol, StoreLocation};
+
+/// The top level.
+pub(super) const GENERAL: &[Setting<Config>] = &[
+    setting!("listen", SocketAddr, listen, "Where clients connect"),
+    setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),
+    setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
+    setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
+    setting!("store", StoreLocation, store, "Where records are kept: memory: or sqlite:PATH"),
+    setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
+    setting!("drain", Wait, drain, "How long a shutdown waits for running commands"),
+];
+
+/// `[server]`. The smallest head is the smallest buffer that hyper reads one into.
+pub(super) const SERVER: &[Setting<Config>] = &[
+    setting!("max_connections", Count<1, 1_000_000>, server.max_connections, "The most connections at a time"),
+    setting!("head_timeout", Period, server.head_timeout, "The longest a request's head may take to arrive"),
+    setting!("body_timeout", Period, server.body_timeout, "The longest silence inside a request's body"),
+    setting!("idle_timeout", Period, server.idle_timeout, "How long a connection is kept between requests"),
+    setting!("max_head", Size<8192>, server.max_head, "The largest head of a request"),
+];
+
+/// `[identity]`.
+pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
+    setting!(
+        "source",
+        Choice<IdentitySource>,
+        source,
+        "Where tenant and caller come from (none: on loopback only)"
+    ),
+    setting!(
+        "trusted_proxies",
+        Maybe<List<ProxyRange>>,
+        trusted_proxies,
+        "With trusted-headers: the only peers that may speak for a caller",
+        "[\"127.0.0.1\", \"10.0.0.0/8\"]"
+    ),
+    setting!(
+        "tenant_header",
+        Maybe<HeaderName>,
+        tenant_header,
+        "With trusted-headers: the header that names the tenant",
+        "\"X-Tenant\""
+    ),
+    setting!(
+        "caller_header",
+        Maybe<HeaderName>,
+        caller_header,
+        "With trusted-headers: the header that names the caller",
+        "\"X-Caller\""
+    ),
+];
+
+/// `[defaults]`; an `[[operation]]` may override each.
+pub(super) const DEFAULTS: &[Setting<Policy>] = &[
+    setting!("mode", Choice<Mode>, mode, "When a command is carried out"),
+    setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
+    setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),
+    setting!(
+        "key_min_length",
+        Count<1, MAX_FIELD_BYTES>,
+        key_rules.min_length,
+        "The fewest characters of a key"
+    ),
+    setting!("key_max_length", Count<1, MAX_FIELD_BYTES>, key_rules.max_length, "The most characters of a key"),
+    setting!("profile", Choice<Profile>, profile, "Whose habits the answers follow"),
+    setting!("ttl", Period, ttl, "How long a settled record is kept, from completion"),
+    setting!("lease", Period, lease, "How long a claim holds; renewed while the command runs"),
+    setting!("timeout", Period, timeout, "The longest one call of the upstream may take"),
+    setting!("wait", Wait, wait, "How long a concurrent duplicate waits for the winner"),
+    setting!(
+        "in_progress",
+        Choice<InProgress>,
+        in_progress,
+        "What a duplicate gets while the first still runs"
+    ),
+    setting!("on_lease_expired", Choice<OnLeaseExpired>, on_lease_expired, "What a lease that ended means"),
+    setting!(
+        "on_server_error",
+        Choice<OnServerError>,
+        on_server_error,
+        "What a 408 or 5xx of the upstream means"
+    ),
+    setting!("on_expired", Choice<OnExpired>, on_expired, "What a retry after the ttl gets"),
+    setting!("tombstone_ttl", Period, tombstone_ttl, "How long on_expired = \"refuse\" remembers a key"),
+    setting!(
+        "quarantine_margin",
+        Wait,
+        quarantine_margin,
+        "Added to lease and timeout before a verdict of not-executed may free a key"
+    ),
+    setting!(
+        "not_executed_statuses",
+        List<StatusCode>,
+        not_executed_statuses,
+        "Answers by which the upstream says that it did nothing"
+    ),
+    setting!("max_request", Size<0>, max_request, "The largest body of a command"),
+    setting!(
+        "max_request_age",
+        OrOff<Period>,
+        max_request_age,
+        "How old a request may be by its timestamp_header"
+    ),
+    setting!(
+        "timestamp_header",
+        HeaderName,
+        timestamp_header,
+        "The header that says when a request was made"
+    ),
+    setting!("max_stored_response", Size<0>, max_stored_response, "The largest response kept for replays"),
+];
+
+/// `[[operation]]`, beside those of [`DEFAULTS`].
+pub(super) const OPERATION: &[Setting<OperationTable>] = &[
+    setting!(
+        "name",
+        Maybe<OperationName>,
+        name,
+        "Names its records: a new name makes live keys look new",
+        "\"payments.create\""
+    ),
+    setting!(
+        "match",
+        Maybe<Route>,
+        route,
+        "Which requests are meant: a method and a path",
+        "\"POST /payments\""
+    ),
+    setting!(
+        "business_reference",
+        Maybe<JsonPointer>,
+        business_reference,
+        "The member of the body that may be used once only",
+        "\"/externalReference\""
+    ),
+    setting!(
+        "fingerprint_exclude",
+        List<JsonPointer>,
+        exclude,
+        "Members of the body that may differ between retries",
+        "[\"/clientTimestamp\"]"
+    ),
+    setting!(
+        "aliases",
+        List<OperationName>,
+        aliases,
+        "Former names: their live records still count",
+        "[\"POST /payments\"]"
+    ),
+];
+
+/// `[maintenance]`.
+pub(super) const MAINTENANCE: &[Setting<Config>] = &[
+    setting!("sweep_interval", Period, maintenance.sweep_interval, "How often ended leases are looked for"),
+    setting!("reap_interval", Period, maintenance.reap_interval, "How often expired records are removed"),
+    setting!("reap_batch", Count<1, 100_000>, maintenance.reap_batch, "How many are removed at a time"),
+];
+
+/// Names of tables, in the order they are shown.
+pub(super) const TABLES: [&str; 5] = ["server", "identity", "defaults", "operation", "maintenance"];
+
+/// Names of tables and settings that are promised and not built yet.
+pub(super) const RESERVED: [&str; 5] =
+    ["authorize_url", "limits", "outbox", "reconcile", "store_credentials"];
+
+/// Every setting, in the order they are shown.
+pub fn settings() -> Vec<SettingInfo> {
+    fn infos<T>(table: &'static str, settings: &[Setting<T>], default: &T) -> Vec<SettingInfo> {
+        settings.iter().map(|setting| SettingInfo::new(table, setting, default)).collect()
+    }
+    let config = Config::default();
+    [
+        infos("", GENERAL, &config),
+        infos("server", SERVER, &config),
+        infos("identity", IDENTITY, &IdentityTable::default()),
+        infos("defaults", DEFAULTS, &config.defaults),
+        infos("operation", OPERATION, &OperationTable::default()),
+        infos("maintenance", MAINTENANCE, &config),
+    ]
+    .concat()
+}
+
+impl Words for Protocol {
+    const WORDS: &'static [(&'static str, Self)] = &[("http1", Protocol::Http1), ("h2c", Protocol::H2c)];
+}
+
+impl Words for LogFormat {
+    const WORDS: &'static [(&'static str, Self)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+}
+
+impl Words for Mode {
+    const WORDS: &'static [(&'static str, Self)] = &[("sync", Mode::Sync)];
+    const RESERVED: &'static [&'static str] = &["async"];
+}
+
+impl Words for KeyRequirement {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("required", KeyRequirement::Required),
+        ("optional", KeyRequirement::Optional),
+        ("ignored", KeyRequirement::Ignored),
+    ];
+}
+
+impl Words for KeySyntax {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("lenient", KeySyntax::Lenient), ("strict", KeySyntax::Strict)];
+}
+
+impl Words for Profile {
+    const WORDS: &'static [(&'static str, Self)] = &[("ietf", Profile::Ietf), ("stripe", Profile::Stripe)];
+}
+
+impl Words for InProgress {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("conflict", InProgress::Conflict), ("accepted", InProgress::Accepted)];
+}
+
+impl Words for OnLeaseExpired {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("unknown", OnLeaseExpired::Unknown), ("rerun", OnLeaseExpired::Rerun)];
+    const RESERVED: &'static [&'static str] = &["resume"];
+}
+
+impl Words for OnServerError {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("unknown", OnServerError::Unknown),
+        ("replay", OnServerError::Replay),
+        ("retry", OnServerError::Retry),
+    ];
+}
+
+impl Words for OnExpired {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("forget", OnExpired::Forget), ("refuse", OnExpired::Refuse)];
+}

@@ -1,0 +1,76 @@
+//! The effective settings, for `semel config show`.
+
+use std::fmt;
+
+use super::findings::Findings;
+use super::operation::{OperationConfig, OperationTable};
+use super::setting::Setting;
+use super::settings::{DEFAULTS, OPERATION};
+
+/// One effective setting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Its path, such as `defaults.ttl` or `operation.payments.create.ttl`.
+    pub name: String,
+    /// Its value as TOML; a password inside is hidden.
+    pub value: String,
+    /// Where it came from: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
+    pub source: String,
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}  # {}", self.name, self.value, self.source)
+    }
+}
+
+/// Collects the rows.
+pub(super) struct Rows<'a> {
+    findings: &'a Findings,
+    rows: Vec<Row>,
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn new(findings: &'a Findings) -> Rows<'a> {
+        Rows { findings, rows: Vec::new() }
+    }
+
+    /// Every setting that has a value.
+    pub(super) fn add<T>(&mut self, table: &str, settings: &[Setting<T>], holder: &T) {
+        for setting in settings {
+            let path =
+                if table.is_empty() { setting.name.to_owned() } else { format!("{table}.{}", setting.name) };
+            self.push(path, setting, holder);
+        }
+    }
+
+    /// What an operation sets itself: the rest follows the defaults.
+    pub(super) fn add_operation(&mut self, operation: &OperationConfig) {
+        let OperationConfig { name, route, policy, business_reference, exclude, aliases } = operation.clone();
+        let prefix = format!("operation.{name}");
+        let (name, route) = (Some(name), Some(route));
+        let table = OperationTable { name, route, business_reference, exclude, aliases };
+        self.add_set(&prefix, OPERATION, &table);
+        self.add_set(&prefix, DEFAULTS, &policy);
+    }
+
+    fn add_set<T>(&mut self, prefix: &str, settings: &[Setting<T>], holder: &T) {
+        for setting in settings {
+            let path = format!("{prefix}.{}", setting.name);
+            if self.findings.is_set(&path) {
+                self.push(path, setting, holder);
+            }
+        }
+    }
+
+    fn push<T>(&mut self, name: String, setting: &Setting<T>, holder: &T) {
+        if let Some(value) = (setting.show)(holder) {
+            let source = self.findings.origin(&name).to_string();
+            self.rows.push(Row { name, value, source });
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Row> {
+        self.rows
+    }
+}

@@ -1,0 +1,68 @@
+//! Where records are kept.
+
+use std::path::PathBuf;
+
+use super::kind::{Kind, Refusal, quoted};
+use super::nearest::nearest;
+use super::redact::redact;
+
+/// Where records are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreLocation {
+    /// In this process, and gone with it (`memory:`).
+    Memory,
+    /// In a SQLite file (`sqlite:PATH`).
+    Sqlite(PathBuf),
+}
+
+/// As the configuration writes it, with any password hidden.
+impl std::fmt::Display for StoreLocation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StoreLocation::Memory => f.write_str("memory:"),
+            StoreLocation::Sqlite(path) => f.write_str(&redact(&format!("sqlite:{}", path.display()))),
+        }
+    }
+}
+
+const RESERVED_SCHEMES: [&str; 3] = ["postgres:", "postgresql:", "mysql:"];
+
+impl Kind for StoreLocation {
+    type Value = StoreLocation;
+
+    fn expected() -> String {
+        "\"memory:\" or \"sqlite:PATH\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<StoreLocation, Refusal> {
+        if text == "memory:" {
+            return Ok(StoreLocation::Memory);
+        }
+        if RESERVED_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+            return Err(Refusal::Reserved);
+        }
+        let Some(path) = text.strip_prefix("sqlite:") else {
+            let (scheme, path) = text.split_once(':').unwrap_or((text, ""));
+            let meant = |near: &str| match near {
+                "sqlite" if path.is_empty() => "sqlite:semel.db".to_owned(),
+                scheme => format!("{scheme}:{path}"),
+            };
+            let near = nearest(scheme, ["memory", "sqlite"]);
+            return Err(near.map_or(Refusal::Unexpected, |near| Refusal::DidYouMean(meant(near))));
+        };
+        match path {
+            "" => Err(Refusal::Because("the path is missing".to_owned())),
+            ":memory:" => Err(Refusal::DidYouMean("memory:".to_owned())),
+            path if path.contains('\0') => Err(Refusal::Because("no path holds a NUL".to_owned())),
+            // `sqlite://semel.db` means a file beside us to some and one below the root to others.
+            path if path.starts_with("//") => {
+                Err(Refusal::Because("a path follows the colon, without `//`".to_owned()))
+            }
+            path => Ok(StoreLocation::Sqlite(PathBuf::from(path))),
+        }
+    }
+
+    fn show(value: &StoreLocation) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}

@@ -1,0 +1,24 @@
+//! The configuration as a whole: from sources to settings, errors, warnings and origins.
+
+use super::*;
+
+mod layers;
+mod never_panics;
+mod warnings;
+mod wrong;
+
+fn file(text: &str) -> Sources {
+    Sources::new().file("semel.toml", text)
+}
+
+fn loaded(sources: &Sources) -> Loaded {
+    load(sources).unwrap_or_else(|errors| panic!("it is refused:\n{errors}"))
+}
+
+fn config(text: &str) -> Config {
+    loaded(&file(text)).config
+}
+
+fn refused(sources: &Sources) -> String {
+    load(sources).expect_err("it is refused").to_string()
+}

@@ -1,0 +1,217 @@
+//! Sources lie over each other, and every value knows where it came from.
+
+use super::*;
+use semel_core::KeySyntax;
+use semel_core::policy::{KeyRequirement, OnExpired, Profile};
+
+/// The example of the contract, whole.
+const CONTRACT: &str = r#"
+listen       = "127.0.0.1:8080"
+admin_listen = "127.0.0.1:9090"
+upstream     = "http://127.0.0.1:3000"
+store        = "sqlite:semel.db"
+
+[identity]
+source = "none"
+
+[defaults]
+mode             = "sync"
+key              = "required"
+key_syntax       = "lenient"
+key_min_length   = 16
+key_max_length   = 255
+profile          = "ietf"
+ttl              = "24h"
+lease            = "30s"
+timeout          = "25s"
+wait             = "200ms"
+in_progress      = "conflict"
+on_lease_expired = "unknown"
+on_server_error  = "unknown"
+on_expired       = "forget"
+tombstone_ttl    = "7d"
+quarantine_margin = "5s"
+not_executed_statuses = [425, 429]
+max_request      = "1MiB"
+max_request_age  = "off"
+timestamp_header = "Date"
+max_stored_response = "1MiB"
+
+[[operation]]
+name  = "payments.create"
+match = "POST /payments"
+ttl   = "7d"
+business_reference = "/externalReference"
+fingerprint_exclude = ["/clientTimestamp"]
+aliases = ["POST /payments"]
+
+[maintenance]
+sweep_interval = "5s"
+reap_interval  = "60s"
+reap_batch     = 1000
+"#;
+
+#[test]
+fn nothing_at_all_gives_the_defaults() {
+    let Loaded { config, warnings, rows } = loaded(&Sources::new());
+    assert_eq!(config, Config::default());
+    assert!(warnings.is_empty());
+    assert!(rows.iter().all(|row| row.source == "default"));
+    let with_default = settings().into_iter().filter(|info| info.default.is_some());
+    assert_eq!(rows.len(), with_default.filter(|info| info.table != "operation").count());
+}
+
+#[test]
+fn the_example_of_the_contract_is_the_defaults_and_one_operation() {
+    let mut config = config(CONTRACT);
+    let operation = config.operations.pop().expect("there is one");
+    assert_eq!(config, Config::default());
+    assert_eq!(operation.name.as_str(), "payments.create");
+    assert_eq!(operation.route.to_string(), "POST /payments");
+    let policy = Policy { ttl: Duration::from_secs(7 * 24 * 60 * 60), ..Policy::default() };
+    assert_eq!(operation.policy, policy);
+    assert_eq!(
+        operation.business_reference.map(|pointer| pointer.to_string()).as_deref(),
+        Some("/externalReference")
+    );
+    assert_eq!(operation.exclude.iter().map(ToString::to_string).collect::<Vec<_>>(), ["/clientTimestamp"]);
+    assert_eq!(operation.aliases.iter().map(ToString::to_string).collect::<Vec<_>>(), ["POST /payments"]);
+}
+
+#[test]
+fn every_setting_of_the_file_arrives() {
+    let config = config(
+        r#"
+        listen = "[::1]:80"
+        admin_listen = "127.0.0.1:0"
+        upstream = "http://api.internal"
+        store = "sqlite:/var/lib/semel/records.db"
+        log_format = "json"
+        drain = "0s"
+        server = { max_connections = 5, head_timeout = "1s", body_timeout = "2s", idle_timeout = "3s", max_head = 8192 }
+        maintenance = { sweep_interval = "1s", reap_interval = "2m", reap_batch = 7 }
+        defaults.key = "optional"
+        defaults.key_syntax = "strict"
+        defaults.key_min_length = 0x08
+        defaults.key_max_length = "64"
+        defaults.profile = "stripe"
+        defaults.on_expired = "refuse"
+        defaults.not_executed_statuses = ["503", 409]
+        defaults.max_request_age = "5m"
+        defaults.timestamp_header = "X-Sent-At"
+        defaults.max_request = "10MB"
+        [identity]
+        source = "trusted-headers"
+        trusted_proxies = ["127.0.0.1", "10.0.0.0/8"]
+        tenant_header = "X-Tenant"
+        caller_header = "X-Caller"
+        "#,
+    );
+    assert_eq!(config.listen.to_string(), "[::1]:80");
+    assert_eq!(config.admin_listen.port(), 0);
+    assert_eq!(config.upstream.authority().map(ToString::to_string).as_deref(), Some("api.internal"));
+    assert_eq!(config.store, StoreLocation::Sqlite("/var/lib/semel/records.db".into()));
+    assert_eq!((config.log_format, config.drain), (LogFormat::Json, Duration::ZERO));
+    let seconds = Duration::from_secs;
+    let (head_timeout, body_timeout, idle_timeout) = (seconds(1), seconds(2), seconds(3));
+    let server = Server { max_connections: 5, head_timeout, body_timeout, idle_timeout, max_head: 8192 };
+    assert_eq!(config.server, server);
+    let (sweep_interval, reap_interval) = (seconds(1), seconds(120));
+    assert_eq!(config.maintenance, Maintenance { sweep_interval, reap_interval, reap_batch: 7 });
+    let policy = &config.defaults;
+    assert_eq!((policy.key, policy.profile), (KeyRequirement::Optional, Profile::Stripe));
+    assert_eq!(policy.key_rules.syntax, KeySyntax::Strict);
+    assert_eq!((policy.key_rules.min_length, policy.key_rules.max_length), (8, 64));
+    assert_eq!((policy.on_expired, policy.max_request), (OnExpired::Refuse, 10_000_000));
+    assert_eq!(
+        policy.not_executed_statuses,
+        [503, 409].map(|code| http::StatusCode::from_u16(code).unwrap())
+    );
+    assert_eq!(policy.max_request_age, Some(seconds(300)));
+    assert_eq!(policy.timestamp_header, "x-sent-at");
+    let Identity::TrustedHeaders { proxies, tenant_header, caller_header } = config.identity else {
+        panic!("the identity comes from headers");
+    };
+    assert!(proxies.iter().any(|range| range.contains([10, 1, 2, 3].into())));
+    assert_eq!((tenant_header.as_str(), caller_header.as_str()), ("x-tenant", "x-caller"));
+}
+
+#[test]
+fn later_sources_win_over_earlier_ones() {
+    let seconds = |sources: &Sources| loaded(sources).config.defaults.lease.as_secs();
+    let text = "defaults.lease = \"2s\"";
+    assert_eq!(seconds(&Sources::new()), 30);
+    assert_eq!(seconds(&file(text)), 2);
+    assert_eq!(seconds(&file(text).variable("SEMEL_LEASE", "3s")), 3);
+    assert_eq!(seconds(&file(text).variable("SEMEL_LEASE", "3s").flag("--lease", "4s")), 4);
+    assert_eq!(seconds(&file(text).flag("lease", "4s")), 4);
+}
+
+#[test]
+fn every_global_setting_has_a_variable_and_a_flag_that_take_its_default() {
+    for info in settings().into_iter().filter(SettingInfo::is_global) {
+        let default = info.default.clone().expect("a global setting has a default");
+        let plain = default.trim_matches(['"', '[', ']']).to_owned();
+        let (variable, flag) = (info.variable().expect("it is global"), info.flag().expect("it is global"));
+        let sources = Sources::new().variable(&variable, &plain).flag(&flag, &plain);
+        let Loaded { config, rows, .. } = loaded(&sources);
+        assert_eq!(config, Config::default(), "{variable}={plain}");
+        let row = rows.iter().find(|row| row.source != "default").expect("one is set");
+        assert_eq!((&row.value, &row.source), (&default, &format!("--{flag}")));
+    }
+}
+
+#[test]
+fn no_two_settings_share_a_flag() {
+    let mut flags: Vec<_> = settings().iter().filter_map(SettingInfo::flag).collect();
+    let count = flags.len();
+    flags.sort();
+    flags.dedup();
+    assert_eq!(flags.len(), count);
+    assert!(!flags.contains(&"config".to_owned()), "it names the file");
+}
+
+#[test]
+fn lists_are_written_with_commas_outside_the_file() {
+    let statuses = |text: &str| {
+        let sources = Sources::new().variable("SEMEL_NOT_EXECUTED_STATUSES", text);
+        let statuses = loaded(&sources).config.defaults.not_executed_statuses;
+        statuses.iter().map(http::StatusCode::as_u16).collect::<Vec<_>>()
+    };
+    assert_eq!(statuses("503, 425"), [503, 425]);
+    assert!(statuses("").is_empty());
+}
+
+#[test]
+fn an_operation_builds_on_the_effective_defaults() {
+    let text = "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nttl = \"2h\"";
+    let sources = file(text).flag("ttl", "3h").flag("lease", "9s");
+    let policy = loaded(&sources).config.operations.remove(0).policy;
+    assert_eq!(policy.ttl, Duration::from_secs(2 * 60 * 60), "its own setting stays");
+    assert_eq!(policy.lease, Duration::from_secs(9), "the flag changed the defaults");
+}
+
+#[test]
+fn every_value_knows_where_it_came_from() {
+    let text =
+        "listen = \"127.0.0.1:1\"\n[[operation]]\nname = \"a.b\"\nmatch = \"POST /a\"\nttl = \"120m\"\n";
+    let sources = file(text).variable("SEMEL_WAIT", "0s").flag("max-request", "1024");
+    let rows = loaded(&sources).rows;
+    let set: Vec<_> = rows.iter().filter(|row| row.source != "default").map(ToString::to_string).collect();
+    assert_eq!(
+        set,
+        [
+            "listen = \"127.0.0.1:1\"  # semel.toml:1",
+            "defaults.wait = \"0s\"  # SEMEL_WAIT",
+            "defaults.max_request = \"1KiB\"  # --max-request",
+            "operation.a.b.name = \"a.b\"  # semel.toml:3",
+            "operation.a.b.match = \"POST /a\"  # semel.toml:4",
+            "operation.a.b.ttl = \"2h\"  # semel.toml:5",
+        ]
+    );
+    assert!(rows.contains(&Row {
+        name: "defaults.ttl".into(),
+        value: "\"24h\"".into(),
+        source: "default".into()
+    }));
+}

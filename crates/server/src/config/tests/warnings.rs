@@ -1,0 +1,92 @@
+//! Choices that weaken the promise are named with the reason, and only where they were made.
+
+use super::*;
+
+fn warnings(sources: &Sources) -> Vec<String> {
+    loaded(sources).warnings.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn every_weak_choice_says_why() {
+    let text = r#"admin_listen = "0.0.0.0:9090"
+store = "memory:"
+identity = { source = "trusted-headers", trusted_proxies = ["::/0"], tenant_header = "T", caller_header = "C" }
+[defaults]
+ttl = "59m"
+lease = "999ms"
+on_lease_expired = "rerun"
+on_server_error = "retry"
+[[operation]]
+name = "a"
+match = "POST /a"
+key = "ignored"
+[[operation]]
+name = "b"
+match = "POST /b"
+key = "optional"
+"#;
+    let shown = warnings(&file(text)).join("\n");
+    assert_eq!(
+        shown,
+        r#"semel.toml:1:16: warning: `admin_listen`: the admin listener asks nobody who they are: whoever can reach it is an operator
+ 1 | admin_listen = "0.0.0.0:9090"
+   |                ^^^^^^^^^^^^^^
+semel.toml:2:9: warning: `store`: records are gone when the process ends: a retry after that runs again
+ 2 | store = "memory:"
+   |         ^^^^^^^^^
+semel.toml:3:60: warning: `identity.trusted_proxies`: ::/0 is everybody: any client can claim to be any caller
+ 3 | identity = { source = "trusted-headers", trusted_proxies = ["::/0"], tenant_header = "T", caller_header = "C" }
+   |                                                            ^^^^^^^^
+semel.toml:5:7: warning: `defaults.ttl`: clients retry for longer than this after an outage: a retry after the ttl runs again
+ 5 | ttl = "59m"
+   |       ^^^^^
+semel.toml:6:9: warning: `defaults.lease`: a short pause of this process or its store ends the lease
+ 6 | lease = "999ms"
+   |         ^^^^^^^
+semel.toml:7:20: warning: `defaults.on_lease_expired`: an executor that lost its lease may have done the work: the command can run twice
+ 7 | on_lease_expired = "rerun"
+   |                    ^^^^^^^
+semel.toml:8:19: warning: `defaults.on_server_error`: a server error can follow the effect: the command can run twice
+ 8 | on_server_error = "retry"
+   |                   ^^^^^^^
+semel.toml:12:7: warning: `operation.a.key`: nothing is protected here: every retry runs again
+ 12 | key = "ignored"
+    |       ^^^^^^^^^
+semel.toml:16:7: warning: `operation.b.key`: a command without a key passes unprotected: its retry runs again
+ 16 | key = "optional"
+    |       ^^^^^^^^^^"#
+    );
+}
+
+#[test]
+fn a_weak_choice_by_flag_names_the_flag() {
+    assert_eq!(
+        warnings(&Sources::new().flag("store", "memory:")),
+        ["--store: warning: `store`: records are gone when the process ends: a retry after that runs again"]
+    );
+}
+
+#[test]
+fn an_unknown_variable_is_a_warning_that_names_the_nearest() {
+    for (name, warning) in [
+        ("SEMEL_TLT", "no such variable; did you mean SEMEL_TTL?"),
+        ("SEMEL_KEY_SINTAX", "no such variable; did you mean SEMEL_KEY_SYNTAX?"),
+        ("SEMEL_ttl", "no such variable; did you mean SEMEL_TTL?"),
+        ("SEMEL_CONFG", "no such variable; did you mean SEMEL_CONFIG?"),
+        ("SEMEL_FROBNICATE", "no such variable"),
+        ("SEMEL_", "no such variable"),
+        ("SEMEL_SOURCE", "no such variable; `source` is set in `[identity]` of the file only"),
+        ("SEMEL_AUTHORIZE_URL", "reserved: not built yet"),
+    ] {
+        let shown = warnings(&Sources::new().variable(name, "1"));
+        assert_eq!(shown, [format!("{name}: warning: {warning}")]);
+    }
+}
+
+#[test]
+fn variables_for_others_mean_nothing() {
+    for name in ["SEMEL_CONFIG", "SEMEL_VECTORS", "SEMEL_TEST_POSTGRES", "SEMELTTL", "TTL", "PATH"] {
+        let sources = Sources::new().variable(name, "x");
+        assert_eq!(warnings(&sources), [""; 0], "{name}");
+    }
+}

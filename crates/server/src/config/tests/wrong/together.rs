@@ -1,0 +1,194 @@
+//! Settings that do not go together.
+
+use super::*;
+
+#[test]
+fn a_public_listener_needs_an_identity() {
+    wrong(
+        r#"
+listen = "0.0.0.0:8080"
+"#,
+        r#"
+semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, and `source = "none"` in `[identity]` takes every caller for the same one: listen on a loopback address such as 127.0.0.1, or choose another source
+ 1 | listen = "0.0.0.0:8080"
+   |          ^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn listeners_need_two_ports() {
+    wrong(
+        r#"
+admin_listen = "0.0.0.0:8080"
+"#,
+        r#"
+semel.toml:1:16: error: `admin_listen`: 0.0.0.0:8080 is taken by `listen` (127.0.0.1:8080): choose another port
+ 1 | admin_listen = "0.0.0.0:8080"
+   |                ^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn an_upstream_must_be_somebody_else() {
+    wrong(
+        r#"
+upstream = "http://LOCALHOST:8080"
+"#,
+        r#"
+semel.toml:1:12: error: `upstream`: leads back to `listen` (127.0.0.1:8080): every command would go round in a circle
+ 1 | upstream = "http://LOCALHOST:8080"
+   |            ^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_listener_must_not_be_the_upstream() {
+    wrong(
+        r#"
+listen = "127.0.0.1:3000"
+"#,
+        r#"
+semel.toml:1:10: error: `upstream`: leads back to `listen` (127.0.0.1:3000): every command would go round in a circle
+ 1 | listen = "127.0.0.1:3000"
+   |          ^^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn headers_need_their_source() {
+    wrong(
+        r#"
+[identity]
+source = "api-key"
+trusted_proxies = ["127.0.0.1"]
+tenant_header = "X-Tenant"
+"#,
+        r#"
+semel.toml:3:19: error: `identity.trusted_proxies`: goes with `source = "trusted-headers"` only, and `source` is "api-key"
+ 3 | trusted_proxies = ["127.0.0.1"]
+   |                   ^^^^^^^^^^^^^
+semel.toml:4:17: error: `identity.tenant_header`: goes with `source = "trusted-headers"` only, and `source` is "api-key"
+ 4 | tenant_header = "X-Tenant"
+   |                 ^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn trusted_headers_need_their_settings() {
+    wrong(
+        r#"
+[identity]
+source = "trusted-headers"
+trusted_proxies = []
+caller_header = "X-Caller"
+"#,
+        r#"
+semel.toml:2:10: error: `identity.tenant_header`: missing: `source = "trusted-headers"` needs it
+ 2 | source = "trusted-headers"
+   |          ^^^^^^^^^^^^^^^^^
+semel.toml:3:19: error: `identity.trusted_proxies`: names no proxy, so nobody could send a command: expected at least one address
+ 3 | trusted_proxies = []
+   |                   ^^
+"#,
+    );
+}
+
+#[test]
+fn a_credential_names_nobody() {
+    wrong(
+        r#"
+[identity]
+source = "trusted-headers"
+trusted_proxies = ["127.0.0.1"]
+tenant_header = "X-Tenant"
+caller_header = "Authorization"
+"#,
+        r#"
+semel.toml:5:17: error: `identity.caller_header`: `authorization` carries a credential, which changes while the caller stays the same: expected a header that names who calls
+ 5 | caller_header = "Authorization"
+   |                 ^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_policy_must_make_sense() {
+    wrong(
+        r#"
+[defaults]
+key_min_length = 300
+[[operation]]
+name = "a"
+match = "POST /a"
+lease = "50ms"
+[[operation]]
+name = "b"
+match = "POST /b"
+key_min_length = 16
+key_max_length = 15
+"#,
+        r#"
+semel.toml:2:18: error: `defaults.key_min_length`: `key_min_length` is larger than `key_max_length`
+ 2 | key_min_length = 300
+   |                  ^^^
+semel.toml:6:9: error: `operation.a.lease`: `lease` must be at least 100 ms
+ 6 | lease = "50ms"
+   |         ^^^^^^
+semel.toml:10:18: error: `operation.b.key_min_length`: `key_min_length` is larger than `key_max_length`
+ 10 | key_min_length = 16
+    |                  ^^
+"#,
+    );
+}
+
+#[test]
+fn operations_must_be_told_apart() {
+    wrong(
+        r#"
+[[operation]]
+name = "a"
+match = "POST /a/{id}"
+[[operation]]
+name = "a"
+match = "PUT /a/{id}"
+[[operation]]
+name = "b"
+match = "POST /a/{other}"
+aliases = ["a"]
+"#,
+        r#"
+semel.toml:5:8: error: `operation.a.name`: another operation has this name already
+ 5 | name = "a"
+   |        ^^^
+semel.toml:9:9: error: `operation.b.match`: matches the same requests as the operation `a`
+ 9 | match = "POST /a/{other}"
+   |         ^^^^^^^^^^^^^^^^^
+semel.toml:10:11: error: `operation.b.aliases`: `a` is the name of another operation, and no former one
+ 10 | aliases = ["a"]
+    |           ^^^^^
+"#,
+    );
+}
+
+#[test]
+fn operations_must_be_complete() {
+    wrong(
+        r#"
+[[operation]]
+ttl = "1h"
+"#,
+        r#"
+semel.toml:1:1: error: `operation.name`: missing: every operation has a `name` and a `match`
+ 1 | [[operation]]
+   | ^^^^^^^^^^^^^
+semel.toml:1:1: error: `operation.match`: missing: every operation has a `name` and a `match`
+ 1 | [[operation]]
+   | ^^^^^^^^^^^^^
+"#,
+    );
+}

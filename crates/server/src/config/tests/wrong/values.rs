@@ -1,0 +1,373 @@
+//! Values that no setting of their kind accepts.
+
+use super::*;
+
+#[test]
+fn values_at_the_top_level() {
+    wrong(
+        r#"
+listen = 8080
+admin_listen = "localhost:9090"
+upstream = "https://api.internal"
+store = "memory"
+log_format = "jsno"
+drain = "soon"
+"#,
+        r#"
+semel.toml:1:10: error: `listen`: expected an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080", found 8080
+ 1 | listen = 8080
+   |          ^^^^
+semel.toml:2:16: error: `admin_listen`: expected an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080", found "localhost:9090"; did you mean "127.0.0.1:9090"?
+ 2 | admin_listen = "localhost:9090"
+   |                ^^^^^^^^^^^^^^^^
+semel.toml:3:12: error: `upstream`: "https://api.internal" is reserved: not built yet; expected the address of an HTTP service, such as "http://127.0.0.1:3000"
+ 3 | upstream = "https://api.internal"
+   |            ^^^^^^^^^^^^^^^^^^^^^^
+semel.toml:4:9: error: `store`: expected "memory:" or "sqlite:PATH", found "memory"; did you mean "memory:"?
+ 4 | store = "memory"
+   |         ^^^^^^^^
+semel.toml:5:14: error: `log_format`: expected "text" or "json", found "jsno"; did you mean "json"?
+ 5 | log_format = "jsno"
+   |              ^^^^^^
+semel.toml:6:9: error: `drain`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "soon"
+ 6 | drain = "soon"
+   |         ^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_the_server() {
+    wrong(
+        r#"
+[server]
+max_connections = 0
+head_timeout = "0s"
+body_timeout = 30
+idle_timeout = ["1s"]
+max_head = "1KiB"
+"#,
+        r#"
+semel.toml:2:19: error: `server.max_connections`: expected an integer from 1 to 1000000, found 0
+ 2 | max_connections = 0
+   |                   ^
+semel.toml:3:16: error: `server.head_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
+ 3 | head_timeout = "0s"
+   |                ^^^^
+semel.toml:4:16: error: `server.body_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 30
+ 4 | body_timeout = 30
+   |                ^^
+semel.toml:5:16: error: `server.idle_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found a list
+ 5 | idle_timeout = ["1s"]
+   |                ^^^^^^
+semel.toml:6:12: error: `server.max_head`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, from 8KiB to 1024GiB, found "1KiB"
+ 6 | max_head = "1KiB"
+   |            ^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_the_defaults() {
+    wrong(
+        r#"
+[defaults]
+mode = "async"
+key = "requird"
+key_syntax = true
+key_min_length = 0
+key_max_length = 4097
+profile = "paypal"
+ttl = "7 days"
+lease = "1h1h"
+timeout = "99999999999d"
+wait = "-1s"
+in_progress = "Accepted"
+on_lease_expired = "resume"
+on_server_error = 500
+on_expired = "refused"
+tombstone_ttl = 1979-05-27
+quarantine_margin = 1.5
+not_executed_statuses = [425, 200, "x"]
+max_request = "1M"
+max_request_age = "of"
+timestamp_header = "sent at"
+max_stored_response = -1
+"#,
+        r#"
+semel.toml:2:8: error: `defaults.mode`: "async" is reserved: not built yet; expected "sync"
+ 2 | mode = "async"
+   |        ^^^^^^^
+semel.toml:3:7: error: `defaults.key`: expected "required", "optional" or "ignored", found "requird"; did you mean "required"?
+ 3 | key = "requird"
+   |       ^^^^^^^^^
+semel.toml:4:14: error: `defaults.key_syntax`: expected "lenient" or "strict", found a boolean
+ 4 | key_syntax = true
+   |              ^^^^
+semel.toml:5:18: error: `defaults.key_min_length`: expected an integer from 1 to 4096, found 0
+ 5 | key_min_length = 0
+   |                  ^
+semel.toml:6:18: error: `defaults.key_max_length`: expected an integer from 1 to 4096, found 4097
+ 6 | key_max_length = 4097
+   |                  ^^^^
+semel.toml:7:11: error: `defaults.profile`: expected "ietf" or "stripe", found "paypal"
+ 7 | profile = "paypal"
+   |           ^^^^^^^^
+semel.toml:8:7: error: `defaults.ttl`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "7 days"
+ 8 | ttl = "7 days"
+   |       ^^^^^^^^
+semel.toml:9:9: error: `defaults.lease`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "1h1h"
+ 9 | lease = "1h1h"
+   |         ^^^^^^
+semel.toml:10:11: error: `defaults.timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "99999999999d": it is longer than 36500d
+ 10 | timeout = "99999999999d"
+    |           ^^^^^^^^^^^^^^
+semel.toml:11:8: error: `defaults.wait`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "-1s"
+ 11 | wait = "-1s"
+    |        ^^^^^
+semel.toml:12:15: error: `defaults.in_progress`: expected "conflict" or "accepted", found "Accepted"; did you mean "accepted"?
+ 12 | in_progress = "Accepted"
+    |               ^^^^^^^^^^
+semel.toml:13:20: error: `defaults.on_lease_expired`: "resume" is reserved: not built yet; expected "unknown" or "rerun"
+ 13 | on_lease_expired = "resume"
+    |                    ^^^^^^^^
+semel.toml:14:19: error: `defaults.on_server_error`: expected "unknown", "replay" or "retry", found 500
+ 14 | on_server_error = 500
+    |                   ^^^
+semel.toml:15:14: error: `defaults.on_expired`: expected "forget" or "refuse", found "refused"; did you mean "refuse"?
+ 15 | on_expired = "refused"
+    |              ^^^^^^^^^
+semel.toml:16:17: error: `defaults.tombstone_ttl`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found a date
+ 16 | tombstone_ttl = 1979-05-27
+    |                 ^^^^^^^^^^
+semel.toml:17:21: error: `defaults.quarantine_margin`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found a fraction
+ 17 | quarantine_margin = 1.5
+    |                     ^^^
+semel.toml:18:31: error: `defaults.not_executed_statuses`: expected an HTTP status from 400 to 599, found 200
+ 18 | not_executed_statuses = [425, 200, "x"]
+    |                               ^^^
+semel.toml:19:15: error: `defaults.max_request`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, at most 1024GiB, found "1M"
+ 19 | max_request = "1M"
+    |               ^^^^
+semel.toml:20:19: error: `defaults.max_request_age`: expected a duration such as "200ms", "30s", "1h30m" or "7d", or "off", found "of"; did you mean "off"?
+ 20 | max_request_age = "of"
+    |                   ^^^^
+semel.toml:21:20: error: `defaults.timestamp_header`: expected a header's name, such as "X-Caller", found "sent at"
+ 21 | timestamp_header = "sent at"
+    |                    ^^^^^^^^^
+semel.toml:22:23: error: `defaults.max_stored_response`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, at most 1024GiB, found -1
+ 22 | max_stored_response = -1
+    |                       ^^
+"#,
+    );
+}
+
+#[test]
+fn a_list_is_no_single_value() {
+    wrong(
+        r#"
+[defaults]
+not_executed_statuses = 425
+"#,
+        r#"
+semel.toml:2:25: error: `defaults.not_executed_statuses`: expected a list, each an HTTP status from 400 to 599, found 425
+ 2 | not_executed_statuses = 425
+   |                         ^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_the_identity() {
+    wrong(
+        r#"
+[identity]
+source = "jwt"
+trusted_proxies = ["10.0.0.1/8", "proxy"]
+tenant_header = ""
+caller_header = { a = 1 }
+"#,
+        r#"
+semel.toml:2:10: error: `identity.source`: "jwt" is reserved: not built yet; expected "none", "api-key" or "trusted-headers"
+ 2 | source = "jwt"
+   |          ^^^^^
+semel.toml:3:20: error: `identity.trusted_proxies`: expected an IP address or a range such as "10.0.0.0/8", found "10.0.0.1/8"; did you mean "10.0.0.0/8"?
+ 3 | trusted_proxies = ["10.0.0.1/8", "proxy"]
+   |                    ^^^^^^^^^^^^
+semel.toml:4:17: error: `identity.tenant_header`: expected a header's name, such as "X-Caller", found ""
+ 4 | tenant_header = ""
+   |                 ^^
+semel.toml:5:17: error: `identity.caller_header`: expected a header's name, such as "X-Caller", found a table
+ 5 | caller_header = { a = 1 }
+   |                 ^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_an_operation() {
+    wrong(
+        r#"
+[[operation]]
+name = ""
+match = "/a"
+business_reference = "reference"
+fingerprint_exclude = ["/a", "/~2"]
+aliases = "b"
+ttl = "x"
+"#,
+        r#"
+semel.toml:2:8: error: `operation.name`: expected the name of an operation, such as "payments.create", found "": an operation's name is empty
+ 2 | name = ""
+   |        ^^
+semel.toml:3:9: error: `operation.match`: expected a method and a path, such as "POST /payments/{id}", found "/a"
+ 3 | match = "/a"
+   |         ^^^^
+semel.toml:4:22: error: `operation.business_reference`: expected a JSON Pointer such as "/payment/reference", found "reference": a JSON Pointer starts with `/`
+ 4 | business_reference = "reference"
+   |                      ^^^^^^^^^^^
+semel.toml:5:30: error: `operation.fingerprint_exclude`: expected a JSON Pointer such as "/payment/reference", found "/~2": in a JSON Pointer, `~` is followed by `0` or `1`
+ 5 | fingerprint_exclude = ["/a", "/~2"]
+   |                              ^^^^^
+semel.toml:6:11: error: `operation.aliases`: expected a list, each the name of an operation, such as "payments.create", found "b"
+ 6 | aliases = "b"
+   |           ^^^
+semel.toml:7:7: error: `operation.ttl`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "x"
+ 7 | ttl = "x"
+   |       ^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_the_maintenance() {
+    wrong(
+        r#"
+[maintenance]
+sweep_interval = "0s"
+reap_interval = ""
+reap_batch = 100001
+"#,
+        r#"
+semel.toml:2:18: error: `maintenance.sweep_interval`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
+ 2 | sweep_interval = "0s"
+   |                  ^^^^
+semel.toml:3:17: error: `maintenance.reap_interval`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found ""
+ 3 | reap_interval = ""
+   |                 ^^
+semel.toml:4:14: error: `maintenance.reap_batch`: expected an integer from 1 to 100000, found 100001
+ 4 | reap_batch = 100001
+   |              ^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_store_is_one_of_a_few() {
+    for (value, message) in [
+        (
+            "postgres://u:secret@h/db",
+            r#""postgres://u:***@h/db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+        ),
+        (
+            "postgresql:///db",
+            r#""postgresql:///db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+        ),
+        (
+            "mysql://u:secret@h/db",
+            r#""mysql://u:***@h/db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+        ),
+        ("memory", r#"expected "memory:" or "sqlite:PATH", found "memory"; did you mean "memory:"?"#),
+        ("sqlite:", r#"expected "memory:" or "sqlite:PATH", found "sqlite:": the path is missing"#),
+        (
+            "sqlite::memory:",
+            r#"expected "memory:" or "sqlite:PATH", found "sqlite::memory:"; did you mean "memory:"?"#,
+        ),
+        (
+            "sqlite://semel.db",
+            r#"expected "memory:" or "sqlite:PATH", found "sqlite://semel.db": a path follows the colon, without `//`"#,
+        ),
+        (
+            "sqlit:x.db",
+            r#"expected "memory:" or "sqlite:PATH", found "sqlit:x.db"; did you mean "sqlite:x.db"?"#,
+        ),
+        ("redis://x", r#"expected "memory:" or "sqlite:PATH", found "redis://x""#),
+        ("", r#"expected "memory:" or "sqlite:PATH", found """#),
+    ] {
+        assert_eq!(first_message(&format!("store = {value:?}")), message);
+    }
+}
+
+#[test]
+fn an_upstream_is_a_host_and_a_port() {
+    for (value, message) in [
+        (
+            "https://api",
+            r#""https://api" is reserved: not built yet; expected the address of an HTTP service, such as "http://127.0.0.1:3000""#,
+        ),
+        (
+            "127.0.0.1:3000",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "127.0.0.1:3000"; did you mean "http://127.0.0.1:3000"?"#,
+        ),
+        (
+            "api",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "api"; did you mean "http://api"?"#,
+        ),
+        (
+            "http://u:secret@api",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "http://u:***@api": credentials do not belong in the address"#,
+        ),
+        (
+            "http://api/v1",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "http://api/v1": a path or query is not supported: requests keep their own"#,
+        ),
+        (
+            "http://api:99999",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "http://api:99999": a port is a number from 1 to 65535"#,
+        ),
+        (
+            "ftp://api",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "ftp://api""#,
+        ),
+    ] {
+        assert_eq!(first_message(&format!("upstream = {value:?}")), message);
+    }
+}
+
+#[test]
+fn a_match_is_a_method_and_a_path() {
+    for (value, message) in [
+        ("/a", r#"expected a method and a path, such as "POST /payments/{id}", found "/a""#),
+        (
+            "post /a",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "post /a"; did you mean "POST /a"?"#,
+        ),
+        (
+            "GET /a",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "GET /a": GET is never a command"#,
+        ),
+        ("POST a", r#"expected a method and a path, such as "POST /payments/{id}", found "POST a""#),
+        (
+            "POST /a?b",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a?b": a query is no part of the path"#,
+        ),
+        (
+            "POST /{",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{": a placeholder is written `{name}`"#,
+        ),
+        (
+            "POST /{a}{b}",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{a}{b}": a segment holds at most one `{name}`"#,
+        ),
+        (
+            "POST /{*a}/b",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{*a}/b": `{*name}` stands at the end"#,
+        ),
+        (
+            "POST /é",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /é": a request's path is ASCII: write anything else as it arrives, percent-encoded"#,
+        ),
+    ] {
+        assert_eq!(first_message(&format!("[[operation]]\nname = \"a\"\nmatch = {value:?}")), message);
+    }
+}

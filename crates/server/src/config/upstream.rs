@@ -1,0 +1,92 @@
+//! The service behind the gateway.
+
+use http::Uri;
+use http::uri::Scheme;
+
+use super::kind::{Kind, Refusal, quoted};
+
+/// The scheme and the authority of the upstream, and nothing else.
+impl Kind for Uri {
+    type Value = Uri;
+
+    fn expected() -> String {
+        "the address of an HTTP service, such as \"http://127.0.0.1:3000\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Uri, Refusal> {
+        let because = |reason: &str| Refusal::Because(reason.to_owned());
+        if text.starts_with("https://") {
+            return Err(Refusal::Reserved);
+        }
+        let uri: Uri = text.parse().map_err(|_| Refusal::Unexpected)?;
+        let Some(authority) = uri.authority() else { return Err(because("`http://` is missing")) };
+        match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTP => {}
+            None if authority.as_str().contains('@') => return Err(because("`http://` is missing")),
+            None => return Err(Refusal::DidYouMean(format!("http://{authority}"))),
+            Some(_) => return Err(Refusal::Unexpected),
+        }
+        if authority.as_str().contains('@') {
+            return Err(because("credentials do not belong in the address"));
+        }
+        if authority.host().is_empty() {
+            return Err(because("the host is missing"));
+        }
+        let port = &authority.as_str()[authority.host().len()..];
+        if !port.is_empty() && authority.port_u16().is_none_or(|port| port == 0) {
+            return Err(because("a port is a number from 1 to 65535"));
+        }
+        // `Uri` drops a fragment without a word.
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || text.contains('#') {
+            return Err(because("a path or query is not supported: requests keep their own"));
+        }
+        Ok(uri)
+    }
+
+    fn show(value: &Uri) -> Option<String> {
+        Some(quoted(value.to_string().trim_end_matches('/')))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_or_without_a_port_is_an_upstream() {
+        for text in ["http://127.0.0.1:3000", "http://[::1]:3000", "http://api.internal", "http://api:80/"] {
+            let uri = <Uri as Kind>::parse(text).ok().expect("it is an upstream");
+            assert_eq!(Uri::show(&uri), Some(quoted(text.trim_end_matches('/'))));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_not() {
+        for text in [
+            "",
+            "/",
+            "*",
+            "api",
+            "api:3000",
+            "127.0.0.1:3000",
+            "ftp://a",
+            "https://a",
+            "http://",
+            "http://:80",
+            "http://a:",
+            "http://a:0",
+            "http://a:65536",
+            "http://a:x",
+            "http://u@a",
+            "http://u:p@a",
+            "http://a/b",
+            "http://a?b",
+            "http://a/?b",
+            "http://a#b",
+            "http://a b",
+            "http://é",
+        ] {
+            assert!(<Uri as Kind>::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! What a proxy does to header fields: RFC 9110, section 7.6, and RFC 7239.
+
+use std::net::IpAddr;
+
+use http::header::{
+    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    VIA,
+};
+use http::{Version, request};
+use semel_http::Execution;
+
+/// Fields that belong to one connection, whether or not `Connection` names them.
+const HOP_BY_HOP: [HeaderName; 6] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRANSFER_ENCODING,
+    UPGRADE,
+];
+
+/// Makes a request's head ready for the upstream.
+pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Option<&Execution>) {
+    let trailers = accepts_trailers(&parts.headers);
+    let upgrade = upgrade_of(&parts.headers);
+    remove_hop_by_hop(&mut parts.headers);
+    // Our own server has asked the client to go on already.
+    parts.headers.remove(EXPECT);
+    if trailers {
+        parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+        append(&mut parts.headers, CONNECTION, "te");
+    }
+    if let (Some(upgrade), None) = (upgrade, execution) {
+        parts.headers.insert(UPGRADE, upgrade);
+        append(&mut parts.headers, CONNECTION, "upgrade");
+    }
+    if !parts.headers.contains_key(HOST)
+        && let Some(authority) = parts.uri.authority()
+        && let Ok(host) = HeaderValue::from_str(authority.as_str())
+    {
+        parts.headers.insert(HOST, host);
+    }
+    let forwarded = forwarded(peer, parts.headers.get(HOST));
+    append(&mut parts.headers, FORWARDED, &forwarded);
+    append(&mut parts.headers, VIA, via(parts.version));
+    if let Some(execution) = execution {
+        name_execution(&mut parts.headers, execution);
+    }
+}
+
+/// Makes a response's head ready for the client.
+pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
+    let upgrade = headers.get(UPGRADE).cloned();
+    remove_hop_by_hop(headers);
+    if let (true, Some(upgrade)) = (upgrades, upgrade) {
+        headers.insert(UPGRADE, upgrade);
+        append(headers, CONNECTION, "upgrade");
+    }
+    append(headers, VIA, via(version));
+}
+
+/// The protocol that the request wants to switch to.
+pub fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+    let asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
+    headers.get(UPGRADE).filter(|_| asked).cloned()
+}
+
+fn accepts_trailers(headers: &HeaderMap) -> bool {
+    tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
+}
+
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> =
+        tokens(headers, &CONNECTION).filter_map(|token| HeaderName::try_from(token).ok()).collect();
+    for name in named.iter().chain(&HOP_BY_HOP) {
+        headers.remove(name);
+    }
+}
+
+fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let values = headers.get_all(name).iter();
+    values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn via(version: Version) -> &'static str {
+    if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" }
+}
+
+/// `for=192.0.2.1;host="example.com";proto=http`: IPv6 addresses and ports need quotes.
+fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>) -> String {
+    let peer = match peer {
+        Some(IpAddr::V4(address)) => format!("for={address}"),
+        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
+        None => "for=unknown".to_owned(),
+    };
+    let plain = |host: &&str| !host.contains(['"', '\\']);
+    match host.and_then(|host| host.to_str().ok()).filter(plain) {
+        Some(host) => format!("{peer};host=\"{host}\";proto=http"),
+        None => format!("{peer};proto=http"),
+    }
+}
+
+/// Adds a line after those that are there: who came first stays first.
+fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.append(name, value);
+    }
+}
+
+/// Tells the upstream which operation it carries out, and for whom.
+fn name_execution(headers: &mut HeaderMap, execution: &Execution) {
+    let fields = [
+        ("semel-operation-id", execution.operation_id().to_string()),
+        ("semel-attempt", execution.attempt().to_string()),
+        ("semel-tenant", execution.principal().tenant().to_owned()),
+        ("semel-caller", execution.principal().caller().to_owned()),
+    ];
+    for (name, value) in fields {
+        if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
+        let (mut parts, ()) = http::Request::new(()).into_parts();
+        for (name, value) in lines {
+            parts.headers.append(*name, HeaderValue::from_static(value));
+        }
+        parts
+    }
+
+    fn text<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
+        headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
+    }
+
+    #[test]
+    fn fields_of_one_connection_stay_on_it() {
+        let mut parts = parts(&[
+            ("host", "api.example"),
+            ("connection", "close, X-Private"),
+            ("x-private", "1"),
+            ("keep-alive", "timeout=5"),
+            ("transfer-encoding", "chunked"),
+            ("expect", "100-continue"),
+            ("x-kept", "1"),
+        ]);
+        request(&mut parts, Some(IpAddr::from([192, 0, 2, 1])), None);
+        for gone in ["connection", "x-private", "keep-alive", "transfer-encoding", "expect"] {
+            assert!(!parts.headers.contains_key(gone), "{gone}");
+        }
+        assert_eq!(text(&parts.headers, "x-kept"), ["1"]);
+        assert_eq!(text(&parts.headers, "via"), ["1.1 semel"]);
+        assert_eq!(text(&parts.headers, "forwarded"), ["for=192.0.2.1;host=\"api.example\";proto=http"]);
+    }
+
+    #[test]
+    fn who_came_first_stays_first() {
+        let mut parts = parts(&[("via", "1.0 older"), ("forwarded", "for=198.51.100.7")]);
+        request(&mut parts, Some("2001:db8::1".parse().expect("it is an address")), None);
+        assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);
+        assert_eq!(
+            text(&parts.headers, "forwarded"),
+            ["for=198.51.100.7", "for=\"[2001:db8::1]\";proto=http"]
+        );
+    }
+
+    #[test]
+    fn an_upgrade_and_trailers_are_asked_for_on_the_next_connection_too() {
+        let mut parts =
+            parts(&[("connection", "Upgrade, TE"), ("upgrade", "websocket"), ("te", "gzip, Trailers")]);
+        request(&mut parts, None, None);
+        assert_eq!(text(&parts.headers, "upgrade"), ["websocket"]);
+        assert_eq!(text(&parts.headers, "te"), ["trailers"]);
+        assert_eq!(text(&parts.headers, "connection"), ["te", "upgrade"]);
+        let not_asked = self::parts(&[("upgrade", "websocket")]);
+        assert_eq!(upgrade_of(&not_asked.headers), None);
+    }
+}

@@ -1,0 +1,124 @@
+//! The gateway put together: store, layer, proxy, listeners, and the work in the background.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+use metrics_exporter_prometheus::PrometheusHandle;
+use semel_core::{Store, Tier};
+use semel_http::{IdempotencyLayer, Operation, Shutdown};
+use semel_stores::{MemoryStore, SqliteStore};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tower::Layer;
+
+use crate::admin::{self, Admin};
+use crate::breaker::Breaker;
+use crate::config::{Config, OperationConfig, StoreLocation};
+use crate::proxy::Proxy;
+use crate::upstream::Upstream;
+use crate::{identity, listener, maintenance};
+
+/// A gateway that runs.
+pub struct Gateway {
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where operators and monitoring connect.
+    pub admin_address: SocketAddr,
+    /// What its store promises.
+    pub tier: Tier,
+    layer: IdempotencyLayer,
+    closing: Arc<AtomicBool>,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+    background: Vec<JoinHandle<()>>,
+    drain: std::time::Duration,
+}
+
+impl Gateway {
+    /// Opens the store, binds the listeners, and serves.
+    pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Gateway> {
+        let store = open_store(&config.store)?;
+        let tier = store.tier();
+        let store = Arc::new(Breaker::new(store));
+        let layer = layer(config, store.clone())?;
+        let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
+        let upstream = Upstream::new(authority, config.upstream_protocol);
+        let service = layer.layer(Proxy::new(upstream, config.defaults.timeout));
+
+        let bind = async |address: SocketAddr| {
+            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
+        };
+        let (clients, admins) = (bind(config.listen).await?, bind(config.admin_listen).await?);
+        let (address, admin_address) = (clients.local_addr()?, admins.local_addr()?);
+
+        let (stop, stopped) = watch::channel(false);
+        let closing = Arc::new(AtomicBool::new(false));
+        let admin =
+            admin::router(Admin { store: store.clone(), closing: closing.clone(), metrics: metrics.clone() });
+        let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
+        let background = vec![
+            tokio::spawn(maintenance::run(store, config.maintenance.clone(), named)),
+            tokio::spawn(upkeep(metrics)),
+            tokio::spawn(async move {
+                if let Err(error) = axum::serve(admins, admin).await {
+                    tracing::error!(%error, "the admin listener ended");
+                }
+            }),
+        ];
+        let serving = tokio::spawn(listener::serve(clients, service, config.server.clone(), stopped));
+        let drain = config.drain;
+        Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })
+    }
+
+    /// Ends in good order: nothing is claimed any more, what runs gets its time, the rest becomes `Unknown`.
+    pub async fn shut_down(self) -> Shutdown {
+        self.closing.store(true, Ordering::SeqCst);
+        let ended = self.layer.shutdown(self.drain).await;
+        self.stop.send_replace(true);
+        let _ = self.serving.await;
+        for task in self.background {
+            task.abort();
+        }
+        ended
+    }
+}
+
+/// Opens the store that the configuration names.
+pub fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(match location {
+        StoreLocation::Memory => Arc::new(MemoryStore::new()),
+        StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+    })
+}
+
+fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<IdempotencyLayer> {
+    let builder = IdempotencyLayer::builder(store)
+        .identify(identity::identify(config)?)
+        .defaults(config.defaults.clone());
+    let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
+    Ok(builder.build()?)
+}
+
+fn operation(config: &OperationConfig) -> Operation {
+    let policy = config.policy.clone();
+    let operation = Operation::new(config.name.to_string(), config.route.to_string())
+        .with(move |defaults| *defaults = policy.clone());
+    let operation =
+        config.exclude.iter().fold(operation, |operation, pointer| operation.exclude(pointer.to_string()));
+    let operation = match &config.business_reference {
+        Some(pointer) => operation.business_reference(pointer.to_string()),
+        None => operation,
+    };
+    config.aliases.iter().fold(operation, |operation, alias| operation.alias(alias.to_string()))
+}
+
+/// Histograms gather samples between scrapes; somebody has to fold them when nobody scrapes.
+async fn upkeep(metrics: PrometheusHandle) {
+    loop {
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        metrics.run_upkeep();
+    }
+}

@@ -1,0 +1,157 @@
+//! Follows a message body to its end. Used for requests, where it also judges the chunks, and for responses,
+//! where it only needs to know when they are over.
+
+use memchr::memchr;
+
+use super::field;
+use super::refusal::Refusal;
+use super::section::Section;
+
+/// The most digits of a chunk size: as many as fill 64 bits.
+const MAX_SIZE_DIGITS: usize = 16;
+/// The longest extensions of one chunk, with the white space before them.
+const MAX_EXTENSIONS: usize = 256;
+/// The longest line in front of a chunk's data, with its CRLF.
+const MAX_SIZE_LINE: usize = MAX_SIZE_DIGITS + MAX_EXTENSIONS + 2;
+
+/// A body, and how much of it is still to come.
+#[derive(Debug)]
+pub(super) enum Body {
+    /// This many bytes.
+    Fixed(u64),
+    /// Chunks.
+    Chunked(Chunked),
+    /// Everything up to the end of the connection.
+    Endless,
+}
+
+impl Body {
+    /// How many of these bytes, the next of the body, can be accounted for: zero if a line among them is still
+    /// incomplete, in which case they come again with more behind them.
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
+        match self {
+            Body::Fixed(remaining) => Ok(take_data(remaining, bytes)),
+            Body::Chunked(chunked) => chunked.take(bytes),
+            Body::Endless => Ok(bytes.len()),
+        }
+    }
+
+    /// The number of bytes ahead that are data, whatever they say.
+    pub(super) fn data_ahead(&self) -> u64 {
+        match self {
+            Body::Fixed(remaining) | Body::Chunked(Chunked { part: Part::Data(remaining), .. }) => *remaining,
+            Body::Chunked(_) => 0,
+            Body::Endless => u64::MAX,
+        }
+    }
+
+    /// Whether nothing more belongs to it.
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self, Body::Fixed(0) | Body::Chunked(Chunked { part: Part::Complete, .. }))
+    }
+}
+
+/// A chunked body (RFC 9112 7.1).
+#[derive(Debug)]
+pub(super) struct Chunked {
+    part: Part,
+    /// The limit on the trailer section, and its rules; none for what our own side writes.
+    max_trailers: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Part {
+    Size,
+    Data(u64),
+    DataEnd,
+    Trailers(Section),
+    Complete,
+}
+
+impl Chunked {
+    /// A body from a client, whose trailer section may have this many bytes.
+    pub(super) fn strict(max_trailers: usize) -> Chunked {
+        Chunked { part: Part::Size, max_trailers: Some(max_trailers) }
+    }
+
+    /// A body from our own side.
+    pub(super) fn trusted() -> Chunked {
+        Chunked { part: Part::Size, max_trailers: None }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> Result<usize, Refusal> {
+        match &mut self.part {
+            Part::Size => {
+                let Some((size, length)) = size_line(bytes)? else { return Ok(0) };
+                self.part = if size > 0 { Part::Data(size) } else { Part::Trailers(self.trailers()) };
+                Ok(length)
+            }
+            Part::Data(remaining) => {
+                let taken = take_data(remaining, bytes);
+                if *remaining == 0 {
+                    self.part = Part::DataEnd;
+                }
+                Ok(taken)
+            }
+            Part::DataEnd => match bytes {
+                [] | [b'\r'] => Ok(0),
+                [b'\r', b'\n', ..] => {
+                    self.part = Part::Size;
+                    Ok(2)
+                }
+                _ => Err(Refusal::ChunkEnd),
+            },
+            Part::Trailers(section) => {
+                let Some(length) = section.find(bytes)? else { return Ok(0) };
+                if self.max_trailers.is_some() {
+                    field::check_trailers(&bytes[..length])?;
+                }
+                self.part = Part::Complete;
+                Ok(length)
+            }
+            Part::Complete => Ok(0),
+        }
+    }
+
+    fn trailers(&self) -> Section {
+        self.max_trailers.map_or_else(Section::trusted, Section::trailers)
+    }
+}
+
+fn take_data(remaining: &mut u64, bytes: &[u8]) -> usize {
+    let taken = usize::try_from(*remaining).map_or(bytes.len(), |remaining| remaining.min(bytes.len()));
+    *remaining -= taken as u64;
+    taken
+}
+
+/// The size a chunk announces and the length of the line that does; `None` while the line is incomplete.
+fn size_line(bytes: &[u8]) -> Result<Option<(u64, usize)>, Refusal> {
+    let window = &bytes[..bytes.len().min(MAX_SIZE_LINE)];
+    let Some(end) = memchr(b'\n', window) else {
+        return if window.len() == MAX_SIZE_LINE { Err(Refusal::ChunkExtensionTooLong) } else { Ok(None) };
+    };
+    let line = window[..end].strip_suffix(b"\r").ok_or(Refusal::BareLineFeed)?;
+    field::printable(line)?;
+    let digits = line.iter().position(|byte| !byte.is_ascii_hexdigit()).unwrap_or(line.len());
+    let (digits, extensions) = line.split_at(digits);
+    if digits.is_empty() || !is_extensions(extensions) {
+        return Err(Refusal::ChunkSize);
+    }
+    if extensions.len() > MAX_EXTENSIONS {
+        return Err(Refusal::ChunkExtensionTooLong);
+    }
+    Ok(Some((chunk_size(digits)?, end + 1)))
+}
+
+/// RFC 9112 7.1.1 lets white space come before a semicolon, though not in place of one.
+fn is_extensions(bytes: &[u8]) -> bool {
+    bytes.is_empty() || field::trim(bytes).starts_with(b";")
+}
+
+/// Over 63 bits are refused for the same reason as in `Content-Length`.
+fn chunk_size(digits: &[u8]) -> Result<u64, Refusal> {
+    let fits = digits.len() <= MAX_SIZE_DIGITS;
+    let size =
+        str::from_utf8(digits).ok().filter(|_| fits).and_then(|digits| i64::from_str_radix(digits, 16).ok());
+    size.and_then(|size| u64::try_from(size).ok()).ok_or(Refusal::ChunkSizeTooLarge)
+}

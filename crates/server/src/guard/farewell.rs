@@ -1,0 +1,91 @@
+//! The last words on a refused connection: the response, our end of the connection closed, and then a little
+//! patience. Closing with unread bytes would send a reset that can destroy the response on its way (RFC 9112
+//! 9.6), so some of what the client still sends is read and thrown away.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::deadline::Deadline;
+use super::refusal::Refusal;
+
+/// The longest that saying farewell may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The most bytes thrown away.
+const MAX_DISCARDED: usize = 256 * 1024;
+
+/// A refusal being sent.
+#[derive(Debug)]
+pub(super) struct Farewell {
+    response: Bytes,
+    stage: Stage,
+    deadline: Deadline,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Respond,
+    Close,
+    Discard(usize),
+    Done,
+}
+
+impl Farewell {
+    pub(super) fn new(refusal: Refusal) -> Farewell {
+        Farewell { response: refusal.response().into(), stage: Stage::Respond, deadline: Deadline::default() }
+    }
+
+    /// Ready when there is nothing left to do but to drop the connection. Whether the client has heard it makes
+    /// no difference to that, so errors are not reported.
+    pub(super) fn poll<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<()> {
+        if self.poll_stages(stream, cx).is_pending() {
+            ready!(self.deadline.poll(cx, PATIENCE));
+        }
+        self.stage = Stage::Done;
+        Poll::Ready(())
+    }
+
+    fn poll_stages<S: AsyncRead + AsyncWrite + Unpin>(
+        &mut self,
+        stream: &mut S,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            self.stage = match self.stage {
+                Stage::Respond if self.response.is_empty() => Stage::Close,
+                Stage::Respond => {
+                    let written = ready!(Pin::new(&mut *stream).poll_write(cx, &self.response))?;
+                    if written == 0 {
+                        return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+                    }
+                    self.response.advance(written);
+                    Stage::Respond
+                }
+                Stage::Close => {
+                    ready!(Pin::new(&mut *stream).poll_shutdown(cx))?;
+                    Stage::Discard(0)
+                }
+                Stage::Discard(discarded) if discarded > MAX_DISCARDED => Stage::Done,
+                Stage::Discard(discarded) => {
+                    let mut scratch = [MaybeUninit::uninit(); 8 * 1024];
+                    let mut scratch = ReadBuf::uninit(&mut scratch);
+                    ready!(Pin::new(&mut *stream).poll_read(cx, &mut scratch))?;
+                    match scratch.filled().len() {
+                        0 => Stage::Done,
+                        read => Stage::Discard(discarded + read),
+                    }
+                }
+                Stage::Done => return Poll::Ready(Ok(())),
+            };
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Field lines (RFC 9112 5), for heads and for trailer sections.
+
+use memchr::memchr;
+
+use super::refusal::Refusal;
+use super::section::lines;
+
+/// Splits a field line into its name and its value, the latter without the white space around it.
+pub(super) fn parse(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
+    printable(line)?;
+    if line.first().is_some_and(is_space) {
+        return Err(Refusal::ObsoleteFold);
+    }
+    let colon = memchr(b':', line).ok_or(Refusal::ColonMissing)?;
+    let (name, value) = (&line[..colon], &line[colon + 1..]);
+    if name.last().is_some_and(is_space) {
+        return Err(Refusal::SpaceBeforeColon);
+    }
+    if !is_token(name) {
+        return Err(Refusal::FieldName);
+    }
+    Ok((name, trim(value)))
+}
+
+/// Refuses the trailer fields that RFC 9110 6.5.1 forbids and that another reader might act on.
+pub(super) fn check_trailers(section: &[u8]) -> Result<(), Refusal> {
+    const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+    for line in lines(section) {
+        let (name, _) = parse(line)?;
+        if FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden)) {
+            return Err(Refusal::TrailerForbidden);
+        }
+    }
+    Ok(())
+}
+
+/// Refuses control bytes other than HTAB (RFC 9110 5.5). Bytes above ASCII are obs-text, which is opaque.
+pub(super) fn printable(line: &[u8]) -> Result<(), Refusal> {
+    let forbidden = |byte: u8| byte.is_ascii_control() && byte != b'\t';
+    // Without an early exit this becomes a few vector instructions, and almost no line has such a byte.
+    if !line.iter().fold(false, |found, byte| found | forbidden(*byte)) {
+        return Ok(());
+    }
+    match line.iter().find(|byte| forbidden(**byte)) {
+        Some(b'\r') => Err(Refusal::BareCarriageReturn),
+        _ => Err(Refusal::ControlByte),
+    }
+}
+
+/// Whether these bytes are a token (RFC 9110 5.6.2).
+pub(super) fn is_token(bytes: &[u8]) -> bool {
+    !bytes.is_empty() && bytes.iter().all(|byte| TOKEN[usize::from(*byte)])
+}
+
+/// The bytes without the optional white space around them (RFC 9110 5.6.3).
+pub(super) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+fn is_space(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\t')
+}
+
+const TOKEN: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte: u8 = 0;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'!' | b'#'
+                    | b'$'
+                    | b'%'
+                    | b'&'
+                    | b'\''
+                    | b'*'
+                    | b'+'
+                    | b'-'
+                    | b'.'
+                    | b'^'
+                    | b'_'
+                    | b'`'
+                    | b'|'
+                    | b'~'
+            );
+        byte += 1;
+    }
+    table
+};

@@ -1,0 +1,159 @@
+//! Judges a complete request head: what RFC 9112 lets a recipient repair or guess is refused here, because the
+//! next reader might guess differently.
+
+use super::field;
+use super::refusal::Refusal;
+use super::section::lines;
+use super::target::{self, Authority};
+
+/// The longest method.
+const MAX_METHOD: usize = 32;
+
+/// What the guard keeps of an accepted head.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Head {
+    /// How its body is delimited.
+    pub(super) length: Length,
+    /// The method is `HEAD`, to which every response is without a body.
+    pub(super) is_head: bool,
+}
+
+/// How the body of a request is delimited (RFC 9112 6.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    /// By its length, zero where none is given.
+    Fixed(u64),
+    /// By its last chunk.
+    Chunked,
+}
+
+/// Judges a head that [`Section`](super::section::Section) has delimited.
+pub(super) fn parse(section: &[u8]) -> Result<Head, Refusal> {
+    let mut lines = lines(section);
+    let request = RequestLine::parse(lines.next().unwrap_or_default())?;
+    let mut fields = Fields::default();
+    for line in lines {
+        fields.add(line)?;
+    }
+    request.check_host(fields.host)?;
+    Ok(Head { length: fields.length(request.version)?, is_head: request.method == b"HEAD" })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Version {
+    Http10,
+    Http11,
+}
+
+struct RequestLine<'a> {
+    method: &'a [u8],
+    authority: Option<Authority<'a>>,
+    version: Version,
+}
+
+impl<'a> RequestLine<'a> {
+    fn parse(line: &'a [u8]) -> Result<RequestLine<'a>, Refusal> {
+        field::printable(line)?;
+        let mut parts = line.split(|byte| *byte == b' ');
+        let (Some(method), Some(target), Some(version), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(Refusal::RequestLine);
+        };
+        if [method, target, version].iter().any(|part| part.is_empty()) {
+            return Err(Refusal::RequestLine);
+        }
+        if method.len() > MAX_METHOD || !field::is_token(method) {
+            return Err(Refusal::Method);
+        }
+        if method == b"CONNECT" {
+            return Err(Refusal::Connect);
+        }
+        let version = match version {
+            b"HTTP/1.1" => Version::Http11,
+            b"HTTP/1.0" => Version::Http10,
+            _ => return Err(Refusal::Version),
+        };
+        Ok(RequestLine { method, authority: target::parse(target, method)?, version })
+    }
+
+    /// RFC 9112 3.2 and 3.2.2, except that an absolute target does not overrule `Host`: they must agree.
+    fn check_host(&self, host: Option<Authority<'_>>) -> Result<(), Refusal> {
+        match (host, self.authority) {
+            (None, _) if self.version == Version::Http11 => Err(Refusal::HostMissing),
+            (Some(host), Some(authority)) if host != authority => Err(Refusal::ForeignAuthority),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The fields that frame and route a request, each seen at most once.
+#[derive(Default)]
+struct Fields<'a> {
+    host: Option<Authority<'a>>,
+    content_length: Option<u64>,
+    chunked: bool,
+}
+
+impl<'a> Fields<'a> {
+    fn add(&mut self, line: &'a [u8]) -> Result<(), Refusal> {
+        let (name, value) = field::parse(line)?;
+        if name.eq_ignore_ascii_case(b"host") {
+            self.add_host(value)
+        } else if name.eq_ignore_ascii_case(b"content-length") {
+            self.add_content_length(value)
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            self.add_transfer_encoding(value)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn add_host(&mut self, value: &'a [u8]) -> Result<(), Refusal> {
+        if self.host.is_some() {
+            return Err(Refusal::HostRepeated);
+        }
+        self.host = Some(Authority::parse(value).ok_or(Refusal::HostInvalid)?);
+        Ok(())
+    }
+
+    /// RFC 9112 6.3 allows a list of equal lengths to be read as one. A reader that does not would see another
+    /// length, so it is refused.
+    fn add_content_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if self.content_length.is_some() || value.contains(&b',') {
+            return Err(Refusal::LengthRepeated);
+        }
+        self.content_length = Some(content_length(value)?);
+        Ok(())
+    }
+
+    fn add_transfer_encoding(&mut self, value: &[u8]) -> Result<(), Refusal> {
+        if self.chunked {
+            return Err(Refusal::CodingRepeated);
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Refusal::CodingUnsupported);
+        }
+        self.chunked = true;
+        Ok(())
+    }
+
+    fn length(&self, version: Version) -> Result<Length, Refusal> {
+        match (self.chunked, self.content_length) {
+            // RFC 9112 6.1: a recipient of HTTP/1.0 with a transfer coding must treat the framing as faulty.
+            (true, _) if version == Version::Http10 => Err(Refusal::CodingBeforeItsTime),
+            (true, Some(_)) => Err(Refusal::LengthWithCoding),
+            (true, None) => Ok(Length::Chunked),
+            (false, length) => Ok(Length::Fixed(length.unwrap_or(0))),
+        }
+    }
+}
+
+/// Reads a `Content-Length`. Lengths over 63 bits are refused: many readers keep them in a signed integer.
+pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return Err(Refusal::LengthInvalid);
+    }
+    let length = str::from_utf8(value).ok().and_then(|digits| digits.parse::<i64>().ok());
+    length.and_then(|length| u64::try_from(length).ok()).ok_or(Refusal::LengthTooLarge)
+}

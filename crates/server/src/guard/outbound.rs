@@ -1,0 +1,130 @@
+//! Follows the responses our own side writes, so that the guard knows when one is over and when one switches
+//! protocols. A body that merely looks like a 101 must not open the connection, hence the framing is followed.
+
+use super::body::{Body, Chunked};
+use super::field;
+use super::head::content_length;
+use super::section::{Section, lines};
+
+/// The outbound side of a connection.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    state: State,
+    /// Bytes of an incomplete head or chunk line: already written, not yet understood.
+    partial: Vec<u8>,
+}
+
+#[derive(Debug)]
+enum State {
+    /// No request waits for an answer.
+    Idle,
+    /// A response head is next, possibly an interim one.
+    Head {
+        section: Section,
+        to_head: bool,
+    },
+    Body(Body),
+    Switched,
+}
+
+/// A response that cannot be followed. hyper writes none; without this the guard would be blind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the framing of a response could not be followed")]
+pub(super) struct Lost;
+
+impl Outbound {
+    pub(super) fn new() -> Outbound {
+        Outbound { state: State::Idle, partial: Vec::new() }
+    }
+
+    /// A request has passed: a response is due, without a body if the request was a `HEAD`.
+    pub(super) fn expect_response(&mut self, to_head: bool) {
+        self.state = State::Head { section: Section::trusted(), to_head };
+    }
+
+    /// No response is due.
+    pub(super) fn is_idle(&self) -> bool {
+        matches!(self.state, State::Idle)
+    }
+
+    /// A response is due, and not a byte of it has been written.
+    pub(super) fn is_untouched(&self) -> bool {
+        matches!(self.state, State::Head { .. }) && self.partial.is_empty()
+    }
+
+    /// The last response was a 101.
+    pub(super) fn has_switched(&self) -> bool {
+        matches!(self.state, State::Switched)
+    }
+
+    /// Follows bytes that were written.
+    pub(super) fn wrote(&mut self, bytes: &[u8]) -> Result<(), Lost> {
+        if self.partial.is_empty() {
+            let taken = self.follow(bytes)?;
+            self.partial.extend_from_slice(&bytes[taken..]);
+            return Ok(());
+        }
+        let mut partial = std::mem::take(&mut self.partial);
+        partial.extend_from_slice(bytes);
+        let taken = self.follow(&partial)?;
+        partial.drain(..taken);
+        self.partial = partial;
+        Ok(())
+    }
+
+    /// How many of these bytes are understood.
+    fn follow(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
+        let mut taken = 0;
+        while taken < bytes.len() {
+            match self.step(&bytes[taken..])? {
+                0 => break,
+                length => taken += length,
+            }
+        }
+        Ok(taken)
+    }
+
+    fn step(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
+        match &mut self.state {
+            State::Idle => Err(Lost),
+            State::Head { section, to_head } => {
+                let Some(length) = section.find(bytes).map_err(|_| Lost)? else { return Ok(0) };
+                self.state = after_head(&bytes[..length], *to_head)?;
+                Ok(length)
+            }
+            State::Body(body) => {
+                let taken = body.take(bytes).map_err(|_| Lost)?;
+                if body.is_complete() {
+                    self.state = State::Idle;
+                }
+                Ok(taken)
+            }
+            State::Switched => Ok(bytes.len()),
+        }
+    }
+}
+
+/// What follows a response head (RFC 9112 6.3).
+fn after_head(head: &[u8], to_head: bool) -> Result<State, Lost> {
+    let mut lines = lines(head);
+    let status = lines.next().and_then(|line| line.get(9..12)).ok_or(Lost)?;
+    match status {
+        b"101" => return Ok(State::Switched),
+        [b'1', _, _] => return Ok(State::Head { section: Section::trusted(), to_head }),
+        b"204" | b"304" => return Ok(State::Idle),
+        _ if to_head => return Ok(State::Idle),
+        _ => {}
+    }
+    let mut body = Body::Endless;
+    for line in lines {
+        let (name, value) = field::parse(line).map_err(|_| Lost)?;
+        if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            body = Body::Chunked(Chunked::trusted());
+            break;
+        }
+        if name.eq_ignore_ascii_case(b"content-length") {
+            body = Body::Fixed(content_length(value).map_err(|_| Lost)?);
+        }
+    }
+    Ok(if body.is_complete() { State::Idle } else { State::Body(body) })
+}

@@ -1,0 +1,88 @@
+//! Finds where a head or a trailer section ends, across any number of reads. Only line ends, line counts and
+//! the length are judged here; what the lines say is judged once the section is complete.
+
+use memchr::{memchr, memchr_iter};
+
+use super::refusal::Refusal;
+
+/// The most field lines of one section.
+pub(super) const MAX_FIELDS: usize = 128;
+
+/// A section whose end is being looked for. The bytes given to [`find`](Section::find) start at its first byte.
+#[derive(Debug)]
+pub(super) struct Section {
+    max_length: usize,
+    max_lines: usize,
+    leading_line: LeadingLine,
+    line_start: usize,
+    scanned: usize,
+    lines: usize,
+}
+
+/// What an empty line in front of everything else means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LeadingLine {
+    Tolerated,
+    Seen,
+    Ends,
+}
+
+impl Section {
+    /// The request line and the fields of a request. RFC 9112 2.2 lets one empty line come before them.
+    pub(super) fn request_head(max_length: usize) -> Section {
+        Section::new(max_length, MAX_FIELDS + 1, LeadingLine::Tolerated)
+    }
+
+    /// The fields after the last chunk, possibly none.
+    pub(super) fn trailers(max_length: usize) -> Section {
+        Section::new(max_length, MAX_FIELDS, LeadingLine::Ends)
+    }
+
+    /// A section written by our own side, which has no limits to keep.
+    pub(super) fn trusted() -> Section {
+        Section::new(usize::MAX, usize::MAX, LeadingLine::Ends)
+    }
+
+    fn new(max_length: usize, max_lines: usize, leading_line: LeadingLine) -> Section {
+        Section { max_length, max_lines, leading_line, line_start: 0, scanned: 0, lines: 0 }
+    }
+
+    /// The length of the section with its closing empty line; `None` while that is still to come.
+    pub(super) fn find(&mut self, bytes: &[u8]) -> Result<Option<usize>, Refusal> {
+        // Nothing beyond the limit is looked at, so that the outcome does not depend on how the bytes arrive.
+        let window = &bytes[..bytes.len().min(self.max_length)];
+        while let Some(offset) = memchr(b'\n', window.get(self.scanned..).unwrap_or_default()) {
+            let line = &window[self.line_start..self.scanned + offset];
+            self.scanned += offset + 1;
+            self.line_start = self.scanned;
+            let Some(line) = line.strip_suffix(b"\r") else { return Err(Refusal::BareLineFeed) };
+            if self.ends_at(line)? {
+                return Ok(Some(self.scanned));
+            }
+        }
+        self.scanned = window.len();
+        if window.len() == self.max_length { Err(Refusal::HeadTooLarge) } else { Ok(None) }
+    }
+
+    fn ends_at(&mut self, line: &[u8]) -> Result<bool, Refusal> {
+        if !line.is_empty() {
+            self.lines += 1;
+            return if self.lines > self.max_lines { Err(Refusal::TooManyFields) } else { Ok(false) };
+        }
+        match self.leading_line {
+            LeadingLine::Tolerated if self.lines == 0 => {
+                self.leading_line = LeadingLine::Seen;
+                Ok(false)
+            }
+            LeadingLine::Seen if self.lines == 0 => Err(Refusal::LeadingLines),
+            LeadingLine::Tolerated | LeadingLine::Seen | LeadingLine::Ends => Ok(true),
+        }
+    }
+}
+
+/// The lines of a section that [`Section::find`] has delimited, without the empty ones.
+pub(super) fn lines(section: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let ends = memchr_iter(b'\n', section);
+    let lines = ends.scan(0, |start, end| Some(&section[std::mem::replace(start, end + 1)..end]));
+    lines.filter_map(|line| line.strip_suffix(b"\r")).filter(|line| !line.is_empty())
+}

@@ -1,0 +1,55 @@
+//! Tests of the pure part, and of what only a test can make hyper do. Every case of the former is also fed byte by byte and in many other splits: how bytes arrive must
+//! never change what is passed on or why something is refused.
+
+mod accepted;
+mod agreement;
+mod outbound;
+mod properties;
+mod refused;
+mod stream;
+
+use super::inbound::{Inbound, Verdict};
+use super::refusal::Refusal;
+
+/// The limit on heads in these tests.
+const MAX_HEAD: usize = 8 * 1024;
+
+/// What came of feeding a connection.
+#[derive(Debug, PartialEq, Eq)]
+struct Outcome {
+    heads: usize,
+    passed: usize,
+    refusal: Option<Refusal>,
+}
+
+/// Feeds a connection in pieces of these sizes, over and over.
+fn feed(bytes: &[u8], sizes: &[usize]) -> Outcome {
+    let mut inbound = Inbound::new(MAX_HEAD);
+    let mut outcome = Outcome { heads: 0, passed: 0, refusal: None };
+    let mut arrived = 0;
+    let mut sizes = sizes.iter().cycle();
+    while arrived < bytes.len() {
+        arrived = (arrived + sizes.next().expect("there is at least one size")).min(bytes.len());
+        loop {
+            match inbound.inspect(&bytes[outcome.passed..arrived]) {
+                Ok(Verdict::Hold) => break,
+                Ok(Verdict::Pass(length)) => outcome.passed += length,
+                Ok(Verdict::Head { length, .. }) => {
+                    outcome.heads += 1;
+                    outcome.passed += length;
+                }
+                Err(refusal) => return Outcome { refusal: Some(refusal), ..outcome },
+            }
+        }
+    }
+    outcome
+}
+
+/// The outcome, which must be the same in every split.
+fn outcome(bytes: &[u8]) -> Outcome {
+    let whole = feed(bytes, &[bytes.len().max(1)]);
+    for sizes in [&[1][..], &[2], &[3], &[7], &[1, 2, 3, 5, 8, 13], &[64, 1], &[4096]] {
+        assert_eq!(feed(bytes, sizes), whole, "split {sizes:?} of {:?}", String::from_utf8_lossy(bytes));
+    }
+    whole
+}

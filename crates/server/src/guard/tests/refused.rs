@@ -1,0 +1,272 @@
+//! Everything that is refused, and why.
+
+use std::collections::HashSet;
+
+use super::{MAX_HEAD, Outcome, outcome};
+use crate::guard::refusal::Refusal;
+
+/// Heads, by what is wrong with them.
+const HEADS: &[(Refusal, &str)] = &[
+    (Refusal::BareLineFeed, "GET / HTTP/1.1\nHost: a\n\n"),
+    (Refusal::BareLineFeed, "GET / HTTP/1.1\r\nHost: a\r\nX: 1\nY: 2\r\n\r\n"),
+    (Refusal::BareLineFeed, "GET / HTTP/1.1\r\nHost: a\r\n\n"),
+    (Refusal::BareLineFeed, "\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "GET / HTTP/1.1\r\nHost: a\r\nX: 1\rY: 2\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "GET / HTTP/1.1\rHost: a\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "GET / HTTP/1.1\r\nHost: a\r\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "GET / HTTP/1.1\r\nHost: a\r\n\r\r\n\r\n"),
+    (Refusal::ControlByte, "GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n"),
+    (Refusal::ControlByte, "GET / HTTP/1.1\r\nHost: a\r\nX: a\x0bb\r\n\r\n"),
+    (Refusal::ControlByte, "GET / HTTP/1.1\r\nHost: a\r\nX: a\x7fb\r\n\r\n"),
+    (Refusal::ControlByte, "GET / HTTP/1.1\r\nHost: a\r\nX\0: a\r\n\r\n"),
+    (Refusal::ControlByte, "GET /\x01 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::LeadingLines, "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET /\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET  / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, " GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET / HTTP/1.1 \r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET /a b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::RequestLine, "GET\t/\tHTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Method, "GE(T / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Method, "G\u{c9}T / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Method, "ABCDEFGHIJKLMNOPQRSTUVWXYZABCDEFG / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Connect, "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n"),
+    (Refusal::Connect, "CONNECT / HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / HTTP/1.2\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / HTTP/2.0\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / HTTP/0.9\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / http/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / HTTP/1.10\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "GET / HTTP/01.1\r\nHost: a\r\n\r\n"),
+    (Refusal::Version, "PRI * HTTP/2.0\r\n\r\nSX\r\n\r\n"),
+    (Refusal::TargetByte, "GET /caf\u{e9} HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetByte, "GET /a\tb HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetFragment, "GET /#top HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetFragment, "GET http://a/#top HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetForm, "GET a:80 HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetForm, "GET index.html HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetForm, "GET ?q HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetForm, "GET @a/x://b HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetForm, "GET ** HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetAsterisk, "GET * HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetScheme, "GET https://a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetScheme, "GET file:///etc/passwd HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetScheme, "GET ://a/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetUserinfo, "GET http://a@b/ HTTP/1.1\r\nHost: b\r\n\r\n"),
+    (Refusal::TargetUserinfo, "GET http://a:p@b/ HTTP/1.1\r\nHost: b\r\n\r\n"),
+    (Refusal::TargetAuthority, "GET http:/// HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetAuthority, "GET http://a:b/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::TargetAuthority, "GET http://a,b/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::ForeignAuthority, "GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::ForeignAuthority, "GET http://a:81/ HTTP/1.1\r\nHost: a\r\n\r\n"),
+    (Refusal::ForeignAuthority, "GET http://a/ HTTP/1.0\r\nHost: b\r\n\r\n"),
+    (Refusal::ForeignAuthority, "GET http://[::1]/ HTTP/1.1\r\nHost: [::2]\r\n\r\n"),
+    (Refusal::ForeignAuthority, "GET http://a?@b HTTP/1.1\r\nHost: b\r\n\r\n"),
+    (Refusal::HostMissing, "GET / HTTP/1.1\r\n\r\n"),
+    (Refusal::HostMissing, "GET http://a/ HTTP/1.1\r\nX: 1\r\n\r\n"),
+    (Refusal::HostRepeated, "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"),
+    (Refusal::HostRepeated, "GET / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n"),
+    (Refusal::HostRepeated, "GET / HTTP/1.0\r\nHost: a\r\nHost: a\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: u@a\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a,b\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a b\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a/b\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a:99999\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a:80:80\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: a:+80\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: [::1\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: [::1]x\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost:\r\n\r\n"),
+    (Refusal::HostInvalid, "GET / HTTP/1.1\r\nHost: caf\u{e9}\r\n\r\n"),
+    (Refusal::ObsoleteFold, "GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n 2\r\n\r\n"),
+    (Refusal::ObsoleteFold, "GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n\tContent-Length: 5\r\n\r\n"),
+    (Refusal::ObsoleteFold, "GET / HTTP/1.1\r\n Host: a\r\n\r\n"),
+    (Refusal::ObsoleteFold, "GET / HTTP/1.1\r\nHost: a\r\n \r\n\r\n"),
+    (Refusal::ColonMissing, "GET / HTTP/1.1\r\nHost: a\r\nContent-Length 5\r\n\r\n"),
+    (Refusal::ColonMissing, "GET / HTTP/1.1\r\nHost: a\r\nGET /admin HTTP/1.1\r\n\r\n"),
+    (Refusal::SpaceBeforeColon, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length : 5\r\n\r\nhello"),
+    (
+        Refusal::SpaceBeforeColon,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding\t: chunked\r\n\r\n0\r\n\r\n",
+    ),
+    (Refusal::FieldName, "GET / HTTP/1.1\r\nHost: a\r\n: 5\r\n\r\n"),
+    (Refusal::FieldName, "GET / HTTP/1.1\r\nHost: a\r\nX Y: 5\r\n\r\n"),
+    (Refusal::FieldName, "GET / HTTP/1.1\r\nHost: a\r\n\"X\": 5\r\n\r\n"),
+    (Refusal::FieldName, "GET / HTTP/1.1\r\nHost: a\r\nContent\u{2010}Length: 5\r\n\r\n"),
+    (
+        Refusal::LengthWithCoding,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ),
+    (
+        Refusal::LengthWithCoding,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+    ),
+    (
+        Refusal::LengthRepeated,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\nhello",
+    ),
+    (
+        Refusal::LengthRepeated,
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\ncontent-length: 6\r\n\r\nhello",
+    ),
+    (Refusal::LengthRepeated, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello"),
+    (Refusal::LengthRepeated, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5,\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5 5\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: \u{665}\r\n\r\nhello"),
+    (Refusal::LengthTooLarge, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9223372036854775808\r\n\r\n"),
+    (Refusal::LengthTooLarge, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18446744073709551621\r\n\r\n"),
+    (
+        Refusal::CodingRepeated,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+    ),
+    (
+        Refusal::CodingRepeated,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+    ),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: identity\r\n\r\n"),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, chunked\r\n\r\n"),
+    (
+        Refusal::CodingUnsupported,
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+    ),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: xchunked\r\n\r\n"),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: \"chunked\"\r\n\r\n"),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked;q=1\r\n\r\n"),
+    (Refusal::CodingUnsupported, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding:\r\n\r\n"),
+    (
+        Refusal::CodingBeforeItsTime,
+        "POST / HTTP/1.0\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ),
+    (
+        Refusal::CodingBeforeItsTime,
+        "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n",
+    ),
+];
+
+/// What follows a head with `Transfer-Encoding: chunked`, by what is wrong with it.
+const CHUNKS: &[(Refusal, &str)] = &[
+    (Refusal::ChunkSize, "\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "x\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "0x5\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "+5\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "-1\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, " 5\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "5 \r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, "5 5\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSize, ";a=b\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSizeTooLarge, "00000000000000005\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSizeTooLarge, "10000000000000005\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSizeTooLarge, "ffffffffffffffff\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ChunkSizeTooLarge, "8000000000000000\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareLineFeed, "5\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareLineFeed, "5;a\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareLineFeed, "5;a=\"\n\"\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareLineFeed, "5\r\nhello\r\n0\r\nX: 1\n\r\n"),
+    (Refusal::BareLineFeed, "5\r\nhello\r\n0\r\n\n"),
+    (Refusal::BareCarriageReturn, "5\rX\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "5;a\rb\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::BareCarriageReturn, "5\r\nhello\r\n0\r\nX: 1\r2\r\n\r\n"),
+    (Refusal::ControlByte, "5;a=\0\r\nhello\r\n0\r\n\r\n"),
+    (Refusal::ControlByte, "5\r\nhello\r\n0\r\nX: \x08\r\n\r\n"),
+    (Refusal::ChunkEnd, "5\r\nhello0\r\n\r\n"),
+    (Refusal::ChunkEnd, "5\r\nhello\n0\r\n\r\n"),
+    (Refusal::ChunkEnd, "5\r\nhello\rX0\r\n\r\n"),
+    (Refusal::ChunkEnd, "5\r\nhello world\r\n0\r\n\r\n"),
+    (Refusal::TrailerForbidden, "5\r\nhello\r\n0\r\nContent-Length: 5\r\n\r\n"),
+    (Refusal::TrailerForbidden, "5\r\nhello\r\n0\r\nX: 1\r\ntransfer-encoding: chunked\r\n\r\n"),
+    (Refusal::TrailerForbidden, "5\r\nhello\r\n0\r\nHOST: b\r\n\r\n"),
+    (Refusal::ObsoleteFold, "5\r\nhello\r\n0\r\nX: 1\r\n 2\r\n\r\n"),
+    (Refusal::ColonMissing, "5\r\nhello\r\n0\r\nGET / HTTP/1.1\r\n\r\n"),
+    (Refusal::SpaceBeforeColon, "5\r\nhello\r\n0\r\nX : 1\r\n\r\n"),
+    (Refusal::FieldName, "5\r\nhello\r\n0\r\n: 1\r\n\r\n"),
+];
+
+/// A request without fault.
+const GOOD: &str = "POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello";
+/// A head whose body is chunked.
+const CHUNKED: &str = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+/// The cases that are too long to be written out.
+fn long_cases() -> Vec<(Refusal, String)> {
+    let fields = |count: usize| "X: 1\r\n".repeat(count);
+    vec![
+        (Refusal::HeadTooLarge, format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(MAX_HEAD))),
+        (Refusal::HeadTooLarge, format!("GET /{}", "x".repeat(MAX_HEAD))),
+        (Refusal::HeadTooLarge, format!("{CHUNKED}0\r\nX: {}\r\n\r\n", "x".repeat(MAX_HEAD))),
+        (Refusal::TooManyFields, format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", fields(128))),
+        (Refusal::TooManyFields, format!("{CHUNKED}0\r\n{}\r\n", fields(129))),
+        (Refusal::ChunkExtensionTooLong, format!("{CHUNKED}5;{}\r\nhello\r\n0\r\n\r\n", "x".repeat(256))),
+        (Refusal::ChunkExtensionTooLong, format!("{CHUNKED}5;{}", "x".repeat(500))),
+    ]
+}
+
+#[test]
+fn every_bad_head_is_refused_for_its_own_reason_and_not_a_byte_of_it_passes() {
+    for (refusal, head) in HEADS {
+        let expected = Outcome { heads: 0, passed: 0, refusal: Some(*refusal) };
+        assert_eq!(outcome(head.as_bytes()), expected, "{head:?}");
+    }
+}
+
+#[test]
+fn a_bad_head_is_refused_after_good_requests_too() {
+    for (refusal, head) in HEADS {
+        let expected = Outcome { heads: 2, passed: 2 * GOOD.len(), refusal: Some(*refusal) };
+        assert_eq!(outcome(format!("{GOOD}{GOOD}{head}").as_bytes()), expected, "{head:?}");
+    }
+}
+
+#[test]
+fn every_bad_chunk_is_refused_and_its_request_never_completes() {
+    for (refusal, chunks) in CHUNKS {
+        let found = outcome(format!("{CHUNKED}{chunks}").as_bytes());
+        assert_eq!((found.heads, found.refusal), (1, Some(*refusal)), "{chunks:?}");
+        assert!(found.passed < CHUNKED.len() + chunks.len(), "{chunks:?}");
+    }
+}
+
+#[test]
+fn what_is_too_long_or_too_many_is_refused() {
+    for (refusal, bytes) in long_cases() {
+        assert_eq!(outcome(bytes.as_bytes()).refusal, Some(refusal), "{:?}", &bytes[..60]);
+    }
+}
+
+#[test]
+fn a_second_preface_is_a_bad_request() {
+    let bytes = format!("{GOOD}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+    assert_eq!(outcome(bytes.as_bytes()).refusal, Some(Refusal::Version));
+}
+
+#[test]
+fn a_refusal_is_a_whole_response_with_a_problem_document() {
+    let long = long_cases();
+    let cases = HEADS.iter().chain(CHUNKS).map(|(refusal, _)| *refusal);
+    let refusals: HashSet<_> = cases.chain(long.iter().map(|(refusal, _)| *refusal)).collect();
+    assert_eq!(refusals.len(), 37, "every refusal but the timeout has a case here");
+    for refusal in refusals.into_iter().chain([Refusal::HeadTimeout]) {
+        let response = refusal.response();
+        let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+        let status = match refusal {
+            Refusal::HeadTooLarge | Refusal::TooManyFields => 431,
+            Refusal::HeadTimeout => 408,
+            _ => 400,
+        };
+        assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
+        assert!(head.contains("\r\nConnection: close"), "{head}");
+        assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
+        let document: serde_json::Value = serde_json::from_str(body).expect("JSON");
+        assert_eq!(document["status"], status);
+        assert_eq!(document["detail"], refusal.to_string());
+        if status == 400 {
+            assert_eq!(document["type"], "urn:semel:problem:malformed-request");
+            assert_eq!(document["code"], "MALFORMED_REQUEST");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Who is calling. Asked before anything is looked up, and answered from memory: authentication must not depend
+//! on the store being there.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::request::Parts;
+use semel_core::Principal;
+use semel_http::Denied;
+use semel_stores::sqlite::{ApiKeys, KeyMac, key_mac};
+
+use crate::config::{Config, Identity, ProxyRange, StoreLocation};
+use crate::proxy::Peer;
+
+/// How soon a new key works, and a revoked one does not.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// The header that may carry an API key instead of `Authorization: Bearer`.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// Says who is calling.
+pub type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;
+
+/// What the configuration says about callers, ready to be asked.
+pub fn identify(config: &Config) -> anyhow::Result<Identify> {
+    match &config.identity {
+        Identity::None => {
+            let local = Principal::new("local", "local")?;
+            Ok(Box::new(move |_| Ok(local.clone())))
+        }
+        Identity::TrustedHeaders { proxies, tenant_header, caller_header } => {
+            let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
+            Ok(Box::new(move |parts| trusted(parts, &proxies, &tenant, &caller)))
+        }
+        Identity::ApiKey => match &config.store {
+            StoreLocation::Sqlite(path) => api_keys(path),
+            StoreLocation::Memory => {
+                anyhow::bail!("identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH")
+            }
+        },
+    }
+}
+
+/// The names that a proxy in front established. Only proxies that are named may speak for a caller.
+fn trusted(
+    parts: &Parts,
+    proxies: &[ProxyRange],
+    tenant: &HeaderName,
+    caller: &HeaderName,
+) -> Result<Principal, Denied> {
+    let Some(Peer(peer)) = parts.extensions.get::<Peer>() else { return Err(Denied::unauthenticated()) };
+    if !proxies.iter().any(|range| range.contains(*peer)) {
+        return Err(Denied::Forbidden);
+    }
+    let only = |name: &HeaderName| {
+        let mut lines = parts.headers.get_all(name).iter();
+        match (lines.next(), lines.next()) {
+            (Some(line), None) => line.to_str().ok(),
+            _ => None,
+        }
+    };
+    match (only(tenant), only(caller)) {
+        (Some(tenant), Some(caller)) => Principal::new(tenant, caller).map_err(|_| Denied::unauthenticated()),
+        _ => Err(Denied::unauthenticated()),
+    }
+}
+
+/// The keys that let somebody in, as they were a moment ago.
+struct Known {
+    secret: [u8; 32],
+    callers: RwLock<HashMap<KeyMac, Principal>>,
+}
+
+fn api_keys(path: &Path) -> anyhow::Result<Identify> {
+    let keys = ApiKeys::open(path)?;
+    let callers = keys.active()?.into_iter().collect();
+    let known = Arc::new(Known { secret: keys.secret(), callers: RwLock::new(callers) });
+    tokio::spawn(refresh(path.to_owned(), Arc::downgrade(&known)));
+    Ok(Box::new(move |parts| {
+        let denied = || Denied::Unauthenticated { challenge: Some(HeaderValue::from_static("Bearer")) };
+        let key = presented(parts).ok_or_else(denied)?;
+        // The HMAC is compared and not the key, so that the time this takes tells nothing about it.
+        let callers = known.callers.read().unwrap_or_else(PoisonError::into_inner);
+        callers.get(&key_mac(&known.secret, key)).cloned().ok_or_else(denied)
+    }))
+}
+
+/// The one key that a request presents.
+fn presented(parts: &Parts) -> Option<&str> {
+    let bearer = parts.headers.get_all(AUTHORIZATION).iter().filter_map(|line| {
+        let (scheme, key) = line.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    let own = parts.headers.get_all(API_KEY).iter().filter_map(|line| line.to_str().ok().map(str::trim));
+    let mut keys = bearer.chain(own);
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Some(key),
+        _ => None,
+    }
+}
+
+/// Reads the keys again and again, until nobody asks any more. A file that cannot be read changes nothing.
+async fn refresh(path: PathBuf, known: std::sync::Weak<Known>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        let path = path.clone();
+        let read = tokio::task::spawn_blocking(move || anyhow::Ok(ApiKeys::open(path)?.active()?)).await;
+        let Some(known) = known.upgrade() else { return };
+        match read {
+            Ok(Ok(callers)) => {
+                *known.callers.write().unwrap_or_else(PoisonError::into_inner) =
+                    callers.into_iter().collect();
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the API keys could not be read again"),
+            Err(error) => tracing::warn!(%error, "the API keys could not be read again"),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
+//!
+//! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener` and `guard`
+//! take connections, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` and
+//! `maintenance` look after the store, `admin` and `telemetry` show what happens, `config` reads the settings, and
+//! `gateway` puts them together.
+
+pub mod admin;
+pub mod breaker;
+pub mod cli;
+pub mod config;
+pub mod forward;
+pub mod gateway;
+pub mod guard;
+pub mod identity;
+pub mod listener;
+pub mod maintenance;
+pub mod proxy;
+pub mod telemetry;
+pub mod upstream;

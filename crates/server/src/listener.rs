@@ -1,0 +1,119 @@
+//! The listener for clients: accepts, guards, and serves connections, each within its bounds.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use semel_http::Idempotency;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tower::ServiceExt;
+
+use crate::config::Server;
+use crate::guard::{Guarded, Limits};
+use crate::proxy::{Peer, Proxy};
+
+/// How long connections may take to end once nothing runs on them any more.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+/// How long a client may read nothing of what it is sent.
+const WRITE_TIME: Duration = Duration::from_secs(30);
+
+/// Accepts connections until `stop` says so, then lets those that are open come to their end.
+pub async fn serve(
+    listener: TcpListener,
+    service: Idempotency<Proxy>,
+    settings: Server,
+    mut stop: watch::Receiver<bool>,
+) {
+    let places = Arc::new(Semaphore::new(settings.max_connections));
+    let connections = GracefulShutdown::new();
+    let builder = Arc::new(builder(&settings));
+    loop {
+        // No place, no connection: the rest waits in the kernel's queue, which is bounded as well.
+        let accepting = async {
+            let place = places.clone().acquire_owned().await;
+            (place, listener.accept().await)
+        };
+        let (place, accepted) = tokio::select! {
+            accepted = accepting => accepted,
+            _ = stop.wait_for(|stop| *stop) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let watcher = connections.watcher();
+                let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
+                tokio::spawn(async move {
+                    let _place = place;
+                    let service = for_peer(service, peer);
+                    let io = TokioIo::new(guarded(stream, &settings));
+                    let connection = builder.serve_connection_with_upgrades(io, service);
+                    if let Err(error) = watcher.watch(connection).await {
+                        tracing::debug!(%error, "a client's connection ended badly");
+                    }
+                });
+            }
+            Err(error) => {
+                // Out of file descriptors, say. Others will close theirs; until then, do not spin.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(LAST_WORDS, connections.shutdown()).await;
+}
+
+/// The service, with the client's address in every request.
+fn for_peer(
+    service: Idempotency<Proxy>,
+    peer: SocketAddr,
+) -> TowerToHyperService<
+    impl tower::Service<
+        Request<Incoming>,
+        Response = http::Response<semel_http::Body>,
+        Error = semel_http::BoxError,
+        Future: Send,
+    > + Clone,
+> {
+    TowerToHyperService::new(service.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer.ip().to_canonical()));
+        request
+    }))
+}
+
+fn guarded(stream: TcpStream, settings: &Server) -> Guarded<TcpStream> {
+    let _ = stream.set_nodelay(true);
+    let limits = Limits {
+        max_head: settings.max_head,
+        head_timeout: settings.head_timeout,
+        body_timeout: settings.body_timeout,
+        idle_timeout: settings.idle_timeout,
+        write_timeout: WRITE_TIME,
+    };
+    Guarded::new(stream, limits)
+}
+
+fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        // The guard has its own patience with heads, which knows when a connection is idle.
+        .header_read_timeout(None)
+        .max_headers(128)
+        .max_buf_size(settings.max_head + 8192);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(256)
+        .max_header_list_size(u32::try_from(settings.max_head).unwrap_or(u32::MAX))
+        .keep_alive_interval(settings.idle_timeout)
+        .keep_alive_timeout(settings.head_timeout);
+    builder
+}

@@ -1,0 +1,183 @@
+//! The handler behind the layer: passes requests on to the upstream, and says what it knows of their fate.
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use metrics::counter;
+use semel_core::policy::Profile;
+use semel_core::problem::Kind;
+use semel_core::{Outcome, Problem};
+use semel_http::{Body, BoxError, Execution, NotExecuted};
+use tower::Service;
+
+use crate::forward;
+use crate::upstream::{SendError, Upstream};
+
+/// Who is at the other end of a client's connection. The listener puts it into each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Peer(pub IpAddr);
+
+/// Passes requests on to the upstream.
+#[derive(Clone)]
+pub struct Proxy {
+    upstream: Arc<Upstream>,
+    /// How long the upstream may take to begin answering what is not a command; commands have their own.
+    timeout: Duration,
+}
+
+impl Proxy {
+    /// A proxy in front of this upstream.
+    pub fn new(upstream: Arc<Upstream>, timeout: Duration) -> Proxy {
+        Proxy { upstream, timeout }
+    }
+}
+
+impl Service<Request<Body>> for Proxy {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        let proxy = self.clone();
+        match request.extensions_mut().remove::<Execution>() {
+            Some(execution) => Box::pin(async move { proxy.carry_out(request, execution).await }),
+            None => Box::pin(async move { Ok(proxy.pass_on(request).await) }),
+        }
+    }
+}
+
+impl Proxy {
+    /// Carries out a command. Its errors say whether anything can have happened.
+    async fn carry_out(
+        &self,
+        request: Request<Body>,
+        execution: Execution,
+    ) -> Result<Response<Body>, BoxError> {
+        let operation = execution.label().to_owned();
+        let mut cut_off = CutOff { operation: &operation, armed: true };
+        let (mut parts, body) = request.into_parts();
+        if forward::upgrade_of(&parts.headers).is_some_and(|protocol| protocol != "h2c") {
+            cut_off.armed = false;
+            return Ok(refuse_upgrade());
+        }
+        let peer = peer(&parts);
+        forward::request(&mut parts, peer, Some(&execution));
+        let may_send = || execution.check_lease().is_ok();
+        let sent = self.upstream.send(Request::from_parts(parts, body), may_send).await;
+        cut_off.armed = false;
+        match sent {
+            Ok(response) => Ok(to_client(response)),
+            Err(SendError::NeverSent(why)) => {
+                failed(&operation, "not_sent");
+                tracing::warn!(why, operation, "the upstream was not reached");
+                Err(Box::new(NotExecuted(why)))
+            }
+            Err(error @ SendError::MaybeSent(_)) => {
+                failed(&operation, "broke_off");
+                tracing::warn!(%error, operation, "the upstream broke off");
+                Err(Box::new(error))
+            }
+        }
+    }
+
+    /// Passes on what is not a command, upgrades included.
+    async fn pass_on(&self, mut request: Request<Body>) -> Response<Body> {
+        let client = request.extensions_mut().remove::<OnUpgrade>();
+        let (mut parts, body) = request.into_parts();
+        let peer = peer(&parts);
+        forward::request(&mut parts, peer, None);
+        let sending = self.upstream.send(Request::from_parts(parts, body), || true);
+        match tokio::time::timeout(self.timeout, sending).await {
+            Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                switch(client, response)
+            }
+            Ok(Ok(response)) => to_client(response),
+            Ok(Err(error)) => {
+                failed("unmatched", "broke_off");
+                tracing::warn!(%error, "the upstream did not answer a request that is not a command");
+                answer(StatusCode::BAD_GATEWAY, "The upstream could not be reached, or broke off.")
+            }
+            Err(_) => {
+                failed("unmatched", "timed_out");
+                answer(StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time.")
+            }
+        }
+    }
+}
+
+/// Counts a call that was given up: its future is dropped when its time is over.
+struct CutOff<'a> {
+    operation: &'a str,
+    armed: bool,
+}
+
+impl Drop for CutOff<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            failed(self.operation, "timed_out");
+        }
+    }
+}
+
+fn failed(operation: &str, kind: &'static str) {
+    counter!("upstream_failures_total", "operation" => operation.to_owned(), "kind" => kind).increment(1);
+}
+
+fn peer(parts: &http::request::Parts) -> Option<IpAddr> {
+    parts.extensions.get::<Peer>().map(|Peer(address)| *address)
+}
+
+fn to_client(mut response: Response<Body>) -> Response<Body> {
+    let version = response.version();
+    forward::response(response.headers_mut(), version, false);
+    // What the upstream speaks is its own affair: the client is answered in its own version.
+    *response.version_mut() = http::Version::HTTP_11;
+    response
+}
+
+/// Joins the client's connection and the upstream's, once both have switched.
+fn switch(client: Option<OnUpgrade>, mut response: Response<Body>) -> Response<Body> {
+    let upstream = hyper::upgrade::on(&mut response);
+    let Some(client) = client else {
+        return answer(StatusCode::BAD_GATEWAY, "The upstream switched protocols without being asked.");
+    };
+    tokio::spawn(async move {
+        if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
+            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
+            let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
+        }
+    });
+    let mut answer = Response::new(Body::default());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    *answer.headers_mut() = std::mem::take(response.headers_mut());
+    forward::response(answer.headers_mut(), http::Version::HTTP_11, true);
+    answer
+}
+
+/// A keyed command cannot become a tunnel: there would be no response to keep.
+fn refuse_upgrade() -> Response<Body> {
+    let mut response =
+        answer(StatusCode::BAD_REQUEST, "A command with an Idempotency-Key cannot switch protocols.");
+    response.extensions_mut().insert(Outcome::NotExecuted);
+    response
+}
+
+fn answer(status: StatusCode, detail: &str) -> Response<Body> {
+    let problem = Problem::new(Kind::UpstreamUnreachable, detail).with_status(status);
+    let mut response = Response::new(Body::full(problem.to_json(Profile::Ietf)));
+    *response.status_mut() = status;
+    let kind = http::HeaderValue::from_static("application/problem+json");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    response
+}

@@ -1,0 +1,275 @@
+//! Connections to the upstream, and the one question that matters about them: was the request sent?
+//!
+//! Invariant: `NeverSent` is answered only if not one byte of the request can have reached the upstream. hyper
+//! hands a request back exactly if its connection never took it; everything else may have been sent. A request
+//! that was handed back goes out on another connection, since nothing has happened to it; nothing else is ever
+//! tried again.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::uri::{Authority, PathAndQuery, Scheme};
+use http::{Request, Response, Uri, Version};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use semel_http::Body;
+use tokio::net::TcpStream;
+
+/// How long a connection may take to be made.
+const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How many connections are kept for later.
+const MAX_IDLE: usize = 512;
+/// How long one is kept. Shorter than most servers keep theirs, so that few go stale.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(20);
+/// How many stale connections are passed over for one request.
+const MAX_STALE: usize = 16;
+
+/// What the upstream speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 without TLS, with prior knowledge.
+    H2c,
+}
+
+/// Why there is no response.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Nothing reached the upstream.
+    #[error("not sent: {0}")]
+    NeverSent(String),
+    /// Something may have.
+    #[error("broke off: {0}")]
+    MaybeSent(String),
+}
+
+type Http1 = http1::SendRequest<Body>;
+type Http2 = http2::SendRequest<Body>;
+
+/// The upstream, and the connections to it.
+pub struct Upstream {
+    authority: Authority,
+    protocol: Protocol,
+    idle: Mutex<Vec<(Http1, Instant)>>,
+    shared: tokio::sync::Mutex<Option<Http2>>,
+}
+
+impl Upstream {
+    /// The upstream at this authority.
+    pub fn new(authority: Authority, protocol: Protocol) -> Arc<Upstream> {
+        Arc::new(Upstream {
+            authority,
+            protocol,
+            idle: Mutex::default(),
+            shared: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Sends a request. `may_send` is asked at the last moment before it goes out.
+    pub async fn send(
+        self: &Arc<Self>,
+        request: Request<Body>,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        match self.protocol {
+            Protocol::Http1 => self.send_http1(request, may_send).await,
+            Protocol::H2c => self.send_http2(request, may_send).await,
+        }
+    }
+
+    async fn send_http1(
+        self: &Arc<Self>,
+        mut request: Request<Body>,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        *request.version_mut() = Version::HTTP_11;
+        for _ in 0..MAX_STALE {
+            let (mut sender, kept) = match self.take_idle() {
+                Some(sender) => (sender, true),
+                None => (self.connect_http1().await?, false),
+            };
+            if sender.ready().await.is_err() {
+                if kept {
+                    continue;
+                }
+                return Err(never_sent("the connection was closed as soon as it was made"));
+            }
+            if !may_send() {
+                self.keep(sender);
+                return Err(never_sent("the lease ended first"));
+            }
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    let upgrades = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
+                    let upstream = Arc::downgrade(self);
+                    let sender = (!upgrades).then_some(sender);
+                    return Ok(response.map(|body| Body::stream(Pooled { body, sender, upstream })));
+                }
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if kept => request = unsent,
+                    Some(_) => return Err(never_sent(error.into_error().to_string())),
+                    None => return Err(SendError::MaybeSent(describe(&error.into_error()))),
+                },
+            }
+        }
+        Err(never_sent("every connection that was kept had been closed"))
+    }
+
+    async fn send_http2(
+        &self,
+        mut request: Request<Body>,
+        may_send: impl Fn() -> bool,
+    ) -> Result<Response<Body>, SendError> {
+        *request.version_mut() = Version::HTTP_2;
+        *request.uri_mut() = self.absolute(request.uri())?;
+        request.headers_mut().remove(http::header::HOST);
+        let mut sender = self.http2().await?;
+        if sender.ready().await.is_err() {
+            return Err(never_sent("the connection was closed"));
+        }
+        if !may_send() {
+            return Err(never_sent("the lease ended first"));
+        }
+        match sender.try_send_request(request).await {
+            Ok(response) => Ok(response.map(Body::stream)),
+            Err(mut error) => {
+                let unsent = error.take_message().is_some();
+                let error = error.into_error();
+                if unsent || was_refused(&error) {
+                    Err(never_sent(describe(&error)))
+                } else {
+                    Err(SendError::MaybeSent(describe(&error)))
+                }
+            }
+        }
+    }
+
+    fn absolute(&self, uri: &Uri) -> Result<Uri, SendError> {
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        Uri::builder()
+            .scheme(Scheme::HTTP)
+            .authority(self.authority.clone())
+            .path_and_query(path)
+            .build()
+            .map_err(|error| never_sent(error.to_string()))
+    }
+
+    async fn connect(&self) -> Result<TokioIo<TcpStream>, SendError> {
+        let port = self.authority.port_u16().unwrap_or(80);
+        let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
+        let stream = match tokio::time::timeout(CONNECT_TIME, TcpStream::connect((host, port))).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(never_sent(error.to_string())),
+            Err(_) => return Err(never_sent("no connection could be made in time")),
+        };
+        // Requests are written whole; waiting for more to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        Ok(TokioIo::new(stream))
+    }
+
+    async fn connect_http1(&self) -> Result<Http1, SendError> {
+        let handshake = http1::handshake(self.connect().await?);
+        let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
+        tokio::spawn(connection.with_upgrades());
+        Ok(sender)
+    }
+
+    /// The one HTTP/2 connection, made anew if it is gone.
+    async fn http2(&self) -> Result<Http2, SendError> {
+        let mut shared = self.shared.lock().await;
+        if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
+            return Ok(sender.clone());
+        }
+        let handshake = http2::handshake(TokioExecutor::new(), self.connect().await?);
+        let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
+        tokio::spawn(connection);
+        *shared = Some(sender.clone());
+        Ok(sender)
+    }
+
+    fn take_idle(&self) -> Option<Http1> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.retain(|(sender, since)| !sender.is_closed() && since.elapsed() < MAX_IDLE_TIME);
+        idle.pop().map(|(sender, _)| sender)
+    }
+
+    fn keep(&self, sender: Http1) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MAX_IDLE && !sender.is_closed() {
+            idle.push((sender, Instant::now()));
+        }
+    }
+}
+
+fn never_sent(why: impl Into<String>) -> SendError {
+    SendError::NeverSent(why.into())
+}
+
+/// An error with what caused it: hyper's own words alone say little.
+fn describe(error: &hyper::Error) -> String {
+    match std::error::Error::source(error) {
+        Some(cause) => format!("{error}: {cause}"),
+        None => error.to_string(),
+    }
+}
+
+/// REFUSED_STREAM: the upstream's word that it did nothing with the request (RFC 9113, section 8.7).
+fn was_refused(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<h2::Error>())
+        .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// A response's body; its connection is kept for later once the body was read to its end.
+struct Pooled {
+    body: Incoming,
+    sender: Option<Http1>,
+    upstream: Weak<Upstream>,
+}
+
+impl Pooled {
+    fn give_back(&mut self) {
+        if let (Some(sender), Some(upstream)) = (self.sender.take(), self.upstream.upgrade()) {
+            upstream.keep(sender);
+        }
+    }
+}
+
+impl http_body::Body for Pooled {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None)) || self.body.is_end_stream() {
+            self.give_back();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+impl Drop for Pooled {
+    fn drop(&mut self) {
+        // A body that was empty from the start is never polled.
+        if self.body.is_end_stream() {
+            self.give_back();
+        }
+    }
+}

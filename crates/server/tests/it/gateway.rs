@@ -1,0 +1,10 @@
+//! The gateway as it is run: the real program, a real upstream, real sockets between them.
+
+mod contract;
+mod crashes;
+mod identity;
+pub(crate) mod lab;
+mod load;
+mod operating;
+mod proxying;
+mod smuggling;

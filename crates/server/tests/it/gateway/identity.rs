@@ -1,0 +1,88 @@
+//! Who calls, and that nobody gets another's response.
+
+use std::time::Duration;
+
+use super::lab::{Send, Site, Upstream, pay, problem, semel};
+
+fn create_key(site: &Site, tenant: &str, caller: &str) -> (String, String) {
+    let output = semel(site.folder.path())
+        .args(["keys", "create", "--tenant", tenant, "--caller", caller, "--json"])
+        .output()
+        .expect("the program runs");
+    assert!(output.status.success(), "{output:?}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let text = |name: &str| document[name].as_str().expect("it is text").to_owned();
+    (text("id"), text("key"))
+}
+
+fn by(key: &str) -> Send {
+    pay("{}").with("authorization", format!("Bearer {key}"))
+}
+
+#[tokio::test]
+async fn api_keys_let_their_callers_in_until_they_are_revoked() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let (first_id, alice) = create_key(&site, "acme", "alice");
+    let (_, alice_rotated) = create_key(&site, "acme", "alice");
+    let (_, bob) = create_key(&site, "acme", "bob");
+    let (_, stranger) = create_key(&site, "globex", "alice");
+    let gateway = site.start_with(upstream.address, "[identity]\nsource = \"api-key\"\n", &[]);
+
+    assert_eq!(gateway.send(pay("{}")).await.problem(), problem(401, "UNAUTHENTICATED"));
+    let wrong = gateway.send(by("semel_0000")).await;
+    assert_eq!(wrong.problem(), problem(401, "UNAUTHENTICATED"));
+    assert_eq!(wrong.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(
+        gateway.send(by(&alice).with("x-api-key", &bob)).await.problem().0,
+        401,
+        "one caller at a time"
+    );
+    assert_eq!(upstream.seen(), 0);
+
+    let first = gateway.send(by(&alice)).await;
+    assert_eq!((first.status.as_u16(), first.header("seen-semel-caller")), (201, Some("alice")));
+    let rotated = gateway.send(by(&alice_rotated)).await;
+    assert!(rotated.replayed(), "another credential of the same caller is the same command");
+    let header = gateway.send(pay("{}").with("x-api-key", &alice)).await;
+    assert!(header.replayed());
+    for other in [&bob, &stranger] {
+        let reply = gateway.send(by(other)).await;
+        assert!(!reply.replayed() && reply.body != first.body, "of another caller it is another command");
+    }
+    assert_eq!(upstream.seen(), 3);
+
+    let revoke = |id: &str| {
+        let output =
+            semel(site.folder.path()).args(["keys", "revoke", id]).output().expect("the program runs");
+        output.status.code()
+    };
+    assert_eq!((revoke(&first_id), revoke(&first_id), revoke("nobody")), (Some(0), Some(1), Some(1)));
+    while gateway.send(by(&alice)).await.status != 401 {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(gateway.send(by(&alice_rotated)).await.replayed(), "the other key still works");
+}
+
+#[tokio::test]
+async fn headers_are_trusted_from_named_proxies_only() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let file = |proxy: &str| {
+        format!(
+            "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"{proxy}\"]\n\
+             tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n"
+        )
+    };
+    let as_alice = || pay("{}").with("x-tenant", "acme").with("x-caller", "alice");
+    let gateway = site.start_with(upstream.address, &file("127.0.0.1"), &[]);
+    assert_eq!(gateway.send(as_alice()).await.status, 201);
+    assert!(gateway.send(as_alice()).await.replayed());
+    assert_eq!(gateway.send(pay("{}").with("x-tenant", "acme")).await.problem().0, 401);
+    let twice = as_alice().with("x-caller", "bob");
+    assert_eq!(gateway.send(twice).await.problem().0, 401, "two callers are none");
+    assert!(!gateway.send(as_alice().set("x-caller", "bob")).await.replayed());
+    assert_eq!(upstream.seen(), 2);
+
+    let elsewhere = site.start_with(upstream.address, &file("192.0.2.1"), &[]);
+    assert_eq!(elsewhere.send(as_alice()).await.problem(), problem(403, "FORBIDDEN"));
+    assert_eq!(upstream.seen(), 2);
+}

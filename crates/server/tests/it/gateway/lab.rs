@@ -1,0 +1,248 @@
+//! A gateway in a process of its own, and an upstream that does as a test tells it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use http_body_util::BodyExt;
+pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+/// The upstream: counts what it sees, and does what `x-do` says.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    pub(crate) seen: AtomicUsize,
+    pub(crate) effects: AtomicUsize,
+    pub(crate) begun: Semaphore,
+    pub(crate) gate: Semaphore,
+}
+
+impl Upstream {
+    /// Starts one on a free port.
+    pub(crate) async fn start() -> Arc<Upstream> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        Upstream::start_on(listener)
+    }
+
+    /// Starts one on this listener.
+    pub(crate) fn start_on(listener: TcpListener) -> Arc<Upstream> {
+        let upstream = Arc::new(Upstream {
+            address: listener.local_addr().expect("it is bound"),
+            seen: AtomicUsize::new(0),
+            effects: AtomicUsize::new(0),
+            begun: Semaphore::new(0),
+            gate: Semaphore::new(0),
+        });
+        let app = Router::new().fallback(handle).with_state(upstream.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        upstream
+    }
+
+    /// How many requests it saw.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen.load(Ordering::SeqCst)
+    }
+
+    /// How often its effect took place.
+    pub(crate) fn effects(&self) -> usize {
+        self.effects.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a request has arrived.
+    pub(crate) async fn begun(&self) {
+        self.begun.acquire().await.expect("it is never closed").forget();
+    }
+
+    /// Lets a waiting request go on.
+    pub(crate) fn open_gate(&self) {
+        self.gate.add_permits(1);
+    }
+}
+
+async fn handle(State(upstream): State<Arc<Upstream>>, request: Request) -> Response {
+    upstream.seen.fetch_add(1, Ordering::SeqCst);
+    let (parts, body) = request.into_parts();
+    let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let header = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let what = header("x-do");
+    upstream.begun.add_permits(1);
+    if what.contains("gate") {
+        upstream.gate.acquire().await.expect("it is never closed").forget();
+    }
+    let number = upstream.effects.fetch_add(1, Ordering::SeqCst) + 1;
+    let status = what.split("status-").nth(1).and_then(|rest| rest.get(..3)).unwrap_or("201");
+    let mut response = Response::builder()
+        .status(status.parse::<u16>().expect("tests ask for real statuses"))
+        .header("location", format!("/payments/{number}"))
+        .header("set-cookie", "session=secret")
+        .header("link", "</a>; rel=\"x, y\", </b>")
+        .header("link", "</c>");
+    for (name, value) in &parts.headers {
+        response = response.header(format!("seen-{name}"), value);
+    }
+    if let Some(outcome) = what.split("outcome-").nth(1) {
+        response = response.header("semel-outcome", outcome);
+    }
+    let body = if what.contains("large") {
+        vec![b'x'; 3 << 20]
+    } else {
+        [format!("{number}:").as_bytes(), &body].concat()
+    };
+    response.body(Body::from(body)).expect("valid")
+}
+
+/// A gateway in a process of its own.
+pub(crate) struct Gateway {
+    process: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) admin: SocketAddr,
+    log: Arc<Mutex<String>>,
+    _output: BufReader<std::process::ChildStdout>,
+}
+
+/// A folder for a gateway's file, and how to start gateways on it.
+pub(crate) struct Site {
+    pub(crate) folder: TempDir,
+}
+
+impl Site {
+    pub(crate) fn new() -> Site {
+        Site { folder: TempDir::new().expect("there is room for a test") }
+    }
+
+    /// Where the records are.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.folder.path().join("semel.db")
+    }
+
+    /// Starts a gateway in front of this upstream.
+    pub(crate) fn start(&self, upstream: SocketAddr, arguments: &[&str]) -> Gateway {
+        self.start_with(upstream, "", arguments)
+    }
+
+    /// The same, with a configuration file.
+    pub(crate) fn start_with(&self, upstream: SocketAddr, file: &str, arguments: &[&str]) -> Gateway {
+        let config = self.folder.path().join("semel.toml");
+        std::fs::write(&config, file).expect("there is room");
+        let mut process = semel(self.folder.path())
+            .args([
+                "serve",
+                "--listen",
+                "127.0.0.1:0",
+                "--admin-listen",
+                "127.0.0.1:0",
+                "--log-format",
+                "json",
+            ])
+            .args(["--upstream", &format!("http://{upstream}")])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program runs");
+        let log = Arc::new(Mutex::new(String::new()));
+        let (mut errors, writing) = (process.stderr.take().expect("it is piped"), log.clone());
+        std::thread::spawn(move || {
+            let mut chunk = [0; 4096];
+            while let Ok(length @ 1..) = errors.read(&mut chunk) {
+                let text = String::from_utf8_lossy(&chunk[..length]).into_owned();
+                writing.lock().expect("nobody panics with it").push_str(&text);
+            }
+        });
+        let mut output = BufReader::new(process.stdout.take().expect("it is piped"));
+        let mut address_after = |label: &str| {
+            let mut line = String::new();
+            output.read_line(&mut line).expect("it can be read");
+            let address = line.trim().strip_prefix(label).and_then(|rest| rest.parse().ok());
+            address.unwrap_or_else(|| panic!("{line:?}: {}", log.lock().expect("nobody panics with it")))
+        };
+        let address = address_after("listening on http://");
+        let admin = address_after("admin on http://");
+        Gateway { process, address, admin, log: log.clone(), _output: output }
+    }
+}
+
+/// The program, run in this folder, with no settings from outside.
+pub(crate) fn semel(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_semel"));
+    command.current_dir(folder).env_remove("RUST_LOG");
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SEMEL_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+impl Gateway {
+    /// Sends a request on a connection of its own.
+    pub(crate) async fn send(&self, request: Send) -> Reply {
+        request.to(self.address).await
+    }
+
+    /// Asks the admin listener.
+    pub(crate) async fn admin(&self, path: &str) -> Reply {
+        pay("").method("GET").target(path).without("idempotency-key").to(self.admin).await
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        self.log.lock().expect("nobody panics with it").clone()
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Ends it with SIGKILL.
+    pub(crate) fn kill(&mut self) {
+        self.process.kill().expect("SIGKILL is delivered");
+        self.process.wait().expect("it is gone");
+    }
+
+    /// Sends it SIGTERM.
+    pub(crate) fn terminate(&self) {
+        let status = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Waits until it has ended.
+    pub(crate) async fn ended(&mut self) -> std::process::ExitStatus {
+        loop {
+            if let Some(status) = self.process.try_wait().expect("it is ours") {
+                return status;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Memory in use, in MiB.
+    pub(crate) fn memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.id())).expect("it runs");
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("Linux says so");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("it is a number")
+            / 1024
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// An upstream, a gateway in front of it, and its folder.
+pub(crate) async fn lab(arguments: &[&str]) -> (Site, Arc<Upstream>, Gateway) {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let gateway = site.start(upstream.address, arguments);
+    (site, upstream, gateway)
+}

@@ -1,0 +1,71 @@
+//! Many duplicates, many connections, and clients that do not read. Bounded in count, on loopback.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::lab::{lab, pay};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_duplicates_make_one_call() {
+    let (_site, upstream, gateway) = lab(&["--wait", "60s"]).await;
+    let before = gateway.memory();
+    let address = gateway.address;
+    let body = "x".repeat(16 << 10);
+    let requests: Vec<_> = (0..1000).map(|_| tokio::spawn(pay(&body).doing("gate").to(address))).collect();
+    upstream.begun().await;
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    let during = gateway.memory();
+    upstream.open_gate();
+    let mut replayed = 0;
+    for request in requests {
+        let reply = request.await.expect("it is answered");
+        assert_eq!(reply.status, 201);
+        replayed += usize::from(reply.replayed());
+    }
+    assert_eq!((upstream.seen(), replayed), (1, 999));
+    println!("1,000 duplicates of 16 KiB: {before} MiB before, {during} MiB while they waited");
+    assert!(during < before + 256, "{before} MiB before, {during} MiB while they waited");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_thousand_idle_connections_are_kept() {
+    let (_site, _upstream, gateway) = lab(&[]).await;
+    let request = pay("").method("GET").without("idempotency-key").into_bytes();
+    let mut connections = Vec::new();
+    for _ in 0..5000 {
+        let mut client = TcpStream::connect(gateway.address).await.expect("there is room");
+        client.write_all(&request).await.expect("it is sent");
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.expect("it is answered");
+        assert_eq!(&answer, b"HTTP/1.1 201");
+        connections.push(client);
+    }
+    println!("5,000 idle connections: {} MiB", gateway.memory());
+    assert_eq!(gateway.send(pay("{}")).await.status, 201, "and there is room for work");
+    let mut last = connections.pop().expect("there are many");
+    let mut rest = vec![0; 4096];
+    let _ = last.read(&mut rest).await;
+    last.write_all(&request).await.expect("it is kept alive");
+    assert!(last.read(&mut rest).await.expect("it is answered") > 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_read_nothing_take_bounded_memory() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let before = gateway.memory();
+    let mut clients = Vec::new();
+    for _ in 0..50 {
+        let mut client = TcpStream::connect(gateway.address).await.expect("there is room");
+        let request = pay("").method("GET").without("idempotency-key").doing("large").into_bytes();
+        client.write_all(&request).await.expect("it is sent");
+        clients.push(client);
+    }
+    while upstream.seen() < 50 {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    let during = gateway.memory();
+    println!("50 clients that leave 3 MiB each unread: {before} MiB before, {during} MiB during");
+    assert!(during < before + 100, "{before} MiB before, {during} MiB during");
+    assert_eq!(gateway.send(pay("{}")).await.status, 201, "others are served");
+}

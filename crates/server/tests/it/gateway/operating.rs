@@ -1,0 +1,157 @@
+//! What operators see, and how the gateway ends.
+
+use std::time::Duration;
+
+use super::lab::{lab, pay, problem};
+
+#[tokio::test]
+async fn metrics_are_what_prometheus_reads() {
+    let (_site, _upstream, gateway) = lab(&["--on-server-error", "retry"]).await;
+    gateway.send(pay("{}")).await;
+    gateway.send(pay("{}")).await;
+    gateway.send(pay("[]")).await;
+    gateway.send(pay("{}").without("idempotency-key")).await;
+    let text = gateway.admin("/metrics").await.body;
+    let lines = String::from_utf8(text.to_vec()).expect("it is text");
+    let scrape =
+        prometheus_parse::Scrape::parse(lines.lines().map(|line| Ok(line.to_owned()))).expect("it parses");
+    let value = |name: &str, label: (&str, &str)| {
+        scrape.samples.iter().find_map(|sample| {
+            let found = sample.metric == name && sample.labels.get(label.0) == Some(label.1);
+            match &sample.value {
+                prometheus_parse::Value::Counter(value) | prometheus_parse::Value::Gauge(value) if found => {
+                    Some(*value)
+                }
+                prometheus_parse::Value::Untyped(value) if found => Some(*value),
+                _ => None,
+            }
+        })
+    };
+    let claims = |outcome| value("idempotency_claims_total", ("outcome", outcome));
+    assert_eq!((claims("executed"), claims("replayed")), (Some(1.0), Some(1.0)));
+    assert_eq!((claims("mismatch"), claims("refused")), (Some(1.0), Some(1.0)));
+    assert_eq!(value("idempotency_replays_total", ("operation", "unmatched")), Some(1.0));
+    assert_eq!(value("idempotency_fingerprint_mismatch_total", ("caller", "local")), Some(1.0));
+    assert_eq!(value("idempotency_new_keys_total", ("tenant", "local")), Some(1.0));
+    assert_eq!(value("idempotency_duplicates_total", ("tenant", "local")), Some(1.0));
+    for histogram in
+        ["idempotency_added_seconds", "idempotency_execution_seconds", "idempotency_store_seconds"]
+    {
+        assert!(scrape.samples.iter().any(|sample| sample.metric == histogram), "{histogram}");
+    }
+}
+
+#[tokio::test]
+async fn secrets_never_reach_logs_or_metrics() {
+    let (_site, _upstream, gateway) = lab(&["--timeout", "200ms"]).await;
+    let canary = "canary-5f3a9c1e7b2d4860";
+    let request = || {
+        pay(&format!(r#"{{"card":"{canary}-body"}}"#))
+            .set("idempotency-key", format!("{canary}-key"))
+            .with("authorization", format!("Bearer {canary}-credential"))
+            .with("cookie", format!("session={canary}-cookie"))
+            .target(format!("/payments/{canary}-path?query={canary}-query"))
+    };
+    gateway.send(request()).await;
+    gateway.send(request()).await;
+    gateway.send(request().body(format!("{canary}-other"))).await;
+    gateway.send(request().set("idempotency-key", format!("{canary} malformed"))).await;
+    gateway.send(request().set("idempotency-key", format!("{canary}-slow")).doing("gate")).await;
+    gateway.send(request().method("GET")).await;
+    let (log, metrics) = (gateway.log(), gateway.admin("/metrics").await.body);
+    assert!(log.contains("idempotency_replay") && log.contains("keyHashPrefix"), "{log}");
+    assert!(!log.contains("canary"), "{log}");
+    assert!(!String::from_utf8_lossy(&metrics).contains("canary"));
+}
+
+#[tokio::test]
+async fn every_decision_is_one_structured_event() {
+    let (_site, _upstream, gateway) = lab(&[]).await;
+    gateway.send(pay("{}")).await;
+    gateway.send(pay("{}")).await;
+    let log = gateway.log();
+    let events: Vec<serde_json::Value> =
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let names: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(names, ["idempotency_claim", "idempotency_settled", "idempotency_replay"], "{log}");
+    for event in &events {
+        assert_eq!((&event["operation"], &event["caller"]), (&"unmatched".into(), &"local".into()));
+        assert_eq!(event["keyHashPrefix"].as_str().map(str::len), Some(8));
+    }
+}
+
+#[tokio::test]
+async fn a_termination_waits_for_what_runs() {
+    let (_site, upstream, mut gateway) = lab(&[]).await;
+    let running = tokio::spawn(pay("{}").doing("gate").to(gateway.address));
+    upstream.begun().await;
+    gateway.terminate();
+    while gateway.admin("/readyz").await.status != 503 {
+        tokio::task::yield_now().await;
+    }
+    let refused = gateway.send(pay("{}").set("idempotency-key", "during-the-shutdown")).await;
+    assert_eq!(refused.problem(), problem(503, "SHUTTING_DOWN"));
+    upstream.open_gate();
+    assert_eq!(running.await.expect("it is answered").status, 201);
+    assert!(gateway.ended().await.success());
+    assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn a_termination_hands_what_is_left_to_unknown() {
+    let (site, upstream, mut gateway) = lab(&["--drain", "100ms"]).await;
+    let address = gateway.address;
+    let running = tokio::spawn(async move {
+        let _ = tokio::spawn(pay("{}").doing("gate").to(address)).await;
+    });
+    upstream.begun().await;
+    gateway.terminate();
+    assert!(gateway.ended().await.success());
+    running.await.expect("the client notices");
+    let second = site.start(upstream.address, &[]);
+    assert_eq!(second.send(pay("{}")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn a_second_termination_ends_at_once() {
+    let (_site, upstream, mut gateway) = lab(&[]).await;
+    let address = gateway.address;
+    let running = tokio::spawn(async move {
+        let _ = tokio::spawn(pay("{}").doing("gate").to(address)).await;
+    });
+    upstream.begun().await;
+    gateway.terminate();
+    while !gateway.log().contains("stopping") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    gateway.terminate();
+    gateway.ended().await;
+    running.await.expect("the client notices");
+}
+
+#[tokio::test]
+async fn leases_that_ended_are_swept_in_the_background() {
+    let (site, upstream) = (super::lab::Site::new(), super::lab::Upstream::start().await);
+    let file = "[maintenance]\nsweep_interval = \"100ms\"\nreap_interval = \"100ms\"\n";
+    let mut first = site.start_with(upstream.address, file, &["--lease", "300ms", "--ttl", "1s"]);
+    first.send(pay("{}").set("idempotency-key", "settled-and-expired-soon")).await;
+    let address = first.address;
+    let cut_off = tokio::spawn(async move {
+        let _ = tokio::spawn(pay("{}").doing("gate").to(address)).await;
+    });
+    upstream.begun().await;
+    upstream.begun().await;
+    first.kill();
+    cut_off.await.expect("the client notices");
+    let _second = site.start_with(upstream.address, file, &[]);
+    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
+    let states = || {
+        let mut query = file.prepare("SELECT state FROM semel_records ORDER BY state").expect("it is there");
+        let rows = query.query_map([], |row| row.get::<_, String>(0)).expect("it reads");
+        rows.collect::<Result<Vec<_>, _>>().expect("it reads")
+    };
+    while states() != ["unknown"] {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

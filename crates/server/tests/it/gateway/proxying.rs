@@ -1,0 +1,233 @@
+//! What the gateway does as a proxy.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+use super::lab::{Site, Upstream, lab, pay, problem};
+
+#[tokio::test]
+async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
+    let (_site, _upstream, gateway) = lab(&[]).await;
+    let forged = pay("{}")
+        .with("semel-tenant", "forged")
+        .with("semel-anything", "forged")
+        .with("connection", "x-private")
+        .with("x-private", "1")
+        .with("forwarded", "for=198.51.100.7");
+    let reply = gateway.send(forged).await;
+    let id = reply.header("idempotency-operation-id").expect("it is named").to_owned();
+    assert_eq!(reply.header("seen-semel-operation-id"), Some(id.as_str()));
+    assert_eq!(reply.header("seen-semel-attempt"), Some("1"));
+    assert_eq!(reply.header("seen-semel-tenant"), Some("local"));
+    assert_eq!(reply.header("seen-semel-caller"), Some("local"));
+    assert_eq!(reply.header("seen-idempotency-key"), Some(super::lab::KEY), "unchanged");
+    for gone in ["seen-semel-anything", "seen-x-private", "seen-connection"] {
+        assert_eq!(reply.header(gone), None, "{gone}");
+    }
+    assert_eq!(reply.header("seen-via"), Some("1.1 semel"));
+    assert_eq!(reply.header("via"), Some("1.1 semel"));
+    let forwarded: Vec<_> = reply.headers.get_all("seen-forwarded").iter().collect();
+    assert_eq!(forwarded, ["for=198.51.100.7", "for=127.0.0.1;host=\"lab\";proto=http"]);
+}
+
+#[tokio::test]
+async fn clients_may_speak_http2() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let first = pay("{}").over_http2(gateway.address).await;
+    let again = pay("{}").over_http2(gateway.address).await;
+    assert_eq!(first.status, 201);
+    assert!(again.replayed());
+    assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn the_upstream_may_speak_http2() {
+    let (_site, upstream, gateway) = lab(&["--upstream-protocol", "h2c"]).await;
+    for number in 0..5 {
+        let reply = gateway.send(pay("{}").set("idempotency-key", format!("over-http2-{number:08}"))).await;
+        assert_eq!(reply.status, 201);
+    }
+    assert_eq!(gateway.send(pay("").method("GET")).await.status, 201);
+    assert_eq!(upstream.seen(), 6);
+}
+
+/// An upstream in the test's own hands: answers each connection with what `script` returns for its requests.
+async fn by_hand(
+    script: impl Fn(usize, Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
+) -> std::net::SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    let script = std::sync::Arc::new(script);
+    tokio::spawn(async move {
+        let mut connections = 0;
+        while let Ok((mut stream, _)) = listener.accept().await {
+            connections += 1;
+            let (number, script) = (connections, script.clone());
+            tokio::spawn(async move {
+                let mut request = vec![0; 64 * 1024];
+                while let Ok(length @ 1..) = stream.read(&mut request).await {
+                    match script(number, request[..length].to_vec()) {
+                        Some(answer) if stream.write_all(&answer).await.is_ok() => {}
+                        _ => return,
+                    }
+                }
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn an_upstream_that_breaks_off_leaves_an_unknown() {
+    let truncated = b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf".to_vec();
+    let garbage = b"garbage\r\n\r\n".to_vec();
+    for answer in [Vec::new(), truncated, garbage] {
+        let calls = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = calls.clone();
+        let answer = std::sync::Mutex::new(Some(answer));
+        let upstream = by_hand(move |_, _| {
+            counter.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+            // What there is to say is said, and then the connection breaks off with the next read.
+            answer.lock().expect("nobody panics with it").take().filter(|answer| !answer.is_empty())
+        })
+        .await;
+        let (site, timeout) = (Site::new(), ["--timeout", "1s"]);
+        let gateway = site.start(upstream, &timeout);
+        let reply = gateway.send(pay("{}")).await;
+        assert!([502, 504].contains(&reply.status.as_u16()), "{reply:?}");
+        assert_eq!(reply.problem().1, "IDEMPOTENCY_OUTCOME_UNKNOWN");
+        assert_eq!(gateway.send(pay("{}")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+        assert_eq!(
+            calls.load(std::sync::atomic::Ordering::SeqCst),
+            1,
+            "the pool never tries again on its own"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_went_stale_in_the_pool_costs_nothing() {
+    // Each connection serves one request, says that it stays, and is closed a moment later.
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = vec![0; 64 * 1024];
+                let _ = stream.read(&mut request).await;
+                let _ = stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok").await;
+            });
+        }
+    });
+    let site = Site::new();
+    let gateway = site.start(address, &[]);
+    for number in 0..30 {
+        let reply = gateway.send(pay("{}").set("idempotency-key", format!("stale-pool-{number:08}"))).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn interim_answers_are_not_the_answer() {
+    let upstream = by_hand(|_, _| {
+        let hints = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n";
+        let answer = "HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok";
+        Some(format!("{hints}{answer}").into_bytes())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    for replayed in [false, true] {
+        let reply = gateway.send(pay("{}")).await;
+        assert_eq!((reply.status.as_u16(), reply.replayed()), (201, replayed));
+        assert_eq!(reply.header("link"), None, "what an interim answer said is never stored");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_expects_to_be_told_to_go_on_is_told() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+    let request =
+        String::from_utf8(pay("{}").with("expect", "100-continue").into_bytes()).expect("it is text");
+    let (head, body) = request.split_once("\r\n\r\n").expect("it has a head");
+    client.write_all(format!("{head}\r\n\r\n").as_bytes()).await.expect("it is sent");
+    let mut interim = [0; 25];
+    client.read_exact(&mut interim).await.expect("it is told");
+    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(body.as_bytes()).await.expect("it is sent");
+    let mut answer = [0; 12];
+    client.read_exact(&mut answer).await.expect("it is answered");
+    assert_eq!((&answer, upstream.seen()), (b"HTTP/1.1 201", 1));
+}
+
+#[tokio::test]
+async fn trailers_pass_through_and_are_replayed() {
+    let upstream = by_hand(|_, _| {
+        let answer = "HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n\
+                      2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
+        Some(answer.into())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    for replayed in [false, true] {
+        let reply = gateway.send(pay("{}").with("te", "trailers")).await;
+        assert_eq!((&reply.body[..], reply.replayed()), (&b"ok"[..], replayed));
+        let trailers = reply.trailers.expect("there are trailers");
+        assert_eq!(trailers.get("x-sum").map(|value| value.as_bytes()), Some(&b"7"[..]));
+    }
+}
+
+#[tokio::test]
+async fn an_upgrade_becomes_a_tunnel_unless_it_is_a_keyed_command() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let mut request = vec![0; 64 * 1024];
+                let _ = stream.read(&mut request).await;
+                let switch =
+                    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
+                let _ = stream.write_all(switch.as_bytes()).await;
+                let (mut read, mut write) = stream.split();
+                let _ = tokio::io::copy(&mut read, &mut write).await;
+            });
+        }
+    });
+    let site = Site::new();
+    let gateway = site.start(address, &[]);
+    let upgrade = |request: super::lab::Send| request.with("connection", "upgrade").with("upgrade", "echo");
+    let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+    let request = upgrade(pay("").method("GET").without("idempotency-key")).into_bytes();
+    client.write_all(&request).await.expect("it is sent");
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(client.read_u8().await.expect("it is answered"));
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    client.write_all(b"through the tunnel").await.expect("it is sent");
+    let mut echo = [0; 18];
+    client.read_exact(&mut echo).await.expect("it comes back");
+    assert_eq!(&echo, b"through the tunnel");
+
+    let refused = gateway.send(upgrade(pay("{}"))).await;
+    assert_eq!(refused.status, 400, "there would be no response to keep");
+}
+
+#[tokio::test]
+async fn what_is_not_a_command_streams_both_ways() {
+    let (_site, upstream, gateway) = lab(&["--max-request", "1KiB"]).await;
+    let large = pay("").method("PUT").body(vec![b'y'; 4 << 20]);
+    let reply = gateway.send(large).await;
+    assert_eq!((reply.status.as_u16(), reply.body.len()), (201, (4 << 20) + 2), "no limit of ours applies");
+    assert_eq!(upstream.seen(), 1);
+    let gone = Upstream::start().await.address;
+    let site = Site::new();
+    let nobody = site.start(std::net::SocketAddr::new(gone.ip(), 1), &[]);
+    assert_eq!(nobody.send(pay("").method("GET")).await.status, 502);
+}

@@ -1,0 +1,43 @@
+//! The guard in front of the whole gateway: what is seen upstream is what was legitimately sent.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::lab::{lab, pay};
+
+#[tokio::test]
+async fn requests_seen_upstream_are_requests_legitimately_sent() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let good = pay("").method("GET").without("idempotency-key").into_bytes();
+    let hidden = "GET /hidden HTTP/1.1\r\nHost: lab\r\n\r\n";
+    let post = "POST /payments HTTP/1.1\r\nHost: lab\r\nIdempotency-Key: 0123456789abcdef\r\n";
+    let corpus = [
+        format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("{post}Content-Length: 0\r\nContent-Length: 45\r\n\r\n{hidden}"),
+        format!("{post}Content-Length: 0, 0\r\n\r\n{hidden}"),
+        format!("{post}Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("{post}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("{post}Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("{post}X: 1\r\n Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("{post}X: 1\nContent-Length: 45\r\n\r\n{hidden}"),
+        format!("POST /x HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
+        format!("GET http://elsewhere/ HTTP/1.1\r\nHost: lab\r\n\r\n{hidden}"),
+        format!("GET http://user:pw@lab/ HTTP/1.1\r\nHost: lab\r\n\r\n{hidden}"),
+        format!("GET / HTTP/1.1\r\nHost: lab\r\nX: {}\r\n\r\n{hidden}", "x".repeat(70_000)),
+    ];
+    for (number, attempt) in corpus.iter().enumerate() {
+        let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+        for _ in 0..2 {
+            client.write_all(&good).await.expect("it is sent");
+            let mut answer = vec![0; 16 * 1024];
+            let length = client.read(&mut answer).await.expect("it is answered");
+            assert!(answer[..length].starts_with(b"HTTP/1.1 201 "));
+        }
+        client.write_all(attempt.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("it is answered, and closed");
+        let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 ");
+        assert!(refused && answer.matches("HTTP/1.1 ").count() == 1, "{attempt:?}: {answer}");
+        assert_eq!(upstream.seen(), 2 * (number + 1), "{attempt:?}");
+    }
+}

@@ -1,0 +1,5 @@
+//! The gateway from outside.
+
+mod commands;
+mod gateway;
+mod guard;

@@ -1,0 +1,171 @@
+//! API keys in the same file as the records: who may call, without the keys themselves.
+//!
+//! A key is 256 random bits, shown once. Only its HMAC is kept, under a secret drawn once for the file, so that a
+//! copy of the table lets nobody in.
+
+use std::path::Path;
+
+use hmac::{Hmac, KeyInit, Mac};
+use rusqlite::{Connection, OptionalExtension, params};
+use semel_core::scope::PrincipalError;
+use semel_core::{Principal, Timestamp, ids};
+use sha2::Sha256;
+
+use super::{OpenError, SqliteOptions, Trouble, connect, queries, schema};
+
+/// What every key begins with, so that scanners recognise one that leaked.
+const PREFIX: &str = "semel_";
+
+/// The keys of a file.
+pub struct ApiKeys {
+    connection: Connection,
+    secret: [u8; 32],
+}
+
+/// A key as an operator sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// What an operator calls it.
+    pub id: String,
+    /// Who calls with it.
+    pub principal: Principal,
+    /// Since when.
+    pub created_at: Timestamp,
+    /// Until when, if it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// The HMAC of a key.
+pub type KeyMac = [u8; 32];
+
+impl ApiKeys {
+    /// Opens the keys of the file, creating it where needed.
+    pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, OpenError> {
+        let path = path.as_ref();
+        let open = || -> Result<ApiKeys, Trouble> {
+            let mut connection = connect(path, &SqliteOptions::default())?;
+            schema::migrate(&mut connection)?;
+            let secret = secret(&connection)?;
+            Ok(ApiKeys { connection, secret })
+        };
+        open().map_err(|trouble| trouble.at(path))
+    }
+
+    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    pub fn create(&self, principal: &Principal) -> rusqlite::Result<(ApiKey, String)> {
+        let text = format!("{PREFIX}{}", hex(&ids::secret()));
+        let id = format!("key_{}", &hex(&ids::secret())[..12]);
+        let created_at = queries::now(&self.connection)?;
+        self.connection.execute(
+            "INSERT INTO semel_api_keys (id, tenant, caller, mac, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![id, principal.tenant(), principal.caller(), self.mac(&text), created_at],
+        )?;
+        let created_at = Timestamp::from_millis(created_at);
+        Ok((ApiKey { id, principal: principal.clone(), created_at, revoked_at: None }, text))
+    }
+
+    /// Every key, revoked ones too, the oldest first.
+    pub fn list(&self) -> rusqlite::Result<Vec<ApiKey>> {
+        self.connection
+            .prepare("SELECT id, tenant, caller, created_at, revoked_at FROM semel_api_keys ORDER BY created_at, id")?
+            .query_map([], |row| {
+                Ok(ApiKey {
+                    id: row.get(0)?,
+                    principal: principal(&row.get::<_, String>(1)?, &row.get::<_, String>(2)?)?,
+                    created_at: Timestamp::from_millis(row.get(3)?),
+                    revoked_at: row.get::<_, Option<i64>>(4)?.map(Timestamp::from_millis),
+                })
+            })?
+            .collect()
+    }
+
+    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    pub fn revoke(&self, id: &str) -> rusqlite::Result<bool> {
+        let now = queries::now(&self.connection)?;
+        let sql = "UPDATE semel_api_keys SET revoked_at = ?2 WHERE id = ?1 AND revoked_at IS NULL";
+        Ok(self.connection.execute(sql, params![id, now])? == 1)
+    }
+
+    /// The HMACs of all keys that are not revoked, and who calls with them.
+    pub fn active(&self) -> rusqlite::Result<Vec<(KeyMac, Principal)>> {
+        self.connection
+            .prepare("SELECT mac, tenant, caller FROM semel_api_keys WHERE revoked_at IS NULL")?
+            .query_map([], |row| {
+                Ok((row.get(0)?, principal(&row.get::<_, String>(1)?, &row.get::<_, String>(2)?)?))
+            })?
+            .collect()
+    }
+
+    /// What computes the HMAC of a key that somebody presents.
+    pub fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    fn mac(&self, key: &str) -> KeyMac {
+        key_mac(&self.secret, key)
+    }
+}
+
+/// The HMAC of a key under the file's secret.
+pub fn key_mac(secret: &[u8; 32], key: &str) -> KeyMac {
+    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+    mac.update(key.as_bytes());
+    mac.finalize().into_bytes().into()
+}
+
+fn secret(connection: &Connection) -> rusqlite::Result<[u8; 32]> {
+    let drawn = ids::secret();
+    // Whoever comes first draws it; everybody reads what was drawn.
+    let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', ?1) ON CONFLICT DO NOTHING";
+    let read = |connection: &Connection| {
+        connection
+            .query_row("SELECT value FROM semel_secrets WHERE name = 'api_keys'", [], |row| row.get(0))
+            .optional()
+    };
+    if let Some(secret) = read(connection)? {
+        return Ok(secret);
+    }
+    connection.execute(sql, [drawn])?;
+    read(connection)?.ok_or(rusqlite::Error::QueryReturnedNoRows)
+}
+
+fn principal(tenant: &str, caller: &str) -> rusqlite::Result<Principal> {
+    Principal::new(tenant, caller).map_err(|error: PrincipalError| {
+        rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error))
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_lets_its_caller_in_until_it_is_revoked() {
+        let folder = std::env::temp_dir().join(format!("semel-api-keys-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("there is room");
+        let path = folder.join("semel.db");
+        let keys = ApiKeys::open(&path).expect("the file opens");
+        let alice = Principal::new("acme", "alice").expect("it is a name");
+        let (made, text) = keys.create(&alice).expect("it is made");
+        assert_eq!((text.len(), &text[..6]), (70, "semel_"));
+        let other = ApiKeys::open(&path).expect("the file opens again");
+        assert_eq!(other.active().expect("it reads"), [(key_mac(&other.secret(), &text), alice)]);
+        assert_eq!(other.list().expect("it reads"), std::slice::from_ref(&made));
+        assert!(keys.revoke(&made.id).expect("it writes"));
+        assert!(!keys.revoke(&made.id).expect("it writes"), "it was revoked before");
+        assert_eq!(other.active().expect("it reads"), []);
+        assert!(other.list().expect("it reads")[0].revoked_at.is_some());
+        for entry in std::fs::read_dir(&folder).expect("it is there").flatten() {
+            let bytes = std::fs::read(entry.path()).expect("it reads");
+            assert!(
+                !bytes.windows(text.len()).any(|window| window == text.as_bytes()),
+                "the key is not kept"
+            );
+        }
+        std::fs::remove_dir_all(&folder).expect("it is ours");
+    }
+}
