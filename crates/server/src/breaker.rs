@@ -52,8 +52,11 @@ impl Breaker {
 
     /// Whether a call may be made. While the circuit is open, one write in each pause.
     fn admits(&self, writes: bool) -> bool {
-        if !self.is_open() || !writes {
-            return !self.is_open();
+        if !self.is_open() {
+            return true;
+        }
+        if !writes {
+            return false;
         }
         let (now, due) = (self.millis(), self.try_again_at.load(Ordering::SeqCst));
         let next = now + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
