@@ -55,6 +55,8 @@ pub enum Kind {
     ShuttingDown,
     /// The upstream refused the connection: nothing ran.
     UpstreamUnreachable,
+    /// The upstream failed, and it is not known what it did with a request that is not a command.
+    UpstreamFailed,
     /// There is no such operation for this caller.
     OperationNotFound,
     /// The request cannot be understood without guessing.
@@ -76,7 +78,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 22] = [
+    pub const ALL: [Kind; 23] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -95,6 +97,7 @@ impl Kind {
         Kind::StoreUnavailable,
         Kind::ShuttingDown,
         Kind::UpstreamUnreachable,
+        Kind::UpstreamFailed,
         Kind::OperationNotFound,
         Kind::MalformedRequest,
         Kind::RequestHeadTooLarge,
@@ -235,6 +238,13 @@ impl Kind {
                 StatusCode::BAD_GATEWAY,
                 "The upstream service cannot be reached",
                 "Nothing ran: the same request may be sent again with the same key.",
+            ),
+            Kind::UpstreamFailed => entry(
+                "UPSTREAM_FAILED",
+                "upstream-failed",
+                StatusCode::BAD_GATEWAY,
+                "The upstream service failed",
+                "The request was not a command, so nothing is known about it. Safe methods can be sent again.",
             ),
             Kind::OperationNotFound => entry(
                 "OPERATION_NOT_FOUND",

@@ -27,5 +27,6 @@ pub use execution::{Execution, NotExecuted};
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use observe::Seen;
 pub use operations::{ConfigError, Operation};
+pub use respond::problem;
 pub use semel_core::Outcome;
 pub use service::Idempotency;

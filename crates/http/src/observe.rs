@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{counter, histogram};
-use semel_core::{Principal, Record, StoreError};
+use semel_core::{Principal, Record, StateName, StoreError};
 
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,16 @@ impl Seen {
             Seen::Expired => "expired",
             Seen::Refused => "refused",
             Seen::StoreError => "store_error",
+        }
+    }
+
+    /// The state that it implies of the record, where it does.
+    pub(crate) const fn state(self) -> Option<StateName> {
+        match self {
+            Seen::Executed | Seen::Reacquired | Seen::InProgress => Some(StateName::Processing),
+            Seen::Unknown => Some(StateName::Unknown),
+            Seen::Expired => Some(StateName::Expired),
+            Seen::Replayed | Seen::Mismatch | Seen::Refused | Seen::StoreError => None,
         }
     }
 
@@ -109,7 +119,7 @@ fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
 }
 
 /// One decision about one command: counted and logged.
-pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen) {
+pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen, state: Option<StateName>) {
     let operation = || about.operation.to_string();
     counter!("idempotency_claims_total", "operation" => operation(), "outcome" => seen.as_str()).increment(1);
     match seen {
@@ -117,9 +127,13 @@ pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen) {
         Seen::InProgress => {
             counter!("idempotency_in_progress_total", "operation" => operation()).increment(1);
         }
-        Seen::Unknown => counter!("idempotency_unknown_total", "operation" => operation()).increment(1),
         Seen::Expired => counter!("idempotency_expired_total", "operation" => operation()).increment(1),
-        Seen::Executed | Seen::Reacquired | Seen::Mismatch | Seen::Refused | Seen::StoreError => {}
+        Seen::Executed
+        | Seen::Reacquired
+        | Seen::Mismatch
+        | Seen::Unknown
+        | Seen::Refused
+        | Seen::StoreError => {}
     }
     if let Some(principal) = &about.principal {
         match seen {
@@ -145,6 +159,7 @@ pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen) {
         operation = &*about.operation,
         tenant = about.principal.as_ref().map(|principal| principal.tenant()),
         caller = about.principal.as_ref().map(|principal| principal.caller()),
+        state = state.map(StateName::as_str),
         keyHashPrefix = about.key_hash_prefix.as_deref(),
     );
 }
@@ -157,6 +172,9 @@ pub(crate) fn added(about: &About, time: Duration) {
 /// An execution came to its end.
 pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
     histogram!("idempotency_execution_seconds", "operation" => about.operation.to_string()).record(time);
+    if record.head.state.name() == StateName::Unknown {
+        counter!("idempotency_unknown_total", "operation" => about.operation.to_string()).increment(1);
+    }
     tracing::info!(
         event = "idempotency_settled",
         operation = &*about.operation,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Version};
 use semel_core::policy::{KeyRequirement, Policy};
@@ -144,7 +144,21 @@ fn admit(
         Err(error) => return Err(Problem::new(Kind::InvalidKey, sentence(&error.to_string())).into()),
     };
     check_age(&rule.policy, &parts.headers, shared.clock.now())?;
+    if switches_protocols(&parts.headers) {
+        let detail = "A command with a key cannot switch protocols: there would be no response to keep.";
+        return Err(Problem::new(Kind::MalformedRequest, detail).into());
+    }
     Ok((principal, Some(key)))
+}
+
+/// Whether the request asks for another protocol. HTTP/2 is another way to say the same, and may be ignored.
+fn switches_protocols(headers: &HeaderMap) -> bool {
+    let tokens = |name: HeaderName| {
+        let lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+        lines.flat_map(|line| line.split(',')).map(str::trim)
+    };
+    tokens(CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+        && tokens(UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
 }
 
 /// What exactly is asked for.
@@ -184,7 +198,10 @@ where
 {
     let collecting = body::collect(Box::pin(body), policy.max_request);
     match tokio::time::timeout(shared.body_timeout, collecting).await {
-        Ok(Ok(Collected::Whole { bytes, trailers })) => Ok((bytes, trailers)),
+        Ok(Ok(Collected::Whole { bytes, mut trailers })) => {
+            strip_own_headers(&mut trailers);
+            Ok((bytes, trailers))
+        }
         Ok(Ok(Collected::TooLarge(rest))) => {
             body::drain(rest).await;
             let detail = format!("The body may have at most {} bytes.", policy.max_request);

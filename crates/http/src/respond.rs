@@ -28,8 +28,8 @@ pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 /// How long a client should wait before it asks again for something that runs.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A problem document.
-pub(crate) fn problem(problem: &Problem, profile: Profile) -> Answer {
+/// A problem document as a response, with the headers that belong to it.
+pub fn problem(problem: &Problem, profile: Profile) -> http::Response<Body> {
     let mut answer = http::Response::new(Body::full(problem.to_json(profile)));
     *answer.status_mut() = problem.status(profile);
     let headers = answer.headers_mut();
@@ -170,6 +170,7 @@ pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Ans
     };
     answer.headers_mut().insert(replayed, HeaderValue::from_static("true"));
     answer.extensions_mut().insert(Seen::Replayed);
+    answer.extensions_mut().insert(record.head.state.name());
     answer
 }
 

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Request;
 use semel_core::{
-    Attempt, Claim, Decision, Event, Policy, Reason, Record, Reference, Start, StoreError, Timestamp,
-    transition,
+    Attempt, Claim, Decision, Event, Policy, Reason, Record, Reference, Start, StateName, StoreError,
+    Timestamp, transition,
 };
 use tower::Service;
 
@@ -66,7 +66,7 @@ where
                 Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
                 Reading::Refused(answer, operation) => {
                     let about = About { operation, principal: None, key_hash_prefix: None };
-                    observe::decision(&shared.labels, &about, Seen::Refused);
+                    observe::decision(&shared.labels, &about, Seen::Refused, None);
                     Ok(*answer)
                 }
                 Reading::Answered(answer) => Ok(*answer),
@@ -89,7 +89,10 @@ where
     observe::added(&about, begun.elapsed().saturating_sub(handler));
     match answer.extensions().get() {
         None | Some(Seen::Executed | Seen::Reacquired) => {}
-        Some(seen) => observe::decision(&shared.labels, &about, *seen),
+        Some(seen) => {
+            let state = answer.extensions().get::<StateName>().copied().or(seen.state());
+            observe::decision(&shared.labels, &about, *seen, state);
+        }
     }
     answer
 }
@@ -152,7 +155,7 @@ where
     let claimed = match shared.within("claim", shared.store.claim(&claim)).await {
         Ok(claimed) => claimed,
         Err(error) => {
-            tracing::warn!(%error, operation = %claim.scope.operation, "a claim failed: nothing is run");
+            tracing::warn!(%error, operation = &*command.rule.label, "a claim failed: nothing is run");
             if matches!(error, StoreError::Ambiguous(_)) {
                 let held = shared.running.hold();
                 tokio::spawn(settle::release_unconfirmed(shared, claim, held));

@@ -3,11 +3,14 @@
 use std::net::IpAddr;
 
 use http::header::{
-    CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
-    VIA,
+    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
 use semel_http::Execution;
+use semel_stores::sqlite::KEY_PREFIX;
+
+use crate::identity::API_KEY;
 
 /// Fields that belong to one connection, whether or not `Connection` names them.
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -34,6 +37,7 @@ pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Opti
         parts.headers.insert(UPGRADE, upgrade);
         append(&mut parts.headers, CONNECTION, "upgrade");
     }
+    remove_own_credentials(&mut parts.headers);
     if !parts.headers.contains_key(HOST)
         && let Some(authority) = parts.uri.authority()
         && let Ok(host) = HeaderValue::from_str(authority.as_str())
@@ -59,10 +63,25 @@ pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
     append(headers, VIA, via(version));
 }
 
-/// The protocol that the request wants to switch to.
-pub fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
+/// The protocol that the request wants to switch to. Never to HTTP/2: commands in such a tunnel would pass us by.
+fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
     let asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    headers.get(UPGRADE).filter(|_| asked).cloned()
+    let http = |token: &str| {
+        let name = token.split('/').next().unwrap_or_default();
+        ["h2c", "h2", "http", "tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
+    };
+    let tunnels_commands = tokens(headers, &UPGRADE).any(http);
+    headers.get(UPGRADE).filter(|_| asked && !tunnels_commands).cloned()
+}
+
+/// Keys that we issued let somebody in here, and are nobody else's business.
+fn remove_own_credentials(headers: &mut HeaderMap) {
+    for name in [AUTHORIZATION, API_KEY] {
+        let ours = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY_PREFIX));
+        if headers.get_all(&name).iter().any(ours) {
+            headers.remove(name);
+        }
+    }
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
@@ -179,5 +198,19 @@ mod tests {
         assert_eq!(text(&parts.headers, "connection"), ["te", "upgrade"]);
         let not_asked = self::parts(&[("upgrade", "websocket")]);
         assert_eq!(upgrade_of(&not_asked.headers), None);
+        for tunnel in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"] {
+            let asked = self::parts(&[("connection", "upgrade"), ("upgrade", tunnel)]);
+            assert_eq!(upgrade_of(&asked.headers), None, "{tunnel}");
+        }
+    }
+
+    #[test]
+    fn our_own_keys_are_not_passed_on() {
+        let mut parts = parts(&[("authorization", "Bearer semel_abc"), ("x-api-key", "semel_abc")]);
+        request(&mut parts, None, None);
+        assert!(!parts.headers.contains_key("authorization") && !parts.headers.contains_key("x-api-key"));
+        let mut others = self::parts(&[("authorization", "Bearer somebody's"), ("x-api-key", "theirs")]);
+        request(&mut others, None, None);
+        assert!(others.headers.contains_key("authorization") && others.headers.contains_key("x-api-key"));
     }
 }

@@ -45,7 +45,9 @@ impl Gateway {
         let store = Arc::new(Breaker::new(store));
         let layer = layer(config, store.clone())?;
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
-        let upstream = Upstream::new(authority, config.upstream_protocol);
+        let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
+        let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
+        let upstream = Upstream::new(authority, config.upstream_protocol, shortest_call);
         let service = layer.layer(Proxy::new(upstream, config.defaults.timeout));
 
         let bind = async |address: SocketAddr| {

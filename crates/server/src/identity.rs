@@ -19,7 +19,7 @@ use crate::proxy::Peer;
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// The header that may carry an API key instead of `Authorization: Bearer`.
-const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// Says who is calling.
 pub type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;

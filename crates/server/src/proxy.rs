@@ -11,9 +11,9 @@ use http::{Request, Response, StatusCode};
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use metrics::counter;
+use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
-use semel_core::{Outcome, Problem};
 use semel_http::{Body, BoxError, Execution, NotExecuted};
 use tower::Service;
 
@@ -67,10 +67,6 @@ impl Proxy {
         let operation = execution.label().to_owned();
         let mut cut_off = CutOff { operation: &operation, armed: true };
         let (mut parts, body) = request.into_parts();
-        if forward::upgrade_of(&parts.headers).is_some_and(|protocol| protocol != "h2c") {
-            cut_off.armed = false;
-            return Ok(refuse_upgrade());
-        }
         let peer = peer(&parts);
         forward::request(&mut parts, peer, Some(&execution));
         let may_send = || execution.check_lease().is_ok();
@@ -103,14 +99,21 @@ impl Proxy {
                 switch(client, response)
             }
             Ok(Ok(response)) => to_client(response),
-            Ok(Err(error)) => {
+            Ok(Err(SendError::NeverSent(why))) => {
+                failed("unmatched", "not_sent");
+                tracing::warn!(why, "the upstream was not reached");
+                let detail = "The upstream could not be reached. Nothing ran.";
+                answer(Kind::UpstreamUnreachable, StatusCode::BAD_GATEWAY, detail)
+            }
+            Ok(Err(error @ SendError::MaybeSent(_))) => {
                 failed("unmatched", "broke_off");
-                tracing::warn!(%error, "the upstream did not answer a request that is not a command");
-                answer(StatusCode::BAD_GATEWAY, "The upstream could not be reached, or broke off.")
+                tracing::warn!(%error, "the upstream broke off");
+                answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, "The upstream broke off.")
             }
             Err(_) => {
                 failed("unmatched", "timed_out");
-                answer(StatusCode::GATEWAY_TIMEOUT, "The upstream did not answer in time.")
+                let detail = "The upstream did not answer in time.";
+                answer(Kind::UpstreamFailed, StatusCode::GATEWAY_TIMEOUT, detail)
             }
         }
     }
@@ -150,7 +153,8 @@ fn to_client(mut response: Response<Body>) -> Response<Body> {
 fn switch(client: Option<OnUpgrade>, mut response: Response<Body>) -> Response<Body> {
     let upstream = hyper::upgrade::on(&mut response);
     let Some(client) = client else {
-        return answer(StatusCode::BAD_GATEWAY, "The upstream switched protocols without being asked.");
+        let detail = "The upstream switched protocols without being asked.";
+        return answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, detail);
     };
     tokio::spawn(async move {
         if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
@@ -165,19 +169,7 @@ fn switch(client: Option<OnUpgrade>, mut response: Response<Body>) -> Response<B
     answer
 }
 
-/// A keyed command cannot become a tunnel: there would be no response to keep.
-fn refuse_upgrade() -> Response<Body> {
-    let mut response =
-        answer(StatusCode::BAD_REQUEST, "A command with an Idempotency-Key cannot switch protocols.");
-    response.extensions_mut().insert(Outcome::NotExecuted);
-    response
-}
-
-fn answer(status: StatusCode, detail: &str) -> Response<Body> {
-    let problem = Problem::new(Kind::UpstreamUnreachable, detail).with_status(status);
-    let mut response = Response::new(Body::full(problem.to_json(Profile::Ietf)));
-    *response.status_mut() = status;
-    let kind = http::HeaderValue::from_static("application/problem+json");
-    response.headers_mut().insert(http::header::CONTENT_TYPE, kind);
-    response
+/// A problem with a request that is not a command.
+fn answer(kind: Kind, status: StatusCode, detail: &str) -> Response<Body> {
+    semel_http::problem(&Problem::new(kind, detail).with_status(status), Profile::Ietf)
 }

@@ -20,8 +20,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use semel_http::Body;
 use tokio::net::TcpStream;
 
-/// How long a connection may take to be made.
-const CONNECT_TIME: Duration = Duration::from_secs(5);
+/// How long a connection may take to be made, if the call's own time does not end sooner.
+const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
 /// How many connections are kept for later.
 const MAX_IDLE: usize = 512;
 /// How long one is kept. Shorter than most servers keep theirs, so that few go stale.
@@ -56,16 +56,20 @@ type Http2 = http2::SendRequest<Body>;
 pub struct Upstream {
     authority: Authority,
     protocol: Protocol,
+    connect_time: Duration,
     idle: Mutex<Vec<(Http1, Instant)>>,
     shared: tokio::sync::Mutex<Option<Http2>>,
 }
 
 impl Upstream {
-    /// The upstream at this authority.
-    pub fn new(authority: Authority, protocol: Protocol) -> Arc<Upstream> {
+    /// The upstream at this authority. `shortest_call` is the least time that any call has: connecting must take
+    /// less, since a call that ends while it connects could not be told from one that was sent.
+    pub fn new(authority: Authority, protocol: Protocol, shortest_call: Duration) -> Arc<Upstream> {
+        let connect_time = MAX_CONNECT_TIME.min(shortest_call / 2);
         Arc::new(Upstream {
             authority,
             protocol,
+            connect_time,
             idle: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
         })
@@ -163,7 +167,7 @@ impl Upstream {
     async fn connect(&self) -> Result<TokioIo<TcpStream>, SendError> {
         let port = self.authority.port_u16().unwrap_or(80);
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = match tokio::time::timeout(CONNECT_TIME, TcpStream::connect((host, port))).await {
+        let stream = match tokio::time::timeout(self.connect_time, TcpStream::connect((host, port))).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(never_sent(error.to_string())),
             Err(_) => return Err(never_sent("no connection could be made in time")),

@@ -14,7 +14,7 @@ use sha2::Sha256;
 use super::{OpenError, SqliteOptions, Trouble, connect, queries, schema};
 
 /// What every key begins with, so that scanners recognise one that leaked.
-const PREFIX: &str = "semel_";
+pub const KEY_PREFIX: &str = "semel_";
 
 /// The keys of a file.
 pub struct ApiKeys {
@@ -53,7 +53,7 @@ impl ApiKeys {
 
     /// Makes a key, and returns it: this is the only time that anybody sees it.
     pub fn create(&self, principal: &Principal) -> rusqlite::Result<(ApiKey, String)> {
-        let text = format!("{PREFIX}{}", hex(&ids::secret()));
+        let text = format!("{KEY_PREFIX}{}", hex(&ids::secret()));
         let id = format!("key_{}", &hex(&ids::secret())[..12]);
         let created_at = queries::now(&self.connection)?;
         self.connection.execute(
