@@ -35,6 +35,6 @@ pub use record::{Claim, Holder, Record, StoredResult};
 pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
-pub use store::{Answer, Census, Change, Filter, Snapshot, Store, StoreError, Tier};
+pub use store::{Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use transition::{Attempt, Decision, Event, Reference, Start, Transition, Write, transition};

@@ -64,6 +64,9 @@ pub trait Store: Send + Sync + 'static {
     /// The record of this operation id. The caller checks whose it is.
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError>;
 
+    /// The notes that were taken about the command of this operation id, the oldest first. They outlive its record.
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError>;
+
     /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
     /// store may leave out [`Record::result`] here: lists do not show responses.
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
@@ -115,64 +118,96 @@ pub struct Snapshot {
 pub struct Change {
     event: Event,
     result: Option<StoredResult>,
+    note: Option<Note>,
+}
+
+/// Who did something to a record by hand, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The person, or the tool, that did it.
+    pub who: String,
+    /// What was done.
+    pub action: String,
+    /// Why.
+    pub why: String,
+}
+
+/// A note as it was kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoteTaken {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// The note.
+    pub note: Note,
 }
 
 impl Change {
     /// A worker takes up a `Claimed` command under a token of its own.
     pub fn start(fence: Fence, token: crate::ids::AttemptToken) -> Change {
-        Change { event: Event::Start { fence, token }, result: None }
+        Change { event: Event::Start { fence, token }, result: None, note: None }
     }
 
     /// The executor is still at it.
     pub fn renew(fence: Fence) -> Change {
-        Change { event: Event::Renew { fence }, result: None }
+        Change { event: Event::Renew { fence }, result: None, note: None }
     }
 
     /// The executor has a final success.
     pub fn complete(fence: Fence, result: StoredResult) -> Change {
-        Change { event: Event::Complete { fence }, result: Some(result) }
+        Change { event: Event::Complete { fence }, result: Some(result), note: None }
     }
 
     /// The executor has a final failure.
     pub fn fail(fence: Fence, reason: Reason, result: StoredResult) -> Change {
-        Change { event: Event::Fail { fence, reason }, result: Some(result) }
+        Change { event: Event::Fail { fence, reason }, result: Some(result), note: None }
     }
 
     /// The executor proves that nothing ran.
     pub fn release(fence: Fence, reason: Reason) -> Change {
-        Change { event: Event::Release { fence, reason }, result: None }
+        Change { event: Event::Release { fence, reason }, result: None, note: None }
     }
 
     /// The executor cannot know what happened.
     pub fn abandon(fence: Fence, reason: Reason) -> Change {
-        Change { event: Event::Abandon { fence, reason }, result: None }
+        Change { event: Event::Abandon { fence, reason }, result: None, note: None }
     }
 
     /// Evidence that the command was carried out, with the response that retries are to get. A status of 400
     /// or more is a stable failure.
     pub fn resolve_executed(result: StoredResult) -> Change {
         let verdict = if result.status < 400 { Verdict::Succeeded } else { Verdict::FailedFinal };
-        Change { event: Event::Resolve(verdict), result: Some(result) }
+        Change { event: Event::Resolve(verdict), result: Some(result), note: None }
     }
 
     /// Evidence that the command was not carried out.
     pub fn resolve_not_executed(proof: Proof) -> Change {
-        Change { event: Event::Resolve(Verdict::NotExecuted(proof)), result: None }
+        Change { event: Event::Resolve(Verdict::NotExecuted(proof)), result: None, note: None }
     }
 
     /// Evidence was sought in vain.
     pub fn postpone(until: Timestamp) -> Change {
-        Change { event: Event::Postpone { until }, result: None }
+        Change { event: Event::Postpone { until }, result: None, note: None }
     }
 
     /// An operator gives up a command that has not run.
     pub fn free() -> Change {
-        Change { event: Event::Free, result: None }
+        Change { event: Event::Free, result: None, note: None }
     }
 
     /// An operator forgets a settled command.
     pub fn purge() -> Change {
-        Change { event: Event::Purge, result: None }
+        Change { event: Event::Purge, result: None, note: None }
+    }
+
+    /// The same, with a note for the record's history. It is kept in the same write, for good, if the change
+    /// takes effect.
+    pub fn noted(self, note: Note) -> Change {
+        Change { note: Some(note), ..self }
+    }
+
+    /// The note that goes with it.
+    pub fn note(&self) -> Option<&Note> {
+        self.note.as_ref()
     }
 
     /// The event.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
-    Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
+    StoreError, Tier, Timestamp,
 };
 
 /// How many failures in a row open the circuit.
@@ -135,6 +135,10 @@ impl Store for Breaker {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.through(false, self.inner.find(operation_id)).await
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.through(false, self.inner.notes(operation_id)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

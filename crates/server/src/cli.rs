@@ -4,15 +4,20 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod configuration;
+mod fingerprint;
 mod keys;
+mod records;
 mod serve;
+mod upkeep;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{Arg, ArgMatches, Command};
+use semel_core::{Store, StoreError};
 
-use crate::config::{self, Loaded, Sources};
+use crate::config::{self, Loaded, Sources, StoreLocation};
 
 /// What a command came to.
 pub(crate) enum Done {
@@ -29,6 +34,9 @@ pub fn main() -> ExitCode {
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => configuration::run(matches),
         Some(("keys", matches)) => keys::run(matches),
+        Some(("records", matches)) => records::run(matches),
+        Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
+        Some(("fingerprint", matches)) => fingerprint::run(matches),
         _ => Ok(Done::Yes),
     };
     match result {
@@ -58,7 +66,38 @@ pub fn command() -> Command {
         )
         .subcommand(serve::command())
         .subcommand(configuration::command())
+        .subcommand(records::command())
+        .subcommands(upkeep::commands())
+        .subcommand(fingerprint::command())
         .subcommand(keys::command())
+}
+
+/// `--store`, for commands that need nothing else of the configuration.
+pub(crate) fn store_flag() -> Arg {
+    Arg::new("store").long("store").value_name("VALUE").help("Where records are kept, if not as configured")
+}
+
+/// `--json`.
+pub(crate) fn json_flag() -> Arg {
+    Arg::new("json").long("json").action(clap::ArgAction::SetTrue).help("Print JSON")
+}
+
+/// Opens the store that the configuration names. A file that is not there holds nothing to work on.
+pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>> {
+    let loaded = load(matches)?;
+    match &loaded.config.store {
+        StoreLocation::Memory => anyhow::bail!("a store in memory can be seen by its own process only"),
+        StoreLocation::Sqlite(path) if !path.exists() => {
+            anyhow::bail!("there is no store at {}: set `store`, or start the gateway first", path.display())
+        }
+        location => crate::gateway::open_store(location),
+    }
+}
+
+/// Waits for the store, in a command that has nothing else to do.
+pub(crate) fn blocking<T>(call: impl Future<Output = Result<T, StoreError>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    Ok(runtime.block_on(call)?)
 }
 
 /// Prints a line. A reader that has seen enough, such as `head`, is no reason to fail.

@@ -51,6 +51,7 @@ pub use show::Row;
 pub use source::{Location, Origin};
 pub use sources::{DEFAULT_FILE, Sources};
 pub use store::StoreLocation;
+pub use units::parse_duration;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,9 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use semel_core::transition::{ReferenceWrite, age};
 use semel_core::{
-    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, OperationId, OperationName,
-    Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError, StoredResult, SystemClock,
-    Tier, Timestamp, transition,
+    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, NoteTaken, OperationId,
+    OperationName, Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError, StoredResult,
+    SystemClock, Tier, Timestamp, transition,
 };
 
 /// Keeps records in memory.
@@ -24,6 +24,8 @@ struct Tables {
     records: HashMap<RecordId, Record>,
     /// Who holds a business reference, by tenant, operation and reference.
     references: HashMap<(String, String, String), Holder>,
+    /// What was noted about each command.
+    notes: HashMap<OperationId, Vec<NoteTaken>>,
 }
 
 impl MemoryStore {
@@ -42,11 +44,6 @@ impl MemoryStore {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
-    fn change(&self, id: RecordId, event: &Event, result: Option<&StoredResult>) -> Answer {
-        self.tables().change(id, event, None, result, self.clock.now())
-    }
-
     /// Lets time act on at most `limit` of the records that are `due`.
     fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool) -> usize {
         let now = self.clock.now();
@@ -59,7 +56,9 @@ impl MemoryStore {
             .take(limit)
             .collect();
         // Somebody else may have come first: only what changed counts.
-        let aged = |id: &RecordId| self.change(*id, &Event::Age, None).decision == Decision::Applied;
+        let aged = |id: &RecordId| {
+            self.tables().change(*id, &Event::Age, None, None, now).decision == Decision::Applied
+        };
         due.iter().filter(|id| aged(id)).count()
     }
 }
@@ -82,6 +81,7 @@ impl Tables {
         Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
     }
 
+    /// Reads, asks the protocol, writes: under one lock, so that nobody comes between.
     fn change(
         &mut self,
         id: RecordId,
@@ -131,7 +131,17 @@ impl Store for MemoryStore {
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        Ok(self.change(*id, change.event(), change.result()))
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let operation_id = tables.records.get(id).map(|record| record.operation_id);
+        let answer = tables.change(*id, change.event(), None, change.result(), now);
+        if let (Decision::Applied, Some(id), Some(note)) = (answer.decision, operation_id, change.note()) {
+            tables.notes.entry(id).or_default().push(NoteTaken { at: now, note: note.clone() });
+        }
+        Ok(answer)
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        Ok(self.tables().notes.get(&operation_id).cloned().unwrap_or_default())
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {

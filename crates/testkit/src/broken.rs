@@ -11,9 +11,9 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, OperationId,
-    Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier, Timestamp,
-    Write, transition,
+    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, NoteTaken,
+    OperationId, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier,
+    Timestamp, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -325,6 +325,10 @@ impl Store for BrokenStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         let record = self.records().values().find(|record| record.operation_id == operation_id).cloned();
         Ok(Snapshot { record, now: self.clock.now() })
+    }
+
+    async fn notes(&self, _: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Event, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError,
-    Tier, Timestamp,
+    Answer, Census, Change, Claim, Event, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
+    StoreError, Tier, Timestamp,
 };
 
 /// A call of a store.
@@ -120,6 +120,10 @@ impl Store for FaultyStore {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.through(Call::Other, self.inner.find(operation_id)).await
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.through(Call::Other, self.inner.notes(operation_id)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

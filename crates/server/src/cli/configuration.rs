@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{ArgMatches, Command};
 use semel_core::Store;
 use semel_stores::SqliteStore;
 
@@ -10,7 +10,6 @@ use super::{Done, say};
 use crate::config::{self, Config, StoreLocation};
 
 pub(super) fn command() -> Command {
-    let json = Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON");
     Command::new("config")
         .about("Check, show or begin a configuration")
         .subcommand_required(true)
@@ -24,7 +23,7 @@ pub(super) fn command() -> Command {
             Command::new("show")
                 .about("Print every setting in force, and where it comes from")
                 .args(super::setting_flags())
-                .arg(json),
+                .arg(super::json_flag()),
         )
         .subcommand(Command::new("init").about("Print a commented configuration with every default"))
 }

@@ -1,7 +1,7 @@
 //! `semel keys create|list|revoke`: who may call, where `identity.source` is `api-key`.
 
 use anyhow::{Context, bail};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Command};
 use semel_core::{Principal, Timestamp};
 use semel_stores::sqlite::{ApiKey, ApiKeys};
 
@@ -9,9 +9,7 @@ use super::{Done, say};
 use crate::config::StoreLocation;
 
 pub(super) fn command() -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON");
-    let store =
-        || Arg::new("store").long("store").value_name("VALUE").help("Where keys are kept: sqlite:PATH");
+    let (store, json) = (super::store_flag, super::json_flag);
     let name = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("NAME").required(true).help(help)
     };

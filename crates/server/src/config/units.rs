@@ -31,7 +31,7 @@ const SIZE_UNITS: [(&str, u64); 9] = [
 ];
 
 /// Reads `200ms`, `30s`, `7d` or `1h30m`: each unit at most once, the largest first.
-pub(super) fn parse_duration(text: &str) -> Option<Duration> {
+pub fn parse_duration(text: &str) -> Option<Duration> {
     let mut units = TIME_UNITS.iter();
     let mut total: u64 = 0;
     let mut rest = text.trim();

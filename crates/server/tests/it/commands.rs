@@ -96,3 +96,110 @@ fn keys_are_listed_without_the_keys() {
     let missing = run(folder.path(), &["keys", "create", "--tenant", "acme"]);
     assert_eq!(missing.status.code(), Some(2));
 }
+
+#[tokio::test]
+async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
+    use crate::gateway::lab::{lab, pay, problem};
+    let quick = ["--timeout", "100ms", "--lease", "200ms", "--quarantine-margin", "0s"];
+    let (site, upstream, gateway) = lab(&quick).await;
+    let folder = site.folder.path();
+    let key = |name: &str| pay("{}").set("idempotency-key", format!("{name}-0123456789"));
+    let lose = async |name: &str| {
+        let reply = gateway.send(key(name).doing("gate")).await;
+        assert_eq!(reply.problem(), problem(504, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+        reply.json()["operationId"].as_str().expect("it is named").to_owned()
+    };
+    let (charged, lost) = (lose("charged").await, lose("not-charged").await);
+
+    let list = run(folder, &["records", "list", "--state", "unknown", "--json"]);
+    let records: serde_json::Value = serde_json::from_slice(&list.stdout).expect("it is JSON");
+    assert_eq!(records.as_array().map(Vec::len), Some(2), "{list:?}");
+    for name in ["operationId", "operation", "tenant", "caller", "state", "epoch", "createdAt", "expiresAt"] {
+        assert!(records[0].get(name).is_some(), "{name}");
+    }
+    assert_eq!(records[0]["keyHashPrefix"].as_str().map(str::len), Some(8));
+    let none = run(folder, &["records", "list", "--older-than", "1h", "--json"]);
+    assert_eq!(text(&none.stdout).trim(), "[]");
+
+    std::fs::write(folder.join("answer.json"), "{\"charge\":1}").expect("there is room");
+    let executed =
+        ["--verdict", "executed", "--status", "201", "--body", "answer.json", "--header", "Location: /p/1"];
+    let without_reason = run(folder, &[&["records", "resolve", &charged][..], &executed].concat());
+    assert_eq!(without_reason.status.code(), Some(2), "a person settles an unknown only with a reason");
+    let resolve =
+        [&["records", "resolve", &charged, "--reason", "found in the ledger"][..], &executed].concat();
+    let resolved = run(folder, &resolve);
+    assert_eq!(resolved.status.code(), Some(0), "{resolved:?}");
+    let replay = gateway.send(key("charged")).await;
+    assert!(replay.replayed());
+    assert_eq!((&replay.body[..], replay.header("location")), (&b"{\"charge\":1}"[..], Some("/p/1")));
+    assert_eq!(run(folder, &resolve).status.code(), Some(1), "it is settled already");
+
+    let not_executed =
+        ["records", "resolve", &lost, "--verdict", "not-executed", "--reason", "nothing in the ledger"];
+    let settled = loop {
+        let answer = run(folder, &not_executed);
+        if answer.status.code() == Some(0) {
+            break answer;
+        }
+        assert_eq!(answer.status.code(), Some(1));
+        assert!(text(&answer.stderr).contains("could still be in flight"), "{answer:?}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    };
+    assert!(text(&settled.stdout).contains("failed_retryable"));
+    assert_eq!(gateway.send(key("not-charged")).await.status, 201);
+
+    let purged = run(folder, &["records", "purge", &charged, "--reason", "asked to forget"]);
+    assert_eq!(purged.status.code(), Some(0), "{purged:?}");
+    let shown = run(folder, &["records", "show", &charged, "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("it is JSON");
+    let notes: Vec<&str> = shown["notes"]
+        .as_array()
+        .expect("it has notes")
+        .iter()
+        .filter_map(|note| note["action"].as_str())
+        .collect();
+    assert_eq!((notes, &shown["state"]), (vec!["resolve", "purge"], &"expired".into()));
+    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
+    assert!(file.execute("DELETE FROM semel_audit", []).is_err(), "the audit log is append-only");
+    assert!(file.execute("UPDATE semel_audit SET why = ''", []).is_err(), "the audit log is append-only");
+    let running = run(folder, &["records", "release", &lost, "--reason", "to try"]);
+    assert_eq!(running.status.code(), Some(1), "what succeeded is not released: {running:?}");
+    assert_eq!(run(folder, &["records", "show", "nonsense"]).status.code(), Some(2));
+    drop(upstream);
+}
+
+#[test]
+fn a_fingerprint_tells_why_two_requests_differ() {
+    let folder = TempDir::new().expect("there is room");
+    let write =
+        |name: &str, body: &str| std::fs::write(folder.path().join(name), body).expect("there is room");
+    write("a.json", r#"{"amount": 1.0, "to": "ä"}"#);
+    write("b.json", "{\"to\":\"\\u00e4\",\"amount\":1}");
+    let print = |file: &str, more: &[&str]| {
+        let fixed = ["fingerprint", "--path", "/payments", "--content-type", "application/json", file];
+        text(&run(folder.path(), &[&fixed[..], more].concat()).stdout)
+    };
+    assert_eq!(print("a.json", &[]), print("b.json", &[]));
+    assert!(print("a.json", &[]).starts_with("v1:"));
+    assert_eq!(print("a.json", &["--canonical"]), "{\"amount\":1,\"to\":\"ä\"}");
+    assert_ne!(print("a.json", &[]), print("a.json", &["--method", "PATCH"]));
+    assert_eq!(print("a.json", &["--exclude", "/to", "--canonical"]), "{\"amount\":1}");
+}
+
+#[test]
+fn upkeep_works_by_hand() {
+    let folder = TempDir::new().expect("there is room");
+    let missing = run(folder.path(), &["sweep"]);
+    assert_eq!(missing.status.code(), Some(2));
+    assert!(text(&missing.stderr).contains("there is no store at semel.db"), "{missing:?}");
+    run(folder.path(), &["keys", "list"]);
+    assert_eq!(text(&run(folder.path(), &["sweep"]).stdout), "0 leases had ended\n");
+    assert_eq!(text(&run(folder.path(), &["reap", "--json"]).stdout), "{\"records\":0}\n");
+    assert!(text(&run(folder.path(), &["migrate"]).stdout).contains("schema version"));
+    let file = rusqlite::Connection::open(folder.path().join("semel.db")).expect("the file opens");
+    file.execute("UPDATE semel_schema SET version = 99", []).expect("it is there");
+    let newer = run(folder.path(), &["records", "list"]);
+    assert_eq!(newer.status.code(), Some(2));
+    assert!(text(&newer.stderr).contains("run the version of Semel that wrote it"), "{newer:?}");
+}

@@ -21,7 +21,18 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
         Work::Apply(id, change) => {
             let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
-            self::change(connection, before.as_ref(), change.event(), None, change.result(), now).map(answer)
+            let apply =
+                || self::change(connection, before.as_ref(), change.event(), None, change.result(), now);
+            let Some(note) = change.note() else { return apply().map(answer) };
+            let noted = || {
+                let done = apply()?;
+                if let (Decision::Applied, Some(record)) = (done.decision, &before) {
+                    queries::take_note(connection, record.operation_id, note, now)
+                        .map_err(|error| store_error(&error))?;
+                }
+                Ok(done)
+            };
+            all_or_nothing(connection, noted).map(answer)
         }
         Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
         Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
@@ -86,17 +97,17 @@ fn change(
 ) -> Result<Answer, StoreError> {
     let step = transition(before.map(|record| &record.head), event, now);
     let record = Record::after(before, step.write, claim, result, now);
-    let several = step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_));
-    let written = if several {
-        all_or_nothing(connection, || write(connection, &step, before, record.as_ref(), claim))
-    } else {
-        write(connection, &step, before, record.as_ref(), claim)
-    };
-    match written {
-        Ok(true) => Ok(Answer { decision: step.decision, record, now, holder: None }),
+    let write = || match write(connection, &step, before, record.as_ref(), claim) {
+        Ok(true) => Ok(()),
         Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
         Err(error) => Err(store_error(&error)),
+    };
+    if step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_)) {
+        all_or_nothing(connection, write)?;
+    } else {
+        write()?;
     }
+    Ok(Answer { decision: step.decision, record, now, holder: None })
 }
 
 /// The statements of one decision. `false` if a row was not as it was read.
@@ -130,18 +141,19 @@ fn write(
 }
 
 /// Several statements that are taken back together, without their neighbours in the transaction.
-fn all_or_nothing(
+fn all_or_nothing<T>(
     connection: &Connection,
-    write: impl FnOnce() -> rusqlite::Result<bool>,
-) -> rusqlite::Result<bool> {
-    connection.execute_batch("SAVEPOINT one_change")?;
+    write: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let run = |sql| connection.execute_batch(sql).map_err(|error| store_error(&error));
+    run("SAVEPOINT one_change")?;
     let written = write();
     // After an error that ended the whole transaction there is nothing left to take back.
-    if !matches!(written, Ok(true)) && !connection.is_autocommit() {
-        connection.execute_batch("ROLLBACK TO one_change")?;
-    }
     if !connection.is_autocommit() {
-        connection.execute_batch("RELEASE one_change")?;
+        if written.is_err() {
+            run("ROLLBACK TO one_change")?;
+        }
+        run("RELEASE one_change")?;
     }
     written
 }

@@ -21,8 +21,8 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
-    Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
+    StoreError, Tier, Timestamp,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -294,6 +294,10 @@ impl Store for SqliteStore {
             Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
         })
         .await
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.read(move |connection, _| queries::notes(connection, operation_id)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

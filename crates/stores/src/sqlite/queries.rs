@@ -10,8 +10,9 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::{
-    AttemptToken, Census, Claim, Filter, Fingerprint, Head, Holder, OperationId, OperationName, Principal,
-    Reason, Record, RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Census, Claim, Filter, Fingerprint, Head, Holder, Note, NoteTaken, OperationId,
+    OperationName, Principal, Reason, Record, RecordId, State, StateName, StoredResponse, StoredResult,
+    Terms, Timestamp,
 };
 
 use super::errors::is_unreadable;
@@ -83,6 +84,31 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
             record,
         )?
         .filter(|row| !row.as_ref().is_err_and(is_unreadable))
+        .collect()
+}
+
+/// Adds a note about a command. Notes are never changed.
+pub(super) fn take_note(
+    connection: &Connection,
+    id: OperationId,
+    note: &Note,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached(
+            "INSERT INTO semel_audit (at, operation_id, who, action, why) VALUES (?1, ?2, ?3, ?4, ?5)",
+        )?
+        .execute(params![now.as_millis(), id.as_bytes(), note.who, note.action, note.why])
+}
+
+/// The notes about a command, the oldest first.
+pub(super) fn notes(connection: &Connection, id: OperationId) -> rusqlite::Result<Vec<NoteTaken>> {
+    connection
+        .prepare_cached("SELECT at, who, action, why FROM semel_audit WHERE operation_id = ?1 ORDER BY id")?
+        .query_map([id.as_bytes()], |row| {
+            let note = Note { who: row.get(1)?, action: row.get(2)?, why: row.get(3)? };
+            Ok(NoteTaken { at: Timestamp::from_millis(row.get(0)?), note })
+        })?
         .collect()
 }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
+const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -74,6 +74,22 @@ CREATE TABLE semel_secrets (
     name  TEXT NOT NULL PRIMARY KEY,
     value BLOB NOT NULL                      -- the HMAC key, drawn once
 ) STRICT;
+";
+
+const VERSION_3: &str = "
+CREATE TABLE semel_audit (
+    id           INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, -- a gap would show
+    at           INTEGER NOT NULL,
+    operation_id BLOB    NOT NULL,
+    who          TEXT    NOT NULL,
+    action       TEXT    NOT NULL,
+    why          TEXT    NOT NULL
+) STRICT;
+CREATE INDEX semel_audit_operation ON semel_audit (operation_id, id);
+CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE ON semel_audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

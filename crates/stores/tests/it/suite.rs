@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, OperationId, Record, RecordId, Snapshot, Store, StoreError, Tier,
-    Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
+    StoreError, Tier, Timestamp,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -46,6 +46,10 @@ impl Store for WithoutReferences {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.0.find(operation_id).await
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.0.notes(operation_id).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

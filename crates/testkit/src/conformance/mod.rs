@@ -53,7 +53,7 @@ pub struct Capabilities {
     pub durable: bool,
     /// A test can make it lose the answer to a write.
     pub loses_answers: bool,
-    /// It keeps business references and former names of operations.
+    /// It keeps business references, former names of operations, and notes.
     pub references: bool,
 }
 
@@ -124,6 +124,7 @@ macro_rules! for_each_conformance_case {
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
             records: a_census_counts_records_by_operation_and_state
+            records: what_is_done_by_hand_is_noted_for_good
             references: a_business_reference_is_held_by_one_command
             references: one_of_racing_commands_gets_the_reference
             references: a_reference_is_given_back_only_if_nothing_came_of_its_command

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::{Census, Change, Filter, Ids, Reason, StateName, Timestamp};
+use semel_core::{Census, Change, Filter, Ids, Note, Reason, StateName, Timestamp};
 
-use super::{Subject, acquire, applied, complete, read};
+use super::{Subject, acquire, applied, apply, complete, read};
 use crate::sample;
 
 pub(super) async fn large_and_binary_bodies_come_back_byte_for_byte(subject: &dyn Subject) {
@@ -135,4 +135,25 @@ pub(super) async fn a_census_counts_records_by_operation_and_state(subject: &dyn
         },
     ];
     assert_eq!(census, expected);
+}
+
+pub(super) async fn what_is_done_by_hand_is_noted_for_good(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let claim = sample::claim("k");
+    let record = acquire(&*store, &claim).await;
+    let note = |action: &str| Note { who: "ops".into(), action: action.into(), why: "ticket 7".into() };
+    let verdict = || Change::resolve_executed(sample::created("found")).noted(note("resolve"));
+    apply(&*store, &record.id, verdict()).await;
+    assert_eq!(store.notes(claim.operation_id).await.expect("the store reads"), [], "it was refused");
+    applied(&*store, &record.id, Change::abandon(record.head.fence(), Reason::TimedOut)).await;
+    applied(&*store, &record.id, verdict()).await;
+    applied(&*store, &record.id, Change::purge().noted(note("purge"))).await;
+    subject.advance(Duration::from_secs(400 * 24 * 60 * 60));
+    store.reap(10).await.expect("the store reaps");
+    let notes = store.notes(claim.operation_id).await.expect("the store reads");
+    let taken: Vec<Note> = notes.into_iter().map(|taken| taken.note).collect();
+    assert_eq!(taken, [note("resolve"), note("purge")], "notes outlive their record");
 }

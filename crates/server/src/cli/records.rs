@@ -1,0 +1,324 @@
+//! `semel records list|show|resolve|release|purge`: what the store holds, and what a person may do to it. Every
+//! action wants a reason, and is noted for good together with it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use semel_core::transition::{Proof, Refusal};
+use semel_core::{
+    Change, Decision, Filter, Note, NoteTaken, OperationId, Record, Response, StateName, Store, StoredResult,
+    Timestamp,
+};
+use serde_json::{Value, json};
+
+use super::{Done, blocking, open_store, say};
+
+/// How many records are read from the store at a time.
+const PAGE: usize = 500;
+
+pub(super) fn command() -> Command {
+    let id = || {
+        Arg::new("id")
+            .value_name("OPERATION_ID")
+            .required(true)
+            .help("The id that clients get in Idempotency-Operation-Id")
+    };
+    let reason = || {
+        Arg::new("reason").long("reason").value_name("TEXT").required(true).help("Why; it is kept for good")
+    };
+    let common = || [super::store_flag(), super::json_flag()];
+    Command::new("records")
+        .about("Look at records, and settle those that nobody else can settle")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("list")
+                .about("List records, the oldest first")
+                .arg(Arg::new("state").long("state").value_name("STATE").help("Only this state, such as unknown"))
+                .arg(Arg::new("operation").long("operation").value_name("NAME").help("Only this operation"))
+                .arg(Arg::new("tenant").long("tenant").value_name("NAME").help("Only this tenant"))
+                .arg(
+                    Arg::new("older-than")
+                        .long("older-than")
+                        .value_name("TIME")
+                        .help("Only those that last changed longer ago than this, such as 5m"),
+                )
+                .args(common()),
+        )
+        .subcommand(Command::new("show").about("Show one record, and what was noted about it").arg(id()).args(common()))
+        .subcommand(
+            Command::new("resolve")
+                .about("Settle a record whose outcome is unknown, with evidence from elsewhere")
+                .long_about(
+                    "Settles a record whose outcome is unknown. Look first where the effect would be: in the \
+                     service's own records, at the provider.\n\n\
+                     `--verdict executed` says that it took place; give the response that retries are to get.\n\
+                     `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
+                     while a call of the last attempt could still be in flight.",
+                )
+                .arg(id())
+                .arg(
+                    Arg::new("verdict")
+                        .long("verdict")
+                        .required(true)
+                        .value_parser(["executed", "not-executed"])
+                        .help("What the evidence says"),
+                )
+                .arg(Arg::new("status").long("status").value_name("CODE").help("Executed: the status that retries get"))
+                .arg(Arg::new("body").long("body").value_name("FILE").help("Executed: the body that retries get"))
+                .arg(
+                    Arg::new("header")
+                        .long("header")
+                        .value_name("NAME: VALUE")
+                        .action(ArgAction::Append)
+                        .help("Executed: a header field that retries get"),
+                )
+                .arg(reason())
+                .args(common()),
+        )
+        .subcommand(
+            Command::new("release")
+                .about("Give up a command that has not run: its key is as good as new")
+                .arg(id())
+                .arg(reason())
+                .args(common()),
+        )
+        .subcommand(
+            Command::new("purge")
+                .about("Forget a settled command: its response at once, its key a little later")
+                .arg(id())
+                .arg(reason())
+                .args(common()),
+        )
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
+    let store = open_store(matches)?;
+    let json = matches.get_flag("json");
+    match name {
+        "list" => list(&store, matches, json),
+        "show" => show(&store, matches, json),
+        "resolve" => act(&store, matches, "resolve", resolution(matches)?, json),
+        "release" => act(&store, matches, "release", Change::free(), json),
+        _ => act(&store, matches, "purge", Change::purge(), json),
+    }
+}
+
+fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let state = match text("state") {
+        Some(name) => Some(StateName::parse(&name).with_context(|| {
+            let known: Vec<&str> = StateName::ALL.iter().map(|state| state.as_str()).collect();
+            format!("{name:?} is not a state: {}", known.join(", "))
+        })?),
+        None => None,
+    };
+    let older_than = match text("older-than") {
+        Some(time) => Some(
+            crate::config::parse_duration(&time)
+                .with_context(|| format!("{time:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))?,
+        ),
+        None => None,
+    };
+    let now = blocking(store.now())?;
+    let updated_before = older_than.map(|age| before(now, age));
+    let mut filter = Filter {
+        state,
+        operation: text("operation"),
+        tenant: text("tenant"),
+        updated_before,
+        after: None,
+        limit: PAGE,
+    };
+    let mut shown = 0;
+    if json {
+        let mut all = Vec::new();
+        while let Some(page) = next_page(store, &mut filter)? {
+            all.extend(page.iter().map(summary));
+        }
+        say(Value::Array(all));
+        return Ok(Done::Yes);
+    }
+    say(format!(
+        "{:36}  {:16}  {:24}  {:20}  {:24}",
+        "OPERATION ID", "STATE", "OPERATION", "TENANT/CALLER", "CHANGED"
+    ));
+    while let Some(page) = next_page(store, &mut filter)? {
+        for record in &page {
+            let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
+            let (id, state) = (record.operation_id, record.head.state.name());
+            say(format!(
+                "{id}  {state:16}  {:24}  {who:20}  {}",
+                record.operation.as_str(),
+                record.updated_at
+            ));
+        }
+        shown += page.len();
+    }
+    eprintln!("{shown} records");
+    Ok(Done::Yes)
+}
+
+fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Option<Vec<Record>>> {
+    let page = blocking(store.list(filter))?;
+    filter.after = page.last().map(|record| record.operation_id).or(filter.after);
+    Ok((!page.is_empty()).then_some(page))
+}
+
+fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+/// A record as a list shows it: the names are promises.
+fn summary(record: &Record) -> Value {
+    json!({
+        "operationId": record.operation_id.to_string(),
+        "operation": record.operation.as_str(),
+        "tenant": record.principal.tenant(),
+        "caller": record.principal.caller(),
+        "state": record.head.state.name().as_str(),
+        "reason": record.head.reason.as_str(),
+        "epoch": record.head.epoch,
+        "createdAt": record.created_at.to_rfc3339(),
+        "updatedAt": record.updated_at.to_rfc3339(),
+        "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
+        "keyHashPrefix": record.key_hash_prefix,
+    })
+}
+
+fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+    let id = operation_id(matches)?;
+    let record = blocking(store.find(id))?.record;
+    let notes = blocking(store.notes(id))?;
+    if record.is_none() && notes.is_empty() {
+        eprintln!("there is no record of operation {id}");
+        return Ok(Done::No);
+    }
+    let shown = full(record.as_ref(), &notes);
+    if json {
+        say(shown);
+        return Ok(Done::Yes);
+    }
+    match shown.as_object() {
+        Some(members) => members.iter().filter(|(name, _)| *name != "notes").for_each(|(name, value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            say(format!("{name:18} {value}"));
+        }),
+        None => say("its record has been forgotten"),
+    }
+    for NoteTaken { at, note } in &notes {
+        say(format!("{:18} {at} {} by {}: {}", "note", note.action, note.who, note.why));
+    }
+    Ok(Done::Yes)
+}
+
+fn full(record: Option<&Record>, notes: &[NoteTaken]) -> Value {
+    let mut shown = record.map_or(json!({}), summary);
+    if let Some(record) = record {
+        shown["fingerprint"] = record.head.fingerprint.to_string().into();
+        if let semel_core::State::Unknown { since, quarantine_until, attempts, .. } = record.head.state {
+            shown["unknownSince"] = since.to_rfc3339().into();
+            shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
+            shown["reconcileAttempts"] = attempts.into();
+        }
+        if let Some(result) = &record.result {
+            shown["status"] = result.status.into();
+            shown["resource"] = json!(result.resource);
+            shown["responseBytes"] = result.response.bytes.len().into();
+        }
+    }
+    let note = |taken: &NoteTaken| json!({ "at": taken.at.to_rfc3339(), "who": taken.note.who, "action": taken.note.action, "why": taken.note.why });
+    shown["notes"] = notes.iter().map(note).collect();
+    shown
+}
+
+/// What a person says about an unknown.
+fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
+    let text = |name: &str| matches.get_one::<String>(name);
+    let given = ["status", "body", "header"].iter().any(|name| matches.contains_id(name));
+    if text("verdict").is_some_and(|verdict| verdict == "not-executed") {
+        if given {
+            bail!("--status, --body and --header go with --verdict executed");
+        }
+        return Ok(Change::resolve_not_executed(Proof::Quarantine));
+    }
+    let status = text("status").context("--verdict executed needs the --status that retries are to get")?;
+    let status: StatusCode = status.parse().with_context(|| format!("{status:?} is not a status code"))?;
+    let body = match text("body") {
+        Some(file) => std::fs::read(file).with_context(|| format!("cannot read {file}"))?,
+        None => Vec::new(),
+    };
+    let mut headers = HeaderMap::new();
+    for line in matches.get_many::<String>("header").unwrap_or_default() {
+        let (name, value) =
+            line.split_once(':').with_context(|| format!("{line:?} is not \"Name: value\""))?;
+        let name: HeaderName =
+            name.trim().parse().with_context(|| format!("{name:?} is not a header name"))?;
+        let value =
+            HeaderValue::from_str(value.trim()).with_context(|| format!("{line:?}: not a header value"))?;
+        headers.append(name, value);
+    }
+    let response = Response::retain(status, &headers, body.into(), &HeaderMap::new());
+    let resource = response.location().map(str::to_owned);
+    let result = StoredResult { response: response.encode(), status: status.as_u16(), resource };
+    Ok(Change::resolve_executed(result))
+}
+
+/// Does it, and notes who did and why.
+fn act(
+    store: &Arc<dyn Store>,
+    matches: &ArgMatches,
+    action: &str,
+    change: Change,
+    json: bool,
+) -> anyhow::Result<Done> {
+    let id = operation_id(matches)?;
+    let Some(record) = blocking(store.find(id))?.record else {
+        eprintln!("there is no record of operation {id}");
+        return Ok(Done::No);
+    };
+    let why = matches.get_one::<String>("reason").cloned().unwrap_or_default();
+    if why.trim().is_empty() {
+        bail!("--reason must say something");
+    }
+    let note = Note { who: who(), action: action.to_owned(), why };
+    let answer = blocking(store.apply(&record.id, &change.noted(note)))?;
+    let state = answer.record.as_ref().map(|record| record.head.state.name());
+    match answer.decision {
+        Decision::Applied if json => {
+            say(json!({ "operationId": id.to_string(), "state": state.map(StateName::as_str) }));
+        }
+        Decision::Applied => say(match state {
+            Some(state) => format!("{id} is {state} now"),
+            None => format!("{id} is free now"),
+        }),
+        Decision::Refused(refusal) => {
+            let state = record.head.state.name();
+            match refusal {
+                Refusal::WrongState => eprintln!("{id} is {state}: {action} does not apply to it"),
+                Refusal::StillInFlight { .. } | Refusal::Absent => eprintln!("{id}: {refusal}"),
+            }
+            return Ok(Done::No);
+        }
+        decision => bail!("the store answered {decision:?}"),
+    }
+    Ok(Done::Yes)
+}
+
+/// The person at the keyboard, as far as the system knows.
+fn who() -> String {
+    ["SUDO_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
+        .unwrap_or_else(|| "somebody at the command line".to_owned())
+}
+
+fn operation_id(matches: &ArgMatches) -> anyhow::Result<OperationId> {
+    let id = matches.get_one::<String>("id").map_or("", String::as_str);
+    id.parse().ok().with_context(|| format!("{id:?} is not an operation id"))
+}

@@ -1,0 +1,56 @@
+//! `semel sweep`, `semel reap` and `semel migrate`: what the gateway does by itself, by hand.
+
+use clap::{Arg, ArgMatches, Command};
+use semel_stores::sqlite::SCHEMA_VERSION;
+use serde_json::json;
+
+use super::{Done, blocking, open_store, say};
+
+pub(super) fn commands() -> [Command; 3] {
+    let common = || [super::store_flag(), super::json_flag()];
+    let batch = Arg::new("batch")
+        .long("batch")
+        .value_name("COUNT")
+        .value_parser(clap::value_parser!(u32).range(1..=100_000))
+        .default_value("1000")
+        .help("How many at a time; live traffic goes between");
+    [
+        Command::new("sweep")
+            .about("Make commands whose executor fell silent what they are: unknown")
+            .arg(batch.clone())
+            .args(common()),
+        Command::new("reap").about("Forget what has expired").arg(batch).args(common()),
+        Command::new("migrate").about("Bring the store to the schema of this version").args(common()),
+    ]
+}
+
+pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
+    let store = open_store(matches)?;
+    let json = matches.get_flag("json");
+    if name == "migrate" {
+        // Opening it was the migration.
+        match json {
+            true => say(json!({ "schema": SCHEMA_VERSION })),
+            false => say(format!("the store has schema version {SCHEMA_VERSION}")),
+        }
+        return Ok(Done::Yes);
+    }
+    let batch = matches.get_one::<u32>("batch").map_or(1000, |batch| *batch as usize);
+    let mut total = 0;
+    loop {
+        let done = blocking(async {
+            if name == "sweep" { store.sweep(batch).await } else { store.reap(batch).await }
+        })?;
+        total += done;
+        if done < batch {
+            break;
+        }
+        eprintln!("{total} so far");
+    }
+    match json {
+        true => say(json!({ "records": total })),
+        false if name == "sweep" => say(format!("{total} leases had ended")),
+        false => say(format!("{total} records had expired")),
+    }
+    Ok(Done::Yes)
+}
