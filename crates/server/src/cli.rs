@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod configuration;
+mod demo;
 mod fingerprint;
 mod keys;
 mod records;
@@ -32,6 +33,8 @@ pub fn main() -> ExitCode {
     let matches = command().get_matches();
     let result = match matches.subcommand() {
         Some(("serve", matches)) => serve::run(matches),
+        Some(("demo", matches)) => demo::run(matches),
+        Some(("demo-service", matches)) => demo::run_service(matches),
         Some(("config", matches)) => configuration::run(matches),
         Some(("keys", matches)) => keys::run(matches),
         Some(("records", matches)) => records::run(matches),
@@ -64,6 +67,8 @@ pub fn command() -> Command {
                 .value_parser(clap::value_parser!(PathBuf))
                 .help("The configuration; ./semel.toml where there is one"),
         )
+        .subcommand(demo::command())
+        .subcommand(demo::service_command())
         .subcommand(serve::command())
         .subcommand(configuration::command())
         .subcommand(records::command())

@@ -1,0 +1,77 @@
+//! The client of the demo: one request, one connection, and the power to hang up.
+
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use http::{HeaderMap, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use super::service::BAD_DAY;
+
+/// A payment.
+#[derive(Clone)]
+pub(super) struct Payment {
+    pub(super) key: &'static str,
+    pub(super) body: &'static str,
+    pub(super) bad_day: Option<&'static str>,
+}
+
+/// What came back.
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: String,
+}
+
+impl Answer {
+    /// Whether it is a replay.
+    pub(super) fn replayed(&self) -> bool {
+        self.headers.contains_key("idempotency-replayed")
+    }
+
+    /// A member of a JSON body.
+    pub(super) fn member(&self, name: &str) -> Option<String> {
+        let document: serde_json::Value = serde_json::from_str(&self.body).ok()?;
+        document[name].as_str().map(str::to_owned)
+    }
+}
+
+impl Payment {
+    fn head(&self) -> Vec<(&'static str, &'static str)> {
+        let mut head =
+            vec![("host", "demo"), ("content-type", "application/json"), ("idempotency-key", self.key)];
+        head.extend(self.bad_day.map(|day| (BAD_DAY, day)));
+        head
+    }
+
+    /// Sends it, and waits for the answer.
+    pub(super) async fn send(self, gateway: SocketAddr) -> anyhow::Result<Answer> {
+        let stream = TokioIo::new(TcpStream::connect(gateway).await?);
+        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+        tokio::spawn(connection);
+        let mut request = Request::post("/payments");
+        for (name, value) in self.head() {
+            request = request.header(name, value);
+        }
+        let response = sender.send_request(request.body(Full::new(Bytes::from(self.body)))?).await?;
+        let (parts, body) = response.into_parts();
+        let body = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
+        Ok(Answer { status: parts.status, headers: parts.headers, body })
+    }
+
+    /// Sends it, and hangs up without waiting for the answer.
+    pub(super) async fn send_and_hang_up(self, gateway: SocketAddr) -> anyhow::Result<()> {
+        let mut text = String::from("POST /payments HTTP/1.1\r\n");
+        for (name, value) in self.head() {
+            text.push_str(&format!("{name}: {value}\r\n"));
+        }
+        text.push_str(&format!("content-length: {}\r\n\r\n{}", self.body.len(), self.body));
+        let mut stream = TcpStream::connect(gateway).await?;
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,129 @@
+//! The payment service of the demo, in a process of its own: every charge is a line in a ledger, on disk before
+//! anything else happens.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use clap::{Arg, ArgMatches, Command};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, say};
+
+/// The header by which the story asks for a bad day.
+pub(super) const BAD_DAY: &str = "x-demo-bad-day";
+
+/// The service, while it runs.
+pub(super) struct Service {
+    pub(super) address: SocketAddr,
+    process: Child,
+    _output: BufReader<ChildStdout>,
+}
+
+impl Service {
+    /// Starts it on this port, or on any if it is 0.
+    pub(super) fn start(folder: &Path, port: u16) -> anyhow::Result<Service> {
+        let mut process = std::process::Command::new(std::env::current_exe()?)
+            .args(["demo-service", "--port", &port.to_string(), "--ledger"])
+            .arg(ledger(folder))
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("the payment service cannot be started")?;
+        let mut output = BufReader::new(process.stdout.take().context("its output is piped")?);
+        let mut line = String::new();
+        output.read_line(&mut line)?;
+        let address = line.trim().parse().context("the payment service did not say where it listens")?;
+        Ok(Service { address, process, _output: output })
+    }
+
+    /// Ends it with SIGKILL.
+    pub(super) fn kill(&mut self) -> std::io::Result<()> {
+        self.process.kill()?;
+        self.process.wait().map(drop)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.kill();
+    }
+}
+
+/// Where the charges are.
+fn ledger(folder: &Path) -> PathBuf {
+    folder.join("ledger.jsonl")
+}
+
+/// The charges there are.
+pub(super) fn charges(folder: &Path) -> Vec<Value> {
+    let text = std::fs::read_to_string(ledger(folder)).unwrap_or_default();
+    text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+}
+
+pub(crate) fn command() -> Command {
+    Command::new("demo-service")
+        .hide(true)
+        .arg(Arg::new("port").long("port").required(true).value_parser(clap::value_parser!(u16)))
+        .arg(Arg::new("ledger").long("ledger").required(true).value_parser(clap::value_parser!(PathBuf)))
+}
+
+pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let port = matches.get_one::<u16>("port").copied().unwrap_or(0);
+    let ledger = matches.get_one::<PathBuf>("ledger").cloned().context("--ledger is required")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+        say(listener.local_addr()?);
+        let app = Router::new()
+            .route("/payments", post(pay))
+            .route(
+                "/ledger",
+                get(async |State(ledger): State<PathBuf>| {
+                    std::fs::read_to_string(ledger).unwrap_or_default()
+                }),
+            )
+            .with_state(ledger);
+        axum::serve(listener, app).await?;
+        Ok(Done::Yes)
+    })
+}
+
+/// Charges the card: a line in the ledger, and then the answer, if the day is good.
+async fn pay(
+    State(ledger): State<PathBuf>,
+    headers: HeaderMap,
+    Json(payment): Json<Value>,
+) -> impl IntoResponse {
+    let number = std::fs::read_to_string(&ledger).unwrap_or_default().lines().count() + 1;
+    let operation = headers.get("semel-operation-id").and_then(|id| id.to_str().ok());
+    let charge = json!({ "charge": number, "amount": payment["amount"], "operation": operation });
+    if let Err(error) = write(&ledger, &charge) {
+        let answer = Json(json!({ "error": error.to_string() }));
+        return (StatusCode::INTERNAL_SERVER_ERROR, HeaderMap::new(), answer);
+    }
+    match headers.get(BAD_DAY).map(|day| day.as_bytes()) {
+        Some(b"slow") => tokio::time::sleep(Duration::from_millis(150)).await,
+        // Charged, and then no answer: the story kills the process meanwhile.
+        Some(b"stuck") => std::future::pending::<()>().await,
+        _ => {}
+    }
+    let mut location = HeaderMap::new();
+    if let Ok(value) = format!("/payments/{number}").parse() {
+        location.insert(header::LOCATION, value);
+    }
+    (StatusCode::CREATED, location, Json(charge))
+}
+
+fn write(ledger: &Path, charge: &Value) -> std::io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(ledger)?;
+    writeln!(file, "{charge}")?;
+    file.sync_all()
+}

@@ -1,0 +1,252 @@
+//! The story itself, step by step. Each step says what it claims, and the ledger says whether it is so.
+
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Context;
+
+use super::client::{Answer, Payment};
+use super::service::{Service, charges};
+use crate::cli::say;
+
+/// How long the story waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The story, and how it went so far.
+pub(super) struct Story {
+    folder: PathBuf,
+    gateway: SocketAddr,
+    service: Service,
+    colours: bool,
+    broken: Vec<String>,
+}
+
+impl Story {
+    pub(super) fn new(folder: &Path, gateway: SocketAddr, service: Service) -> Story {
+        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+        Story { folder: folder.to_owned(), gateway, service, colours, broken: Vec::new() }
+    }
+
+    /// Tells it. `true` if the ledger proved every claim.
+    pub(super) async fn tell(&mut self) -> anyhow::Result<bool> {
+        say(format!(
+            "A payment service listens on {}. It charges cards, slowly and irrevocably.",
+            self.service.address
+        ));
+        say(format!("Semel stands in front of it on {}.", self.gateway));
+        self.a_payment().await?;
+        self.a_lost_answer().await?;
+        self.another_amount().await?;
+        self.other_words().await?;
+        self.fifty_at_once().await?;
+        self.killed().await?;
+        say("");
+        match &self.broken[..] {
+            [] => say(self.green("The ledger proves every claim above.")),
+            broken => {
+                say(self.red("The ledger does not prove these claims:"));
+                broken.iter().for_each(|claim| say(format!("  {claim}")));
+            }
+        }
+        say("");
+        Ok(self.broken.is_empty())
+    }
+
+    async fn a_payment(&mut self) -> anyhow::Result<()> {
+        self.title("1", "A payment. The client names it with a key of its own making.");
+        let answer =
+            self.send(payment("first-payment-000001", r#"{"amount": 50, "currency": "EUR"}"#)).await?;
+        self.claim("it is charged", answer.status == 201 && charges(&self.folder).len() == 1);
+        Ok(())
+    }
+
+    async fn a_lost_answer(&mut self) -> anyhow::Result<()> {
+        self.title(
+            "2",
+            "The connection breaks before the answer arrives. Was the card charged? The client asks again.",
+        );
+        let slow = Payment { bad_day: Some("slow"), ..payment("second-payment-00002", r#"{"amount": 70}"#) };
+        self.show_request(&slow);
+        slow.clone().send_and_hang_up(self.gateway).await?;
+        say(format!("   {}", self.grey("… the client hangs up. The payment goes on without it.")));
+        self.wait_for("the charge", |folder| charges(folder).len() == 2).await?;
+        let answer = self.send(slow).await?;
+        self.claim("the retry gets the answer, and there is no second charge", {
+            answer.status == 201 && answer.replayed() && charges(&self.folder).len() == 2
+        });
+        Ok(())
+    }
+
+    async fn another_amount(&mut self) -> anyhow::Result<()> {
+        self.title("3", "A bug: the same key with another amount. That is not a retry.");
+        let answer =
+            self.send(payment("first-payment-000001", r#"{"amount": 500, "currency": "EUR"}"#)).await?;
+        self.claim(
+            "it is refused, and nothing is charged",
+            answer.status == 422 && charges(&self.folder).len() == 2,
+        );
+        Ok(())
+    }
+
+    async fn other_words(&mut self) -> anyhow::Result<()> {
+        self.title(
+            "4",
+            "Another JSON library on the retry: other order, other spaces, 50.0 for 50. The same payment.",
+        );
+        let answer =
+            self.send(payment("first-payment-000001", r#"{ "currency":"EUR",  "amount":50.0 }"#)).await?;
+        self.claim("it is recognised", answer.replayed() && charges(&self.folder).len() == 2);
+        Ok(())
+    }
+
+    async fn fifty_at_once(&mut self) -> anyhow::Result<()> {
+        self.title("5", "An impatient client: fifty identical requests at the same moment.");
+        let slow = Payment { bad_day: Some("slow"), ..payment("fifth-payment-000005", r#"{"amount": 20}"#) };
+        self.show_request(&slow);
+        let requests: Vec<_> = (0..50).map(|_| tokio::spawn(slow.clone().send(self.gateway))).collect();
+        let (mut answered, mut in_progress) = (0, 0);
+        for request in requests {
+            let status = request.await??.status.as_u16();
+            answered += usize::from(status == 201);
+            in_progress += usize::from(status == 409);
+        }
+        let count =
+            format!("{answered} got the answer, {in_progress} were told that it is still in progress");
+        say(format!("   {} {count}", self.grey("←")));
+        self.claim(
+            "one charge",
+            answered + in_progress == 50 && answered > 0 && charges(&self.folder).len() == 3,
+        );
+        Ok(())
+    }
+
+    async fn killed(&mut self) -> anyhow::Result<()> {
+        self.title("6", "The worst day: the service is killed in the middle of a charge (kill -9).");
+        let stuck =
+            Payment { bad_day: Some("stuck"), ..payment("sixth-payment-000006", r#"{"amount": 90}"#) };
+        self.show_request(&stuck);
+        let request = tokio::spawn(stuck.clone().send(self.gateway));
+        self.wait_for("the charge", |folder| charges(folder).len() == 4).await?;
+        self.service.kill()?;
+        say(format!("   {}", self.red("✗ the service is dead. It had charged the card, and told nobody.")));
+        let answer = request.await??;
+        self.show_answer(&answer);
+        self.service = Service::start(&self.folder, self.service.address.port())?;
+        say(format!("   {}", self.grey("… the service is back, and the client tries again:")));
+        let retry = payment("sixth-payment-000006", r#"{"amount": 90}"#);
+        let answer = self.send(retry.clone()).await?;
+        let unknown = answer.member("code").as_deref() == Some("IDEMPOTENCY_OUTCOME_UNKNOWN");
+        self.claim("nobody guesses: the outcome is unknown, and nothing runs again", {
+            answer.status == 409 && unknown && charges(&self.folder).len() == 4
+        });
+        let id = answer.member("operationId").context("the answer names its operation")?;
+        self.settle(&id)?;
+        let answer = self.send(retry).await?;
+        self.claim("the retry gets the charge that was found, and there is no other", {
+            answer.status == 201 && answer.replayed() && charges(&self.folder).len() == 4
+        });
+        Ok(())
+    }
+
+    /// Settles the unknown from the ledger, with the command that an operator would use.
+    fn settle(&mut self, id: &str) -> anyhow::Result<()> {
+        let charge = charges(&self.folder).into_iter().find(|charge| charge["operation"] == id);
+        let charge = charge.context("the ledger has the charge under its operation id")?;
+        let body = self.folder.join("found.json");
+        std::fs::write(&body, charge.to_string())?;
+        say(format!(
+            "   {}",
+            self.grey("… an operator looks into the ledger, finds the charge, and settles it:")
+        ));
+        let arguments = [
+            ["records", "resolve"].map(str::to_owned).to_vec(),
+            vec![id.to_owned(), "--verdict".into(), "executed".into(), "--status".into(), "201".into()],
+            vec!["--body".into(), body.display().to_string()],
+            vec!["--reason".into(), "found in the ledger".into()],
+            vec!["--store".into(), format!("sqlite:{}", self.folder.join("semel.db").display())],
+        ]
+        .concat();
+        let shown: Vec<String> = arguments
+            .iter()
+            .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
+            .collect();
+        say(format!("   $ semel {}", shown.join(" ")));
+        let output = std::process::Command::new(std::env::current_exe()?).args(&arguments).output()?;
+        say(format!("   {}", String::from_utf8_lossy(&output.stdout).trim_end()));
+        self.claim("the command does it", output.status.success());
+        Ok(())
+    }
+
+    async fn send(&self, payment: Payment) -> anyhow::Result<Answer> {
+        self.show_request(&payment);
+        let answer = payment.send(self.gateway).await?;
+        self.show_answer(&answer);
+        Ok(answer)
+    }
+
+    async fn wait_for(&self, what: &str, happened: impl Fn(&Path) -> bool) -> anyhow::Result<()> {
+        let waiting = async {
+            while !happened(&self.folder) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, waiting).await.with_context(|| format!("{what} did not happen"))
+    }
+
+    fn title(&self, number: &str, text: &str) {
+        say(format!("\n{} {}", self.bold(&format!("{number}.")), self.bold(text)));
+    }
+
+    fn show_request(&self, payment: &Payment) {
+        say(format!(
+            "   {} POST /payments  Idempotency-Key: {}  {}",
+            self.grey("→"),
+            payment.key,
+            payment.body
+        ));
+    }
+
+    fn show_answer(&self, answer: &Answer) {
+        let replayed = if answer.replayed() { "  Idempotency-Replayed: true" } else { "" };
+        let body = answer.member("code").unwrap_or_else(|| answer.body.clone());
+        say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status));
+    }
+
+    /// What the step claims; the ledger has the last word.
+    fn claim(&mut self, claim: &str, holds: bool) {
+        let count = charges(&self.folder).len();
+        let count = format!("the ledger counts {count} charge{}", if count == 1 { "" } else { "s" });
+        if holds {
+            say(format!("   {} {claim}; {count}", self.green("✓")));
+        } else {
+            say(format!("   {} NOT SO: {claim}; {count}", self.red("✗")));
+            self.broken.push(claim.to_owned());
+        }
+    }
+
+    fn painted(&self, code: &str, text: &str) -> String {
+        if self.colours { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+
+    fn bold(&self, text: &str) -> String {
+        self.painted("1", text)
+    }
+
+    fn grey(&self, text: &str) -> String {
+        self.painted("90", text)
+    }
+
+    fn green(&self, text: &str) -> String {
+        self.painted("32", text)
+    }
+
+    fn red(&self, text: &str) -> String {
+        self.painted("31", text)
+    }
+}
+
+fn payment(key: &'static str, body: &'static str) -> Payment {
+    Payment { key, body, bad_day: None }
+}
