@@ -48,7 +48,9 @@ impl Policy {
     /// What an answer with this status means, given what the handler said about it.
     pub fn settle(&self, status: StatusCode, declared: Option<Outcome>) -> Settlement {
         let answered = || match status.as_u16() {
-            ..400 => Settlement::Complete,
+            // Not an answer at all.
+            ..200 => Settlement::Abandon(Reason::BrokeOff),
+            200..400 => Settlement::Complete,
             400..500 => Settlement::Fail(Reason::Answered),
             500.. => Settlement::Fail(Reason::ServerError),
         };

@@ -60,10 +60,8 @@ impl Response {
     /// What is kept of a response with this head and body.
     pub fn retain(status: StatusCode, headers: &HeaderMap, body: Bytes, trailers: &HeaderMap) -> Response {
         let mut headers = kept(headers);
-        if !trailers.is_empty() {
-            // Only a body without a known length can be followed by trailers.
-            headers.remove(header::CONTENT_LENGTH);
-        }
+        // The server that sends it knows how long it is; a wrong length would split it in two.
+        headers.remove(header::CONTENT_LENGTH);
         Response { status, headers, body: Some(body), trailers: kept(trailers) }
     }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
+use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Version};
+use semel_core::json::{self, Numbers};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, Timestamp};
@@ -85,9 +86,15 @@ where
         Ok((principal, Some(key))) => (principal, key),
         Ok((_, None)) => return pass_through(parts, body),
         Err(refusal) => {
-            // An answer that comes before the request has ended may never be read.
-            body::drain(body).await;
-            return refused(refusal.answer(&policy));
+            let mut answer = refusal.answer(&policy);
+            if parts.headers.contains_key(EXPECT) {
+                // The client waits to be told to go on, and is told this instead.
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            } else {
+                // An answer that comes before the request has ended may never be read.
+                body::drain(body).await;
+            }
+            return refused(answer);
         }
     };
     match read_command(shared, rule, parts, body, principal, key).await {
@@ -175,6 +182,11 @@ where
     B::Error: Into<BoxError>,
 {
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
+    if rule.reference.is_some() && json::canonicalize(&body, Numbers::Exact, &[]).is_err() {
+        let detail =
+            "This operation reads a business reference from its body, which must be unambiguous JSON.";
+        return Err(Problem::new(Kind::MalformedRequest, detail).into());
+    }
     let business_reference = rule.reference.as_ref().and_then(|pointer| pointer.scalar(&body));
     if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
         let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
@@ -249,8 +261,9 @@ fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Vec<u8>> {
 /// A client cannot speak as Semel.
 fn strip_own_headers(headers: &mut HeaderMap) {
     headers.remove(REPLAYED);
-    let own: Vec<HeaderName> =
-        headers.keys().filter(|name| name.as_str().starts_with(OWN_PREFIX)).cloned().collect();
+    // Some servers read `_` and `-` as the same.
+    let is_own = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with(OWN_PREFIX);
+    let own: Vec<HeaderName> = headers.keys().filter(is_own).cloned().collect();
     for name in own {
         headers.remove(name);
     }

@@ -112,7 +112,7 @@ pub(crate) fn cut_off(policy: &Policy) -> Answer {
 
 /// A retry of a command whose outcome is unknown.
 pub(crate) fn reconcile(record: &Record, policy: &Policy) -> Answer {
-    let detail = "An earlier request with this key was cut off, and it is not known whether it took effect.";
+    let detail = "An earlier request with this key ended without proof of whether it took effect.";
     outcome_unknown(record.operation_id, StatusCode::CONFLICT, detail, policy)
 }
 

@@ -114,15 +114,15 @@ where
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
     let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
     match task.await {
-        Ok(Claimed::Answered(answer)) => *answer,
-        Ok(Claimed::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
+        Ok(AfterClaim::Answered(answer)) => *answer,
+        Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
         // Only a bug of ours ends this task early, and it does not say whether the handler had begun.
         Err(_) => respond::cut_off(&policy),
     }
 }
 
 /// What came of a claim.
-enum Claimed {
+enum AfterClaim {
     /// An answer.
     Answered(Box<Answer>),
     /// Somebody else has the command in hand.
@@ -130,7 +130,12 @@ enum Claimed {
 }
 
 /// Claims the command, and carries it out if it is acquired. Runs detached: nobody's leaving cancels it.
-async fn claim_and_execute<S, R>(shared: Arc<Shared>, command: Command, inner: S, _active: Active) -> Claimed
+async fn claim_and_execute<S, R>(
+    shared: Arc<Shared>,
+    command: Command,
+    inner: S,
+    _active: Active,
+) -> AfterClaim
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -160,26 +165,26 @@ where
                 let held = shared.running.hold();
                 tokio::spawn(settle::release_unconfirmed(shared, claim, held));
             }
-            return Claimed::Answered(Box::new(respond::store_unavailable(&policy)));
+            return AfterClaim::Answered(Box::new(respond::store_unavailable(&policy)));
         }
     };
     match (claimed.decision, claimed.record) {
         (Decision::Duplicate, _) => {
             let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
             let answer = respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy);
-            Claimed::Answered(Box::new(answer))
+            AfterClaim::Answered(Box::new(answer))
         }
         (Decision::Execute, Some(record)) if shared.running.is_closing() => {
             settle::release(&shared, &record, Reason::ShutDown).await;
-            Claimed::Answered(Box::new(respond::shutting_down(&policy)))
+            AfterClaim::Answered(Box::new(respond::shutting_down(&policy)))
         }
         (Decision::Execute, Some(record)) => {
-            Claimed::Answered(Box::new(execute::execute(shared, command, inner, record, asked).await))
+            AfterClaim::Answered(Box::new(execute::execute(shared, command, inner, record, asked).await))
         }
-        (Decision::Wait, Some(record)) => Claimed::Wait(Box::new(record)),
+        (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
         (decision, record) => {
             let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);
-            Claimed::Answered(Box::new(answer))
+            AfterClaim::Answered(Box::new(answer))
         }
     }
 }

@@ -83,14 +83,14 @@ pub(crate) async fn settle(
 fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
     match ran {
         Ran::Answered { parts, content, .. } => {
-            let has_trailers = matches!(&content, Content::Whole { trailers, .. } if !trailers.is_empty());
+            let whole = matches!(&content, Content::Whole { .. });
             let body = match content {
                 Content::Whole { bytes, trailers } => Body::with_trailers(bytes, trailers),
                 Content::Passing(body) => body,
             };
             let mut answer = http::Response::from_parts(*parts, body);
-            if has_trailers {
-                // Only a body without a known length can be followed by trailers.
+            if whole {
+                // The server that sends it knows how long it is; a wrong length would split it in two.
                 answer.headers_mut().remove(CONTENT_LENGTH);
             }
             respond::mark(answer.headers_mut(), record);

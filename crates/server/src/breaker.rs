@@ -19,6 +19,9 @@ const FAILURES: u32 = 5;
 /// How long it stays open before one call is let through.
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// How long a write may take. Less than the layer waits, so that it is judged here.
+const PATIENCE: Duration = Duration::from_millis(4500);
+
 /// A store behind a circuit breaker.
 pub struct Breaker {
     inner: Arc<dyn Store>,
@@ -50,13 +53,10 @@ impl Breaker {
         u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Whether a call may be made. While the circuit is open, one write in each pause.
-    fn admits(&self, writes: bool) -> bool {
+    /// Whether a write may be made. While the circuit is open, one in each pause.
+    fn admits(&self) -> bool {
         if !self.is_open() {
             return true;
-        }
-        if !writes {
-            return false;
         }
         let (now, due) = (self.millis(), self.try_again_at.load(Ordering::SeqCst));
         let next = now + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
@@ -81,84 +81,81 @@ impl Breaker {
         }
     }
 
-    /// Makes a call if the circuit allows it. Only a write that succeeds closes the circuit: a store that can still
-    /// be read may be unable to take a claim.
-    async fn through<T>(
-        &self,
-        writes: bool,
-        call: impl Future<Output = Result<T, StoreError>>,
-    ) -> Result<T, StoreError> {
-        if !self.admits(writes) {
+    /// A call that reads. It neither opens the circuit nor closes it: a store that can still be read may be unable
+    /// to take a claim, and whoever asks and hangs up must not be able to close the door for others.
+    async fn read<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        if self.is_open() {
             return Err(StoreError::Unavailable("it was away a moment ago".into()));
         }
-        let mut watch = Watch { breaker: self, done: false };
-        let result = call.await;
-        watch.done = true;
+        call.await
+    }
+
+    /// A call that writes, if the circuit allows it.
+    async fn write<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        if !self.admits() {
+            return Err(StoreError::Unavailable("it was away a moment ago".into()));
+        }
+        self.judged(call).await
+    }
+
+    /// Makes the call, and draws its conclusions. One that takes too long has failed; one that its caller gave up
+    /// says nothing.
+    async fn judged<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let result = match tokio::time::timeout(PATIENCE, call).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
+        };
         match &result {
             Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Damaged(_)) => {
                 self.failed();
             }
-            Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) if writes => self.succeeded(),
-            Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => {}
+            Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => self.succeeded(),
         }
         result
-    }
-}
-
-/// A call that is given up, because it takes too long, has failed as well.
-struct Watch<'a> {
-    breaker: &'a Breaker,
-    done: bool,
-}
-
-impl Drop for Watch<'_> {
-    fn drop(&mut self) {
-        if !self.done {
-            self.breaker.failed();
-        }
     }
 }
 
 #[async_trait]
 impl Store for Breaker {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
-        self.through(true, self.inner.claim(claim)).await
+        self.write(self.inner.claim(claim)).await
     }
 
+    /// Always tried: what has begun must be settled, and the circuit is there to keep new commands out.
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        self.through(true, self.inner.apply(id, change)).await
+        self.judged(self.inner.apply(id, change)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
-        self.through(false, self.inner.get(id)).await
+        self.read(self.inner.get(id)).await
     }
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.through(false, self.inner.find(operation_id)).await
+        self.read(self.inner.find(operation_id)).await
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        self.through(false, self.inner.notes(operation_id)).await
+        self.read(self.inner.notes(operation_id)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.through(false, self.inner.list(filter)).await
+        self.read(self.inner.list(filter)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.through(true, self.inner.sweep(limit)).await
+        self.write(self.inner.sweep(limit)).await
     }
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.through(true, self.inner.reap(limit)).await
+        self.write(self.inner.reap(limit)).await
     }
 
     async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.through(false, self.inner.census()).await
+        self.read(self.inner.census()).await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {
-        self.through(false, self.inner.now()).await
+        self.read(self.inner.now()).await
     }
 
     fn tier(&self) -> Tier {
@@ -202,12 +199,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_that_is_given_up_has_failed() {
+    async fn nobody_can_open_the_circuit_by_hanging_up() {
         let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
         let breaker = Breaker::new(faulty.clone());
         faulty.always(Fault::HangsUndone);
-        for _ in 0..FAILURES {
-            let _ = tokio::time::timeout(Duration::from_millis(5), breaker.now()).await;
+        for number in 0..10 * FAILURES {
+            let claim = sample::claim(&format!("key-{number}"));
+            let _ = tokio::time::timeout(Duration::from_millis(1), breaker.now()).await;
+            let _ = tokio::time::timeout(Duration::from_millis(1), breaker.claim(&claim)).await;
+        }
+        assert!(!breaker.is_open());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_store_that_does_not_answer_is_away() {
+        let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+        let breaker = Breaker::new(faulty.clone());
+        faulty.always(Fault::HangsUndone);
+        for number in 0..FAILURES {
+            assert!(breaker.claim(&sample::claim(&format!("key-{number}"))).await.is_err());
         }
         assert!(breaker.is_open());
     }

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
-    TRANSFER_ENCODING, UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
+    TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
 use semel_http::Execution;
@@ -55,6 +55,10 @@ pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Opti
 /// Makes a response's head ready for the client.
 pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
     let upgrade = headers.get(UPGRADE).cloned();
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
+        headers.remove(CONTENT_LENGTH);
+    }
     remove_hop_by_hop(headers);
     if let (true, Some(upgrade)) = (upgrades, upgrade) {
         headers.insert(UPGRADE, upgrade);
@@ -89,14 +93,38 @@ fn accepts_trailers(headers: &HeaderMap) -> bool {
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> =
-        tokens(headers, &CONNECTION).filter_map(|token| HeaderName::try_from(token).ok()).collect();
+    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
+        .filter_map(|token| HeaderName::try_from(token).ok())
+        .filter(|name| !is_end_to_end(name))
+        .collect();
     for name in named.iter().chain(&HOP_BY_HOP) {
         headers.remove(name);
     }
 }
 
-fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+/// Fields that no connection may claim for itself: what was decided on them would not be what is passed on.
+pub fn is_end_to_end(name: &HeaderName) -> bool {
+    const NAMES: [&str; 10] = [
+        "authorization",
+        "cookie",
+        "date",
+        "forwarded",
+        "host",
+        "idempotency-key",
+        "location",
+        "set-cookie",
+        "trailer",
+        "via",
+    ];
+    let name = name.as_str();
+    NAMES.contains(&name)
+        || name.starts_with("content-")
+        || name.starts_with("semel-")
+        || name.starts_with("x-")
+}
+
+/// What a head says in a list.
+pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     let values = headers.get_all(name).iter();
     values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }
@@ -161,20 +189,30 @@ mod tests {
     fn fields_of_one_connection_stay_on_it() {
         let mut parts = parts(&[
             ("host", "api.example"),
-            ("connection", "close, X-Private"),
-            ("x-private", "1"),
+            ("connection", "close, Private, Idempotency-Key, Host"),
+            ("private", "1"),
+            ("idempotency-key", "k"),
             ("keep-alive", "timeout=5"),
             ("transfer-encoding", "chunked"),
             ("expect", "100-continue"),
             ("x-kept", "1"),
         ]);
         request(&mut parts, Some(IpAddr::from([192, 0, 2, 1])), None);
-        for gone in ["connection", "x-private", "keep-alive", "transfer-encoding", "expect"] {
+        for gone in ["connection", "private", "keep-alive", "transfer-encoding", "expect"] {
             assert!(!parts.headers.contains_key(gone), "{gone}");
         }
         assert_eq!(text(&parts.headers, "x-kept"), ["1"]);
+        assert_eq!(text(&parts.headers, "idempotency-key"), ["k"], "no connection may claim it");
+        assert_eq!(text(&parts.headers, "host"), ["api.example"]);
         assert_eq!(text(&parts.headers, "via"), ["1.1 semel"]);
         assert_eq!(text(&parts.headers, "forwarded"), ["for=192.0.2.1;host=\"api.example\";proto=http"]);
+    }
+
+    #[test]
+    fn a_length_beside_a_transfer_coding_is_not_passed_on() {
+        let mut parts = parts(&[("transfer-encoding", "chunked"), ("content-length", "3")]);
+        response(&mut parts.headers, Version::HTTP_11, false);
+        assert!(!parts.headers.contains_key("content-length"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! on the store being there.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::Denied;
-use semel_stores::sqlite::{ApiKeys, KeyMac, key_mac};
+use semel_stores::sqlite::{ApiKeys, KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange, StoreLocation};
 use crate::proxy::Peer;
@@ -76,9 +76,12 @@ struct Known {
 
 fn api_keys(path: &Path) -> anyhow::Result<Identify> {
     let keys = ApiKeys::open(path)?;
-    let callers = keys.active()?.into_iter().collect();
+    let callers: HashMap<KeyMac, Principal> = keys.active()?.into_iter().collect();
+    if callers.is_empty() {
+        tracing::warn!("there are no API keys yet: make one with `semel keys create`");
+    }
     let known = Arc::new(Known { secret: keys.secret(), callers: RwLock::new(callers) });
-    tokio::spawn(refresh(path.to_owned(), Arc::downgrade(&known)));
+    tokio::spawn(refresh(keys, Arc::downgrade(&known)));
     Ok(Box::new(move |parts| {
         let denied = || Denied::Unauthenticated { challenge: Some(HeaderValue::from_static("Bearer")) };
         let key = presented(parts).ok_or_else(denied)?;
@@ -88,14 +91,14 @@ fn api_keys(path: &Path) -> anyhow::Result<Identify> {
     }))
 }
 
-/// The one key that a request presents.
+/// The one key that a request presents. A bearer token that is not one of ours is for the upstream.
 fn presented(parts: &Parts) -> Option<&str> {
     let bearer = parts.headers.get_all(AUTHORIZATION).iter().filter_map(|line| {
         let (scheme, key) = line.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
     });
     let own = parts.headers.get_all(API_KEY).iter().filter_map(|line| line.to_str().ok().map(str::trim));
-    let mut keys = bearer.chain(own);
+    let mut keys = bearer.chain(own).filter(|key| key.starts_with(KEY_PREFIX));
     match (keys.next(), keys.next()) {
         (Some(key), None) => Some(key),
         _ => None,
@@ -103,18 +106,21 @@ fn presented(parts: &Parts) -> Option<&str> {
 }
 
 /// Reads the keys again and again, until nobody asks any more. A file that cannot be read changes nothing.
-async fn refresh(path: PathBuf, known: std::sync::Weak<Known>) {
+async fn refresh(mut keys: ApiKeys, known: std::sync::Weak<Known>) {
     loop {
         tokio::time::sleep(REFRESH).await;
-        let path = path.clone();
-        let read = tokio::task::spawn_blocking(move || anyhow::Ok(ApiKeys::open(path)?.active()?)).await;
-        let Some(known) = known.upgrade() else { return };
-        match read {
-            Ok(Ok(callers)) => {
+        // On the one connection: a file that was moved away is not made anew.
+        let read = tokio::task::spawn_blocking(move || {
+            let active = keys.active();
+            (keys, active)
+        });
+        let (Some(known), Ok((back, active))) = (known.upgrade(), read.await) else { return };
+        keys = back;
+        match active {
+            Ok(callers) => {
                 *known.callers.write().unwrap_or_else(PoisonError::into_inner) =
                     callers.into_iter().collect();
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the API keys could not be read again"),
             Err(error) => tracing::warn!(%error, "the API keys could not be read again"),
         }
     }

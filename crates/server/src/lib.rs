@@ -1,7 +1,7 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
-//! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener` and `guard`
-//! take connections, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` and
+//! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
+//! `head` take connections and requests, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` and
 //! `maintenance` look after the store, `admin` and `telemetry` show what happens, `config` reads the settings, and
 //! `gateway` puts them together.
 
@@ -12,6 +12,7 @@ pub mod config;
 pub mod forward;
 pub mod gateway;
 pub mod guard;
+pub mod head;
 pub mod identity;
 pub mod listener;
 pub mod maintenance;

@@ -1,23 +1,26 @@
 //! The listener for clients: accepts, guards, and serves connections, each within its bounds.
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::{CONNECTION, HeaderValue};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
-use semel_http::Idempotency;
+use semel_core::policy::Profile;
+use semel_http::{Body, BoxError, Idempotency};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tower::ServiceExt;
+use tower::Service;
 
 use crate::config::Server;
 use crate::guard::{Guarded, Limits};
-use crate::proxy::{Peer, Proxy};
+use crate::head;
+use crate::proxy::{Peer, Place, Proxy};
 
 /// How long connections may take to end once nothing runs on them any more.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -49,8 +52,8 @@ pub async fn serve(
                 let watcher = connections.watcher();
                 let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
                 tokio::spawn(async move {
-                    let _place = place;
-                    let service = for_peer(service, peer);
+                    let Ok(place) = place else { return };
+                    let service = for_peer(service, peer, Place(Arc::new(place)));
                     let io = TokioIo::new(guarded(stream, &settings));
                     let connection = builder.serve_connection_with_upgrades(io, service);
                     if let Err(error) = watcher.watch(connection).await {
@@ -69,22 +72,36 @@ pub async fn serve(
     let _ = tokio::time::timeout(LAST_WORDS, connections.shutdown()).await;
 }
 
-/// The service, with the client's address in every request.
+/// An answer on its way.
+type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
+
+/// The service as one connection sees it: what it is asked is checked and put into one form, whichever version of
+/// HTTP it came in, and knows its client.
 fn for_peer(
     service: Idempotency<Proxy>,
     peer: SocketAddr,
-) -> TowerToHyperService<
-    impl tower::Service<
-        Request<Incoming>,
-        Response = http::Response<semel_http::Body>,
-        Error = semel_http::BoxError,
-        Future: Send,
-    > + Clone,
-> {
-    TowerToHyperService::new(service.map_request(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer.ip().to_canonical()));
-        request
-    }))
+    place: Place,
+) -> impl hyper::service::Service<
+    Request<Incoming>,
+    Response = http::Response<Body>,
+    Error = BoxError,
+    Future = Answering,
+> + Clone {
+    let peer = Peer(peer.ip().to_canonical());
+    hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        let mut service = service.clone();
+        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(place.clone());
+        let answering: Answering = match head::normalize(request) {
+            Ok(request) => Box::pin(async move { service.call(request).await }),
+            Err(problem) => {
+                let mut answer = semel_http::problem(&problem, Profile::Ietf);
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                Box::pin(std::future::ready(Ok(answer)))
+            }
+        };
+        answering
+    })
 }
 
 fn guarded(stream: TcpStream, settings: &Server) -> Guarded<TcpStream> {
@@ -111,7 +128,7 @@ fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(256)
+        .max_concurrent_streams(64)
         .max_header_list_size(u32::try_from(settings.max_head).unwrap_or(u32::MAX))
         .keep_alive_interval(settings.idle_timeout)
         .keep_alive_timeout(settings.head_timeout);

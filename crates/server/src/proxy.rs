@@ -15,6 +15,7 @@ use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_http::{Body, BoxError, Execution, NotExecuted};
+use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
 
 use crate::forward;
@@ -23,6 +24,11 @@ use crate::upstream::{SendError, Upstream};
 /// Who is at the other end of a client's connection. The listener puts it into each request.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
+
+/// The place that a client's connection takes among all of them. It goes with a tunnel, which outlives the
+/// connection it was made of.
+#[derive(Clone)]
+pub struct Place(pub Arc<OwnedSemaphorePermit>);
 
 /// Passes requests on to the upstream.
 #[derive(Clone)]
@@ -69,10 +75,14 @@ impl Proxy {
         let (mut parts, body) = request.into_parts();
         let peer = peer(&parts);
         forward::request(&mut parts, peer, Some(&execution));
-        let may_send = || execution.check_lease().is_ok();
-        let sent = self.upstream.send(Request::from_parts(parts, body), may_send).await;
+        let sent = self.upstream.send(Request::from_parts(parts, body), Some(&execution)).await;
         cut_off.armed = false;
         match sent {
+            // A protocol that nobody asked for: there is no response, and what it did is anybody's guess.
+            Ok(response) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                failed(&operation, "broke_off");
+                Err("the upstream switched protocols without being asked".into())
+            }
             Ok(response) => Ok(to_client(response)),
             Err(SendError::NeverSent(why)) => {
                 failed(&operation, "not_sent");
@@ -90,13 +100,14 @@ impl Proxy {
     /// Passes on what is not a command, upgrades included.
     async fn pass_on(&self, mut request: Request<Body>) -> Response<Body> {
         let client = request.extensions_mut().remove::<OnUpgrade>();
+        let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
         let peer = peer(&parts);
         forward::request(&mut parts, peer, None);
-        let sending = self.upstream.send(Request::from_parts(parts, body), || true);
+        let sending = self.upstream.send(Request::from_parts(parts, body), None);
         match tokio::time::timeout(self.timeout, sending).await {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                switch(client, response)
+                switch(client, place, response)
             }
             Ok(Ok(response)) => to_client(response),
             Ok(Err(SendError::NeverSent(why))) => {
@@ -150,13 +161,15 @@ fn to_client(mut response: Response<Body>) -> Response<Body> {
 }
 
 /// Joins the client's connection and the upstream's, once both have switched.
-fn switch(client: Option<OnUpgrade>, mut response: Response<Body>) -> Response<Body> {
+fn switch(client: Option<OnUpgrade>, place: Option<Place>, mut response: Response<Body>) -> Response<Body> {
     let upstream = hyper::upgrade::on(&mut response);
     let Some(client) = client else {
         let detail = "The upstream switched protocols without being asked.";
         return answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, detail);
     };
     tokio::spawn(async move {
+        // A tunnel is a connection, and counts as one.
+        let _place = place;
         if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
             let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
             let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;

@@ -1,5 +1,7 @@
 //! Logs and metrics of a process: set up once, at its start.
 
+use std::io::IsTerminal;
+
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
@@ -12,7 +14,10 @@ const BOUNDS: [f64; 14] =
 /// Sends events to the standard error, one line each. `RUST_LOG` chooses which; `info` by default.
 pub fn log(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     // A second call, in a test, changes nothing.
     let _ = match format {
         LogFormat::Text => builder.try_init(),

@@ -16,16 +16,24 @@ use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use semel_http::Body;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use semel_http::{Body, Execution};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a connection may take to be made, if the call's own time does not end sooner.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
 /// How many connections are kept for later.
 const MAX_IDLE: usize = 512;
-/// How long one is kept. Shorter than most servers keep theirs, so that few go stale.
-const MAX_IDLE_TIME: Duration = Duration::from_secs(20);
+/// How long one is kept. Shorter than servers keep theirs, so that none is closed just as it is used: whether a
+/// request reached it then could not be told.
+const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
+/// How many connections there are at the most.
+const MAX_CONNECTIONS: usize = 2048;
+/// How long a connection may take to be ready for the next request once a response has ended.
+const SETTLE_TIME: Duration = Duration::from_secs(1);
+/// How often an HTTP/2 connection is asked whether it is still there.
+const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How many stale connections are passed over for one request.
 const MAX_STALE: usize = 16;
 
@@ -58,7 +66,10 @@ pub struct Upstream {
     protocol: Protocol,
     connect_time: Duration,
     idle: Mutex<Vec<(Http1, Instant)>>,
-    shared: tokio::sync::Mutex<Option<Http2>>,
+    places: Arc<Semaphore>,
+    /// HTTP/2: one connection for commands, one for everything else, so that whoever reads slowly there cannot
+    /// hold up commands here.
+    shared: [Mutex<Option<Http2>>; 2],
 }
 
 impl Upstream {
@@ -71,26 +82,27 @@ impl Upstream {
             protocol,
             connect_time,
             idle: Mutex::default(),
-            shared: tokio::sync::Mutex::default(),
+            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            shared: Default::default(),
         })
     }
 
-    /// Sends a request. `may_send` is asked at the last moment before it goes out.
+    /// Sends a request; a command if it is part of an execution, whose lease is looked at in the last moment.
     pub async fn send(
         self: &Arc<Self>,
         request: Request<Body>,
-        may_send: impl Fn() -> bool,
+        execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         match self.protocol {
-            Protocol::Http1 => self.send_http1(request, may_send).await,
-            Protocol::H2c => self.send_http2(request, may_send).await,
+            Protocol::Http1 => self.send_http1(request, execution).await,
+            Protocol::H2c => self.send_http2(request, execution).await,
         }
     }
 
     async fn send_http1(
         self: &Arc<Self>,
         mut request: Request<Body>,
-        may_send: impl Fn() -> bool,
+        execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_11;
         for _ in 0..MAX_STALE {
@@ -98,13 +110,10 @@ impl Upstream {
                 Some(sender) => (sender, true),
                 None => (self.connect_http1().await?, false),
             };
-            if sender.ready().await.is_err() {
-                if kept {
-                    continue;
-                }
+            if !kept && sender.ready().await.is_err() {
                 return Err(never_sent("the connection was closed as soon as it was made"));
             }
-            if !may_send() {
+            if !may_send(execution) {
                 self.keep(sender);
                 return Err(never_sent("the lease ended first"));
             }
@@ -128,16 +137,16 @@ impl Upstream {
     async fn send_http2(
         &self,
         mut request: Request<Body>,
-        may_send: impl Fn() -> bool,
+        execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = self.absolute(request.uri())?;
         request.headers_mut().remove(http::header::HOST);
-        let mut sender = self.http2().await?;
+        let mut sender = self.http2(&self.shared[usize::from(execution.is_some())]).await?;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));
         }
-        if !may_send() {
+        if !may_send(execution) {
             return Err(never_sent("the lease ended first"));
         }
         match sender.try_send_request(request).await {
@@ -178,28 +187,47 @@ impl Upstream {
     }
 
     async fn connect_http1(&self) -> Result<Http1, SendError> {
+        let place = self.place()?;
         let handshake = http1::handshake(self.connect().await?);
         let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
-        tokio::spawn(connection.with_upgrades());
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = connection.with_upgrades().await;
+        });
         Ok(sender)
     }
 
-    /// The one HTTP/2 connection, made anew if it is gone.
-    async fn http2(&self) -> Result<Http2, SendError> {
-        let mut shared = self.shared.lock().await;
-        if let Some(sender) = shared.as_ref().filter(|sender| !sender.is_closed()) {
-            return Ok(sender.clone());
+    /// A shared HTTP/2 connection, made anew if it is gone.
+    async fn http2(&self, shared: &Mutex<Option<Http2>>) -> Result<Http2, SendError> {
+        let current = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some(sender) = current.filter(|sender| !sender.is_closed()) {
+            return Ok(sender);
         }
-        let handshake = http2::handshake(TokioExecutor::new(), self.connect().await?);
+        let place = self.place()?;
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(self.connect_time)
+            .handshake(self.connect().await?);
         let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
-        tokio::spawn(connection);
-        *shared = Some(sender.clone());
+        tokio::spawn(async move {
+            let _place = place;
+            let _ = connection.await;
+        });
+        *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
         Ok(sender)
     }
 
+    /// Room for one more connection.
+    fn place(&self) -> Result<OwnedSemaphorePermit, SendError> {
+        let place = self.places.clone().try_acquire_owned();
+        place.map_err(|_| never_sent("there are too many connections to the upstream"))
+    }
+
+    /// A connection that is ready now. One that is not may still be taking somebody else's request.
     fn take_idle(&self) -> Option<Http1> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(sender, since)| !sender.is_closed() && since.elapsed() < MAX_IDLE_TIME);
+        idle.retain(|(sender, since)| sender.is_ready() && since.elapsed() < MAX_IDLE_TIME);
         idle.pop().map(|(sender, _)| sender)
     }
 
@@ -209,6 +237,11 @@ impl Upstream {
             idle.push((sender, Instant::now()));
         }
     }
+}
+
+/// Whether the executor still holds its lease, if there is one.
+fn may_send(execution: Option<&Execution>) -> bool {
+    execution.is_none_or(|execution| execution.check_lease().is_ok())
 }
 
 fn never_sent(why: impl Into<String>) -> SendError {
@@ -238,9 +271,14 @@ struct Pooled {
 }
 
 impl Pooled {
+    /// Keeps the connection once it is ready: the request that it carried may not have been sent to its end yet.
     fn give_back(&mut self) {
-        if let (Some(sender), Some(upstream)) = (self.sender.take(), self.upstream.upgrade()) {
-            upstream.keep(sender);
+        if let (Some(mut sender), Some(upstream)) = (self.sender.take(), self.upstream.upgrade()) {
+            tokio::spawn(async move {
+                if let Ok(Ok(())) = tokio::time::timeout(SETTLE_TIME, sender.ready()).await {
+                    upstream.keep(sender);
+                }
+            });
         }
     }
 }

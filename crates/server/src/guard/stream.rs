@@ -234,9 +234,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Guarded<S> {
             let wait = this.wait();
             if wait == Wait::Response {
                 this.awaiting_response = Some(cx.waker().clone());
-                // As hyper itself does, the rest is left in the socket: one read is enough to know that the
-                // client is still there.
-                if !this.held.is_empty() {
+                // Reading on shows that the client is still there; how far it may run ahead is bounded.
+                if this.held.len() >= this.limits.max_head {
                     return Poll::Pending;
                 }
             }

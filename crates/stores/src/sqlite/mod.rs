@@ -366,6 +366,7 @@ impl Readers {
 fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    make_private(path);
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(options.busy_timeout)?;
     let max_record = i32::try_from(options.max_record_bytes).unwrap_or(i32::MAX);
@@ -388,6 +389,16 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
         )?;
     }
     Ok(connection)
+}
+
+/// A new file is for its owner only: it will hold responses in the clear. SQLite gives the files beside it the
+/// same mode. If it cannot be made, opening it says why.
+fn make_private(path: &Path) {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let _ = options.open(path);
 }
 
 /// Puts the file into WAL mode. Whoever does so first holds it for a moment, and SQLite does not wait here.

@@ -88,7 +88,7 @@ impl Writer {
             {
                 group.push(next);
             }
-            let results = self.settle(&group);
+            let results = self.commit_all(&group);
             for (job, result) in group.into_iter().zip(results) {
                 // A requester that went away does not need its answer; the change stands all the same.
                 let _ = job.reply.send(result);
@@ -98,7 +98,7 @@ impl Writer {
 
     /// Commits the group; if it fails as a whole, commits each of its changes alone, so that one change's
     /// trouble is not its neighbours', and so that what may have been written is found out by its token.
-    fn settle(&mut self, group: &[Job]) -> Results {
+    fn commit_all(&mut self, group: &[Job]) -> Results {
         let doubt = match self.commit(group) {
             Ok(results) => return results,
             Err(GroupError::NotBegun(error)) => return group.iter().map(|_| Err(again(&error))).collect(),

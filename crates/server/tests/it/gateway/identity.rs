@@ -37,7 +37,11 @@ async fn api_keys_let_their_callers_in_until_they_are_revoked() {
         401,
         "one caller at a time"
     );
-    assert_eq!(upstream.seen(), 0);
+    let with_token = pay("[]").with("authorization", "Bearer of the upstream").with("x-api-key", &bob);
+    let reply = gateway.send(with_token.set("idempotency-key", "with-a-token-for-the-upstream")).await;
+    assert_eq!(reply.header("seen-authorization"), Some("Bearer of the upstream"), "its own token passes");
+    assert_eq!(reply.header("seen-x-api-key"), None, "ours does not");
+    assert_eq!(upstream.seen(), 1);
 
     let first = gateway.send(by(&alice)).await;
     assert_eq!((first.status.as_u16(), first.header("seen-semel-caller")), (201, Some("alice")));
@@ -49,7 +53,7 @@ async fn api_keys_let_their_callers_in_until_they_are_revoked() {
         let reply = gateway.send(by(other)).await;
         assert!(!reply.replayed() && reply.body != first.body, "of another caller it is another command");
     }
-    assert_eq!(upstream.seen(), 3);
+    assert_eq!(upstream.seen(), 4);
 
     let revoke = |id: &str| {
         let output =

@@ -43,7 +43,7 @@ async fn metrics_are_what_prometheus_reads() {
 
 #[tokio::test]
 async fn secrets_never_reach_logs_or_metrics() {
-    let (_site, _upstream, gateway) = lab(&["--timeout", "200ms"]).await;
+    let (site, _upstream, mut gateway) = lab(&["--timeout", "200ms"]).await;
     let canary = "canary-5f3a9c1e7b2d4860";
     let request = || {
         pay(&format!(r#"{{"card":"{canary}-body"}}"#))
@@ -58,7 +58,19 @@ async fn secrets_never_reach_logs_or_metrics() {
     gateway.send(request().set("idempotency-key", format!("{canary} malformed"))).await;
     gateway.send(request().set("idempotency-key", format!("{canary}-slow")).doing("gate")).await;
     gateway.send(request().method("GET")).await;
-    let (log, metrics) = (gateway.log(), gateway.admin("/metrics").await.body);
+    // A store that fails is something to write about, too.
+    let other = rusqlite::Connection::open(site.database()).expect("the file opens");
+    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    let failed = gateway.send(request().set("idempotency-key", format!("{canary}-no-store"))).await;
+    assert_eq!(failed.problem().0, 503);
+    other.execute_batch("ROLLBACK").expect("it gives the file back");
+    let metrics = gateway.admin("/metrics").await.body;
+    gateway.terminate();
+    gateway.ended().await;
+    while !gateway.log().contains("stopped") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let log = gateway.log();
     assert!(log.contains("idempotency_replay") && log.contains("keyHashPrefix"), "{log}");
     assert!(!log.contains("canary"), "{log}");
     assert!(!String::from_utf8_lossy(&metrics).contains("canary"));
@@ -69,6 +81,10 @@ async fn every_decision_is_one_structured_event() {
     let (_site, _upstream, gateway) = lab(&[]).await;
     gateway.send(pay("{}")).await;
     gateway.send(pay("{}")).await;
+    // The log is read by another thread: wait for its last line.
+    while !gateway.log().contains("idempotency_replay") {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     let log = gateway.log();
     let events: Vec<serde_json::Value> =
         log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();

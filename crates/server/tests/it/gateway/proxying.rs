@@ -13,8 +13,8 @@ async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
     let forged = pay("{}")
         .with("semel-tenant", "forged")
         .with("semel-anything", "forged")
-        .with("connection", "x-private")
-        .with("x-private", "1")
+        .with("connection", "private-hop")
+        .with("private-hop", "1")
         .with("forwarded", "for=198.51.100.7");
     let reply = gateway.send(forged).await;
     let id = reply.header("idempotency-operation-id").expect("it is named").to_owned();
@@ -23,7 +23,7 @@ async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
     assert_eq!(reply.header("seen-semel-tenant"), Some("local"));
     assert_eq!(reply.header("seen-semel-caller"), Some("local"));
     assert_eq!(reply.header("seen-idempotency-key"), Some(super::lab::KEY), "unchanged");
-    for gone in ["seen-semel-anything", "seen-x-private", "seen-connection"] {
+    for gone in ["seen-semel-anything", "seen-private-hop", "seen-connection"] {
         assert_eq!(reply.header(gone), None, "{gone}");
     }
     assert_eq!(reply.header("seen-via"), Some("1.1 semel"));
@@ -230,4 +230,105 @@ async fn what_is_not_a_command_streams_both_ways() {
     let site = Site::new();
     let nobody = site.start(std::net::SocketAddr::new(gone.ip(), 1), &[]);
     assert_eq!(nobody.send(pay("").method("GET")).await.status, 502);
+}
+
+/// The head of the first request that an upstream in the test's hands sees, as it came.
+async fn raw_head(send: impl AsyncFnOnce(std::net::SocketAddr)) -> String {
+    let heads = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = heads.clone();
+    let upstream = by_hand(move |_, request| {
+        seen.lock().expect("nobody panics with it").push(String::from_utf8_lossy(&request).into_owned());
+        Some(b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_vec())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    send(gateway.address).await;
+    let heads = heads.lock().expect("nobody panics with it");
+    heads.first().cloned().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn the_upstream_sees_one_form_of_request_whatever_the_client_speaks() {
+    let over_http1 = raw_head(async |address| drop(pay("{}").to(address).await)).await;
+    let over_http2 = raw_head(async |address| drop(pay("{}").over_http2(address).await)).await;
+    for head in [over_http1, over_http2] {
+        assert!(head.starts_with("POST /payments HTTP/1.1\r\n"), "{head}");
+        assert_eq!(head.matches("host: lab\r\n").count(), 1, "{head}");
+    }
+}
+
+#[tokio::test]
+async fn ambiguous_requests_over_http2_reach_nobody() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let refused = [
+        pay("{}").target("/public/../payments"),
+        pay("{}").target("/public/%2e%2e/payments"),
+        pay("{}").target("/a/./b"),
+    ];
+    for request in refused {
+        let reply = request.over_http2(gateway.address).await;
+        assert_eq!(reply.problem(), problem(400, "MALFORMED_REQUEST"));
+    }
+    let dots = pay("{}").target("/public/..;/payments");
+    assert_eq!(gateway.send(dots).await.problem(), problem(400, "MALFORMED_REQUEST"));
+    let claimed = pay("{}").with("connection", "idempotency-key");
+    assert_eq!(gateway.send(claimed).await.problem(), problem(400, "MALFORMED_REQUEST"));
+    assert_eq!(upstream.seen(), 0);
+}
+
+#[tokio::test]
+async fn a_response_with_two_lengths_is_one_response() {
+    let upstream = by_hand(|_, _| {
+        let split = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n\
+                     14\r\nabcHTTP/1.1 200 OK\r\n\r\n0\r\n\r\n";
+        Some(split.into())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    for replayed in [false, true] {
+        let reply = gateway.send(pay("{}")).await;
+        assert_eq!((reply.replayed(), reply.body.len()), (replayed, 20));
+        assert_eq!(reply.header("content-length"), Some("20"));
+    }
+    let passed = gateway.send(pay("").method("GET")).await;
+    assert_eq!((passed.body.len(), passed.header("content-length")), (20, None));
+}
+
+#[tokio::test]
+async fn an_upstream_that_switches_protocols_unasked_leaves_an_unknown() {
+    let switch = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: x\r\n\r\n";
+    let upstream = by_hand(move |_, _| Some(switch.into())).await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    assert_eq!(gateway.send(pay("{}")).await.problem(), problem(502, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!(gateway.send(pay("{}")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+}
+
+#[tokio::test]
+async fn a_slow_upload_does_not_hold_up_others_on_its_connection() {
+    // Answers a PUT as soon as its head is there, and keeps the connection open.
+    let upstream = by_hand(|_, request| {
+        let early = request.starts_with(b"PUT") || request.starts_with(b"POST");
+        early.then(|| b"HTTP/1.1 201 Created\r\ncontent-length: 2\r\n\r\nok".to_vec())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &["--timeout", "2s"]);
+    let mut slow = Vec::new();
+    for _ in 0..10 {
+        let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+        client
+            .write_all(b"PUT /x HTTP/1.1\r\nHost: lab\r\nContent-Length: 100000\r\n\r\nxxx")
+            .await
+            .expect("sent");
+        let mut answer = [0; 12];
+        client.read_exact(&mut answer).await.expect("it is answered early");
+        slow.push(client);
+    }
+    for number in 0..10 {
+        let reply = gateway.send(pay("{}").set("idempotency-key", format!("not-held-up-{number:06}"))).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+    }
 }

@@ -1,0 +1,191 @@
+//! One form for every request, whichever version of HTTP it came in: the rules of the guard that concern what a
+//! request asks for and not how its bytes are framed. HTTP/2 does not pass through the guard.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
+use http::uri::{PathAndQuery, Scheme};
+use http::{Method, Request, Uri};
+use semel_core::Problem;
+use semel_core::problem::Kind;
+
+use crate::forward;
+
+/// The most field lines of a request.
+const MAX_FIELDS: usize = 128;
+
+/// Refuses what could mean one thing here and another behind us; the rest asks for a path at one host.
+pub fn normalize<B>(request: Request<B>) -> Result<Request<B>, Problem> {
+    let (mut parts, body) = request.into_parts();
+    check_fields(&parts.headers)?;
+    check_target(&parts.method, &parts.uri)?;
+    let host = host(&parts.uri, &parts.headers)?;
+    if let Some(host) = host {
+        parts.headers.insert(HOST, host);
+    }
+    join_cookies(&mut parts.headers);
+    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    parts.uri = Uri::from(path);
+    Ok(Request::from_parts(parts, body))
+}
+
+fn refuse<T>(detail: &str) -> Result<T, Problem> {
+    Err(Problem::new(Kind::MalformedRequest, detail))
+}
+
+fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
+    if headers.len() > MAX_FIELDS {
+        return Err(Problem::new(Kind::RequestHeadTooLarge, "The request has too many field lines."));
+    }
+    if headers.get_all(HOST).iter().count() > 1 || headers.get_all(CONTENT_LENGTH).iter().count() > 1 {
+        return refuse("Host or Content-Length is there twice.");
+    }
+    // What was decided on a field must be what is passed on.
+    let claimed = |token: &str| HeaderName::try_from(token).is_ok_and(|name| forward::is_end_to_end(&name));
+    if forward::tokens(headers, &CONNECTION).any(claimed) {
+        return refuse("Connection names a field that is not the connection's.");
+    }
+    Ok(())
+}
+
+fn check_target(method: &Method, uri: &Uri) -> Result<(), Problem> {
+    if *method == Method::CONNECT {
+        return refuse("This is not a tunnel.");
+    }
+    if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
+        return refuse("The scheme of the target is not http.");
+    }
+    let path = uri.path();
+    if path == "*" {
+        return if *method == Method::OPTIONS { Ok(()) } else { refuse("Only OPTIONS asks for everything.") };
+    }
+    if !path.starts_with('/') || !path.is_ascii() {
+        return refuse("The path does not begin with a slash, or is not ASCII.");
+    }
+    if has_dot_segments(path) {
+        return refuse("The path has dot segments, which others may resolve.");
+    }
+    Ok(())
+}
+
+/// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
+fn has_dot_segments(path: &str) -> bool {
+    let mut decoded = path.to_ascii_lowercase();
+    // Twice: what is decoded behind us may be decoded once more behind that.
+    for _ in 0..2 {
+        for (code, letter) in [("%25", "%"), ("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("%3b", ";")] {
+            decoded = decoded.replace(code, letter);
+        }
+    }
+    decoded
+        .split(['/', '\\'])
+        .map(|segment| segment.split(';').next().unwrap_or_default())
+        .any(|segment| segment == "." || segment == "..")
+}
+
+/// The one host that is asked: the target's, or the field's, which must not contradict each other.
+fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> {
+    let field = headers.get(HOST);
+    let Some(authority) = uri.authority() else { return Ok(field.cloned()) };
+    if authority.as_str().contains('@') {
+        return refuse("The target has user information.");
+    }
+    let Ok(asked) = HeaderValue::from_str(authority.as_str()) else {
+        return refuse("The target has no valid host.");
+    };
+    let same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(asked.as_bytes());
+    let default_port = |field: &HeaderValue| {
+        let text = String::from_utf8_lossy(field.as_bytes()).to_ascii_lowercase();
+        let asked = authority.as_str().to_ascii_lowercase();
+        text.trim_end_matches(":80") == asked.trim_end_matches(":80")
+    };
+    match field {
+        Some(field) if !same(field) && !default_port(field) => {
+            refuse("Host and the target name different hosts.")
+        }
+        _ => Ok(Some(asked)),
+    }
+}
+
+/// HTTP/2 may send a cookie in pieces; HTTP/1 wants one line (RFC 9113, section 8.2.3).
+fn join_cookies(headers: &mut HeaderMap) {
+    let pieces: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(|value| value.as_bytes()).collect();
+    if pieces.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&pieces.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(method: &str, target: &str, lines: &[(&'static str, &'static str)]) -> Request<()> {
+        let mut request = Request::builder().method(method).uri(target);
+        for (name, value) in lines {
+            request = request.header(*name, *value);
+        }
+        request.body(()).expect("tests send valid requests")
+    }
+
+    #[test]
+    fn every_target_becomes_a_path_at_one_host() {
+        let same = [("http://api.example/p?q=1", &[][..]), ("/p?q=1", &[("host", "api.example")][..])];
+        for (target, lines) in same {
+            let normal = normalize(request("POST", target, lines)).expect("it is unambiguous");
+            assert_eq!(
+                (normal.uri().to_string().as_str(), &normal.headers()["host"]),
+                ("/p?q=1", &"api.example".parse::<HeaderValue>().expect("valid"))
+            );
+        }
+        let cookies =
+            normalize(request("GET", "/", &[("cookie", "a=1"), ("cookie", "b=2")])).expect("it is fine");
+        assert_eq!(cookies.headers().get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2"]);
+        assert!(normalize(request("OPTIONS", "*", &[])).is_ok());
+        assert!(normalize(request("GET", "http://a:80/", &[("host", "A")])).is_ok());
+    }
+
+    #[test]
+    fn what_could_mean_two_things_is_refused() {
+        let refused = [
+            request("CONNECT", "127.0.0.1:22", &[]),
+            request("POST", "*", &[]),
+            request("POST", "ftp://a/p", &[]),
+            request("POST", "http://user:pw@a/p", &[]),
+            request("POST", "http://evil/p", &[("host", "good")]),
+            request("POST", "/p", &[("host", "a"), ("host", "a")]),
+            request("POST", "/p", &[("content-length", "1"), ("content-length", "1")]),
+            request("POST", "/p", &[("connection", "close, Idempotency-Key")]),
+            request("POST", "/p", &[("connection", "x-tenant")]),
+        ];
+        for request in refused {
+            let shown = format!("{request:?}");
+            assert!(normalize(request).is_err(), "{shown}");
+        }
+        let many: Vec<(&'static str, &'static str)> = vec![("x-field", "1"); 129];
+        assert_eq!(
+            normalize(request("GET", "/", &many)).expect_err("too many").kind,
+            Kind::RequestHeadTooLarge
+        );
+    }
+
+    #[test]
+    fn dot_segments_are_refused_in_every_disguise() {
+        let disguises = [
+            "/public/../payments",
+            "/public/..;/payments",
+            "/public/%2e%2e/payments",
+            "/public/..%2fpayments",
+            "/public/%252e%252e/payments",
+            "/public/..%5cpayments",
+            "/./payments",
+            "/payments/..",
+            "/a/.;x=1/b",
+        ];
+        for path in disguises {
+            assert!(normalize(request("POST", path, &[])).is_err(), "{path}");
+        }
+        for path in ["/a..b", "/...", "/.well-known/x", "/a%2fb", "/x;y=1", "//a", "/a/.b/c."] {
+            assert!(normalize(request("POST", path, &[])).is_ok(), "{path}");
+        }
+    }
+}
