@@ -53,6 +53,8 @@ pub enum Kind {
     StoreUnavailable,
     /// This node is shutting down: nothing ran.
     ShuttingDown,
+    /// This node has its hands full: nothing ran.
+    Overloaded,
     /// The upstream refused the connection: nothing ran.
     UpstreamUnreachable,
     /// The upstream failed, and it is not known what it did with a request that is not a command.
@@ -78,7 +80,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 23] = [
+    pub const ALL: [Kind; 24] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -96,6 +98,7 @@ impl Kind {
         Kind::RequestIncomplete,
         Kind::StoreUnavailable,
         Kind::ShuttingDown,
+        Kind::Overloaded,
         Kind::UpstreamUnreachable,
         Kind::UpstreamFailed,
         Kind::OperationNotFound,
@@ -230,6 +233,13 @@ impl Kind {
                 "shutting-down",
                 StatusCode::SERVICE_UNAVAILABLE,
                 "The service is shutting down",
+                "Send the same request again after Retry-After. Nothing ran.",
+            ),
+            Kind::Overloaded => entry(
+                "OVERLOADED",
+                "overloaded",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "The service has too much to do",
                 "Send the same request again after Retry-After. Nothing ran.",
             ),
             Kind::UpstreamUnreachable => entry(

@@ -1,6 +1,7 @@
 //! The one body type of this crate: bytes in hand, or a stream that passes through.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Any error, as tower and hyper pass them around.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -92,6 +94,25 @@ impl http_body::Body for Body {
             Kind::Full(body) => body.size_hint(),
             Kind::Stream(body) => body.size_hint(),
         }
+    }
+}
+
+/// The memory that bodies of commands may take, all together. Counted in KiB, so that it fits a semaphore.
+pub(crate) struct Room(Arc<Semaphore>);
+
+/// A part of the room, for one body.
+pub(crate) type Reserved = OwnedSemaphorePermit;
+
+impl Room {
+    pub(crate) fn new(bytes: usize) -> Room {
+        Room(Arc::new(Semaphore::new((bytes >> 10).clamp(1, Semaphore::MAX_PERMITS))))
+    }
+
+    /// Room for a body of at most `limit` bytes; less, if it says that it is smaller. `None` if there is not enough.
+    pub(crate) fn reserve(&self, body: &impl http_body::Body, limit: usize) -> Option<Reserved> {
+        let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
+        let kib = (announced.unwrap_or(limit).min(limit) >> 10) + 1;
+        self.0.clone().try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).ok()
     }
 }
 

@@ -14,6 +14,7 @@ use semel_core::{
 };
 use tower::Layer;
 
+use crate::body::Room;
 use crate::cache::ReplayCache;
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
@@ -94,6 +95,7 @@ impl IdempotencyLayer {
             defaults: Policy::default(),
             operations: Vec::new(),
             cache_bytes: 64 << 20,
+            body_bytes: 512 << 20,
             store_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(60),
             clock: Box::new(SystemClock),
@@ -152,6 +154,7 @@ pub struct Builder {
     defaults: Policy,
     operations: Vec<Operation>,
     cache_bytes: u64,
+    body_bytes: usize,
     store_timeout: Duration,
     body_timeout: Duration,
     clock: Box<dyn Clock>,
@@ -190,6 +193,13 @@ impl Builder {
         self
     }
 
+    /// How much memory the bodies of commands may take while they are read and carried out; 512 MiB by default.
+    /// Beyond it, commands are refused with 503.
+    pub fn body_bytes(mut self, bytes: usize) -> Builder {
+        self.body_bytes = bytes;
+        self
+    }
+
     /// How long one call of the store may take; 5 s by default. A claim that takes longer is given up, and
     /// nothing runs.
     pub fn store_timeout(mut self, timeout: Duration) -> Builder {
@@ -224,6 +234,7 @@ impl Builder {
             operations: Operations::new(self.defaults, self.operations)?,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
+            room: Room::new(self.body_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
             labels: Labels::default(),
@@ -241,6 +252,7 @@ pub(crate) struct Shared {
     pub(crate) operations: Operations,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,
+    pub(crate) room: Room,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) ids: Box<dyn Ids>,
     store_timeout: Duration,

@@ -1,6 +1,7 @@
 //! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, UPGRADE};
@@ -11,7 +12,7 @@ use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
-use crate::body::{self, Body, BoxError, Collected};
+use crate::body::{self, Body, BoxError, Collected, Reserved};
 use crate::layer::{Denied, Shared};
 use crate::observe::About;
 use crate::operations::Rule;
@@ -35,6 +36,8 @@ pub(crate) struct Command {
     pub(crate) parts: Parts,
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,
+    /// The room that its body takes, until it has been carried out.
+    pub(crate) room: Arc<Reserved>,
 }
 
 impl Command {
@@ -181,6 +184,11 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    let Some(room) = shared.room.reserve(&body, rule.policy.max_request) else {
+        body::drain(body).await;
+        let detail = "Too many commands are being carried out at this moment.";
+        return Err(Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1)).into());
+    };
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
     if rule.reference.is_some() && json::canonicalize(&body, Numbers::Exact, &[]).is_err() {
         let detail =
@@ -194,7 +202,8 @@ where
     }
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
-    Ok(Command { rule, scope, fingerprint, business_reference, parts, body, trailers })
+    let room = Arc::new(room);
+    Ok(Command { rule, scope, fingerprint, business_reference, parts, body, trailers, room })
 }
 
 /// Reads a command's body, within its limits of size and time.
@@ -308,7 +317,6 @@ fn sentence(message: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn a_request_must_say_when_it_was_made_where_that_matters() {

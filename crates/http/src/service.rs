@@ -1,5 +1,5 @@
 //! One command from its request to its answer, top to bottom: read, look in memory, claim, then execute, wait,
-//! replay or refuse. Every branch of a request's life is in this file; whatever it calls is leaf work.
+//! replay or refuse. Every way that a request can go begins in this file.
 
 use std::future::Future;
 use std::pin::Pin;

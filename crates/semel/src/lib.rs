@@ -28,6 +28,7 @@
 //! # }
 //! ```
 //!
+//! - [`Maintenance`]: forgets what has expired, in the background. Run it once for each store.
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
 //!   request's extensions, and may say what its answer means with an [`Outcome`].
 //! - [`SqliteStore`] and [`MemoryStore`]: where records are kept. [`Store`] is the contract of a store.
@@ -37,8 +38,8 @@ pub use semel_core as core;
 pub use semel_core::policy;
 pub use semel_core::{Policy, Principal, Store};
 pub use semel_http::{
-    Body, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, NotExecuted, Operation, Outcome,
-    Shutdown,
+    Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance, NotExecuted,
+    Operation, Outcome, Shutdown,
 };
 pub use semel_stores::MemoryStore;
 #[cfg(feature = "sqlite")]

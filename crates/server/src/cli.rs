@@ -117,10 +117,13 @@ pub(crate) fn setting_flags() -> Vec<Arg> {
         .into_iter()
         .filter_map(|setting| {
             let name = setting.flag()?;
-            let help = match &setting.default {
-                Some(default) => format!("{} [{default}]", setting.help),
-                None => setting.help.to_string(),
-            };
+            let mut help = setting.help.to_string();
+            if !setting.choices.is_empty() {
+                help.push_str(&format!(": {}", setting.choices.join(", ")));
+            }
+            if let Some(default) = &setting.default {
+                help.push_str(&format!(" [default: {default}]"));
+            }
             let heading = if setting.table.is_empty() { "Settings" } else { "Defaults of operations" };
             Some(Arg::new(name.clone()).long(name).value_name("VALUE").help(help).help_heading(heading))
         })

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::{Store, Tier};
-use semel_http::{IdempotencyLayer, Operation, Shutdown};
+use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown};
 use semel_stores::{MemoryStore, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use crate::{identity, listener, maintenance};
+use crate::{identity, listener};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -40,6 +40,12 @@ pub struct Gateway {
 impl Gateway {
     /// Opens the store, binds the listeners, and serves.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Gateway> {
+        let bind = async |setting: &str, address: SocketAddr| {
+            let why = || format!("cannot listen on {address}, which `{setting}` names");
+            TcpListener::bind(address).await.with_context(why)
+        };
+        let clients = bind("listen", config.listen).await?;
+        let admins = bind("admin_listen", config.admin_listen).await?;
         let store = open_store(&config.store)?;
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
@@ -50,19 +56,20 @@ impl Gateway {
         let upstream = Upstream::new(authority, config.upstream_protocol, shortest_call);
         let service = layer.layer(Proxy::new(upstream, config.defaults.timeout));
 
-        let bind = async |address: SocketAddr| {
-            TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
-        };
-        let (clients, admins) = (bind(config.listen).await?, bind(config.admin_listen).await?);
         let (address, admin_address) = (clients.local_addr()?, admins.local_addr()?);
 
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
         let admin =
             admin::router(Admin { store: store.clone(), closing: closing.clone(), metrics: metrics.clone() });
-        let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
+        let maintenance = Maintenance {
+            sweep_interval: config.maintenance.sweep_interval,
+            reap_interval: config.maintenance.reap_interval,
+            reap_batch: config.maintenance.reap_batch,
+            named: config.operations.iter().map(|operation| operation.name.to_string()).collect(),
+        };
         let background = vec![
-            tokio::spawn(maintenance::run(store, config.maintenance.clone(), named)),
+            tokio::spawn(maintenance.run(store)),
             tokio::spawn(upkeep(metrics)),
             tokio::spawn(async move {
                 if let Err(error) = axum::serve(admins, admin).await {

@@ -1,8 +1,8 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` and
-//! `maintenance` look after the store, `admin` and `telemetry` show what happens, `config` reads the settings, and
+//! `head` take connections and requests, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` stands
+//! before the store, `admin` and `telemetry` show what happens, `config` reads the settings, and
 //! `gateway` puts them together.
 
 pub mod admin;
@@ -15,7 +15,6 @@ pub mod guard;
 pub mod head;
 pub mod identity;
 pub mod listener;
-pub mod maintenance;
 pub mod proxy;
 pub mod telemetry;
 pub mod upstream;

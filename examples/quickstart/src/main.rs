@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::routing::post;
 use axum::{Json, Router, http::StatusCode};
-use semel::{Denied, IdempotencyLayer, Operation, Principal, SqliteStore};
+use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Principal, SqliteStore};
 use serde_json::{Value, json};
 
 static CHARGES: AtomicU64 = AtomicU64::new(0);
@@ -21,7 +21,9 @@ async fn pay(Json(payment): Json<Value>) -> (StatusCode, Json<Value>) {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).unwrap_or_else(|| "quickstart.db".into());
-    let idempotency = IdempotencyLayer::builder(Arc::new(SqliteStore::open(path)?))
+    let store = Arc::new(SqliteStore::open(path)?);
+    tokio::spawn(Maintenance::default().run(store.clone()));
+    let idempotency = IdempotencyLayer::builder(store)
         // A real service asks its authentication who is calling; this one believes a header.
         .identify(|request| {
             let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
@@ -36,7 +38,12 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let curl = format!("curl -si http://{}/payments -H 'X-User: alice' ", listener.local_addr()?)
         + "-H 'Content-Type: application/json' -H 'Idempotency-Key: my-first-payment-0001'";
     print_lines(&curl);
-    axum::serve(listener, app).await?;
+    // Ctrl-C: claim nothing any more, let what runs come to its end, then stop.
+    let stop = async move {
+        let _ = tokio::signal::ctrl_c().await;
+        idempotency.shutdown(Duration::from_secs(10)).await;
+    };
+    axum::serve(listener, app).with_graceful_shutdown(stop).await?;
     Ok(())
 }
 

@@ -379,6 +379,8 @@ async fn a_business_reference_is_held_by_one_command() {
     assert!(lab.send(order("first", r#"{"order":7}"#)).await.replayed());
     assert_eq!(lab.send(order("fourth", r#"{"order":8}"#)).await.status, 201);
     assert_eq!(lab.send(order("fifth", "{}")).await.status, 201, "a request without one has none");
+    let ambiguous = lab.send(order("ambiguous", r#"{"order":7,"order":7}"#)).await;
+    assert_eq!(ambiguous.problem(), problem(400, "MALFORMED_REQUEST"), "it would slip past");
     let long = format!(r#"{{"order":"{}"}}"#, "7".repeat(256));
     assert_eq!(lab.send(order("sixth", &long)).await.problem(), problem(413, "REQUEST_TOO_LARGE"));
     assert_eq!(lab.count(), 3);

@@ -149,3 +149,19 @@ async fn a_body_in_very_many_pieces_is_one_body() {
     assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains(&"x".repeat(5000)), "{answer}");
     assert!(lab.send(pay("").body("x".repeat(5000))).await.replayed());
 }
+
+#[tokio::test]
+async fn more_bodies_than_there_is_room_for_are_refused() {
+    let lab = Lab::with(|builder| builder.body_bytes(100 << 10)).await;
+    let large = |number: usize| {
+        pay("").body(vec![b'x'; 60 << 10]).set("idempotency-key", format!("there-is-room-{number:04}"))
+    };
+    let first = tokio::spawn(large(1).doing("gate").to(lab.address));
+    lab.begun().await;
+    let refused = lab.send(large(2)).await;
+    assert_eq!(refused.problem(), problem(503, "OVERLOADED"));
+    assert!(refused.header("retry-after").is_some());
+    lab.open_gate();
+    assert_eq!(first.await.expect("it is answered").status, 201);
+    assert_eq!(lab.send(large(2)).await.status, 201, "there is room again");
+}

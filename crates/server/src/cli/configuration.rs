@@ -7,7 +7,7 @@ use semel_core::Store;
 use semel_stores::SqliteStore;
 
 use super::{Done, say};
-use crate::config::{self, Config, StoreLocation};
+use crate::config::{self, Config, Identity, StoreLocation};
 
 pub(super) fn command() -> Command {
     Command::new("config")
@@ -47,6 +47,10 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
             return Ok(Done::No);
         }
     };
+    if loaded.config.identity == Identity::ApiKey && loaded.config.store == StoreLocation::Memory {
+        eprintln!("identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH");
+        return Ok(Done::No);
+    }
     for warning in &loaded.warnings {
         say(format!("{warning}"));
     }

@@ -39,16 +39,19 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let StoreLocation::Sqlite(path) = &loaded.config.store else {
         bail!("keys are kept in a SQLite file: set `store` to sqlite:PATH");
     };
+    if name != "create" && !path.exists() {
+        bail!("there is no store at {}, and so there are no keys", path.display());
+    }
     let keys = ApiKeys::open(path)?;
     let json = matches.get_flag("json");
     match name {
-        "create" => create(&keys, matches, json),
+        "create" => create(&keys, path, matches, json),
         "list" => list(&keys, json),
         _ => revoke(&keys, matches, json),
     }
 }
 
-fn create(keys: &ApiKeys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+fn create(keys: &ApiKeys, path: &std::path::Path, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let principal = Principal::new(text("tenant"), text("caller"))?;
     let (made, key) = keys.create(&principal)?;
@@ -58,12 +61,8 @@ fn create(keys: &ApiKeys, matches: &ArgMatches, json: bool) -> anyhow::Result<Do
         say(format!("{shown}"));
     } else {
         say(&key);
-        eprintln!(
-            "This is key {} of {}/{}. It is shown once.",
-            made.id,
-            principal.tenant(),
-            principal.caller()
-        );
+        let (tenant, caller) = (principal.tenant(), principal.caller());
+        eprintln!("This is key {} of {tenant}/{caller}, in {}. It is shown once.", made.id, path.display());
     }
     Ok(Done::Yes)
 }

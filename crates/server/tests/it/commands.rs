@@ -193,7 +193,7 @@ fn upkeep_works_by_hand() {
     let missing = run(folder.path(), &["sweep"]);
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("there is no store at semel.db"), "{missing:?}");
-    run(folder.path(), &["keys", "list"]);
+    run(folder.path(), &["keys", "create", "--tenant", "t", "--caller", "c"]);
     assert_eq!(text(&run(folder.path(), &["sweep"]).stdout), "0 leases had ended\n");
     assert_eq!(text(&run(folder.path(), &["reap", "--json"]).stdout), "{\"records\":0}\n");
     assert!(text(&run(folder.path(), &["migrate"]).stdout).contains("schema version"));
@@ -202,4 +202,18 @@ fn upkeep_works_by_hand() {
     let newer = run(folder.path(), &["records", "list"]);
     assert_eq!(newer.status.code(), Some(2));
     assert!(text(&newer.stderr).contains("run the version of Semel that wrote it"), "{newer:?}");
+}
+
+#[test]
+fn the_demo_proves_what_it_claims() {
+    let folder = TempDir::new().expect("there is room");
+    let demo = run(folder.path(), &["demo", "--once"]);
+    let said = text(&demo.stdout);
+    assert_eq!(demo.status.code(), Some(0), "{said}\n{}", text(&demo.stderr));
+    assert!(said.contains("The ledger proves every claim above."), "{said}");
+    assert_eq!(said.matches('✓').count(), 8, "{said}");
+    assert!(
+        !said.contains("NOT SO") && !said.contains('\u{1b}'),
+        "no colours where there is no terminal: {said}"
+    );
 }

@@ -62,8 +62,8 @@ impl Payment {
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 
-    /// Sends it, and hangs up without waiting for the answer.
-    pub(super) async fn send_and_hang_up(self, gateway: SocketAddr) -> anyhow::Result<()> {
+    /// Sends it, and leaves the answer to whoever holds the connection; dropping it hangs up.
+    pub(super) async fn send_only(self, gateway: SocketAddr) -> anyhow::Result<TcpStream> {
         let mut text = String::from("POST /payments HTTP/1.1\r\n");
         for (name, value) in self.head() {
             text.push_str(&format!("{name}: {value}\r\n"));
@@ -71,7 +71,6 @@ impl Payment {
         text.push_str(&format!("content-length: {}\r\n\r\n{}", self.body.len(), self.body));
         let mut stream = TcpStream::connect(gateway).await?;
         stream.write_all(text.as_bytes()).await?;
-        stream.shutdown().await?;
-        Ok(())
+        Ok(stream)
     }
 }

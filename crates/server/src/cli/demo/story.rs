@@ -69,9 +69,10 @@ impl Story {
         );
         let slow = Payment { bad_day: Some("slow"), ..payment("second-payment-00002", r#"{"amount": 70}"#) };
         self.show_request(&slow);
-        slow.clone().send_and_hang_up(self.gateway).await?;
-        say(format!("   {}", self.grey("… the client hangs up. The payment goes on without it.")));
+        let connection = slow.clone().send_only(self.gateway).await?;
         self.wait_for("the charge", |folder| charges(folder).len() == 2).await?;
+        drop(connection);
+        say(format!("   {}", self.grey("… the connection is gone. The payment goes on without it.")));
         let answer = self.send(slow).await?;
         self.claim("the retry gets the answer, and there is no second charge", {
             answer.status == 201 && answer.replayed() && charges(&self.folder).len() == 2

@@ -6,20 +6,55 @@ use std::time::{Duration, Instant};
 use metrics::{counter, gauge};
 use semel_core::{StateName, Store, StoreError};
 
-use crate::config::Maintenance;
-
 /// How many records are swept in one transaction.
 const SWEEP_BATCH: usize = 100;
 /// How often records are counted.
 const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// Runs until it is dropped.
-pub async fn run(store: Arc<dyn Store>, settings: Maintenance, named: Arc<[String]>) {
-    tokio::join!(
-        sweeper(&*store, settings.sweep_interval),
-        reaper(&*store, settings.reap_interval, settings.reap_batch),
-        census(&*store, &named),
-    );
+/// How often a store is looked after.
+///
+/// The layer does not look after its store by itself. Without this, settled records are never forgotten, and
+/// commands whose process died show as running until somebody asks for them again. It may run in every process.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use semel_http::Maintenance;
+/// # async fn example(store: Arc<dyn semel_core::Store>) {
+/// tokio::spawn(Maintenance::default().run(store));
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Maintenance {
+    /// How often ended leases are looked for.
+    pub sweep_interval: Duration,
+    /// How often expired records are removed.
+    pub reap_interval: Duration,
+    /// How many are removed at a time.
+    pub reap_batch: usize,
+    /// Operations that have labels of their own in metrics; the rest is `unmatched`.
+    pub named: Vec<String>,
+}
+
+impl Default for Maintenance {
+    fn default() -> Maintenance {
+        Maintenance {
+            sweep_interval: Duration::from_secs(5),
+            reap_interval: Duration::from_secs(60),
+            reap_batch: 1000,
+            named: Vec::new(),
+        }
+    }
+}
+
+impl Maintenance {
+    /// Runs until it is dropped.
+    pub async fn run(self, store: Arc<dyn Store>) {
+        tokio::join!(
+            sweeper(&*store, self.sweep_interval),
+            reaper(&*store, self.reap_interval, self.reap_batch),
+            census(&*store, &self.named),
+        );
+    }
 }
 
 async fn sweeper(store: &dyn Store, interval: Duration) {
