@@ -27,6 +27,11 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!("{warning}");
     }
     telemetry::log(loaded.config.log_format);
+    // Every connection takes a file descriptor, and most systems begin with few.
+    let files = rlimit::increase_nofile_limit(u64::MAX).unwrap_or(0);
+    if files > 0 && files < 2 * loaded.config.server.max_connections as u64 {
+        tracing::warn!(files, "the system allows fewer open files than `max_connections` may need");
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(&loaded.config))?;
     // What still runs has been handed over; nobody waits for it.

@@ -217,3 +217,21 @@ fn the_demo_proves_what_it_claims() {
         "no colours where there is no terminal: {said}"
     );
 }
+
+#[tokio::test]
+async fn a_check_warns_of_records_that_no_rule_names_any_more() {
+    use crate::gateway::lab::{Site, Upstream, pay};
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let named = "[[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n";
+    let gateway = site.start_with(upstream.address, named, &[]);
+    assert_eq!(gateway.send(pay("{}")).await.status, 201);
+    let check = |file: &str| {
+        std::fs::write(site.folder.path().join("semel.toml"), file).expect("there is room");
+        text(&run(site.folder.path(), &["config", "check"]).stdout)
+    };
+    assert!(!check(named).contains("no rule names any more"));
+    let renamed = named.replace("payments.create", "payments.make");
+    assert!(check(&renamed).contains("\"payments.create\", which no rule names any more"));
+    let aliased = format!("{renamed}aliases = [\"payments.create\"]\n");
+    assert!(!check(&aliased).contains("no rule names any more"));
+}

@@ -30,6 +30,11 @@ async fn a_thousand_duplicates_make_one_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_thousand_idle_connections_are_kept() {
     let (_site, _upstream, gateway) = lab(&[]).await;
+    let files = rlimit::increase_nofile_limit(u64::MAX).expect("the limit can be raised to what is allowed");
+    assert!(
+        files >= 6000,
+        "this test opens 5,000 connections: allow that many files (ulimit -Hn), not {files}"
+    );
     let request = pay("").method("GET").without("idempotency-key").into_bytes();
     let mut connections = Vec::new();
     for _ in 0..5000 {
