@@ -10,6 +10,7 @@ mod keys;
 mod records;
 mod serve;
 mod upkeep;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         Some(("records", matches)) => records::run(matches),
         Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
         Some(("fingerprint", matches)) => fingerprint::run(matches),
+        Some(("verify", matches)) => verify::run(matches),
         _ => Ok(Done::Yes),
     };
     match result {
@@ -75,6 +77,7 @@ pub fn command() -> Command {
         .subcommands(upkeep::commands())
         .subcommand(fingerprint::command())
         .subcommand(keys::command())
+        .subcommand(verify::command())
 }
 
 /// `--store`, for commands that need nothing else of the configuration.

@@ -3,3 +3,4 @@
 mod commands;
 mod gateway;
 mod guard;
+mod verify;

@@ -1,0 +1,225 @@
+//! Other spellings of a command: one that means the same, and one that does not.
+//!
+//! Scalars are carried over as they are written, so that no number is read and rounded on the way.
+
+/// The same JSON document with the members of every object in reverse order and other whitespace; `None` if the
+/// body is not JSON.
+pub(super) fn respelled(body: &[u8]) -> Option<Vec<u8>> {
+    let text = document(body)?;
+    let mut out = String::with_capacity(2 * text.len());
+    Cursor { text, at: 0 }.respell(&mut out)?;
+    Some(out.into_bytes())
+}
+
+/// A command of the same shape with one value changed, and what was changed; `None` if there is nothing to change.
+///
+/// Of a JSON document it changes a number, since almost any number will do where one does, else a string, else a
+/// truth value; of other text its last digit or letter.
+pub(super) fn changed(body: &[u8]) -> Option<(Vec<u8>, String)> {
+    let span = match document(body) {
+        Some(text) => {
+            let scalars = Cursor { text, at: 0 }.scalars();
+            let of = |wanted: fn(u8) -> bool| {
+                scalars
+                    .iter()
+                    .copied()
+                    .find(|(start, _)| text.as_bytes().get(*start).copied().is_some_and(wanted))
+            };
+            of(|byte| byte == b'-' || byte.is_ascii_digit())
+                .or_else(|| of(|byte| byte == b'"'))
+                .or_else(|| of(|byte| matches!(byte, b't' | b'f')))?
+        }
+        None => (0, body.len()),
+    };
+    let old = body.get(span.0..span.1)?;
+    let new = altered(old)?;
+    let what = format!("{} became {}", excerpt(old), excerpt(&new));
+    Some(([body.get(..span.0)?, &new, body.get(span.1..)?].concat(), what))
+}
+
+fn excerpt(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(text);
+    if text.chars().count() > 40 {
+        format!("{}…", text.chars().take(40).collect::<String>())
+    } else {
+        text.into_owned()
+    }
+}
+
+/// The body as text, if it is JSON. The reader bounds its depth, and with it the recursion below.
+fn document(body: &[u8]) -> Option<&str> {
+    serde_json::from_slice::<serde_json::Value>(body).ok()?;
+    str::from_utf8(body).ok()
+}
+
+/// The same kind of thing with another value.
+fn altered(text: &[u8]) -> Option<Vec<u8>> {
+    match text {
+        b"true" => return Some(b"false".to_vec()),
+        b"false" => return Some(b"true".to_vec()),
+        b"\"\"" => return Some(b"\"a\"".to_vec()),
+        _ => {}
+    }
+    // Not in an exponent, where one more is ten times as much; nor in an escape, which it could break.
+    let number = text.first().is_some_and(|byte| *byte == b'-' || byte.is_ascii_digit());
+    let end = if number { text.iter().position(|byte| matches!(byte, b'e' | b'E')) } else { None };
+    let end = end.unwrap_or(text.len());
+    let candidate = |(index, byte): (usize, &u8)| {
+        let escaped = text.get(index.saturating_sub(5)..index).is_some_and(|before| before.contains(&b'\\'));
+        byte.is_ascii_alphanumeric() && !escaped
+    };
+    let index = text.get(..end)?.iter().enumerate().rev().find(|found| candidate(*found))?.0;
+    let mut new = text.to_vec();
+    let byte = new.get_mut(index)?;
+    *byte = match *byte {
+        b'9' => b'8',
+        b'a' => b'b',
+        b'A' => b'B',
+        digit @ b'0'..=b'8' => digit + 1,
+        b'B'..=b'Z' => b'A',
+        _ => b'a',
+    };
+    Some(new)
+}
+
+/// Walks over a text that is known to be JSON.
+struct Cursor<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    fn peek(&mut self) -> Option<u8> {
+        let rest = self.text.get(self.at..)?;
+        self.at += rest.len() - rest.trim_start_matches([' ', '\t', '\r', '\n']).len();
+        self.text.as_bytes().get(self.at).copied()
+    }
+
+    /// A string, number or word, as it is written.
+    fn scalar(&mut self) -> Option<&'a str> {
+        let rest = self.text.as_bytes().get(self.at..)?;
+        let length = if rest.first() == Some(&b'"') {
+            let mut escaped = false;
+            let closing = rest.iter().skip(1).position(|byte| {
+                let closes = *byte == b'"' && !escaped;
+                escaped = *byte == b'\\' && !escaped;
+                closes
+            });
+            closing? + 2
+        } else {
+            let ends = |byte: &u8| matches!(byte, b',' | b']' | b'}' | b':' | b' ' | b'\t' | b'\r' | b'\n');
+            rest.iter().position(ends).unwrap_or(rest.len())
+        };
+        let scalar = self.text.get(self.at..self.at + length)?;
+        self.at += length;
+        Some(scalar)
+    }
+
+    fn respell(&mut self, out: &mut String) -> Option<()> {
+        let open = self.peek()?;
+        if !matches!(open, b'{' | b'[') {
+            out.push_str(self.scalar()?);
+            return Some(());
+        }
+        self.at += 1;
+        let mut parts = Vec::new();
+        while !matches!(self.peek()?, b'}' | b']') {
+            let mut part = String::new();
+            if open == b'{' {
+                part.push_str(self.scalar()?);
+                self.peek()?;
+                self.at += 1;
+                part.push_str(" : ");
+            }
+            self.respell(&mut part)?;
+            parts.push(part);
+            if self.peek()? == b',' {
+                self.at += 1;
+            }
+        }
+        self.at += 1;
+        if open == b'{' {
+            parts.reverse();
+        }
+        let (begin, end) = if open == b'{' { ("{\n  ", "\n}") } else { ("[ ", " ]") };
+        out.push_str(begin);
+        out.push_str(&parts.join(" ,\n  "));
+        out.push_str(end);
+        Some(())
+    }
+
+    /// Where every value that is no object or array begins and ends; names of members are left out.
+    fn scalars(mut self) -> Vec<(usize, usize)> {
+        let mut found = Vec::new();
+        while let Some(byte) = self.peek() {
+            let start = self.at;
+            if matches!(byte, b'{' | b'}' | b'[' | b']' | b',' | b':') {
+                self.at += 1;
+            } else if self.scalar().is_none() {
+                break;
+            } else {
+                let end = self.at;
+                if self.peek() != Some(b':') {
+                    found.push((start, end));
+                }
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use semel_core::json::{Numbers, canonicalize};
+
+    use super::*;
+
+    fn text(bytes: Option<Vec<u8>>) -> String {
+        String::from_utf8(bytes.expect("it has one")).expect("it is text")
+    }
+
+    #[test]
+    fn members_change_places_and_numbers_keep_their_spelling() {
+        let body = br#"{"a":333333333.33333329,"b":{"c":[1,2,{}],"d":"x\"y,"},"e":[]}"#;
+        let new = text(respelled(body));
+        assert!(new.find("\"e\"") < new.find("\"a\"") && new.contains("333333333.33333329"), "{new}");
+        let canonical = |text: &[u8]| canonicalize(text, Numbers::Exact, &[]).expect("it is JSON");
+        assert_eq!(canonical(new.as_bytes()), canonical(body));
+        assert_ne!(new.as_bytes(), body);
+        assert_eq!(respelled(b"amount=5"), None);
+    }
+
+    #[test]
+    fn one_value_is_changed_and_stays_of_its_kind() {
+        for (body, new) in [
+            (r#"{"currency":"EUR","amount":5}"#, r#"{"currency":"EUR","amount":6}"#),
+            (r#"{"amount":1.9e5}"#, r#"{"amount":1.8e5}"#),
+            (r#"{"note":"tea"}"#, r#"{"note":"teb"}"#),
+            (r#"{"note":""}"#, r#"{"note":"a"}"#),
+            (r#"[true]"#, "[false]"),
+            ("amount=5&currency=eur", "amount=5&currency=eua"),
+        ] {
+            assert_eq!(text(changed(body.as_bytes()).map(|(new, _)| new)), new);
+        }
+        for body in ["{}", "[null]", "", "\u{1}"] {
+            assert_eq!(changed(body.as_bytes()), None, "{body}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_panics_and_a_change_is_one(body in any::<Vec<u8>>()) {
+            respelled(&body);
+            if let Some((new, _)) = changed(&body) {
+                prop_assert_ne!(new, body);
+            }
+        }
+
+        #[test]
+        fn what_looks_like_json_does_not_panic(body in r#"[\[\]{}:,"\\a1 \-eu]{0,24}"#) {
+            respelled(body.as_bytes());
+            changed(body.as_bytes());
+        }
+    }
+}
