@@ -226,8 +226,10 @@ pub enum ReferenceWrite {
     Keep,
     /// The command holds it from now on, beyond the record's own life.
     Take,
-    /// It is free again, since the command provably had no effect.
+    /// It is free for others, since the command provably had no effect. It is remembered as long as the record is.
     GiveBack,
+    /// The command had an effect after all: it holds what it gave back, unless somebody else does by now.
+    TakeBack,
 }
 
 /// What follows from an event.
@@ -262,7 +264,8 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
 }
 
 /// A reference is taken with the command, and given back only when nothing can have come of it: it is proven
-/// not executed, or was answered with a stored 4xx.
+/// not executed, or was answered with a stored 4xx. Should its executor's late word prove otherwise, it is taken
+/// back.
 fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
     let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
     match (event, after) {
@@ -273,6 +276,11 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
             }
         }
         (Event::Free, None) => ReferenceWrite::GiveBack,
+        (Event::Complete { .. }, Some(_))
+            if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
+        {
+            ReferenceWrite::TakeBack
+        }
         (_, Some(after)) if before.map(|before| before.state) != Some(after.state) => match after.state {
             // A lease that ended proves nothing, not even where the operation is declared safe to repeat.
             State::FailedRetryable { .. } if after.reason != Reason::LeaseExpired => ReferenceWrite::GiveBack,

@@ -22,8 +22,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Tables {
     records: HashMap<RecordId, Record>,
-    /// Who holds a business reference, by tenant, operation and reference.
-    references: HashMap<(String, String, String), Holder>,
+    /// Who holds a business reference, by tenant, operation and reference, and whether it was given back.
+    references: HashMap<(String, String, String), (Holder, bool)>,
     /// What was noted about each command.
     notes: HashMap<OperationId, Vec<NoteTaken>>,
 }
@@ -68,11 +68,12 @@ impl Tables {
         let live = |id: &RecordId| self.records.get(id).filter(|record| age(record.head, now).is_some());
         let own = claim.record_ids().find_map(|id| live(&id));
         let id = own.map_or_else(|| claim.scope.record_id(), |record| record.id);
-        let holder =
-            claim.reference_operations().find_map(|name| self.references.get(&reference(claim, name)?));
-        let other =
-            holder.filter(|holder| own.map(|record| record.operation_id) != Some(holder.operation_id));
-        let other = other.cloned();
+        let held = |name: &OperationName| {
+            let (holder, given_back) = self.references.get(&reference(claim, name)?)?;
+            (!given_back).then_some(holder)
+        };
+        let is_other = |holder: &&Holder| own.map(|record| record.operation_id) != Some(holder.operation_id);
+        let other = claim.reference_operations().find_map(held).filter(is_other).cloned();
         let mut attempt = claim.attempt;
         if other.is_some() {
             attempt.reference = Reference::Taken;
@@ -95,14 +96,30 @@ impl Tables {
         let record = Record::after(before, step.write, claim, result, now);
         let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));
         let wanted = claim.and_then(|claim| reference(claim, &claim.scope.operation));
+        let give = |references: &mut HashMap<_, (Holder, bool)>, id, back| {
+            references
+                .values_mut()
+                .filter(|(holder, _)| holder.operation_id == id)
+                .for_each(|held| held.1 = back);
+        };
         match (step.reference, named, wanted) {
             (ReferenceWrite::Take, Some((operation_id, principal)), Some(reference)) => {
-                self.references.insert(reference, Holder { operation_id, principal });
+                self.references.insert(reference, (Holder { operation_id, principal }, false));
             }
-            (ReferenceWrite::GiveBack, Some((operation_id, _)), _) => {
-                self.references.retain(|_, holder| holder.operation_id != operation_id);
-            }
-            (ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack, _, _) => {}
+            (ReferenceWrite::GiveBack, Some((id, _)), _) => give(&mut self.references, id, true),
+            (ReferenceWrite::TakeBack, Some((id, _)), _) => give(&mut self.references, id, false),
+            (
+                ReferenceWrite::Keep
+                | ReferenceWrite::Take
+                | ReferenceWrite::GiveBack
+                | ReferenceWrite::TakeBack,
+                _,
+                _,
+            ) => {}
+        }
+        let gone = before.map(|before| before.operation_id);
+        if let Some(gone) = gone.filter(|id| record.as_ref().map(|record| record.operation_id) != Some(*id)) {
+            self.references.retain(|_, (holder, given_back)| holder.operation_id != gone || !*given_back);
         }
         match &record {
             Some(record) => self.records.insert(id, record.clone()),

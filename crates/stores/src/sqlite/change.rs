@@ -102,7 +102,7 @@ fn change(
         Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
         Err(error) => Err(store_error(&error)),
     };
-    if step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_)) {
+    if step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_) | Write::Delete) {
         all_or_nothing(connection, write)?;
     } else {
         write()?;
@@ -132,10 +132,18 @@ fn write(
         (ReferenceWrite::Take, Some(record), Some(claim)) => {
             queries::take_reference(connection, claim, record)?;
         }
-        (ReferenceWrite::GiveBack, Some(record), _) => {
-            queries::give_reference_back(connection, record.operation_id)?;
+        (give @ (ReferenceWrite::GiveBack | ReferenceWrite::TakeBack), Some(record), _) => {
+            let given_back = give == ReferenceWrite::GiveBack;
+            queries::give_reference_back(connection, record.operation_id, given_back)?;
         }
-        (ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack, _, _) => {}
+        (
+            ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack | ReferenceWrite::TakeBack,
+            _,
+            _,
+        ) => {}
+    }
+    if let (Write::Delete | Write::Create(_), Some(gone)) = (step.write, before) {
+        queries::forget_reference(connection, gone.operation_id)?;
     }
     Ok(written)
 }

@@ -282,7 +282,7 @@ pub(super) fn reference_holder(
     let holder = connection
         .prepare_cached(
             "SELECT operation_id, caller FROM semel_references
-             WHERE tenant = ?1 AND operation = ?2 AND reference = ?3",
+             WHERE tenant = ?1 AND operation = ?2 AND reference = ?3 AND given_back = 0",
         )?
         .query_row(params![tenant, operation.as_str(), claim.business_reference], |row| {
             Ok((OperationId::from_bytes(row.get(0)?), row.get::<_, String>(1)?))
@@ -302,7 +302,9 @@ pub(super) fn take_reference(
     connection
         .prepare_cached(
             "INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT DO NOTHING",
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+             ON CONFLICT DO UPDATE SET operation_id = ?4, caller = ?5, taken_at = ?6, given_back = 0
+             WHERE given_back = 1",
         )?
         .execute(params![
             record.principal.tenant(),
@@ -314,10 +316,21 @@ pub(super) fn take_reference(
         ])
 }
 
-/// The command holds no business reference any more.
-pub(super) fn give_reference_back(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+/// Frees the business reference of a command for others, or takes it back, unless somebody else has it by now.
+pub(super) fn give_reference_back(
+    connection: &Connection,
+    id: OperationId,
+    given_back: bool,
+) -> rusqlite::Result<usize> {
     connection
-        .prepare_cached("DELETE FROM semel_references WHERE operation_id = ?1")?
+        .prepare_cached("UPDATE semel_references SET given_back = ?2 WHERE operation_id = ?1")?
+        .execute(params![id.as_bytes(), given_back])
+}
+
+/// Forgets a business reference that was given back, together with its record.
+pub(super) fn forget_reference(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("DELETE FROM semel_references WHERE operation_id = ?1 AND given_back = 1")?
         .execute([id.as_bytes()])
 }
 

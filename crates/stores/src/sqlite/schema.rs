@@ -59,6 +59,7 @@ CREATE TABLE semel_references (
     operation_id BLOB NOT NULL, -- the command that holds it, which its record's end does not change
     caller       TEXT NOT NULL, -- who may be told
     taken_at     INTEGER NOT NULL,
+    given_back   INTEGER NOT NULL DEFAULT 0, -- free for others; remembered while its record is
     PRIMARY KEY (tenant, operation, reference)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX semel_references_holder ON semel_references (operation_id);

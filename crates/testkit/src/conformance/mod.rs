@@ -130,6 +130,7 @@ macro_rules! for_each_conformance_case {
             references: a_reference_is_given_back_only_if_nothing_came_of_its_command
             references: a_reference_outlives_its_record
             references: a_reference_that_was_given_back_may_be_gone
+            references: a_late_completion_takes_its_reference_back
             references: a_former_name_of_an_operation_still_counts
         }
     };

@@ -136,6 +136,28 @@ pub(super) async fn a_reference_that_was_given_back_may_be_gone(subject: &dyn Su
     assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Execute);
 }
 
+pub(super) async fn a_late_completion_takes_its_reference_back(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let first = acquire(&*store, &order("first")).await;
+    applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
+    applied(&*store, &first.id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+    applied(&*store, &first.id, Change::complete(first.head.fence(), sample::created("it did happen"))).await;
+    let duplicate = claim_decision(&*store, &order("second")).await;
+    assert_eq!(duplicate, Decision::Duplicate, "the order was carried out after all");
+
+    let other = |key: &str| sample::with_reference(sample::claim(key), "order-8");
+    let third = acquire(&*store, &other("third")).await;
+    applied(&*store, &third.id, Change::release(third.head.fence(), Reason::NotExecuted)).await;
+    let fourth = acquire(&*store, &other("fourth")).await;
+    applied(&*store, &third.id, Change::complete(third.head.fence(), sample::created("late"))).await;
+    let holder = store.claim(&other("fifth")).await.expect("the store takes claims").holder;
+    let holder = holder.map(|holder| holder.operation_id);
+    assert_eq!(holder, Some(fourth.operation_id), "what somebody else has by now is theirs");
+}
+
 pub(super) async fn a_former_name_of_an_operation_still_counts(subject: &dyn Subject) {
     if !subject.capabilities().references {
         return;
