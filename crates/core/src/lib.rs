@@ -1,11 +1,12 @@
 //! The protocol of Semel, pure: no I/O, no runtime, no clock of its own.
 //!
-//! Read [`state`] for what there is, [`mod@transition`] for what happens to it, and [`store`] for who keeps it.
+//! Read [`state`] for what there is, [`event`] and [`mod@transition`] for what happens to it, and [`store`] for who keeps it.
 //! Everything else feeds those three: a [`key`] and a [`scope`] name a record, a [`fingerprint`] says what
 //! was asked for, a [`policy`] what the operation wants, a [`problem`] what the client is told.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod event;
 pub mod fingerprint;
 pub mod ids;
 pub mod json;

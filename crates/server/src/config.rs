@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::Uri;
 use semel_core::Policy;
+use semel_http::Maintenance;
 
 use crate::upstream::Protocol;
 
@@ -97,17 +98,6 @@ pub struct Server {
     pub max_head: usize,
 }
 
-/// The work in the background.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Maintenance {
-    /// How often ended leases are looked for.
-    pub sweep_interval: Duration,
-    /// How often expired records are removed.
-    pub reap_interval: Duration,
-    /// How many are removed at a time.
-    pub reap_batch: usize,
-}
-
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
@@ -145,16 +135,6 @@ impl Default for Server {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             max_head: 64 * 1024,
-        }
-    }
-}
-
-impl Default for Maintenance {
-    fn default() -> Maintenance {
-        Maintenance {
-            sweep_interval: Duration::from_secs(5),
-            reap_interval: Duration::from_secs(60),
-            reap_batch: 1000,
         }
     }
 }

@@ -62,12 +62,8 @@ impl Gateway {
         let closing = Arc::new(AtomicBool::new(false));
         let admin =
             admin::router(Admin { store: store.clone(), closing: closing.clone(), metrics: metrics.clone() });
-        let maintenance = Maintenance {
-            sweep_interval: config.maintenance.sweep_interval,
-            reap_interval: config.maintenance.reap_interval,
-            reap_batch: config.maintenance.reap_batch,
-            named: config.operations.iter().map(|operation| operation.name.to_string()).collect(),
-        };
+        let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
+        let maintenance = Maintenance { named, ..config.maintenance.clone() };
         let background = vec![
             tokio::spawn(maintenance.run(store)),
             tokio::spawn(upkeep(metrics)),

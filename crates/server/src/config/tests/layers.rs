@@ -117,7 +117,10 @@ fn every_setting_of_the_file_arrives() {
     let server = Server { max_connections: 5, head_timeout, body_timeout, idle_timeout, max_head: 8192 };
     assert_eq!(config.server, server);
     let (sweep_interval, reap_interval) = (seconds(1), seconds(120));
-    assert_eq!(config.maintenance, Maintenance { sweep_interval, reap_interval, reap_batch: 7 });
+    assert_eq!(
+        config.maintenance,
+        Maintenance { sweep_interval, reap_interval, reap_batch: 7, ..Maintenance::default() }
+    );
     let policy = &config.defaults;
     assert_eq!((policy.key, policy.profile), (KeyRequirement::Optional, Profile::Stripe));
     assert_eq!(policy.key_rules.syntax, KeySyntax::Strict);

@@ -1,0 +1,234 @@
+//! What can happen to a command, what follows from it, and what the sender is to do: words only, nothing here
+//! decides. [`transition`](crate::transition::transition) does.
+
+use std::time::Duration;
+
+use crate::fingerprint::Fingerprint;
+use crate::ids::AttemptToken;
+use crate::state::{Fence, Head, Reason, Terms};
+use crate::time::Timestamp;
+
+/// One request's wish to run a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Attempt {
+    /// What is asked for.
+    pub fingerprint: Fingerprint,
+    /// Drawn for this attempt alone.
+    pub token: AttemptToken,
+    /// The terms it would run under.
+    pub terms: Terms,
+    /// Who would run it.
+    pub start: Start,
+    /// What is known of the business reference it carries.
+    pub reference: Reference,
+}
+
+/// What is known of the business reference that a request carries: a name of the client's business for what it
+/// asks for, such as an order number, which no two commands of one tenant and operation may share.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reference {
+    /// It carries none.
+    #[default]
+    None,
+    /// No other command holds it.
+    Free,
+    /// Another command holds it. Only the store can know, so only the store says so.
+    Taken,
+}
+
+/// Who runs a claimed command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Start {
+    /// The claimer, at once.
+    Now,
+    /// A worker, which must begin within this time.
+    Within(Duration),
+}
+
+/// What can happen to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// A fresh request wants to run it.
+    Claim(Attempt),
+    /// Somebody who may not run it asks where it stands: a waiter, a replay from memory.
+    Look {
+        /// What is asked for.
+        fingerprint: Fingerprint,
+    },
+    /// A worker takes up a `Claimed` command.
+    Start {
+        /// The claim it takes up.
+        fence: Fence,
+        /// The worker's own token, drawn for this attempt.
+        token: AttemptToken,
+    },
+    /// The executor is still at it.
+    Renew {
+        /// The executor.
+        fence: Fence,
+    },
+    /// The executor has a final success.
+    Complete {
+        /// The executor.
+        fence: Fence,
+    },
+    /// The executor has a final failure.
+    Fail {
+        /// The executor.
+        fence: Fence,
+        /// Why it is final.
+        reason: Reason,
+    },
+    /// The executor proves that nothing ran.
+    Release {
+        /// The executor.
+        fence: Fence,
+        /// How it knows.
+        reason: Reason,
+    },
+    /// The executor cannot know what happened.
+    Abandon {
+        /// The executor.
+        fence: Fence,
+        /// Why not.
+        reason: Reason,
+    },
+    /// Nothing but time: the sweeper's and the reaper's event.
+    Age,
+    /// Evidence about a command whose outcome is unknown.
+    Resolve(Verdict),
+    /// Evidence was sought in vain.
+    Postpone {
+        /// When to seek again.
+        until: Timestamp,
+    },
+    /// An operator gives up a command that has not run.
+    Free,
+    /// An operator forgets a settled command.
+    Purge,
+}
+
+impl Event {
+    /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
+    ///
+    /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.
+    pub fn is_repeatable(&self) -> bool {
+        match self {
+            Event::Claim(_)
+            | Event::Look { .. }
+            | Event::Start { .. }
+            | Event::Renew { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. }
+            | Event::Release { .. }
+            | Event::Abandon { .. }
+            | Event::Age => true,
+            Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => false,
+        }
+    }
+}
+
+/// What evidence says about a command whose outcome is unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// It took place.
+    Succeeded,
+    /// It was answered with a stable failure.
+    FailedFinal,
+    /// It did not take place.
+    NotExecuted(Proof),
+}
+
+/// Why a verdict of "not executed" cannot be overtaken by a call that is still on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Proof {
+    /// The provider deduplicates on a key of ours that is the same in every epoch.
+    ProviderDeduplicates,
+    /// The provider holds a tombstone: the command was cancelled there under its id.
+    ProviderTombstone,
+    /// No call can be on its way any more, since the quarantine is over.
+    Quarantine,
+}
+
+/// What the sender of an event is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Decision {
+    /// The command is yours: run it, under the record's epoch and your token.
+    Execute,
+    /// Answer with the stored response.
+    Replay,
+    /// Somebody else has it in hand.
+    Wait,
+    /// The key belongs to another request.
+    Mismatch,
+    /// Nobody knows what happened: only evidence helps.
+    Reconcile,
+    /// The command ran, and its response is gone.
+    Expired,
+    /// Nobody has it in hand. A fresh request may claim it; the asker may not run it.
+    Vacant,
+    /// Another command holds the business reference.
+    Duplicate,
+    /// The event took effect, now or when it was first sent.
+    Applied,
+    /// The sender is not, or no longer, the one who may say this. Nothing changed on its word.
+    Fenced,
+    /// An operator's event that this state does not allow.
+    Refused(Refusal),
+    /// Time had nothing to do here.
+    Idle,
+}
+
+/// Why an operator's event is not allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such record.
+    #[error("there is no such record")]
+    Absent,
+    /// The event does not fit the record's state.
+    #[error("the record's state does not allow it")]
+    WrongState,
+    /// A call of the last attempt could still land.
+    #[error("a call of the last attempt could still be in flight until {until}")]
+    StillInFlight {
+        /// Until then.
+        until: Timestamp,
+    },
+}
+
+/// What to write, so that the record says what [`transition`](crate::transition::transition()) decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Write {
+    /// Nothing.
+    Keep,
+    /// A new command, in the place of a forgotten one if that still has a row.
+    Create(Head),
+    /// The same command, changed.
+    Update(Head),
+    /// Forget the command.
+    Delete,
+}
+
+/// What becomes of the command's business reference, in the same atomic write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReferenceWrite {
+    /// Nothing.
+    Keep,
+    /// The command holds it from now on, beyond the record's own life.
+    Take,
+    /// It is free for others, since the command provably had no effect. It is remembered as long as the record is.
+    GiveBack,
+    /// The command had an effect after all: it holds what it gave back, unless somebody else does by now.
+    TakeBack,
+}
+
+/// What follows from an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Transition {
+    /// What to write.
+    pub write: Write,
+    /// What to write about the command's business reference.
+    pub reference: ReferenceWrite,
+    /// What the sender is to do once it is written.
+    pub decision: Decision,
+}
