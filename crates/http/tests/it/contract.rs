@@ -347,7 +347,14 @@ async fn a_request_that_is_too_old_is_refused() {
 #[tokio::test]
 async fn a_handler_knows_its_operation_and_nobody_else_speaks_for_semel() {
     let lab = Lab::new().await;
-    let reply = lab.send(pay("{}").with("semel-operation-id", "forged").with("semel-tenant", "other")).await;
+    let reply = lab
+        .send(
+            pay("{}")
+                .with("semel-operation-id", "forged")
+                .with("semel-tenant", "other")
+                .with("semel_caller", "other"),
+        )
+        .await;
     assert_eq!(reply.header("x-semel-seen"), Some("0"), "client-sent fields of ours are stripped");
     assert_eq!(reply.header("x-attempt"), Some("1"));
     let id = reply.header("idempotency-operation-id").expect("it is named");

@@ -251,7 +251,10 @@ fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes)
         .header("link", "</c>")
         .header("set-cookie", "session=secret")
         .header("x-number", number)
-        .header("x-semel-seen", parts.headers.keys().filter(|k| k.as_str().starts_with("semel-")).count())
+        .header(
+            "x-semel-seen",
+            parts.headers.keys().filter(|k| k.as_str().replace('_', "-").starts_with("semel-")).count(),
+        )
         .header("x-attempt", execution.map_or(0, Execution::attempt))
         .header("x-downstream-key", execution.map_or(String::new(), |e| e.downstream_key("charge")));
     for outcome in ["final", "unknown", "typo", "twice"] {

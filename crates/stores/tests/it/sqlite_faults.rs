@@ -452,3 +452,16 @@ async fn an_operators_word_whose_answer_was_lost_is_not_sent_twice() {
     let state = store.get(&id).await.expect("it reads").record.expect("it is there").head.state;
     assert!(matches!(state, semel_core::State::Unknown { attempts: 1, .. }), "counted once: {state:?}");
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_new_file_is_for_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = folder();
+    let store = open(folder.path());
+    acquire(&store, "k").await;
+    for name in ["semel.db", "semel.db-wal", "semel.db-shm"] {
+        let mode = std::fs::metadata(folder.path().join(name)).expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
+    }
+}

@@ -332,3 +332,16 @@ async fn a_slow_upload_does_not_hold_up_others_on_its_connection() {
         assert_eq!(reply.status, 201, "{reply:?}");
     }
 }
+
+#[tokio::test]
+async fn a_client_that_expects_to_be_told_is_not_told_to_go_on_in_vain() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+    let head =
+        "POST /payments HTTP/1.1\r\nHost: lab\r\nExpect: 100-continue\r\nContent-Length: 1000000\r\n\r\n";
+    client.write_all(head.as_bytes()).await.expect("it is sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("it is answered, and closed");
+    assert!(answer.starts_with("HTTP/1.1 400 ") && answer.contains("MISSING_IDEMPOTENCY_KEY"), "{answer}");
+    assert_eq!(upstream.seen(), 0);
+}
