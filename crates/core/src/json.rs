@@ -67,16 +67,16 @@ pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> R
 }
 
 /// The text of the string or number that `pointer` leads to, a number in its [`Numbers::Exact`] spelling.
-pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Option<String> {
-    let mut document = parse::document(text).ok()?;
-    match document.descend(pointer.tokens())? {
-        Value::String(string) => Some(string.to_string()),
-        Value::Number(number) => {
+pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Result<Option<String>, NotCanonical> {
+    let mut document = parse::document(text)?;
+    match document.descend(pointer.tokens()) {
+        Some(Value::String(string)) => Ok(Some(string.to_string())),
+        Some(Value::Number(number)) => {
             let mut out = String::new();
-            number::write(number, Numbers::Exact, &mut out).ok()?;
-            Some(out)
+            number::write(number, Numbers::Exact, &mut out)?;
+            Ok(Some(out))
         }
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => Ok(None),
     }
 }
 

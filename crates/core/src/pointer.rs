@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use thiserror::Error;
 
-use crate::json;
+use crate::json::{self, NotCanonical};
 
 /// The path to one place in a JSON document, such as `/payment/reference`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -42,9 +42,11 @@ impl JsonPointer {
     }
 
     /// The text of the string or number this pointer leads to in a JSON body; numbers of the same value have
-    /// the same text. Nothing if there is no such member, if it is of another type, or if the body is not JSON
-    /// without ambiguity (as [`NotCanonical`](json::NotCanonical) lists).
-    pub fn scalar(&self, body: &[u8]) -> Option<String> {
+    /// the same text. `None` if there is no such member, or if it is of another type.
+    ///
+    /// # Errors
+    /// [`NotCanonical`] says why the body is not JSON without ambiguity: another reader may find something else.
+    pub fn scalar(&self, body: &[u8]) -> Result<Option<String>, NotCanonical> {
         json::scalar(body, self)
     }
 
@@ -128,8 +130,8 @@ mod tests {
             ("/a/01", None),
             ("/0/0", None),
         ] {
-            assert_eq!(pointer(text).scalar(body).as_deref(), found, "{text}");
+            assert_eq!(pointer(text).scalar(body), Ok(found.map(str::to_owned)), "{text}");
         }
-        assert_eq!(pointer("/a").scalar(br#"{"a":"1","a":"2"}"#), None);
+        assert_eq!(pointer("/a").scalar(br#"{"a":"1","a":"2"}"#), Err(NotCanonical::DuplicateMember));
     }
 }

@@ -7,7 +7,6 @@ use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
 use http::{HeaderMap, Request, StatusCode, Version};
-use semel_core::json::{self, Numbers};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, Timestamp};
@@ -92,7 +91,7 @@ where
             let mut answer = refusal.answer(&policy);
             if parts.headers.contains_key(EXPECT) {
                 // The client waits to be told to go on, and is told this instead.
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                end_connection(&mut answer, parts.version);
             } else {
                 // An answer that comes before the request has ended may never be read.
                 body::drain(body).await;
@@ -126,13 +125,17 @@ impl Refusal {
             Refusal::Problem(problem) => respond::problem(&problem, policy.profile),
             Refusal::LastOnConnection(problem, version) => {
                 let mut answer = respond::problem(&problem, policy.profile);
-                if version <= Version::HTTP_11 {
-                    // HTTP/1 cannot go on: the rest of the body may still be coming.
-                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
+                end_connection(&mut answer, version);
                 answer
             }
         }
+    }
+}
+
+/// HTTP/1 cannot go on after this answer: the rest of the request's body may still be coming.
+fn end_connection(answer: &mut Answer, version: Version) {
+    if version <= Version::HTTP_11 {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
@@ -190,12 +193,13 @@ where
         return Err(Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1)).into());
     };
     let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
-    if rule.reference.is_some() && json::canonicalize(&body, Numbers::Exact, &[]).is_err() {
-        let detail =
-            "This operation reads a business reference from its body, which must be unambiguous JSON.";
-        return Err(Problem::new(Kind::MalformedRequest, detail).into());
-    }
-    let business_reference = rule.reference.as_ref().and_then(|pointer| pointer.scalar(&body));
+    let business_reference = match rule.reference.as_ref().map(|pointer| pointer.scalar(&body)).transpose() {
+        Ok(reference) => reference.flatten(),
+        Err(_) => {
+            let detail = "This operation reads a reference from its body, which must be unambiguous JSON.";
+            return Err(Problem::new(Kind::MalformedRequest, detail).into());
+        }
+    };
     if business_reference.as_ref().is_some_and(|reference| reference.len() > MAX_REFERENCE_BYTES) {
         let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
         return Err(Problem::new(Kind::RequestTooLarge, detail).into());

@@ -92,11 +92,14 @@ fn for_peer(
         let mut service = service.clone();
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(place.clone());
+        let version = request.version();
         let answering: Answering = match head::normalize(request) {
             Ok(request) => Box::pin(async move { service.call(request).await }),
             Err(problem) => {
                 let mut answer = semel_http::problem(&problem, Profile::Ietf);
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                if version <= http::Version::HTTP_11 {
+                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 Box::pin(std::future::ready(Ok(answer)))
             }
         };

@@ -1,6 +1,6 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
-//! `schema.rs` has the tables, `queries.rs` all SQL, `change.rs` what one change does, `writer.rs` the thread
+//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
 //! that commits changes in groups, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
@@ -8,6 +8,7 @@ mod api_keys;
 mod change;
 mod errors;
 mod queries;
+mod rows;
 mod schema;
 mod writer;
 
@@ -159,6 +160,8 @@ pub struct SqliteStore {
 /// How many commits carried how many changes: the second by the first is what group commit saves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
+    /// Transactions that were tried, whatever came of them.
+    pub tried: u64,
     /// Transactions that were committed.
     pub commits: u64,
     /// Changes that they carried.
@@ -216,6 +219,7 @@ impl SqliteStore {
     /// How many commits carried how many changes so far.
     pub fn written(&self) -> Written {
         Written {
+            tried: self.counters.tried.load(Ordering::Relaxed),
             commits: self.counters.commits.load(Ordering::Relaxed),
             changes: self.counters.changes.load(Ordering::Relaxed),
         }

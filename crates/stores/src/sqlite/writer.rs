@@ -62,6 +62,7 @@ pub(super) struct Writer {
 /// What was written so far.
 #[derive(Default)]
 pub(super) struct Counters {
+    pub(super) tried: AtomicU64,
     pub(super) commits: AtomicU64,
     pub(super) changes: AtomicU64,
 }
@@ -155,6 +156,7 @@ impl Writer {
         if let Some(why) = &self.damaged {
             return Err(GroupError::NotBegun(StoreError::Damaged(why.clone())));
         }
+        self.counters.tried.fetch_add(1, Ordering::Relaxed);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
         let offset = self.levers.clock_offset.load(Ordering::SeqCst);
         let transaction =
