@@ -8,6 +8,7 @@
 
 pub mod event;
 pub mod fingerprint;
+pub mod history;
 pub mod ids;
 pub mod json;
 pub mod key;
@@ -25,6 +26,7 @@ pub mod time;
 pub mod transition;
 
 pub use fingerprint::{Fingerprint, FingerprintInput};
+pub use history::{History, Step};
 pub use ids::{AttemptToken, Ids, OperationId, RandomIds};
 pub use key::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
 pub use operation::OperationName;

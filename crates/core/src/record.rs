@@ -1,5 +1,6 @@
 //! What a store keeps for one command: the [`Head`] the protocol decides on, and what it carries.
 
+use crate::history::History;
 use crate::ids::OperationId;
 use crate::operation::OperationName;
 use crate::response::StoredResponse;
@@ -29,6 +30,8 @@ pub struct Record {
     pub head: Head,
     /// What it came to, once it is settled.
     pub result: Option<StoredResult>,
+    /// How it came there, for people.
+    pub history: History,
 }
 
 /// What a settled command came to.
@@ -105,6 +108,7 @@ impl Record {
                 updated_at: now,
                 head,
                 result: None,
+                history: History::default().then(&head, now),
             }),
             Write::Update(head) => before.map(|before| Record {
                 head,
@@ -114,6 +118,7 @@ impl Record {
                 } else {
                     None
                 },
+                history: before.history.then(&head, now),
                 ..before.clone()
             }),
         }

@@ -11,9 +11,9 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, NoteTaken,
-    OperationId, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError, StoredResult, Tier,
-    Timestamp, Write, transition,
+    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History,
+    NoteTaken, OperationId, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError,
+    StoredResult, Tier, Timestamp, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -63,11 +63,13 @@ pub enum Flaw {
     DoesNotRecogniseItsOwnClaim,
     /// Deletes a purged record at once, while caches still replay it.
     PurgesAtOnce,
+    /// Keeps only the last step of a record's history.
+    ForgetsHowItCameThere,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 20] = [
+    pub const ALL: [(Flaw, &'static str); 21] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -88,6 +90,7 @@ impl Flaw {
         (Flaw::KeepsTheEpoch, "a_released_key_is_acquired_by_exactly_one"),
         (Flaw::DoesNotRecogniseItsOwnClaim, "a_claim_sent_again_is_recognised_as_the_same"),
         (Flaw::PurgesAtOnce, "a_purge_leaves_a_tombstone_until_caches_have_noticed"),
+        (Flaw::ForgetsHowItCameThere, "a_record_remembers_how_it_came_there"),
     ];
 }
 
@@ -145,6 +148,9 @@ impl BrokenStore {
         let before = records.get(&id).cloned();
         let (record, decision) = self.decide(before.as_ref(), event, claim, result, now);
         match &record {
+            Some(record) if self.has(Flaw::ForgetsHowItCameThere) => {
+                records.insert(id, Record { history: History::default(), ..record.clone() })
+            }
             Some(record) => records.insert(id, record.clone()),
             None => records.remove(&id),
         };

@@ -1,5 +1,7 @@
-//! `semel records list|show|resolve|release|purge`: what the store holds, and what a person may do to it. Every
+//! `semel records list|show|explain|resolve|release|purge`: what the store holds, and what a person may do to it. Every
 //! action wants a reason, and is noted for good together with it.
+
+mod explain;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +51,18 @@ pub(super) fn command() -> Command {
                 .args(common()),
         )
         .subcommand(Command::new("show").about("Show one record, and what was noted about it").arg(id()).args(common()))
+        .subcommand(
+            Command::new("explain")
+                .about("Tell the story of one command: who ran it when, what became of it, who settled it and why")
+                .long_about(
+                    "Tells the story of one command, step by step: claims and their epochs, renewed leases, sweeps, \
+                     answers, verdicts, and what was done by hand, by whom and why. Then it says what a retry gets \
+                     now, and what can be done.\n\n\
+                     Replays and refused duplicates change nothing and are not in it; they are in the log.",
+                )
+                .arg(id())
+                .args(common()),
+        )
         .subcommand(
             Command::new("resolve")
                 .about("Settle a record whose outcome is unknown, with evidence from elsewhere")
@@ -102,6 +116,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     match name {
         "list" => list(&store, matches, json),
         "show" => show(&store, matches, json),
+        "explain" => explain::run(&store, matches, json),
         "resolve" => act(&store, matches, "resolve", resolution(matches)?, json),
         "release" => act(&store, matches, "release", Change::free(), json),
         _ => act(&store, matches, "purge", Change::purge(), json),

@@ -160,6 +160,22 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
         .filter_map(|note| note["action"].as_str())
         .collect();
     assert_eq!((notes, &shown["state"]), (vec!["resolve", "purge"], &"expired".into()));
+    let told = text(&run(folder, &["records", "explain", &charged]).stdout);
+    let order = [
+        "claimed, as epoch 1",
+        "no answer in time",
+        "resolve by",
+        "found in the ledger",
+        "executed: succeeded",
+    ];
+    let places: Vec<_> = order.iter().map(|words| told.find(words)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{told}");
+    assert!(told.contains("asked to forget") && told.contains("now: a tombstone"), "{told}");
+    let told = run(folder, &["records", "explain", &lost, "--json"]);
+    let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
+    let epochs: Vec<_> =
+        told["timeline"].as_array().expect("it is a list").iter().map(|step| &step["epoch"]).collect();
+    assert_eq!(epochs.last(), Some(&&2.into()), "the retry ran in an epoch of its own: {told}");
     let file = rusqlite::Connection::open(site.database()).expect("the file opens");
     assert!(file.execute("DELETE FROM semel_audit", []).is_err(), "the audit log is append-only");
     assert!(file.execute("UPDATE semel_audit SET why = ''", []).is_err(), "the audit log is append-only");

@@ -23,7 +23,7 @@ const WITHOUT_RESPONSE: &str = "
     id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
     epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at,
     settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at,
-    NULL AS response_format";
+    history, NULL AS response_format";
 
 /// The record with this id, without its response.
 pub(super) fn get_without_response(
@@ -175,8 +175,8 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
                  state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
-                 quarantine_ms, due_at, expires_at, created_at, updated_at
-             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20)
+                 quarantine_ms, due_at, expires_at, created_at, updated_at, history
+             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?21)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -200,6 +200,7 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             head.due_at,
             head.expires_at,
             record.created_at.as_millis(),
+            record.history.as_text(),
         ])?;
     Ok(changed == 1)
 }
@@ -217,7 +218,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  settled_by = :settled_by, unknown_since = :unknown_since, reconcile_after = :reconcile_after,
                  attempts = :attempts, quarantine_until = :quarantine_until, updated_at = :updated_at,
                  status = :status, resource = :resource, response_format = :response_format,
-                 encryption_key_id = :encryption_key_id, response = :response
+                 encryption_key_id = :encryption_key_id, response = :response, history = :history
              WHERE id = :id AND epoch = :epoch_before AND token = :token_before AND state = :state_before",
         )?
         .execute(named_params! {
@@ -243,6 +244,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             ":response_format": result.map(|result| result.response.format),
             ":encryption_key_id": result.and_then(|result| result.response.encryption_key_id.as_deref()),
             ":response": result.map(|result| &result.response.bytes[..]),
+            ":history": record.history.as_text(),
             ":id": record.id.as_bytes(),
             ":epoch_before": before.epoch,
             ":token_before": before.token.as_bytes(),

@@ -8,8 +8,8 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::{
-    AttemptToken, Fingerprint, Head, OperationId, OperationName, Principal, Reason, Record, RecordId, State,
-    StateName, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Fingerprint, Head, History, OperationId, OperationName, Principal, Reason, Record,
+    RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
 };
 
 /// A head's terms and state, spread over their columns.
@@ -91,6 +91,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         updated_at: Timestamp::from_millis(row.get("updated_at")?),
         head: head(row)?,
         result: result(row)?,
+        history: History::from_text(row.get("history")?),
     })
 }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -91,6 +91,10 @@ CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE ON semel_audit
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
 CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
     BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+";
+
+const VERSION_4: &str = "
+ALTER TABLE semel_records ADD COLUMN history TEXT NOT NULL DEFAULT ''; -- its steps, one a line, for people
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

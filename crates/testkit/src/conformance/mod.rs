@@ -121,6 +121,7 @@ macro_rules! for_each_conformance_case {
             records: large_and_binary_bodies_come_back_byte_for_byte
             records: repeated_headers_come_back_line_for_line
             records: a_record_says_why_and_what_it_made
+            records: a_record_remembers_how_it_came_there
             records: a_record_is_found_by_its_operation_id
             records: records_are_listed_by_what_describes_them
             records: a_census_counts_records_by_operation_and_state

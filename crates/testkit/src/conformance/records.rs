@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::{Census, Change, Filter, Ids, Note, Reason, StateName, Timestamp};
+use semel_core::{Census, Change, Filter, Ids, Note, Reason, StateName, Step, Timestamp};
 
 use super::{Subject, acquire, applied, apply, complete, read};
 use crate::sample;
@@ -67,6 +67,32 @@ pub(super) async fn a_record_says_why_and_what_it_made(subject: &dyn Subject) {
     let other = acquire(&*store, &sample::claim("encrypted")).await;
     applied(&*store, &other.id, Change::complete(other.head.fence(), result.clone())).await;
     assert_eq!(read(&*store, &other.id).await.result, Some(result));
+}
+
+pub(super) async fn a_record_remembers_how_it_came_there(subject: &dyn Subject) {
+    let store = subject.store();
+    let claim = sample::claim("k");
+    let fence = acquire(&*store, &claim).await.head.fence();
+    let id = sample::id(&claim);
+    for _ in 0..2 {
+        subject.advance(Duration::from_secs(1));
+        applied(&*store, &id, Change::renew(fence)).await;
+    }
+    subject.advance(claim.attempt.terms.lease + Duration::from_secs(1));
+    assert_eq!(store.sweep(10).await.expect("the store sweeps"), 1);
+    applied(&*store, &id, Change::resolve_executed(sample::created("found in the ledger"))).await;
+    let steps: Vec<Step> = read(&*store, &id).await.history.steps().collect();
+    let told: Vec<_> = steps.iter().map(|step| (step.epoch, step.state, step.reason)).collect();
+    assert_eq!(
+        told,
+        [
+            (1, StateName::Processing, Reason::Claimed),
+            (1, StateName::Unknown, Reason::LeaseExpired),
+            (1, StateName::Succeeded, Reason::VerdictExecuted),
+        ]
+    );
+    assert_eq!(steps[0].again.map(|(times, _)| times), Some(2), "two renewals");
+    assert!(steps.is_sorted_by_key(|step| step.at) && steps[0].at < steps[1].at, "by the store's clock");
 }
 
 pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject) {

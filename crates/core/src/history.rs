@@ -1,0 +1,172 @@
+//! What a record remembers of its own life, for people: `semel records explain` tells it as a story. Nothing
+//! decides on it, so a line that cannot be read is passed over.
+//!
+//! It is text, one line for each step, so that it can be read in any database shell:
+//!
+//! ```text
+//! 1763207245123 1 processing claimed
+//! 1763207275123 1 unknown lease_expired
+//! ```
+//!
+//! Invariant: a history grows only with a write to its record, in the same write, and is bounded.
+
+use crate::state::{Epoch, Head, Reason, StateName};
+use crate::time::Timestamp;
+
+/// How many steps are remembered. The first stays; of the others the oldest go.
+const MAX_STEPS: usize = 48;
+
+/// The steps of one record, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History(String);
+
+/// One step: the record came to this state, for this reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// In which epoch.
+    pub epoch: Epoch,
+    /// To which state.
+    pub state: StateName,
+    /// Why.
+    pub reason: Reason,
+    /// How often it was written again without going anywhere, and when last: renewals of a lease, looks for
+    /// evidence in vain.
+    pub again: Option<(u32, Timestamp)>,
+}
+
+impl History {
+    /// The history that a store kept.
+    pub fn from_text(text: String) -> History {
+        History(text)
+    }
+
+    /// What a store keeps.
+    pub fn as_text(&self) -> &str {
+        &self.0
+    }
+
+    /// This history, and then `head` at `now`.
+    pub(crate) fn then(&self, head: &Head, now: Timestamp) -> History {
+        let next =
+            Step { at: now, epoch: head.epoch, state: head.state.name(), reason: head.reason, again: None };
+        let (before, last) = self.0.rsplit_once('\n').map_or(("", &*self.0), |(before, last)| (before, last));
+        if let Some(last) = Step::parse(last)
+            && (last.epoch, last.state, last.reason) == (next.epoch, next.state, next.reason)
+        {
+            let times = last.again.map_or(1, |(times, _)| times.saturating_add(1));
+            return History::joined([before, &Step { again: Some((times, now)), ..last }.to_string()]);
+        }
+        let lines: Vec<&str> = self.0.lines().collect();
+        let next = next.to_string();
+        if lines.len() < MAX_STEPS {
+            return History::joined([&*self.0, &*next]);
+        }
+        let kept = lines[..1].iter().chain(&lines[lines.len() + 2 - MAX_STEPS..]).copied();
+        History::joined(kept.chain([&*next]))
+    }
+
+    fn joined<'a>(lines: impl IntoIterator<Item = &'a str>) -> History {
+        let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
+        History(lines.join("\n"))
+    }
+
+    /// The steps, the oldest first.
+    pub fn steps(&self) -> impl Iterator<Item = Step> {
+        self.0.lines().filter_map(Step::parse)
+    }
+}
+
+impl Step {
+    fn parse(line: &str) -> Option<Step> {
+        let mut words = line.split(' ');
+        let at = moment(words.next()?)?;
+        let epoch = words.next()?.parse().ok()?;
+        let state = StateName::parse(words.next()?)?;
+        let reason = Reason::parse(words.next()?)?;
+        let again = match words.next() {
+            Some(times) => Some((times.parse().ok()?, moment(words.next()?)?)),
+            None => None,
+        };
+        Some(Step { at, epoch, state, reason, again })
+    }
+}
+
+fn moment(millis: &str) -> Option<Timestamp> {
+    millis.parse().ok().map(Timestamp::from_millis)
+}
+
+impl std::fmt::Display for Step {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {} {}", self.at.as_millis(), self.epoch, self.state, self.reason.as_str())?;
+        match self.again {
+            Some((times, last)) => write!(f, " {times} {}", last.as_millis()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fingerprint::{Fingerprint, FingerprintVersion};
+    use crate::ids::AttemptToken;
+    use crate::policy::Policy;
+    use crate::state::State;
+
+    fn head(epoch: Epoch, state: State, reason: Reason) -> Head {
+        Head {
+            fingerprint: Fingerprint::from_parts(FingerprintVersion::V1, [0; 32]),
+            epoch,
+            token: AttemptToken::from_bytes([0; 16]),
+            terms: Policy::default().terms(),
+            state,
+            reason,
+        }
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_millis(seconds * 1000)
+    }
+
+    fn running(epoch: Epoch, until: i64) -> Head {
+        head(epoch, State::Processing { lease_until: at(until) }, Reason::Claimed)
+    }
+
+    #[test]
+    fn renewals_are_counted_in_one_step() {
+        let claimed = History::default().then(&running(1, 30), at(0));
+        let renewed = claimed.then(&running(1, 40), at(10)).then(&running(1, 50), at(20));
+        let steps: Vec<Step> = renewed.steps().collect();
+        assert_eq!(steps.len(), 1);
+        assert_eq!((steps[0].at, steps[0].again), (at(0), Some((2, at(20)))));
+        let retried = renewed.then(&running(2, 60), at(30));
+        assert_eq!(retried.steps().map(|step| step.epoch).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(History::from_text(retried.as_text().to_owned()), retried);
+    }
+
+    #[test]
+    fn a_long_life_keeps_its_beginning_and_its_end() {
+        let mut history = History::default();
+        for epoch in 1..=1000 {
+            history = history.then(&running(epoch, 0), at(i64::from(epoch)));
+            assert!(history.as_text().lines().count() <= MAX_STEPS);
+        }
+        let steps: Vec<Step> = history.steps().collect();
+        assert_eq!(steps.len(), MAX_STEPS);
+        assert_eq!(steps[0].epoch, 1, "how it began");
+        assert_eq!(steps[1].epoch, 1000 - (MAX_STEPS as Epoch - 2), "then the last ones, without a gap");
+        assert_eq!(steps.last().map(|step| step.epoch), Some(1000));
+    }
+
+    #[test]
+    fn a_line_that_nobody_can_read_is_passed_over() {
+        let text =
+            "1000 1 processing claimed\nnonsense\n2000 1 dancing claimed\n\n3000 1 unknown lease_expired x";
+        let history = History::from_text(text.to_owned());
+        assert_eq!(history.steps().count(), 1);
+        let more = history.then(&running(2, 60), at(60));
+        assert_eq!(more.steps().count(), 2);
+    }
+}

@@ -1,0 +1,173 @@
+//! `semel records explain`: one command's life as a story, and what can be done about it now.
+
+use std::sync::Arc;
+
+use clap::ArgMatches;
+use semel_core::{NoteTaken, Reason, Record, State, StateName, Step, Store, Timestamp};
+use serde_json::{Value, json};
+
+use super::{operation_id, summary};
+use crate::cli::{Done, blocking, say};
+
+pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+    let id = operation_id(matches)?;
+    let found = blocking(store.find(id))?;
+    let notes = blocking(store.notes(id))?;
+    if found.record.is_none() && notes.is_empty() {
+        eprintln!("there is no record of operation {id}");
+        return Ok(Done::No);
+    }
+    let timeline = timeline(found.record.as_ref(), &notes);
+    let next = next(found.record.as_ref(), found.now);
+    if json {
+        let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
+        story["timeline"] = timeline.iter().map(Entry::to_json).collect();
+        story["next"] = next.into();
+        say(story);
+        return Ok(Done::Yes);
+    }
+    if let Some(record) = &found.record {
+        let (tenant, caller) = (record.principal.tenant(), record.principal.caller());
+        say(format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix));
+    }
+    for entry in &timeline {
+        say(format!("{}  {}", entry.at(), entry.tell()));
+    }
+    say(next);
+    Ok(Done::Yes)
+}
+
+/// Something that happened.
+enum Entry<'a> {
+    Step(Step),
+    Note(&'a NoteTaken),
+}
+
+/// What happened, in order. What was done by hand stands before the step that it led to.
+fn timeline<'a>(record: Option<&Record>, notes: &'a [NoteTaken]) -> Vec<Entry<'a>> {
+    let steps = record.into_iter().flat_map(|record| record.history.steps()).map(Entry::Step);
+    let mut timeline: Vec<Entry<'a>> = notes.iter().map(Entry::Note).chain(steps).collect();
+    timeline.sort_by_key(Entry::at);
+    timeline
+}
+
+impl Entry<'_> {
+    fn at(&self) -> Timestamp {
+        match self {
+            Entry::Step(step) => step.at,
+            Entry::Note(taken) => taken.at,
+        }
+    }
+
+    fn tell(&self) -> String {
+        match self {
+            Entry::Step(step) => tell(step),
+            Entry::Note(taken) => {
+                let note = &taken.note;
+                format!("by hand: {} by {}, because: {}", note.action, note.who, note.why)
+            }
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut entry = json!({ "at": self.at().to_rfc3339(), "what": self.tell() });
+        match self {
+            Entry::Step(step) => {
+                entry["epoch"] = step.epoch.into();
+                entry["state"] = step.state.as_str().into();
+                entry["reason"] = step.reason.as_str().into();
+                if let Some((times, last)) = step.again {
+                    entry["again"] = json!({ "times": times, "last": last.to_rfc3339() });
+                }
+            }
+            Entry::Note(taken) => {
+                entry["who"] = taken.note.who.as_str().into();
+                entry["action"] = taken.note.action.as_str().into();
+                entry["why"] = taken.note.why.as_str().into();
+            }
+        }
+        entry
+    }
+}
+
+/// One step in a sentence.
+fn tell(step: &Step) -> String {
+    let Step { epoch, state, .. } = step;
+    let what = match step.reason {
+        Reason::Claimed if *state == StateName::Claimed => "accepted, to be run by a worker".to_owned(),
+        Reason::Claimed if *epoch > 1 => format!("claimed anew, as epoch {epoch}, and run at once"),
+        Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
+        Reason::Started => format!("taken up by a worker, as epoch {epoch}"),
+        Reason::Answered => format!("answered: {state}, and kept for retries"),
+        Reason::NotExecuted => "proven not executed: the key is free for one retry".to_owned(),
+        Reason::ServerError if *state == StateName::Unknown => {
+            "answered with a server error, which says nothing about the effect: unknown".to_owned()
+        }
+        Reason::ServerError => format!("answered with a server error: {state}, as the operation declares"),
+        Reason::HandlerUnsure => "the service said that it does not know itself: unknown".to_owned(),
+        Reason::TimedOut => "no answer in time: unknown".to_owned(),
+        Reason::BrokeOff => "the connection or the answer broke off: unknown".to_owned(),
+        Reason::Panicked => "the handler panicked: unknown".to_owned(),
+        Reason::ShutDown => "its process was shut down before the answer came: unknown".to_owned(),
+        Reason::LeaseExpired if *state == StateName::Unknown => {
+            "its lease ended without a word from the executor: unknown".to_owned()
+        }
+        Reason::LeaseExpired => {
+            format!("its lease ended without a word from the executor: {state}, as the operation declares")
+        }
+        Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
+        Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),
+        Reason::VerdictExecuted => format!("evidence says that it was executed: {state}"),
+        Reason::VerdictNotExecuted => {
+            "evidence says that it was not executed: the key is free for one retry".to_owned()
+        }
+        Reason::Expired => "its time to live ended: the response is gone".to_owned(),
+        Reason::Purged => "purged: the response is gone".to_owned(),
+    };
+    match (step.again, state) {
+        (None, _) => what,
+        (Some((times, last)), StateName::Unknown) => {
+            format!("{what}; evidence was sought in vain {}, last at {last}", count(times))
+        }
+        (Some((times, last)), _) => format!("{what}; its lease was renewed {}, last at {last}", count(times)),
+    }
+}
+
+fn count(times: u32) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
+}
+
+/// What a retry gets now, and what a person can do.
+fn next(record: Option<&Record>, now: Timestamp) -> String {
+    let Some(record) = record else {
+        return "now: forgotten; a request with this key is a new command".to_owned();
+    };
+    let id = record.operation_id;
+    match record.head.state {
+        State::Claimed { start_by } => format!("now: waits for a worker, until {start_by}"),
+        State::Processing { lease_until } if lease_until <= now => {
+            "now: its lease has ended; the next retry or sweep will say so".to_owned()
+        }
+        State::Processing { lease_until } => {
+            format!("now: runs, with a lease until {lease_until}; a retry waits for it, then gets 409")
+        }
+        State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } => {
+            let status = record.result.as_ref().map_or(String::new(), |result| format!(" {}", result.status));
+            format!("now: settled; a retry gets the stored{status} until {expires_at}")
+        }
+        State::FailedRetryable { expires_at } => {
+            format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
+        }
+        State::Unknown { quarantine_until, .. } => format!(
+            "now: unknown; retries get 409 until somebody knows. Look where the effect would be, then:\n  \
+             semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT\n  \
+             semel records resolve {id} --verdict not-executed --reason TEXT{}",
+            if quarantine_until <= now {
+                String::new()
+            } else {
+                format!("    (from {quarantine_until} on: a call may still be in flight)")
+            }
+        ),
+        State::Expired { forget_at } => format!("now: a tombstone; retries get 410 until {forget_at}"),
+    }
+}
