@@ -3,10 +3,18 @@
 //!
 //! Read [`memory`] first: it is the contract with nothing around it.
 
+#[cfg(feature = "sql")]
+pub mod api_keys;
+#[cfg(feature = "sql")]
+mod columns;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
 pub use memory::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;

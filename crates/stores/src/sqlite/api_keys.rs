@@ -1,42 +1,20 @@
-//! API keys in the same file as the records: who may call, without the keys themselves.
-//!
-//! A key is 256 random bits, shown once. Only its HMAC is kept, under a secret drawn once for the file, so that a
-//! copy of the table lets nobody in.
+//! API keys in the same file as the records. What a key is, and why only its HMAC is kept, stands in
+//! [`api_keys`](crate::api_keys).
 
 use std::path::Path;
 
-use hmac::{Hmac, KeyInit, Mac};
 use rusqlite::{Connection, OptionalExtension, params};
 use semel_core::scope::PrincipalError;
 use semel_core::{Principal, Timestamp, ids};
-use sha2::Sha256;
 
 use super::{OpenError, SqliteOptions, Trouble, connect, queries, schema};
-
-/// What every key begins with, so that scanners recognise one that leaked.
-pub const KEY_PREFIX: &str = "semel_";
+use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
 
 /// The keys of a file.
 pub struct ApiKeys {
     connection: Connection,
     secret: [u8; 32],
 }
-
-/// A key as an operator sees it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ApiKey {
-    /// What an operator calls it.
-    pub id: String,
-    /// Who calls with it.
-    pub principal: Principal,
-    /// Since when.
-    pub created_at: Timestamp,
-    /// Until when, if it was revoked.
-    pub revoked_at: Option<Timestamp>,
-}
-
-/// The HMAC of a key.
-pub type KeyMac = [u8; 32];
 
 impl ApiKeys {
     /// Opens the keys of the file, creating it where needed.
@@ -53,8 +31,7 @@ impl ApiKeys {
 
     /// Makes a key, and returns it: this is the only time that anybody sees it.
     pub fn create(&self, principal: &Principal) -> rusqlite::Result<(ApiKey, String)> {
-        let text = format!("{KEY_PREFIX}{}", hex(&ids::secret()));
-        let id = format!("key_{}", &hex(&ids::secret())[..12]);
+        let NewKey { id, text } = NewKey::draw();
         let created_at = queries::now(&self.connection)?;
         self.connection.execute(
             "INSERT INTO semel_api_keys (id, tenant, caller, mac, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
@@ -106,13 +83,6 @@ impl ApiKeys {
     }
 }
 
-/// The HMAC of a key under the file's secret.
-pub fn key_mac(secret: &[u8; 32], key: &str) -> KeyMac {
-    let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
-    mac.update(key.as_bytes());
-    mac.finalize().into_bytes().into()
-}
-
 fn secret(connection: &Connection) -> rusqlite::Result<[u8; 32]> {
     let drawn = ids::secret();
     // Whoever comes first draws it; everybody reads what was drawn.
@@ -133,10 +103,6 @@ fn principal(tenant: &str, caller: &str) -> rusqlite::Result<Principal> {
     Principal::new(tenant, caller).map_err(|error: PrincipalError| {
         rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error))
     })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use semel_core::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
-pub use api_keys::{ApiKey, ApiKeys, KEY_PREFIX, KeyMac, key_mac};
+pub use api_keys::ApiKeys;
 use errors::store_error;
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};

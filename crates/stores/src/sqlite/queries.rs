@@ -9,7 +9,8 @@ use semel_core::{
 };
 
 use super::errors::is_unreadable;
-use super::rows::{Columns, damaged, record};
+use super::rows::{damaged_column, record};
+use crate::columns::Columns;
 
 /// The database's present, in milliseconds: the clock that decides.
 pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
@@ -112,7 +113,7 @@ pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
         "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
     let read = |row: &Row<'_>| {
         let state: String = row.get(1)?;
-        let state = StateName::parse(&state).ok_or_else(|| damaged("state", "it is not a state"))?;
+        let state = StateName::parse(&state).ok_or_else(|| damaged_column("state", "it is not a state"))?;
         let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
         Ok(Census { operation: row.get(0)?, state, count, oldest: Timestamp::from_millis(row.get(3)?) })
     };
@@ -169,7 +170,7 @@ fn due(
 
 /// Inserts a new record. `false` if its id is taken: the unique constraint decides between claimers.
 pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Result<bool> {
-    let head = Columns::of(record);
+    let row = Columns::of(record);
     let changed = connection
         .prepare_cached(
             "INSERT INTO semel_records (
@@ -180,35 +181,35 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
-            record.id.as_bytes(),
-            record.operation_id.as_bytes(),
-            record.principal.tenant(),
-            record.principal.caller(),
-            record.operation.as_str(),
-            record.key_hash_prefix,
-            record.head.fingerprint.version().number(),
-            record.head.fingerprint.digest(),
-            head.state,
-            record.head.reason.as_str(),
-            record.head.epoch,
-            record.head.token.as_bytes(),
-            head.lease_ms,
-            head.ttl_ms,
-            head.tombstone_ttl_ms,
-            head.on_lease_expired,
-            head.quarantine_ms,
-            head.due_at,
-            head.expires_at,
-            record.created_at.as_millis(),
-            record.history.as_text(),
+            row.id,
+            row.operation_id,
+            row.tenant,
+            row.caller,
+            row.operation,
+            row.key_hash_prefix,
+            row.fingerprint_version,
+            row.fingerprint,
+            row.state,
+            row.reason,
+            row.epoch,
+            row.token,
+            row.lease_ms,
+            row.ttl_ms,
+            row.tombstone_ttl_ms,
+            row.on_lease_expired,
+            row.quarantine_ms,
+            row.due_at,
+            row.expires_at,
+            row.created_at,
+            row.history,
         ])?;
     Ok(changed == 1)
 }
 
 /// Writes what may change of a record, only if it still has the head `before`. `false` if it has not.
 pub(super) fn update(connection: &Connection, before: &Head, record: &Record) -> rusqlite::Result<bool> {
-    let head = Columns::of(record);
-    let result = record.result.as_ref();
+    let row = Columns::of(record);
+    let result = row.result.as_ref();
     let changed = connection
         .prepare_cached(
             "UPDATE semel_records SET
@@ -222,30 +223,30 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
              WHERE id = :id AND epoch = :epoch_before AND token = :token_before AND state = :state_before",
         )?
         .execute(named_params! {
-            ":state": head.state,
-            ":reason": record.head.reason.as_str(),
-            ":epoch": record.head.epoch,
-            ":token": record.head.token.as_bytes(),
-            ":lease_ms": head.lease_ms,
-            ":ttl_ms": head.ttl_ms,
-            ":tombstone_ttl_ms": head.tombstone_ttl_ms,
-            ":on_lease_expired": head.on_lease_expired,
-            ":quarantine_ms": head.quarantine_ms,
-            ":due_at": head.due_at,
-            ":expires_at": head.expires_at,
-            ":settled_by": head.settled_by,
-            ":unknown_since": head.unknown_since,
-            ":reconcile_after": head.reconcile_after,
-            ":attempts": head.attempts,
-            ":quarantine_until": head.quarantine_until,
-            ":updated_at": record.updated_at.as_millis(),
+            ":state": row.state,
+            ":reason": row.reason,
+            ":epoch": row.epoch,
+            ":token": row.token,
+            ":lease_ms": row.lease_ms,
+            ":ttl_ms": row.ttl_ms,
+            ":tombstone_ttl_ms": row.tombstone_ttl_ms,
+            ":on_lease_expired": row.on_lease_expired,
+            ":quarantine_ms": row.quarantine_ms,
+            ":due_at": row.due_at,
+            ":expires_at": row.expires_at,
+            ":settled_by": row.settled_by,
+            ":unknown_since": row.unknown_since,
+            ":reconcile_after": row.reconcile_after,
+            ":attempts": row.attempts,
+            ":quarantine_until": row.quarantine_until,
+            ":updated_at": row.updated_at,
             ":status": result.map(|result| result.status),
             ":resource": result.and_then(|result| result.resource.as_deref()),
-            ":response_format": result.map(|result| result.response.format),
-            ":encryption_key_id": result.and_then(|result| result.response.encryption_key_id.as_deref()),
-            ":response": result.map(|result| &result.response.bytes[..]),
-            ":history": record.history.as_text(),
-            ":id": record.id.as_bytes(),
+            ":response_format": result.map(|result| result.response_format),
+            ":encryption_key_id": result.and_then(|result| result.encryption_key_id.as_deref()),
+            ":response": result.map(|result| &result.response[..]),
+            ":history": row.history,
+            ":id": row.id,
             ":epoch_before": before.epoch,
             ":token_before": before.token.as_bytes(),
             ":state_before": before.state.name().as_str(),
@@ -285,7 +286,7 @@ pub(super) fn reference_holder(
         })
         .optional()?;
     let Some((operation_id, caller)) = holder else { return Ok(None) };
-    let principal = Principal::new(tenant, &caller).map_err(|error| damaged("caller", error))?;
+    let principal = Principal::new(tenant, &caller).map_err(|error| damaged_column("caller", error))?;
     Ok(Some(Holder { operation_id, principal }))
 }
 

@@ -1,0 +1,236 @@
+//! A record as SQL stores keep it: flat columns of plain types. Both SQL stores read and write this one form, so
+//! that what a column means is said once.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::policy::OnLeaseExpired;
+use semel_core::state::SettledBy;
+use semel_core::{
+    AttemptToken, Fingerprint, Head, History, OperationId, OperationName, Principal, Reason, Record,
+    RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+};
+
+/// Every column of a record.
+#[derive(Clone, Debug)]
+pub(crate) struct Columns<'a> {
+    pub(crate) id: [u8; 32],
+    pub(crate) operation_id: [u8; 16],
+    pub(crate) tenant: Cow<'a, str>,
+    pub(crate) caller: Cow<'a, str>,
+    pub(crate) operation: Cow<'a, str>,
+    pub(crate) key_hash_prefix: Cow<'a, str>,
+    pub(crate) fingerprint_version: u8,
+    pub(crate) fingerprint: [u8; 32],
+    pub(crate) state: Cow<'a, str>,
+    pub(crate) reason: Cow<'a, str>,
+    pub(crate) epoch: u32,
+    pub(crate) token: [u8; 16],
+    pub(crate) lease_ms: i64,
+    pub(crate) ttl_ms: i64,
+    pub(crate) tombstone_ttl_ms: Option<i64>,
+    pub(crate) on_lease_expired: Cow<'a, str>,
+    pub(crate) quarantine_ms: i64,
+    pub(crate) due_at: Option<i64>,
+    pub(crate) expires_at: Option<i64>,
+    pub(crate) settled_by: Option<Cow<'a, str>>,
+    pub(crate) unknown_since: Option<i64>,
+    pub(crate) reconcile_after: Option<i64>,
+    pub(crate) attempts: Option<u32>,
+    pub(crate) quarantine_until: Option<i64>,
+    pub(crate) created_at: i64,
+    pub(crate) updated_at: i64,
+    pub(crate) history: Cow<'a, str>,
+    pub(crate) result: Option<ResultColumns<'a>>,
+}
+
+/// The columns of a stored response: all there, or none.
+#[derive(Clone, Debug)]
+pub(crate) struct ResultColumns<'a> {
+    pub(crate) status: u16,
+    pub(crate) resource: Option<Cow<'a, str>>,
+    pub(crate) response_format: u8,
+    pub(crate) encryption_key_id: Option<Cow<'a, str>>,
+    pub(crate) response: bytes::Bytes,
+}
+
+/// A column that holds what no version of Semel wrote.
+#[derive(Debug, thiserror::Error)]
+#[error("semel_records.{column}: {what}")]
+pub(crate) struct Damage {
+    pub(crate) column: &'static str,
+    pub(crate) what: String,
+}
+
+pub(crate) fn damage(column: &'static str, what: impl std::fmt::Display) -> Damage {
+    Damage { column, what: what.to_string() }
+}
+
+impl<'a> Columns<'a> {
+    /// The columns of a record.
+    pub(crate) fn of(record: &'a Record) -> Columns<'a> {
+        let Head { fingerprint, epoch, token, terms, state, reason } = record.head;
+        let common = Columns {
+            id: *record.id.as_bytes(),
+            operation_id: *record.operation_id.as_bytes(),
+            tenant: record.principal.tenant().into(),
+            caller: record.principal.caller().into(),
+            operation: record.operation.as_str().into(),
+            key_hash_prefix: record.key_hash_prefix.as_str().into(),
+            fingerprint_version: fingerprint.version().number(),
+            fingerprint: *fingerprint.digest(),
+            state: state.name().as_str().into(),
+            reason: reason.as_str().into(),
+            epoch,
+            token: *token.as_bytes(),
+            lease_ms: millis(terms.lease),
+            ttl_ms: millis(terms.ttl),
+            tombstone_ttl_ms: terms.tombstone_ttl.map(millis),
+            on_lease_expired: match terms.on_lease_expired {
+                OnLeaseExpired::Unknown => "unknown",
+                OnLeaseExpired::Resume => "resume",
+                OnLeaseExpired::Rerun => "rerun",
+            }
+            .into(),
+            quarantine_ms: millis(terms.quarantine),
+            due_at: state.due_to_sweep().map(Timestamp::as_millis),
+            expires_at: state.expires_at().map(Timestamp::as_millis),
+            settled_by: None,
+            unknown_since: None,
+            reconcile_after: None,
+            attempts: None,
+            quarantine_until: None,
+            created_at: record.created_at.as_millis(),
+            updated_at: record.updated_at.as_millis(),
+            history: record.history.as_text().into(),
+            result: record.result.as_ref().map(ResultColumns::of),
+        };
+        match state {
+            State::Succeeded { settled_by, .. } | State::FailedFinal { settled_by, .. } => {
+                let settled_by = match settled_by {
+                    SettledBy::Executor => "executor",
+                    SettledBy::Verdict => "verdict",
+                };
+                Columns { settled_by: Some(settled_by.into()), ..common }
+            }
+            State::Unknown { since, reconcile_after, attempts, quarantine_until } => Columns {
+                unknown_since: Some(since.as_millis()),
+                reconcile_after: Some(reconcile_after.as_millis()),
+                attempts: Some(attempts),
+                quarantine_until: Some(quarantine_until.as_millis()),
+                ..common
+            },
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => common,
+        }
+    }
+
+    /// The record of these columns. What no version of Semel wrote is damage, and says in which column.
+    pub(crate) fn record(self) -> Result<Record, Damage> {
+        let principal = Principal::new(&self.tenant, &self.caller);
+        Ok(Record {
+            id: RecordId::from_bytes(self.id),
+            operation_id: OperationId::from_bytes(self.operation_id),
+            principal: principal.map_err(|error| damage("tenant, caller", error))?,
+            operation: OperationName::new(&self.operation).map_err(|error| damage("operation", error))?,
+            key_hash_prefix: self.key_hash_prefix.to_string(),
+            created_at: Timestamp::from_millis(self.created_at),
+            updated_at: Timestamp::from_millis(self.updated_at),
+            head: self.head()?,
+            history: History::from_text(self.history.into_owned()),
+            result: self.result.map(ResultColumns::result),
+        })
+    }
+
+    fn head(&self) -> Result<Head, Damage> {
+        let version = self.fingerprint_version;
+        let version = FingerprintVersion::from_number(version)
+            .ok_or_else(|| damage("fingerprint_version", format!("version {version} is not known here")))?;
+        Ok(Head {
+            fingerprint: Fingerprint::from_parts(version, self.fingerprint),
+            epoch: self.epoch,
+            token: AttemptToken::from_bytes(self.token),
+            terms: Terms {
+                lease: duration(self.lease_ms),
+                ttl: duration(self.ttl_ms),
+                tombstone_ttl: self.tombstone_ttl_ms.map(duration),
+                on_lease_expired: match &*self.on_lease_expired {
+                    "unknown" => OnLeaseExpired::Unknown,
+                    "resume" => OnLeaseExpired::Resume,
+                    "rerun" => OnLeaseExpired::Rerun,
+                    other => return Err(damage("on_lease_expired", format!("{other:?} is not a choice"))),
+                },
+                quarantine: duration(self.quarantine_ms),
+            },
+            state: self.state()?,
+            reason: Reason::parse(&self.reason)
+                .ok_or_else(|| damage("reason", format!("{:?} is not a reason", self.reason)))?,
+        })
+    }
+
+    fn state(&self) -> Result<State, Damage> {
+        let moment = |column, value: Option<i64>| {
+            value.map(Timestamp::from_millis).ok_or_else(|| damage(column, "there is nothing"))
+        };
+        let settled_by = || match self.settled_by.as_deref() {
+            Some("executor") => Ok(SettledBy::Executor),
+            Some("verdict") => Ok(SettledBy::Verdict),
+            other => Err(damage("settled_by", format!("{other:?} is nobody"))),
+        };
+        let due_at = || moment("due_at", self.due_at);
+        let expires_at = || moment("expires_at", self.expires_at);
+        let name = StateName::parse(&self.state);
+        let name = name.ok_or_else(|| damage("state", format!("{:?} is not a state", self.state)))?;
+        Ok(match name {
+            StateName::Claimed => State::Claimed { start_by: due_at()? },
+            StateName::Processing => State::Processing { lease_until: due_at()? },
+            StateName::Succeeded => State::Succeeded { expires_at: expires_at()?, settled_by: settled_by()? },
+            StateName::FailedFinal => {
+                State::FailedFinal { expires_at: expires_at()?, settled_by: settled_by()? }
+            }
+            StateName::FailedRetryable => State::FailedRetryable { expires_at: expires_at()? },
+            StateName::Unknown => State::Unknown {
+                since: moment("unknown_since", self.unknown_since)?,
+                reconcile_after: moment("reconcile_after", self.reconcile_after)?,
+                attempts: self.attempts.ok_or_else(|| damage("attempts", "there is nothing"))?,
+                quarantine_until: moment("quarantine_until", self.quarantine_until)?,
+            },
+            StateName::Expired => State::Expired { forget_at: expires_at()? },
+        })
+    }
+}
+
+impl<'a> ResultColumns<'a> {
+    fn of(result: &'a StoredResult) -> ResultColumns<'a> {
+        ResultColumns {
+            status: result.status,
+            resource: result.resource.as_deref().map(Cow::Borrowed),
+            response_format: result.response.format,
+            encryption_key_id: result.response.encryption_key_id.as_deref().map(Cow::Borrowed),
+            response: result.response.bytes.clone(),
+        }
+    }
+
+    fn result(self) -> StoredResult {
+        StoredResult {
+            response: StoredResponse {
+                format: self.response_format,
+                encryption_key_id: self.encryption_key_id.map(Cow::into_owned),
+                bytes: self.response,
+            },
+            status: self.status,
+            resource: self.resource.map(Cow::into_owned),
+        }
+    }
+}
+
+fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
+}
+
+fn duration(millis: i64) -> Duration {
+    Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}

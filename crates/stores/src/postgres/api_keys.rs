@@ -1,0 +1,112 @@
+//! API keys in the same database as the records. What a key is, and why only its HMAC is kept, stands in
+//! [`api_keys`](crate::api_keys).
+
+use semel_core::{Principal, Timestamp};
+use tokio::sync::Mutex;
+
+use super::address::Address;
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::link::{Dialer, Link};
+use super::{OpenError, PostgresOptions, connect, migrate, schema};
+use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
+
+/// The keys of a database.
+pub struct PostgresKeys {
+    dialer: Dialer,
+    link: Mutex<Link>,
+    secret: [u8; 32],
+}
+
+impl PostgresKeys {
+    /// Opens the keys of the database, bringing it to this version's schema where needed.
+    pub async fn open(address: &Address) -> Result<PostgresKeys, OpenError> {
+        let (dialer, mut link) = connect(address, &PostgresOptions::default()).await?;
+        migrate(address, &mut link).await?;
+        let secret = secret(&mut link).await.map_err(|error| super::unreachable(address, &error))?;
+        Ok(PostgresKeys { dialer, link: Mutex::new(link), secret })
+    }
+
+    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    pub async fn create(&self, principal: &Principal) -> Result<(ApiKey, String), DbError> {
+        let NewKey { id, text } = NewKey::draw();
+        let mut link = self.link().await?;
+        let created_at = schema::now(&mut *link).await?;
+        let mac = key_mac(&self.secret, &text);
+        let values = [
+            Value::Text(Some(&id)),
+            Value::Text(Some(principal.tenant())),
+            Value::Text(Some(principal.caller())),
+            Value::Bytes(Some(&mac)),
+            Value::Int(Some(created_at.as_millis())),
+        ];
+        let sql =
+            "INSERT INTO semel_api_keys (id, tenant, caller, mac, created_at) VALUES ($1, $2, $3, $4, $5)";
+        link.query(sql, &values).await?;
+        Ok((ApiKey { id, principal: principal.clone(), created_at, revoked_at: None }, text))
+    }
+
+    /// Every key, revoked ones too, the oldest first.
+    pub async fn list(&self) -> Result<Vec<ApiKey>, DbError> {
+        let sql =
+            "SELECT id, tenant, caller, created_at, revoked_at FROM semel_api_keys ORDER BY created_at, id";
+        let key = |row: &Row| {
+            Ok(ApiKey {
+                id: row.text(0).unwrap_or_default().to_owned(),
+                principal: principal(row, 1)?,
+                created_at: Timestamp::from_millis(row.int(3).unwrap_or(0)),
+                revoked_at: row.int(4).map(Timestamp::from_millis),
+            })
+        };
+        self.link().await?.query(sql, &[]).await?.iter().map(key).collect()
+    }
+
+    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    pub async fn revoke(&self, id: &str) -> Result<bool, DbError> {
+        let mut link = self.link().await?;
+        let now = schema::now(&mut *link).await?;
+        let sql = "UPDATE semel_api_keys SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL RETURNING revoked_at";
+        Ok(!link.query(sql, &[Value::Text(Some(id)), Value::Int(Some(now.as_millis()))]).await?.is_empty())
+    }
+
+    /// The HMACs of all keys that are not revoked, and who calls with them.
+    pub async fn active(&self) -> Result<Vec<(KeyMac, Principal)>, DbError> {
+        let sql = "SELECT mac, tenant, caller FROM semel_api_keys WHERE revoked_at IS NULL";
+        let key = |row: &Row| {
+            let mac = row.bytes(0).and_then(|mac| mac[..].try_into().ok());
+            let mac = mac.ok_or_else(|| DbError::unreadable("mac", "not 32 bytes long"))?;
+            Ok((mac, principal(row, 1)?))
+        };
+        self.link().await?.query(sql, &[]).await?.iter().map(key).collect()
+    }
+
+    /// What computes the HMAC of a key that somebody presents.
+    pub fn secret(&self) -> [u8; 32] {
+        self.secret
+    }
+
+    /// The connection, made anew if it was lost.
+    async fn link(&self) -> Result<tokio::sync::MutexGuard<'_, Link>, DbError> {
+        let mut link = self.link.lock().await;
+        if !link.is_usable() {
+            *link = self.dialer.connect().await?;
+        }
+        Ok(link)
+    }
+}
+
+async fn secret(link: &mut Link) -> Result<[u8; 32], DbError> {
+    let drawn = semel_core::ids::secret();
+    // Whoever comes first draws it; everybody reads what was drawn.
+    let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', $1) ON CONFLICT DO NOTHING";
+    link.query(sql, &[Value::Bytes(Some(&drawn))]).await?;
+    let rows = link.query("SELECT value FROM semel_secrets WHERE name = 'api_keys'", &[]).await?;
+    let secret = rows.first().and_then(|row| row.bytes(0)).and_then(|value| value[..].try_into().ok());
+    secret.ok_or_else(|| DbError::unreadable("value", "there is no secret"))
+}
+
+fn principal(row: &Row, column: usize) -> Result<Principal, DbError> {
+    let name = |column| row.text(column).unwrap_or_default();
+    Principal::new(name(column), name(column + 1))
+        .map_err(|error| DbError::unreadable("tenant, caller", error))
+}

@@ -1,0 +1,76 @@
+//! What PostgreSQL's errors mean for a caller: what was written, and what to do next.
+
+use semel_core::StoreError;
+
+/// Why a statement has no result.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DbError {
+    /// The database refused, and has written nothing. Trying again may go better: it was somebody else's turn.
+    #[error("{0}")]
+    Conflict(String),
+    /// The database refused, and has written nothing.
+    #[error("{message} (SQLSTATE {code})")]
+    Refused {
+        /// The five characters.
+        code: String,
+        /// What it said.
+        message: String,
+    },
+    /// Nobody knows what the database did: the connection ended, or the answer did not come.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// The connection could not be made, so nothing was sent.
+    #[error("{0}")]
+    Unconnected(String),
+    /// A row is not one that any version of Semel wrote.
+    #[error("semel_records.{column}: {what}")]
+    Unreadable {
+        /// The column.
+        column: &'static str,
+        /// What is wrong with it.
+        what: String,
+    },
+}
+
+impl DbError {
+    /// What the server's own word means.
+    pub fn from_sqlstate(code: &str, message: String) -> DbError {
+        match code {
+            "40001" | "40P01" | "55P03" => DbError::Conflict(message),
+            // The server does not know, or went away in the middle.
+            "40003" | "57P01" | "57P02" | "57P05" => DbError::Lost(message),
+            code if code.starts_with("08") => DbError::Lost(message),
+            code => DbError::Refused { code: code.to_owned(), message },
+        }
+    }
+
+    pub(super) fn unreadable(column: &'static str, what: impl std::fmt::Display) -> DbError {
+        DbError::Unreadable { column, what: what.to_string() }
+    }
+
+    /// Whether a write may have been made.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, DbError::Lost(_))
+    }
+
+    /// Whether one of several records may be to blame, so that the others should be tried without it.
+    pub(super) fn blames_a_record(&self) -> bool {
+        matches!(self.store_error(), StoreError::Rejected(_))
+    }
+
+    /// What it means for a caller whose write was not made.
+    pub fn store_error(&self) -> StoreError {
+        let why = self.to_string();
+        match self {
+            DbError::Conflict(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
+            DbError::Lost(_) => StoreError::Ambiguous(why),
+            DbError::Unreadable { .. } => StoreError::Corrupt(why),
+            DbError::Refused { code, .. } => match &code[..2.min(code.len())] {
+                // Its values, its constraints, its size.
+                "22" | "23" | "54" => StoreError::Rejected(why),
+                "XX" if code == "XX001" || code == "XX002" => StoreError::Damaged(why),
+                _ => StoreError::Unavailable(why),
+            },
+        }
+    }
+}

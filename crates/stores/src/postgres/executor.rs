@@ -1,0 +1,93 @@
+//! The little that the statements need from a connection. The store's own connections implement it, and so may the
+//! connection of a service's own transaction: the SQL about records is written once.
+
+use bytes::Bytes;
+
+use super::errors::DbError;
+
+/// A value that goes into a statement.
+#[derive(Clone, Debug)]
+pub enum Value<'a> {
+    /// `bytea`
+    Bytes(Option<&'a [u8]>),
+    /// `text`
+    Text(Option<&'a str>),
+    /// `bigint`
+    Int(Option<i64>),
+    /// `uuid`
+    Uuid([u8; 16]),
+    /// `bytea[]`
+    BytesList(Vec<Option<&'a [u8]>>),
+    /// `text[]`
+    TextList(Vec<Option<&'a str>>),
+    /// `bigint[]`
+    IntList(Vec<Option<i64>>),
+    /// `uuid[]`
+    UuidList(Vec<[u8; 16]>),
+}
+
+/// A value that comes out of one.
+#[derive(Clone, Debug)]
+pub enum Cell {
+    /// Nothing.
+    Null,
+    /// `bytea`
+    Bytes(Bytes),
+    /// `text`
+    Text(String),
+    /// `bigint`
+    Int(i64),
+    /// `uuid`
+    Uuid([u8; 16]),
+}
+
+/// A row that comes out of a statement.
+#[derive(Clone, Debug)]
+pub struct Row(pub Vec<Cell>);
+
+impl Row {
+    /// The integer in this column, if there is one.
+    pub(super) fn int(&self, column: usize) -> Option<i64> {
+        match self.0.get(column) {
+            Some(Cell::Int(value)) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// The text in this column, if there is one.
+    pub(super) fn text(&self, column: usize) -> Option<&str> {
+        match self.0.get(column) {
+            Some(Cell::Text(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The bytes in this column, if there are some.
+    pub(super) fn bytes(&self, column: usize) -> Option<&Bytes> {
+        match self.0.get(column) {
+            Some(Cell::Bytes(value)) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// The id in this column, if there is one.
+    pub(super) fn uuid(&self, column: usize) -> Option<[u8; 16]> {
+        match self.0.get(column) {
+            Some(Cell::Uuid(value)) => Some(*value),
+            _ => None,
+        }
+    }
+}
+
+/// Sends statements over one connection, one after the other.
+pub trait Executor: Send {
+    /// Sends one statement with its values, and waits for its rows.
+    fn query(
+        &mut self,
+        sql: &'static str,
+        values: &[Value<'_>],
+    ) -> impl Future<Output = Result<Vec<Row>, DbError>> + Send;
+
+    /// Sends statements that have no values and no rows.
+    fn run(&mut self, sql: &'static str) -> impl Future<Output = Result<(), DbError>> + Send;
+}

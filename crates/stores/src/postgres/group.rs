@@ -1,0 +1,320 @@
+//! Many records in one statement: arrays go in, `unnest` makes rows of them. The rows are in the order of their
+//! ids, so that two groups do not wait for each other in a circle.
+
+use std::collections::{HashMap, HashSet};
+
+use semel_core::{Answer, AttemptToken, Claim, OperationId, Record, RecordId, Timestamp};
+
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::link::Link;
+use super::queries::{
+    FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, TAKE_REFERENCES_BACK, first, fresh, note_values, now,
+    snapshot,
+};
+use super::rows::{Versioned, record_columns};
+use crate::columns::Columns;
+use semel_core::{Ids, Note, RandomIds};
+
+const INSERT: &str = concat!(
+    "INSERT INTO semel_records (
+         id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
+         epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at,
+         created_at, updated_at, history)
+     SELECT i.id, i.operation_id, i.tenant, i.caller, i.operation, i.key_hash_prefix, i.fingerprint_version,
+         i.fingerprint, i.state, i.reason, i.epoch, i.token, 1, i.lease_ms, i.ttl_ms, i.tombstone_ttl_ms,
+         i.on_lease_expired, i.quarantine_ms, n.now + i.due_in, n.now, n.now, n.now::text || i.history
+     FROM unnest(
+             $2::bytea[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::bytea[],
+             $10::text[], $11::text[], $12::bigint[], $13::bytea[], $14::bigint[], $15::bigint[], $16::bigint[],
+             $17::text[], $18::bigint[], $19::bigint[], $20::text[]
+         ) AS i (
+             id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
+             reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_in, history
+         ), ",
+    now!(),
+    " ORDER BY i.id ON CONFLICT DO NOTHING RETURNING id, token, created_at"
+);
+
+const GET: &str = concat!(
+    "SELECT n.now, ",
+    record_columns!(),
+    " FROM ",
+    now!(),
+    " LEFT JOIN semel_records ON id = ANY($2)"
+);
+
+const UPDATE: &str = "
+    UPDATE semel_records AS r SET
+        operation_id = i.operation_id, fingerprint_version = i.fingerprint_version, fingerprint = i.fingerprint,
+        state = i.state, reason = i.reason, epoch = i.epoch, token = i.token, lease_ms = i.lease_ms, ttl_ms = i.ttl_ms,
+        tombstone_ttl_ms = i.tombstone_ttl_ms, on_lease_expired = i.on_lease_expired, quarantine_ms = i.quarantine_ms,
+        due_at = i.due_at, expires_at = i.expires_at, settled_by = i.settled_by, unknown_since = i.unknown_since,
+        reconcile_after = i.reconcile_after, attempts = i.attempts, quarantine_until = i.quarantine_until,
+        created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
+        resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
+        response = i.response, revision = r.revision + 1
+    FROM unnest(
+            $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
+            $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
+            $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
+            $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
+            $30::bytea[]
+        ) AS i (
+            id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
+            token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
+            unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
+            resource, response_format, encryption_key_id, response
+        )
+    WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
+    RETURNING r.id";
+
+const DELETE: &str = "
+    DELETE FROM semel_records AS r USING unnest($1::bytea[], $2::bytea[], $3::bigint[]) AS i (id, token, revision)
+    WHERE r.id = i.id AND r.token = i.token AND r.revision = i.revision
+    RETURNING r.id";
+
+/// First claims of many commands: the unique ids decide. Answers those that were first.
+pub(super) async fn insert(
+    link: &mut Link,
+    claims: &[&Claim],
+    offset: i64,
+) -> Result<HashMap<AttemptToken, Answer>, DbError> {
+    let mut records: Vec<Record> =
+        claims.iter().filter_map(|claim| fresh(claim, Timestamp::from_millis(0))).collect();
+    records.sort_by_key(|record| *record.id.as_bytes());
+    let rows: Vec<Columns<'_>> = records.iter().map(Columns::of).collect();
+    let values = [
+        Value::Int(Some(offset)),
+        bytes(&rows, |row| Some(&row.id)),
+        Value::UuidList(rows.iter().map(|row| row.operation_id).collect()),
+        text(&rows, |row| Some(&row.tenant)),
+        text(&rows, |row| Some(&row.caller)),
+        text(&rows, |row| Some(&row.operation)),
+        text(&rows, |row| Some(&row.key_hash_prefix)),
+        ints(&rows, |row| Some(row.fingerprint_version.into())),
+        bytes(&rows, |row| Some(&row.fingerprint)),
+        text(&rows, |row| Some(&row.state)),
+        text(&rows, |row| Some(&row.reason)),
+        ints(&rows, |row| Some(row.epoch.into())),
+        bytes(&rows, |row| Some(&row.token)),
+        ints(&rows, |row| Some(row.lease_ms)),
+        ints(&rows, |row| Some(row.ttl_ms)),
+        ints(&rows, |row| row.tombstone_ttl_ms),
+        text(&rows, |row| Some(&row.on_lease_expired)),
+        ints(&rows, |row| Some(row.quarantine_ms)),
+        ints(&rows, |row| row.due_at),
+        text(&rows, |row| Some(&row.history[1..])),
+    ];
+    let written = link.query(INSERT, &values).await?;
+    let written: HashMap<&[u8], i64> =
+        written.iter().filter_map(|row| Some((&row.bytes(1)?[..], row.int(2)?))).collect();
+    Ok(claims
+        .iter()
+        .filter_map(|claim| {
+            let token = claim.attempt.token;
+            let now = written.get(&token.as_bytes()[..])?;
+            Some((token, first(claim, Timestamp::from_millis(*now))))
+        })
+        .collect())
+}
+
+/// Those of these records that there are, or why one cannot be read, and the database's time.
+pub(super) struct Read {
+    pub(super) now: Timestamp,
+    pub(super) found: HashMap<RecordId, Result<Versioned, DbError>>,
+}
+
+/// Reads many records.
+pub(super) async fn get(link: &mut Link, ids: &[RecordId], offset: i64) -> Result<Read, DbError> {
+    let wanted = ids.iter().map(|id| Some(&id.as_bytes()[..])).collect();
+    let rows = link.query(GET, &[Value::Int(Some(offset)), Value::BytesList(wanted)]).await?;
+    let now = rows.first().and_then(|row| row.int(0));
+    let now = now.ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    let mut found = HashMap::new();
+    for row in rows {
+        let Some(id) = id(&row, 1) else { continue };
+        if let Some(record) = snapshot(row).map(|(record, _)| record).transpose() {
+            found.insert(id, record);
+        }
+    }
+    Ok(Read { now: Timestamp::from_millis(now), found })
+}
+
+/// The id in this column of a row.
+pub(super) fn id(row: &Row, column: usize) -> Option<RecordId> {
+    row.bytes(column)?[..].try_into().ok().map(RecordId::from_bytes)
+}
+
+/// What a group writes, besides first claims.
+#[derive(Default)]
+pub(super) struct Writes<'a> {
+    pub(super) updates: Vec<Update<'a>>,
+    pub(super) deletes: Vec<&'a Versioned>,
+    pub(super) sides: Vec<Side<'a>>,
+}
+
+/// A record that changes.
+pub(super) struct Update<'a> {
+    pub(super) before: &'a Versioned,
+    pub(super) after: &'a Record,
+}
+
+/// What is written beside a record, only if the record's own write counted.
+pub(super) struct Side<'a> {
+    pub(super) with: RecordId,
+    pub(super) command: OperationId,
+    pub(super) what: SideWrite<'a>,
+}
+
+/// See [`Side`].
+pub(super) enum SideWrite<'a> {
+    /// Its business reference is free for others.
+    GiveBack,
+    /// Its business reference is its own again.
+    TakeBack,
+    /// Its business reference, if it was given back, is forgotten with it.
+    Forget,
+    /// Somebody did it by hand, and said why.
+    Note(&'a Note),
+}
+
+impl Writes<'_> {
+    pub(super) fn is_empty(&self) -> bool {
+        self.updates.is_empty() && self.deletes.is_empty()
+    }
+
+    /// Writes it all, in one transaction. Says which records' writes counted; the others were changed by somebody
+    /// else in between.
+    pub(super) async fn write(
+        &mut self,
+        link: &mut Link,
+        now: Timestamp,
+    ) -> Result<HashSet<RecordId>, DbError> {
+        self.updates.sort_by_key(|update| *update.before.record.id.as_bytes());
+        self.deletes.sort_by_key(|before| *before.record.id.as_bytes());
+        let rows: Vec<Columns<'_>> = self.updates.iter().map(|update| Columns::of(update.after)).collect();
+        let mut statements = Vec::new();
+        if !rows.is_empty() {
+            statements.push((UPDATE, update_values(&self.updates, &rows)));
+        }
+        if !self.deletes.is_empty() {
+            statements.push((DELETE, delete_values(&self.deletes)));
+        }
+        let ids = |results: &[Vec<Row>]| results.iter().flatten().filter_map(|row| id(row, 0)).collect();
+        if self.sides.is_empty() {
+            // One statement is a transaction by itself.
+            let results = match &statements[..] {
+                [(sql, values)] => vec![link.query(sql, values).await?],
+                several => link.transaction(several, true).await?,
+            };
+            return Ok(ids(&results));
+        }
+        let written: Result<HashSet<RecordId>, DbError> = async {
+            let written: HashSet<RecordId> = ids(&link.transaction(&statements, false).await?);
+            self.write_sides(link, &written, now).await?;
+            link.run("COMMIT").await?;
+            Ok(written)
+        }
+        .await;
+        if written.as_ref().is_err_and(|error| !error.is_ambiguous()) {
+            let _ = link.run("ROLLBACK").await;
+        }
+        written
+    }
+
+    async fn write_sides(
+        &self,
+        link: &mut Link,
+        written: &HashSet<RecordId>,
+        now: Timestamp,
+    ) -> Result<(), DbError> {
+        let sides: Vec<&Side<'_>> = self.sides.iter().filter(|side| written.contains(&side.with)).collect();
+        let commands = |wanted: fn(&SideWrite<'_>) -> bool| -> Vec<[u8; 16]> {
+            let wanted = sides.iter().filter(|side| wanted(&side.what));
+            let mut ids: Vec<[u8; 16]> = wanted.map(|side| *side.command.as_bytes()).collect();
+            ids.sort_unstable();
+            ids
+        };
+        for (sql, ids) in [
+            (GIVE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::GiveBack))),
+            (TAKE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::TakeBack))),
+            (FORGET_REFERENCES, commands(|what| matches!(what, SideWrite::Forget))),
+        ] {
+            if !ids.is_empty() {
+                link.query(sql, &[Value::UuidList(ids)]).await?;
+            }
+        }
+        for side in sides {
+            if let SideWrite::Note(note) = side.what {
+                let own = RandomIds.operation_id(now);
+                link.query(TAKE_NOTE, &note_values(own.as_bytes(), side.command.as_bytes(), note, now))
+                    .await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Value<'a>> {
+    let before = |update: &Update<'a>| update.before;
+    let result = |row: &'a Columns<'a>| row.result.as_ref();
+    vec![
+        Value::BytesList(
+            updates.iter().map(before).map(|before| Some(&before.record.id.as_bytes()[..])).collect(),
+        ),
+        Value::BytesList(
+            updates.iter().map(before).map(|before| Some(&before.record.head.token.as_bytes()[..])).collect(),
+        ),
+        Value::IntList(updates.iter().map(before).map(|before| Some(before.revision)).collect()),
+        Value::UuidList(rows.iter().map(|row| row.operation_id).collect()),
+        ints(rows, |row| Some(row.fingerprint_version.into())),
+        bytes(rows, |row| Some(&row.fingerprint)),
+        text(rows, |row| Some(&row.state)),
+        text(rows, |row| Some(&row.reason)),
+        ints(rows, |row| Some(row.epoch.into())),
+        bytes(rows, |row| Some(&row.token)),
+        ints(rows, |row| Some(row.lease_ms)),
+        ints(rows, |row| Some(row.ttl_ms)),
+        ints(rows, |row| row.tombstone_ttl_ms),
+        text(rows, |row| Some(&row.on_lease_expired)),
+        ints(rows, |row| Some(row.quarantine_ms)),
+        ints(rows, |row| row.due_at),
+        ints(rows, |row| row.expires_at),
+        text(rows, |row| row.settled_by.as_deref()),
+        ints(rows, |row| row.unknown_since),
+        ints(rows, |row| row.reconcile_after),
+        ints(rows, |row| row.attempts.map(Into::into)),
+        ints(rows, |row| row.quarantine_until),
+        ints(rows, |row| Some(row.created_at)),
+        ints(rows, |row| Some(row.updated_at)),
+        text(rows, |row| Some(&row.history)),
+        ints(rows, |row| result(row).map(|result| result.status.into())),
+        text(rows, |row| result(row).and_then(|result| result.resource.as_deref())),
+        ints(rows, |row| result(row).map(|result| result.response_format.into())),
+        text(rows, |row| result(row).and_then(|result| result.encryption_key_id.as_deref())),
+        bytes(rows, |row| result(row).map(|result| &result.response[..])),
+    ]
+}
+
+fn delete_values<'a>(deletes: &[&'a Versioned]) -> Vec<Value<'a>> {
+    vec![
+        Value::BytesList(deletes.iter().map(|before| Some(&before.record.id.as_bytes()[..])).collect()),
+        Value::BytesList(
+            deletes.iter().map(|before| Some(&before.record.head.token.as_bytes()[..])).collect(),
+        ),
+        Value::IntList(deletes.iter().map(|before| Some(before.revision)).collect()),
+    ]
+}
+
+fn bytes<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<&'a [u8]>) -> Value<'a> {
+    Value::BytesList(rows.iter().map(column).collect())
+}
+
+fn text<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<&'a str>) -> Value<'a> {
+    Value::TextList(rows.iter().map(column).collect())
+}
+
+fn ints<'a>(rows: &'a [Columns<'a>], column: impl Fn(&'a Columns<'a>) -> Option<i64>) -> Value<'a> {
+    Value::IntList(rows.iter().map(column).collect())
+}

@@ -1,0 +1,597 @@
+//! A lane: one connection, and the task that carries changes over it in groups.
+//!
+//! A lone change goes at once. What arrives while a lane is busy travels together in its next round: first claims in
+//! one INSERT, everything else as one read, the protocol's decisions, and one guarded write. What a round could not
+//! settle, because somebody else changed a record in between or because an answer was lost, goes into the next.
+//!
+//! Invariant: a change is answered only after the transaction that carries it is durable, or nothing was written for
+//! it. A change whose write may or may not have been made is *in doubt*; it is sent again with its token, and if that
+//! finds it already made, it is written once more unchanged: a commit that was seen is not yet one that will last.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::Duration;
+
+use semel_core::transition::ReferenceWrite;
+use semel_core::{
+    Answer, Change, Claim, Decision, Event, Record, RecordId, Snapshot, StoreError, Write, transition,
+};
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::errors::DbError;
+use super::executor::Executor;
+use super::group::{self, Side, SideWrite, Update, Writes};
+use super::link::{Dialer, Link};
+use super::queries::{self, Attempted};
+use super::rows::Versioned;
+
+/// How many changes travel together at most.
+const MAX_GROUP: usize = 256;
+
+/// How often a change is tried against others that are faster.
+const MAX_ROUNDS: usize = 24;
+
+/// How long a change that is in doubt is pursued.
+const PURSUIT: Duration = Duration::from_secs(4);
+
+/// Something to be done, and who waits for it.
+pub(super) struct Job {
+    pub(super) work: Work,
+    pub(super) reply: oneshot::Sender<Result<Done, StoreError>>,
+}
+
+/// What is to be done.
+pub(super) enum Work {
+    Claim(Box<Claim>),
+    Apply(RecordId, Box<Change>),
+    Get(RecordId),
+    Now,
+}
+
+/// What came of it.
+pub(super) enum Done {
+    Answer(Box<Answer>),
+    Snapshot(Box<Snapshot>),
+}
+
+/// What tests may do to a store.
+#[derive(Clone, Default)]
+pub(super) struct Levers {
+    /// Added to the database's present, in milliseconds.
+    pub(super) clock_offset: Arc<AtomicI64>,
+    /// The next write is made, and its answer lost.
+    pub(super) lose_answer: Arc<AtomicBool>,
+}
+
+/// How many statements carried how many changes.
+#[derive(Default)]
+pub(super) struct Counters {
+    pub(super) writes: AtomicU64,
+    pub(super) changes: AtomicU64,
+}
+
+/// One of a store's connections at work.
+pub(super) struct Lane {
+    pub(super) dialer: Dialer,
+    pub(super) jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
+    pub(super) levers: Levers,
+    pub(super) counters: Arc<Counters>,
+}
+
+/// A job on its way.
+struct Pending {
+    job: Job,
+    /// Why nobody knows whether its write was made.
+    doubt: Option<String>,
+    /// It lost the race for a first claim: there is a record to be read.
+    seen: bool,
+}
+
+impl Lane {
+    /// Works until the store is dropped and everything is done.
+    pub(super) async fn run(self) {
+        let mut link = None;
+        loop {
+            let mut group = Vec::new();
+            {
+                // Whoever has nothing to do holds the queue; the others are busy.
+                let mut jobs = self.jobs.lock().await;
+                match jobs.recv().await {
+                    Some(job) => group.push(job),
+                    None => return,
+                }
+                while group.len() < MAX_GROUP
+                    && let Ok(job) = jobs.try_recv()
+                {
+                    group.push(job);
+                }
+            }
+            self.serve(&mut link, group).await;
+        }
+    }
+
+    /// Sees every job of a group to its end.
+    async fn serve(&self, link: &mut Option<Link>, group: Vec<Job>) {
+        let mut pending: Vec<Pending> =
+            group.into_iter().map(|job| Pending { job, doubt: None, seen: false }).collect();
+        let pursuit = Instant::now() + PURSUIT;
+        let mut rounds = 0;
+        while !pending.is_empty() && rounds < MAX_ROUNDS {
+            if link.as_ref().is_none_or(|link| !link.is_usable()) {
+                // Dropped before another is made: a server that is full has room for it.
+                *link = None;
+                match self.dialer.connect().await {
+                    Ok(fresh) => *link = Some(fresh),
+                    Err(error) => {
+                        // What is in doubt is worth waiting for; what was never sent is not.
+                        let in_time = Instant::now() < pursuit;
+                        pending = give_up(pending, &error, |pending| !in_time || pending.doubt.is_none());
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    }
+                }
+            }
+            if let Some(link) = link {
+                pending = self.round(link, pending).await;
+            }
+            rounds += 1;
+            if rounds > 2 && !pending.is_empty() {
+                // Others are faster: let them get on.
+                tokio::time::sleep(Duration::from_millis(1 << rounds.min(6))).await;
+            }
+        }
+        let tired = DbError::Conflict("others kept changing the record".to_owned());
+        give_up(pending, &tired, |_| true);
+    }
+
+    /// Everything once. Gives back what has to be tried again.
+    async fn round(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
+        // A claim that nobody waits for would be acquired for nobody, and end as an unknown.
+        let pending: Vec<Pending> = pending
+            .into_iter()
+            .filter(|pending| {
+                !(matches!(pending.job.work, Work::Claim(_))
+                    && pending.job.reply.is_closed()
+                    && pending.doubt.is_none())
+            })
+            .collect();
+        let (alone, together): (Vec<Pending>, Vec<Pending>) = pending
+            .into_iter()
+            .partition(|pending| !self.dialer.address.groups || pending.job.work.needs_a_transaction());
+        let mut again = self.first_claims(link, together).await;
+        if link.is_usable() {
+            again = self.changes(link, again).await;
+        }
+        for one in alone {
+            if !link.is_usable() {
+                again.push(one);
+                continue;
+            }
+            again.extend(self.one(link, one).await);
+        }
+        again
+    }
+
+    /// The claims that may be the first: one INSERT decides. Gives back what it did not settle.
+    async fn first_claims(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
+        let first = |pending: &Pending| match &pending.job.work {
+            Work::Claim(claim) if !pending.seen => Some((**claim).clone()),
+            Work::Claim(_) | Work::Apply(..) | Work::Get(_) | Work::Now => None,
+        };
+        let claims: Vec<Claim> = pending.iter().filter_map(first).collect();
+        if claims.is_empty() {
+            return pending;
+        }
+        let claims: Vec<&Claim> = claims.iter().collect();
+        let inserted = group::insert(link, &claims, self.offset()).await;
+        self.count(claims.len());
+        let mut inserted = match self.answered(link, inserted) {
+            Ok(inserted) => inserted,
+            Err(error) if error.blames_a_record() => return self.one_by_one(link, pending).await,
+            Err(error) => return settle_failed(pending, &error, |pending| first(pending).is_some()),
+        };
+        let settle = |mut pending: Pending| {
+            let Work::Claim(claim) = &pending.job.work else { return Some(pending) };
+            match inserted.remove(&claim.attempt.token) {
+                Some(answer) => {
+                    pending.reply(Ok(Done::Answer(Box::new(answer))));
+                    None
+                }
+                None => {
+                    pending.seen = true;
+                    Some(pending)
+                }
+            }
+        };
+        pending.into_iter().filter_map(settle).collect()
+    }
+
+    /// Everything that has a record to begin with: read, decide, write. Gives back what it did not settle.
+    async fn changes(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
+        let (pending, later): (Vec<Pending>, Vec<Pending>) = pending
+            .into_iter()
+            .partition(|pending| !matches!(pending.job.work, Work::Claim(_)) || pending.seen);
+        if pending.is_empty() {
+            return later;
+        }
+        let mut ids: Vec<RecordId> =
+            pending.iter().filter_map(|pending| pending.job.work.record_id()).collect();
+        ids.sort_unstable_by_key(|id| *id.as_bytes());
+        ids.dedup();
+        let read = match group::get(link, &ids, self.offset()).await {
+            Ok(read) => read,
+            // Nothing was written in this round.
+            Err(error) => {
+                let not_written = DbError::Unconnected(error.to_string());
+                let error = if error.is_ambiguous() { not_written } else { error };
+                let again = settle_failed(pending, &error, |_| true);
+                return again.into_iter().chain(later).collect();
+            }
+        };
+        let mut decided: Vec<Decided<'_>> = Vec::new();
+        let mut again = later;
+        let mut written = HashSet::new();
+        for pending in pending {
+            match decide(pending, &read, &mut written) {
+                Settled::Now => {}
+                Settled::Again(pending) => again.push(*pending),
+                Settled::Write(change) => decided.push(*change),
+            }
+        }
+        let mut writes = Writes::default();
+        decided.iter().for_each(|change| change.plan(&mut writes));
+        if writes.is_empty() {
+            return again;
+        }
+        let outcome = writes.write(link, read.now).await;
+        drop(writes);
+        self.count(decided.len());
+        match self.answered(link, outcome) {
+            Ok(counted) => {
+                for change in decided {
+                    if counted.contains(&change.before.record.id) {
+                        change.pending.reply(Ok(Done::Answer(Box::new(change.answer))));
+                    } else {
+                        again.push(change.pending);
+                    }
+                }
+                again
+            }
+            Err(error) => {
+                let pending: Vec<Pending> = decided.into_iter().map(|change| change.pending).collect();
+                if error.blames_a_record() {
+                    again.extend(self.one_by_one(link, pending).await);
+                } else {
+                    again.extend(settle_failed(pending, &error, |_| true));
+                }
+                again
+            }
+        }
+    }
+
+    /// Each in a transaction of its own, so that one which cannot be written fails alone.
+    async fn one_by_one(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
+        let mut again = Vec::new();
+        for one in pending {
+            if link.is_usable() {
+                again.extend(self.one(link, one).await);
+            } else {
+                again.push(one);
+            }
+        }
+        again
+    }
+
+    /// One in a transaction of its own. Gives it back if it has to be tried again.
+    async fn one(&self, link: &mut Link, pending: Pending) -> Option<Pending> {
+        let offset = self.offset();
+        let attempted = match &pending.job.work {
+            Work::Get(id) => {
+                let read = queries::get(link, id, offset).await;
+                return pending.end(read.map(|(found, now)| {
+                    let record = found.map(|found| found.record);
+                    Some(Done::Snapshot(Box::new(Snapshot { record, now })))
+                }));
+            }
+            Work::Now => {
+                let read = group::get(link, &[], offset).await;
+                return pending.end(
+                    read.map(|read| Some(Done::Snapshot(Box::new(Snapshot { record: None, now: read.now })))),
+                );
+            }
+            Work::Claim(claim) => {
+                transaction(link, pending.doubt.is_some(), async |link| {
+                    queries::claim(link, claim, offset).await
+                })
+                .await
+            }
+            Work::Apply(id, change) => {
+                transaction(link, pending.doubt.is_some(), async |link| {
+                    queries::apply(link, id, change, offset).await
+                })
+                .await
+            }
+        };
+        self.count(1);
+        let attempted = self.answered(link, attempted);
+        pending.end(attempted.map(|answer| answer.map(|answer| Done::Answer(Box::new(answer)))))
+    }
+
+    fn offset(&self) -> i64 {
+        self.levers.clock_offset.load(Ordering::SeqCst)
+    }
+
+    fn count(&self, changes: usize) {
+        self.counters.writes.fetch_add(1, Ordering::Relaxed);
+        self.counters.changes.fetch_add(changes as u64, Ordering::Relaxed);
+    }
+
+    /// The answer to a write, unless a test has it lost.
+    fn answered<T>(&self, link: &mut Link, answer: Result<T, DbError>) -> Result<T, DbError> {
+        if answer.is_ok() && self.levers.lose_answer.swap(false, Ordering::SeqCst) {
+            link.lose();
+            return Err(DbError::Lost("a test lost the answer".to_owned()));
+        }
+        answer
+    }
+}
+
+/// Runs it in a transaction, and commits only what counted.
+///
+/// `confirm`: it was sent before, and nobody knows what came of that. The row is locked and written once more, so
+/// that this commit waits for everything that the earlier one should have waited for.
+async fn transaction(
+    link: &mut Link,
+    confirm: bool,
+    change: impl AsyncFnOnce(&mut Link) -> Attempted,
+) -> Attempted {
+    link.run("BEGIN").await.map_err(unsent)?;
+    let attempted = match change(link).await {
+        Ok(Some(answer)) if confirm => match &answer.record {
+            Some(record) => queries::confirm(link, record).await.map(|counted| counted.then_some(answer)),
+            None => Ok(Some(answer)),
+        },
+        other => other,
+    };
+    match attempted {
+        Ok(Some(answer)) => {
+            link.run("COMMIT").await?;
+            Ok(Some(answer))
+        }
+        Ok(None) => {
+            link.run("ROLLBACK").await.map_err(unsent)?;
+            Ok(None)
+        }
+        Err(error) => {
+            let _ = link.run("ROLLBACK").await;
+            // Without a COMMIT nothing is written.
+            Err(unsent(error))
+        }
+    }
+}
+
+/// The same error, where it is certain that nothing was committed.
+fn unsent(error: DbError) -> DbError {
+    match error {
+        DbError::Lost(why) => DbError::Unconnected(why),
+        other => other,
+    }
+}
+
+/// What one look at a record settles.
+enum Settled<'a> {
+    /// It was answered: there is nothing to write.
+    Now,
+    /// It has to be tried again.
+    Again(Box<Pending>),
+    /// There is something to write.
+    Write(Box<Decided<'a>>),
+}
+
+/// A change that was decided, and is to be written.
+struct Decided<'a> {
+    pending: Pending,
+    before: &'a Versioned,
+    write: Write,
+    reference: ReferenceWrite,
+    answer: Answer,
+}
+
+/// Asks the protocol about one job. One record is written once in a round: a second change of it waits.
+fn decide<'a>(pending: Pending, read: &'a group::Read, written: &mut HashSet<RecordId>) -> Settled<'a> {
+    let now = read.now;
+    let Some(id) = pending.job.work.record_id() else {
+        pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record: None, now }))));
+        return Settled::Now;
+    };
+    let before = match read.found.get(&id) {
+        None => None,
+        Some(Ok(before)) => Some(before),
+        Some(Err(error)) => {
+            pending.reply(Err(error.store_error()));
+            return Settled::Now;
+        }
+    };
+    let (event, claim, result) = match &pending.job.work {
+        Work::Claim(claim) => (Event::Claim(claim.attempt), Some(&**claim), None),
+        Work::Apply(_, change) => (*change.event(), None, change.result()),
+        Work::Get(_) | Work::Now => {
+            let record = before.map(|before| before.record.clone());
+            pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record, now }))));
+            return Settled::Now;
+        }
+    };
+    let step = transition(before.map(|before| &before.record.head), &event, now);
+    let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now);
+    let answer = Answer { decision: step.decision, record: after, now, holder: None };
+    let write = match (step.write, before) {
+        // Seen to be made, by a commit that nobody answered for: it is made sure of.
+        (Write::Keep, Some(before)) if pending.doubt.is_some() && is_own(&answer.decision) => {
+            Write::Update(before.record.head)
+        }
+        (write, _) => write,
+    };
+    match (write, before) {
+        (Write::Keep, _) => {
+            pending.reply(Ok(Done::Answer(Box::new(answer))));
+            Settled::Now
+        }
+        // Its row has vanished: it may be the first after all.
+        (Write::Create(_) | Write::Update(_) | Write::Delete, None) => {
+            Settled::Again(Box::new(Pending { seen: false, ..pending }))
+        }
+        (Write::Create(_) | Write::Update(_) | Write::Delete, Some(before)) => {
+            if !written.insert(id) {
+                return Settled::Again(Box::new(pending));
+            }
+            Settled::Write(Box::new(Decided { pending, before, write, reference: step.reference, answer }))
+        }
+    }
+}
+
+/// Whether the decision is one that the sender's own write brought about.
+fn is_own(decision: &Decision) -> bool {
+    matches!(decision, Decision::Execute | Decision::Applied)
+}
+
+impl Decided<'_> {
+    /// Adds what is to be written.
+    fn plan<'a>(&'a self, writes: &mut Writes<'a>) {
+        let before = &self.before.record;
+        match (self.write, &self.answer.record) {
+            (Write::Update(_) | Write::Create(_), Some(after)) => {
+                writes.updates.push(Update { before: self.before, after });
+            }
+            (Write::Delete, _) => writes.deletes.push(self.before),
+            (Write::Keep | Write::Update(_) | Write::Create(_), _) => {}
+        }
+        let command = self.answer.record.as_ref().unwrap_or(before).operation_id;
+        let mut side = |command, what| writes.sides.push(Side { with: before.id, command, what });
+        match self.reference {
+            ReferenceWrite::GiveBack => side(command, SideWrite::GiveBack),
+            ReferenceWrite::TakeBack => side(command, SideWrite::TakeBack),
+            // A claim with a reference goes alone.
+            ReferenceWrite::Keep | ReferenceWrite::Take => {}
+        }
+        if matches!(self.write, Write::Delete | Write::Create(_)) {
+            side(before.operation_id, SideWrite::Forget);
+        }
+        if let (Work::Apply(_, change), Decision::Applied) = (&self.pending.job.work, self.answer.decision)
+            && let Some(note) = change.note()
+        {
+            side(before.operation_id, SideWrite::Note(note));
+        }
+    }
+}
+
+impl Work {
+    /// The record it is about.
+    fn record_id(&self) -> Option<RecordId> {
+        match self {
+            Work::Claim(claim) => Some(claim.scope.record_id()),
+            Work::Apply(id, _) | Work::Get(id) => Some(*id),
+            Work::Now => None,
+        }
+    }
+
+    /// Whether it takes several statements that depend on one another.
+    fn needs_a_transaction(&self) -> bool {
+        match self {
+            Work::Claim(claim) => claim.business_reference.is_some() || !claim.former.is_empty(),
+            Work::Apply(..) | Work::Get(_) | Work::Now => false,
+        }
+    }
+
+    /// Whether doing it twice is as good as once.
+    fn is_repeatable(&self) -> bool {
+        match self {
+            Work::Claim(_) | Work::Get(_) | Work::Now => true,
+            Work::Apply(_, change) => change.event().is_repeatable(),
+        }
+    }
+}
+
+impl Pending {
+    fn reply(self, result: Result<Done, StoreError>) {
+        // Who went away needs no answer.
+        let _ = self.job.reply.send(result);
+    }
+
+    /// Answers, or gives itself back to be tried again.
+    fn end(self, result: Result<Option<Done>, DbError>) -> Option<Pending> {
+        match result {
+            Ok(Some(done)) => {
+                self.reply(Ok(done));
+                None
+            }
+            Ok(None) => Some(self),
+            Err(error) => self.failed(&error),
+        }
+    }
+
+    /// Answers with the error, or gives itself back to be tried again.
+    fn failed(mut self, error: &DbError) -> Option<Pending> {
+        match error {
+            DbError::Conflict(_) => Some(self),
+            // Nothing was written this time, and the connection is to blame.
+            DbError::Unconnected(_) => Some(self),
+            DbError::Lost(why) => {
+                if !self.job.work.is_repeatable() {
+                    self.reply(Err(StoreError::Ambiguous(why.clone())));
+                    return None;
+                }
+                self.doubt.get_or_insert_with(|| why.clone());
+                self.seen = true;
+                Some(self)
+            }
+            DbError::Refused { .. } | DbError::Unreadable { .. } => {
+                self.give_up(error);
+                None
+            }
+        }
+    }
+
+    /// Answers with what is known: nothing was written, unless it is in doubt.
+    fn give_up(self, error: &DbError) {
+        let error = match (&self.doubt, error.store_error()) {
+            (None, error @ (StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Damaged(_))) => {
+                error
+            }
+            (Some(_), rejected @ StoreError::Rejected(_)) => rejected,
+            (None, error) => StoreError::Unavailable(error_text(&error)),
+            (Some(first), error) => StoreError::Ambiguous(format!("{first}; then: {error}")),
+        };
+        self.reply(Err(error));
+    }
+}
+
+fn error_text(error: &StoreError) -> String {
+    match error {
+        StoreError::Unavailable(why)
+        | StoreError::Ambiguous(why)
+        | StoreError::Rejected(why)
+        | StoreError::Corrupt(why)
+        | StoreError::Damaged(why) => why.clone(),
+    }
+}
+
+/// Those that `concerned` says fail with the error; gives back those to be tried again.
+fn settle_failed(
+    pending: Vec<Pending>,
+    error: &DbError,
+    concerned: impl Fn(&Pending) -> bool,
+) -> Vec<Pending> {
+    pending
+        .into_iter()
+        .filter_map(|pending| if concerned(&pending) { pending.failed(error) } else { Some(pending) })
+        .collect()
+}
+
+/// Those that `hopeless` says are answered with the error; gives back the others.
+fn give_up(pending: Vec<Pending>, error: &DbError, hopeless: impl Fn(&Pending) -> bool) -> Vec<Pending> {
+    let (hopeless, rest): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(|p| hopeless(p));
+    hopeless.into_iter().for_each(|pending| pending.give_up(error));
+    rest
+}

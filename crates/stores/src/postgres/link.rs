@@ -1,0 +1,279 @@
+//! One connection to the database. What is sent over it is never cancelled: a statement whose answer does not come
+//! is left alone, and its connection dropped.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::JoinHandle;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Statement};
+use uuid::Uuid;
+
+use super::address::Address;
+use super::errors::DbError;
+use super::executor::{Cell, Executor, Row, Value};
+use super::tls::Tls;
+
+/// Makes connections.
+#[derive(Clone)]
+pub(super) struct Dialer {
+    pub(super) address: Address,
+    pub(super) tls: Tls,
+    /// How long an answer may take.
+    pub(super) patience: Duration,
+}
+
+/// One connection.
+pub(super) struct Link {
+    client: Client,
+    driver: JoinHandle<()>,
+    prepared: Option<HashMap<&'static str, Statement>>,
+    patience: Duration,
+    /// The server has warned that a commit may not be everywhere it should be.
+    warned: Arc<AtomicBool>,
+    /// Nothing more can be said over it.
+    broken: bool,
+}
+
+impl Dialer {
+    /// Connects. Nothing was sent if this fails.
+    pub(super) async fn connect(&self) -> Result<Link, DbError> {
+        let connecting = self.address.config.connect(self.tls.clone());
+        let connected = tokio::time::timeout(self.patience, connecting).await;
+        let (client, mut connection) = match connected {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(error)) => {
+                return Err(DbError::Unconnected(format!("cannot connect: {}", reason(&error))));
+            }
+            Err(_) => return Err(DbError::Unconnected("cannot connect: no answer in time".to_owned())),
+        };
+        let warned = Arc::new(AtomicBool::new(false));
+        let seen = warned.clone();
+        let driver = tokio::spawn(async move {
+            while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+                // "canceling wait for synchronous replication": committed here, and perhaps nowhere else.
+                if let AsyncMessage::Notice(notice) = message
+                    && notice.code().code() == "01000"
+                {
+                    tracing::warn!(warning = notice.message(), "the database doubts a commit");
+                    seen.store(true, Ordering::SeqCst);
+                }
+            }
+        });
+        let prepared = self.address.prepared.then(HashMap::new);
+        Ok(Link { client, driver, prepared, patience: self.patience, warned, broken: false })
+    }
+}
+
+impl Drop for Link {
+    /// The socket goes with the driver. The server finds out by itself, and finishes what it was sent.
+    fn drop(&mut self) {
+        self.driver.abort();
+    }
+}
+
+impl Link {
+    /// Whether it can still be used.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.broken && !self.client.is_closed()
+    }
+
+    /// Ends it as a broken network would, for tests.
+    pub(super) fn lose(&mut self) {
+        self.broken = true;
+        self.driver.abort();
+    }
+
+    /// Several statements in one transaction and in one go: their rows. One that fails takes all back. Without
+    /// `commit`, the transaction stays open, also after an error.
+    pub(super) async fn transaction(
+        &mut self,
+        statements: &[(&'static str, Vec<Value<'_>>)],
+        commit: bool,
+    ) -> Result<Vec<Vec<Row>>, DbError> {
+        let mut ready = Vec::with_capacity(statements.len());
+        for (sql, values) in statements {
+            ready.push(self.ready(sql, values).await?);
+        }
+        let sending = async {
+            // Polled in this order, so sent in this order, without waiting for one another's answers.
+            let begin = self.client.batch_execute("BEGIN");
+            let all = futures_util::future::join_all(
+                statements
+                    .iter()
+                    .zip(&ready)
+                    .map(|((sql, values), statement)| self.send(sql, statement.as_ref(), values)),
+            );
+            let end = async {
+                match commit {
+                    true => self.client.batch_execute("COMMIT").await,
+                    false => Ok(()),
+                }
+            };
+            let (begun, rows, ended) = futures_util::join!(begin, all, end);
+            begun?;
+            let rows = rows.into_iter().collect::<Result<Vec<_>, _>>()?;
+            ended?;
+            Ok(rows)
+        };
+        let result = within(self.patience, sending).await;
+        let rows = self.checked(result)?;
+        rows.into_iter().map(|rows| rows.iter().map(cells).collect()).collect()
+    }
+
+    async fn ready(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Option<Statement>, DbError> {
+        let Some(prepared) = &mut self.prepared else { return Ok(None) };
+        if let Some(statement) = prepared.get(sql) {
+            return Ok(Some(statement.clone()));
+        }
+        let types: Vec<Type> = values.iter().map(type_of).collect();
+        let result = within(self.patience, self.client.prepare_typed(sql, &types)).await;
+        let statement = match result {
+            Ok(statement) => statement,
+            // Nothing but a preparation was sent, so nothing was written.
+            Err(error) => {
+                let lost = error.is_ambiguous();
+                self.broken |= lost;
+                return Err(if lost { DbError::Unconnected(error.to_string()) } else { error });
+            }
+        };
+        prepared.insert(sql, statement.clone());
+        Ok(Some(statement))
+    }
+
+    async fn send(
+        &self,
+        sql: &'static str,
+        statement: Option<&Statement>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
+        let values: Vec<(Box<dyn ToSql + Sync + Send + '_>, Type)> =
+            values.iter().map(|value| (parameter(value), type_of(value))).collect();
+        match statement {
+            Some(statement) => {
+                let values: Vec<&(dyn ToSql + Sync)> =
+                    values.iter().map(|(value, _)| &**value as &(dyn ToSql + Sync)).collect();
+                self.client.query(statement, &values).await
+            }
+            None => {
+                let values: Vec<(&(dyn ToSql + Sync), Type)> = values
+                    .iter()
+                    .map(|(value, kind)| (&**value as &(dyn ToSql + Sync), kind.clone()))
+                    .collect();
+                self.client.query_typed(sql, &values).await
+            }
+        }
+    }
+
+    /// Marks the connection as broken if it is, and a commit that the server doubts as lost.
+    fn checked<T>(&mut self, result: Result<T, DbError>) -> Result<T, DbError> {
+        let result = match result {
+            Ok(_) if self.warned.swap(false, Ordering::SeqCst) => {
+                Err(DbError::Lost("the server warned that the commit may not be replicated".to_owned()))
+            }
+            other => other,
+        };
+        match &result {
+            Err(DbError::Lost(_)) => self.broken = true,
+            // It only reads: a failover has made another the one that writes. The next connection finds it.
+            Err(DbError::Refused { code, .. }) if code == "25006" => self.broken = true,
+            Ok(_) | Err(_) => {}
+        }
+        result
+    }
+}
+
+impl Executor for Link {
+    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+        let statement = self.ready(sql, values).await?;
+        let result = within(self.patience, self.send(sql, statement.as_ref(), values)).await;
+        self.checked(result)?.iter().map(cells).collect()
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
+        let result = within(self.patience, self.client.batch_execute(sql)).await;
+        self.checked(result)
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    sending: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, DbError> {
+    match tokio::time::timeout(patience, sending).await {
+        Ok(result) => result.map_err(|error| db_error(&error)),
+        Err(_) => Err(DbError::Lost("no answer in time".to_owned())),
+    }
+}
+
+/// What the driver's error means.
+fn db_error(error: &tokio_postgres::Error) -> DbError {
+    match error.as_db_error() {
+        Some(said) => DbError::from_sqlstate(said.code().code(), said.message().to_owned()),
+        None => DbError::Lost(reason(error)),
+    }
+}
+
+/// An error with what caused it.
+fn reason(error: &tokio_postgres::Error) -> String {
+    let mut told = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !told.contains(&more) {
+            told = format!("{told}: {more}");
+        }
+        cause = error.source();
+    }
+    told
+}
+
+fn type_of(value: &Value<'_>) -> Type {
+    match value {
+        Value::Bytes(_) => Type::BYTEA,
+        Value::Text(_) => Type::TEXT,
+        Value::Int(_) => Type::INT8,
+        Value::Uuid(_) => Type::UUID,
+        Value::BytesList(_) => Type::BYTEA_ARRAY,
+        Value::TextList(_) => Type::TEXT_ARRAY,
+        Value::IntList(_) => Type::INT8_ARRAY,
+        Value::UuidList(_) => Type::UUID_ARRAY,
+    }
+}
+
+fn parameter<'a>(value: &'a Value<'a>) -> Box<dyn ToSql + Sync + Send + 'a> {
+    match value {
+        Value::Bytes(bytes) => Box::new(bytes),
+        Value::Text(text) => Box::new(text),
+        Value::Int(number) => Box::new(number),
+        Value::Uuid(id) => Box::new(Uuid::from_bytes(*id)),
+        Value::BytesList(list) => Box::new(list),
+        Value::TextList(list) => Box::new(list),
+        Value::IntList(list) => Box::new(list),
+        Value::UuidList(list) => Box::new(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<Uuid>>()),
+    }
+}
+
+fn cells(row: &tokio_postgres::Row) -> Result<Row, DbError> {
+    let cell = |(number, column): (usize, &tokio_postgres::Column)| {
+        let unreadable = |error: tokio_postgres::Error| DbError::unreadable("a column", error);
+        Ok(match *column.type_() {
+            Type::INT8 => {
+                row.try_get::<_, Option<i64>>(number).map_err(unreadable)?.map_or(Cell::Null, Cell::Int)
+            }
+            Type::UUID => row
+                .try_get::<_, Option<Uuid>>(number)
+                .map_err(unreadable)?
+                .map_or(Cell::Null, |id| Cell::Uuid(id.into_bytes())),
+            Type::BYTEA => row
+                .try_get::<_, Option<&[u8]>>(number)
+                .map_err(unreadable)?
+                .map_or(Cell::Null, |bytes| Cell::Bytes(Bytes::copy_from_slice(bytes))),
+            _ => row.try_get::<_, Option<String>>(number).map_err(unreadable)?.map_or(Cell::Null, Cell::Text),
+        })
+    };
+    row.columns().iter().enumerate().map(cell).collect::<Result<_, _>>().map(Row)
+}

@@ -1,0 +1,264 @@
+//! Records in PostgreSQL: the store for several gateways, and for services that keep their own data there.
+//!
+//! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
+//! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
+//! answer was lost, `upkeep.rs` sweeps, reaps and lists, `errors.rs` says what PostgreSQL's errors mean.
+//!
+//! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
+//! target, guarded writes whose row count decides, `now()`, and on the way of a request no locks by name, sequences,
+//! triggers or foreign keys.
+
+mod address;
+mod api_keys;
+mod errors;
+mod executor;
+mod group;
+mod lane;
+mod link;
+mod queries;
+mod rows;
+mod schema;
+mod tls;
+mod upkeep;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::{
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
+    StoreError, Tier, Timestamp,
+};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+pub use address::{Address, AddressError};
+pub use api_keys::PostgresKeys;
+pub use errors::DbError;
+pub use executor::{Cell, Executor, Row, Value};
+use lane::{Counters, Done, Job, Lane, Levers, Work};
+use link::Dialer;
+pub use queries::{Attempted, apply, claim};
+use schema::Found;
+pub use schema::SCHEMA_VERSION;
+use upkeep::Upkeep;
+
+/// How a database is used.
+#[derive(Clone, Debug)]
+pub struct PostgresOptions {
+    /// How many connections carry changes. More carry less each: few are fast.
+    pub lanes: usize,
+    /// How many changes may wait for a connection; more are refused at once.
+    pub queue: usize,
+    /// How long an answer of the database may take. After that its connection is dropped.
+    pub patience: Duration,
+}
+
+impl Default for PostgresOptions {
+    fn default() -> PostgresOptions {
+        PostgresOptions { lanes: 4, queue: 8192, patience: Duration::from_secs(10) }
+    }
+}
+
+/// Why a database cannot be used. Each says what to do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// It cannot be reached, or does not let us in.
+    #[error("{address}: {why}")]
+    Unreachable {
+        /// The database, without user or password.
+        address: String,
+        /// What the driver or the server said.
+        why: String,
+    },
+    /// It was written by a newer version.
+    #[error(
+        "{address} has schema version {found}, and this version of Semel knows versions up to {SCHEMA_VERSION}; run \
+         the version of Semel that wrote it, or a newer one"
+    )]
+    NewerSchema {
+        /// The database.
+        address: String,
+        /// Its version.
+        found: i64,
+    },
+    /// The tables cannot be made or changed.
+    #[error(
+        "{address}: cannot bring it to schema version {SCHEMA_VERSION}: {why}; run `semel migrate` with a role that \
+         may create tables"
+    )]
+    NotMigrated {
+        /// The database.
+        address: String,
+        /// What the server said.
+        why: String,
+    },
+    /// TLS cannot be set up.
+    #[error("{0}")]
+    Tls(String),
+}
+
+/// Keeps records in PostgreSQL.
+pub struct PostgresStore {
+    jobs: mpsc::Sender<Job>,
+    upkeep: Upkeep,
+    levers: Levers,
+    counters: Arc<Counters>,
+    tier: Tier,
+}
+
+/// How many statements carried how many changes: the second by the first is what travelling together saves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sent {
+    /// Statements that wrote.
+    pub writes: u64,
+    /// Changes that they carried.
+    pub changes: u64,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the database to this version's schema where needed.
+    pub async fn open(address: &Address) -> Result<PostgresStore, OpenError> {
+        PostgresStore::open_with(address, &PostgresOptions::default()).await
+    }
+
+    /// The same, with options.
+    pub async fn open_with(address: &Address, options: &PostgresOptions) -> Result<PostgresStore, OpenError> {
+        let (dialer, mut link) = connect(address, options).await?;
+        migrate(address, &mut link).await?;
+        let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
+        let (sender, jobs) = mpsc::channel(options.queue.max(1));
+        let jobs = Arc::new(Mutex::new(jobs));
+        let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
+        for _ in 0..options.lanes.max(1) {
+            let lane = Lane {
+                dialer: dialer.clone(),
+                jobs: jobs.clone(),
+                levers: levers.clone(),
+                counters: counters.clone(),
+            };
+            tokio::spawn(lane.run());
+        }
+        let upkeep = Upkeep::new(dialer, link, levers.clock_offset.clone());
+        Ok(PostgresStore { jobs: sender, upkeep, levers, counters, tier })
+    }
+
+    /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    pub fn shift_clock(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.levers.clock_offset.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// The next write is made, and its answer lost with its connection, for tests.
+    pub fn lose_next_answer(&self) {
+        self.levers.lose_answer.store(true, Ordering::SeqCst);
+    }
+
+    /// How many statements carried how many changes so far.
+    pub fn sent(&self) -> Sent {
+        Sent {
+            writes: self.counters.writes.load(Ordering::Relaxed),
+            changes: self.counters.changes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Hands the work to a lane and waits until it is done. What was handed over is done even if nobody waits.
+    async fn send(&self, work: Work) -> Result<Done, StoreError> {
+        let (reply, done) = oneshot::channel();
+        self.jobs.try_send(Job { work, reply }).map_err(|error| {
+            let why = match error {
+                mpsc::error::TrySendError::Full(_) => "too many changes wait for the database",
+                mpsc::error::TrySendError::Closed(_) => "the store is closed",
+            };
+            StoreError::Unavailable(why.into())
+        })?;
+        done.await.unwrap_or_else(|_| Err(StoreError::Ambiguous("the store ended during the write".into())))
+    }
+
+    async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
+        match self.send(work).await? {
+            Done::Answer(answer) => Ok(*answer),
+            Done::Snapshot(_) => Err(StoreError::Ambiguous("a lane answered something else".into())),
+        }
+    }
+
+    async fn snapshot(&self, work: Work) -> Result<Snapshot, StoreError> {
+        match self.send(work).await? {
+            Done::Snapshot(snapshot) => Ok(*snapshot),
+            Done::Answer(_) => Err(StoreError::Unavailable("a lane answered something else".into())),
+        }
+    }
+}
+
+/// Brings a database to this version's schema, and says which version that is.
+pub async fn migrate_database(address: &Address) -> Result<i64, OpenError> {
+    let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
+    migrate(address, &mut link).await?;
+    Ok(SCHEMA_VERSION)
+}
+
+async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer, link::Link), OpenError> {
+    let tls = tls::Tls::new(address.root_certificate.as_deref()).map_err(OpenError::Tls)?;
+    let dialer = Dialer { address: address.clone(), tls, patience: options.patience };
+    let link = dialer.connect().await.map_err(|error| unreachable(address, &error))?;
+    Ok((dialer, link))
+}
+
+async fn migrate(address: &Address, link: &mut link::Link) -> Result<(), OpenError> {
+    match schema::migrate(link).await {
+        Ok(Found::Newer(found)) => Err(OpenError::NewerSchema { address: address.describe(), found }),
+        Ok(Found::Current | Found::Older(_)) => Ok(()),
+        Err(error) => Err(OpenError::NotMigrated { address: address.describe(), why: error.to_string() }),
+    }
+}
+
+fn unreachable(address: &Address, error: &DbError) -> OpenError {
+    OpenError::Unreachable { address: address.describe(), why: error.to_string() }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        self.answer(Work::Claim(Box::new(claim.clone()))).await
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        self.answer(Work::Apply(*id, Box::new(change.clone()))).await
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        self.snapshot(Work::Get(*id)).await
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        self.upkeep.find(operation_id).await
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.upkeep.notes(operation_id).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        self.upkeep.list(filter).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.upkeep.sweep(limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.upkeep.reap(limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.upkeep.census().await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        Ok(self.snapshot(Work::Now).await?.now)
+    }
+
+    fn tier(&self) -> Tier {
+        self.tier
+    }
+}

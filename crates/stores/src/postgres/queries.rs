@@ -1,0 +1,379 @@
+//! All SQL about records, for one record at a time. `group.rs` has the same for many.
+//!
+//! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. What a
+//! write did not change was changed by somebody else in between, and is read again.
+
+use semel_core::{
+    Answer, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId, Principal, RandomIds,
+    Record, RecordId, Reference, StoredResult, Timestamp, Transition, Write,
+    transition::{ReferenceWrite, age, transition},
+};
+
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::rows::{Versioned, record, record_columns};
+use crate::columns::Columns;
+
+/// The database's present in milliseconds, moved by the offset `$1`, which is 0 but in tests.
+macro_rules! now {
+    () => {
+        "(SELECT (extract(epoch FROM now()) * 1000)::bigint + $1 AS now) AS n"
+    };
+}
+pub(super) use now;
+
+/// The record with its id, if there is one, and the time in any case.
+const GET: &str =
+    concat!("SELECT n.now, ", record_columns!(), " FROM ", now!(), " LEFT JOIN semel_records ON id = $2");
+
+const INSERT: &str = concat!(
+    "INSERT INTO semel_records (
+         id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
+         epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at,
+         created_at, updated_at, history)
+     SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
+         n.now, n.now, n.now::text || $20
+     FROM ",
+    now!(),
+    " ON CONFLICT DO NOTHING RETURNING created_at"
+);
+
+const UPDATE: &str = "
+    UPDATE semel_records SET
+        operation_id = $4, fingerprint_version = $5, fingerprint = $6, state = $7, reason = $8, epoch = $9, token = $10,
+        lease_ms = $11, ttl_ms = $12, tombstone_ttl_ms = $13, on_lease_expired = $14, quarantine_ms = $15, due_at = $16,
+        expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
+        quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
+        response_format = $28, encryption_key_id = $29, response = $30, revision = revision + 1
+    WHERE id = $1 AND token = $2 AND revision = $3
+    RETURNING revision";
+
+const CONFIRM: &str =
+    "UPDATE semel_records SET revision = revision + 1 WHERE id = $1 AND token = $2 RETURNING revision";
+
+const DELETE: &str =
+    "DELETE FROM semel_records WHERE id = $1 AND token = $2 AND revision = $3 RETURNING revision";
+
+const HOLDERS: &str = "
+    SELECT operation_id, caller FROM semel_references
+    WHERE tenant = $1 AND operation = ANY($2) AND reference = $3 AND NOT given_back";
+
+const TAKE_REFERENCE: &str = "
+    INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
+    VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING taken_at";
+
+/// One that was given back, or that is ours already.
+const RETAKE_REFERENCE: &str = "
+    UPDATE semel_references SET operation_id = $4, caller = $5, taken_at = $6, given_back = false
+    WHERE tenant = $1 AND operation = $2 AND reference = $3 AND (given_back OR operation_id = $4) RETURNING taken_at";
+
+pub(super) const GIVE_REFERENCES_BACK: &str =
+    "UPDATE semel_references SET given_back = true WHERE operation_id = ANY($1)";
+
+pub(super) const TAKE_REFERENCES_BACK: &str =
+    "UPDATE semel_references SET given_back = false WHERE operation_id = ANY($1)";
+
+pub(super) const FORGET_REFERENCES: &str =
+    "DELETE FROM semel_references WHERE operation_id = ANY($1) AND given_back";
+
+pub(super) const TAKE_NOTE: &str = "
+    INSERT INTO semel_audit (id, at, operation_id, who, action, why) VALUES ($1, $2, $3, $4, $5, $6)";
+
+const NOTES: &str = "SELECT at, who, action, why FROM semel_audit WHERE operation_id = $1 ORDER BY id";
+
+/// What came of a change: the answer, or nothing if somebody else changed the record in between.
+pub type Attempted = Result<Option<Answer>, DbError>;
+
+/// Claims, within the transaction that is open. If this says `None`, roll back and try again.
+///
+/// `offset` moves the database's present, for tests.
+pub async fn claim(db: &mut impl Executor, claim: &Claim, offset: i64) -> Attempted {
+    if claim.business_reference.is_none() && claim.former.is_empty() {
+        if let Some(answer) = insert(db, claim, offset).await? {
+            return Ok(Some(answer));
+        }
+        let (before, now) = get(db, &claim.scope.record_id(), offset).await?;
+        return change(db, before, &Event::Claim(claim.attempt), Some(claim), None, now, offset).await;
+    }
+    let (mut before, mut now) = (None, None);
+    for id in claim.record_ids() {
+        let (found, at) = get(db, &id, offset).await?;
+        (before, now) = (found, Some(at));
+        if before.as_ref().is_some_and(|found| age(found.record.head, at).is_some()) {
+            break;
+        }
+    }
+    let Some(now) = now else { return Ok(None) };
+    let own = before.as_ref().filter(|found| age(found.record.head, now).is_some());
+    let own = own.map(|found| found.record.operation_id);
+    let other = holders(db, claim).await?.into_iter().find(|holder| Some(holder.operation_id) != own);
+    let mut attempt = claim.attempt;
+    if other.is_some() {
+        attempt.reference = Reference::Taken;
+    }
+    let answer = change(db, before, &Event::Claim(attempt), Some(claim), None, now, offset).await?;
+    Ok(answer
+        .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
+}
+
+/// Applies a change, within the transaction that is open. If this says `None`, roll back and try again.
+pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offset: i64) -> Attempted {
+    let (before, now) = get(db, id, offset).await?;
+    let command = before.as_ref().map(|before| before.record.operation_id);
+    let answer = self::change(db, before, change.event(), None, change.result(), now, offset).await?;
+    if let (Some(Answer { decision: Decision::Applied, .. }), Some(note), Some(command)) =
+        (&answer, change.note(), command)
+    {
+        take_note(db, command, note, now).await?;
+    }
+    Ok(answer)
+}
+
+/// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have
+/// waited for. `false` if it is not the same attempt's any more.
+pub(super) async fn confirm(db: &mut impl Executor, record: &Record) -> Result<bool, DbError> {
+    let values = [Value::Bytes(Some(record.id.as_bytes())), Value::Bytes(Some(record.head.token.as_bytes()))];
+    Ok(!db.query(CONFIRM, &values).await?.is_empty())
+}
+
+/// The record with this id, if there is one, and the database's time.
+pub(super) async fn get(
+    db: &mut impl Executor,
+    id: &RecordId,
+    offset: i64,
+) -> Result<(Option<Versioned>, Timestamp), DbError> {
+    let rows = db.query(GET, &[Value::Int(Some(offset)), Value::Bytes(Some(id.as_bytes()))]).await?;
+    let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    snapshot(row)
+}
+
+/// A row that begins with the time and goes on with a record, or with nothing.
+pub(super) fn snapshot(row: Row) -> Result<(Option<Versioned>, Timestamp), DbError> {
+    let now = row.int(0).ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    let found = row.bytes(1).is_some().then(|| record(row, 1)).transpose()?;
+    Ok((found, Timestamp::from_millis(now)))
+}
+
+/// Decides between first claims: the unique id does. `None` if the record was there already.
+async fn insert(db: &mut impl Executor, claim: &Claim, offset: i64) -> Attempted {
+    let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
+    let row = Columns::of(&fresh);
+    let rows = db
+        .query(
+            INSERT,
+            &[
+                Value::Int(Some(offset)),
+                Value::Bytes(Some(&row.id)),
+                Value::Uuid(row.operation_id),
+                Value::Text(Some(&row.tenant)),
+                Value::Text(Some(&row.caller)),
+                Value::Text(Some(&row.operation)),
+                Value::Text(Some(&row.key_hash_prefix)),
+                Value::Int(Some(row.fingerprint_version.into())),
+                Value::Bytes(Some(&row.fingerprint)),
+                Value::Text(Some(&row.state)),
+                Value::Text(Some(&row.reason)),
+                Value::Int(Some(row.epoch.into())),
+                Value::Bytes(Some(&row.token)),
+                Value::Int(Some(row.lease_ms)),
+                Value::Int(Some(row.ttl_ms)),
+                Value::Int(row.tombstone_ttl_ms),
+                Value::Text(Some(&row.on_lease_expired)),
+                Value::Int(Some(row.quarantine_ms)),
+                Value::Int(row.due_at),
+                Value::Text(Some(&row.history[1..])),
+            ],
+        )
+        .await?;
+    Ok(rows.first().and_then(|row| row.int(0)).map(|now| first(claim, Timestamp::from_millis(now))))
+}
+
+/// The record of a first claim at `now`. At time zero its moments are durations, to which the database adds its
+/// own present.
+pub(super) fn fresh(claim: &Claim, now: Timestamp) -> Option<Record> {
+    let step = transition(None, &Event::Claim(claim.attempt), now);
+    Record::after(None, step.write, Some(claim), None, now)
+}
+
+/// The answer to a first claim that was written at `now`.
+pub(super) fn first(claim: &Claim, now: Timestamp) -> Answer {
+    let decision = transition(None, &Event::Claim(claim.attempt), now).decision;
+    Answer { decision, record: fresh(claim, now), now, holder: None }
+}
+
+/// Asks the protocol and writes what it decided.
+async fn change(
+    db: &mut impl Executor,
+    before: Option<Versioned>,
+    event: &Event,
+    claim: Option<&Claim>,
+    result: Option<&StoredResult>,
+    now: Timestamp,
+    offset: i64,
+) -> Attempted {
+    let head = before.as_ref().map(|before| &before.record.head);
+    let step = transition(head, event, now);
+    let after = Record::after(before.as_ref().map(|before| &before.record), step.write, claim, result, now);
+    let written = match (step.write, &before, &after) {
+        (Write::Keep, _, _) => true,
+        (Write::Create(_), None, Some(_)) => match claim {
+            Some(claim) => insert(db, claim, offset).await?.is_some(),
+            None => false,
+        },
+        (Write::Update(_) | Write::Create(_), Some(before), Some(after)) => update(db, before, after).await?,
+        (Write::Delete, Some(before), None) => delete(db, before).await?,
+        (Write::Create(_) | Write::Update(_) | Write::Delete, _, _) => false,
+    };
+    if !written || !write_reference(db, &step, before.as_ref(), after.as_ref(), claim).await? {
+        return Ok(None);
+    }
+    Ok(Some(Answer { decision: step.decision, record: after, now, holder: None }))
+}
+
+async fn update(db: &mut impl Executor, before: &Versioned, after: &Record) -> Result<bool, DbError> {
+    let row = Columns::of(after);
+    let result = row.result.as_ref();
+    let values = [
+        Value::Bytes(Some(before.record.id.as_bytes())),
+        Value::Bytes(Some(before.record.head.token.as_bytes())),
+        Value::Int(Some(before.revision)),
+        Value::Uuid(row.operation_id),
+        Value::Int(Some(row.fingerprint_version.into())),
+        Value::Bytes(Some(&row.fingerprint)),
+        Value::Text(Some(&row.state)),
+        Value::Text(Some(&row.reason)),
+        Value::Int(Some(row.epoch.into())),
+        Value::Bytes(Some(&row.token)),
+        Value::Int(Some(row.lease_ms)),
+        Value::Int(Some(row.ttl_ms)),
+        Value::Int(row.tombstone_ttl_ms),
+        Value::Text(Some(&row.on_lease_expired)),
+        Value::Int(Some(row.quarantine_ms)),
+        Value::Int(row.due_at),
+        Value::Int(row.expires_at),
+        Value::Text(row.settled_by.as_deref()),
+        Value::Int(row.unknown_since),
+        Value::Int(row.reconcile_after),
+        Value::Int(row.attempts.map(Into::into)),
+        Value::Int(row.quarantine_until),
+        Value::Int(Some(row.created_at)),
+        Value::Int(Some(row.updated_at)),
+        Value::Text(Some(&row.history)),
+        Value::Int(result.map(|result| result.status.into())),
+        Value::Text(result.and_then(|result| result.resource.as_deref())),
+        Value::Int(result.map(|result| result.response_format.into())),
+        Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
+        Value::Bytes(result.map(|result| &result.response[..])),
+    ];
+    Ok(!db.query(UPDATE, &values).await?.is_empty())
+}
+
+async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbError> {
+    let values = [
+        Value::Bytes(Some(before.record.id.as_bytes())),
+        Value::Bytes(Some(before.record.head.token.as_bytes())),
+        Value::Int(Some(before.revision)),
+    ];
+    Ok(!db.query(DELETE, &values).await?.is_empty())
+}
+
+/// Who holds the claim's business reference, under any name of its operation.
+async fn holders(db: &mut impl Executor, claim: &Claim) -> Result<Vec<Holder>, DbError> {
+    let Some(reference) = &claim.business_reference else { return Ok(Vec::new()) };
+    let tenant = claim.scope.principal.tenant();
+    let operations = claim.reference_operations().map(|name| Some(name.as_str())).collect();
+    let values = [Value::Text(Some(tenant)), Value::TextList(operations), Value::Text(Some(reference))];
+    let holder = |row: Row| {
+        let (Some(id), Some(caller)) = (row.uuid(0), row.text(1)) else {
+            return Err(DbError::unreadable("operation_id", "a reference is held by nobody"));
+        };
+        let principal =
+            Principal::new(tenant, caller).map_err(|error| DbError::unreadable("caller", error))?;
+        Ok(Holder { operation_id: OperationId::from_bytes(id), principal })
+    };
+    db.query(HOLDERS, &values).await?.into_iter().map(holder).collect()
+}
+
+/// What becomes of the business reference. `false` if somebody else has it by now.
+async fn write_reference(
+    db: &mut impl Executor,
+    step: &Transition,
+    before: Option<&Versioned>,
+    after: Option<&Record>,
+    claim: Option<&Claim>,
+) -> Result<bool, DbError> {
+    let before = before.map(|before| &before.record);
+    match (step.reference, after.or(before), claim) {
+        (ReferenceWrite::Take, Some(record), Some(claim)) => {
+            let values = [
+                Value::Text(Some(record.principal.tenant())),
+                Value::Text(Some(claim.scope.operation.as_str())),
+                Value::Text(claim.business_reference.as_deref()),
+                Value::Uuid(*record.operation_id.as_bytes()),
+                Value::Text(Some(record.principal.caller())),
+                Value::Int(Some(record.updated_at.as_millis())),
+            ];
+            if db.query(TAKE_REFERENCE, &values).await?.is_empty()
+                && db.query(RETAKE_REFERENCE, &values).await?.is_empty()
+            {
+                return Ok(false);
+            }
+        }
+        (ReferenceWrite::GiveBack, Some(record), _) => {
+            db.query(GIVE_REFERENCES_BACK, &[Value::UuidList(vec![*record.operation_id.as_bytes()])]).await?;
+        }
+        (ReferenceWrite::TakeBack, Some(record), _) => {
+            db.query(TAKE_REFERENCES_BACK, &[Value::UuidList(vec![*record.operation_id.as_bytes()])]).await?;
+        }
+        (
+            ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack | ReferenceWrite::TakeBack,
+            _,
+            _,
+        ) => {}
+    }
+    if let (Write::Delete | Write::Create(_), Some(gone)) = (step.write, before) {
+        db.query(FORGET_REFERENCES, &[Value::UuidList(vec![*gone.operation_id.as_bytes()])]).await?;
+    }
+    Ok(true)
+}
+
+async fn take_note(
+    db: &mut impl Executor,
+    id: OperationId,
+    note: &Note,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    db.query(TAKE_NOTE, &note_values(RandomIds.operation_id(now).as_bytes(), id.as_bytes(), note, now))
+        .await?;
+    Ok(())
+}
+
+/// A note's values. Its own id is in the order of time.
+pub(super) fn note_values<'a>(
+    own: &[u8; 16],
+    id: &[u8; 16],
+    note: &'a Note,
+    now: Timestamp,
+) -> [Value<'a>; 6] {
+    [
+        Value::Uuid(*own),
+        Value::Int(Some(now.as_millis())),
+        Value::Uuid(*id),
+        Value::Text(Some(&note.who)),
+        Value::Text(Some(&note.action)),
+        Value::Text(Some(&note.why)),
+    ]
+}
+
+/// The notes about a command, the oldest first.
+pub(super) async fn notes(db: &mut impl Executor, id: OperationId) -> Result<Vec<NoteTaken>, DbError> {
+    let rows = db.query(NOTES, &[Value::Uuid(*id.as_bytes())]).await?;
+    let text = |row: &Row, column| row.text(column).unwrap_or_default().to_owned();
+    Ok(rows
+        .iter()
+        .map(|row| NoteTaken {
+            at: Timestamp::from_millis(row.int(0).unwrap_or(0)),
+            note: Note { who: text(row, 1), action: text(row, 2), why: text(row, 3) },
+        })
+        .collect())
+}

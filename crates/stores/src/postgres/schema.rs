@@ -1,0 +1,165 @@
+//! The tables, and how an older database becomes a newer one. Forward only; the names carry a prefix and a version of
+//! their own, so that they can live in a service's own database.
+
+use semel_core::Timestamp;
+
+use super::errors::DbError;
+use super::executor::{Executor, Value};
+
+/// One script for each released version, each from the version before it. Never edit one that was released.
+const MIGRATIONS: [&str; 1] = [VERSION_1];
+
+/// The version that this build reads and writes.
+pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Only what every relative of PostgreSQL has: no sequences, triggers, foreign keys or functions on the way of a
+/// request.
+const VERSION_1: &str = "
+CREATE TABLE semel_records (
+    id                  bytea  NOT NULL PRIMARY KEY, -- SHA-256 of the scope: unique for each, spreads evenly over any
+                                                     -- number of machines, and puts no key into a dump
+    operation_id        uuid   NOT NULL,             -- what clients and operators call it
+    tenant              text   NOT NULL,             -- the scope in plain, for operators
+    caller              text   NOT NULL,
+    operation           text   NOT NULL,
+    key_hash_prefix     text   NOT NULL,             -- finds the record of a log line
+    fingerprint_version bigint NOT NULL,             -- a fingerprint is compared in its own version
+    fingerprint         bytea  NOT NULL,
+    state               text   NOT NULL,
+    reason              text   NOT NULL,             -- why it is in that state
+    epoch               bigint NOT NULL,             -- fences late writes, together with the token
+    token               bytea  NOT NULL,             -- kept after completion, to recognise a write sent twice
+    revision            bigint NOT NULL,             -- rises with every write: a write counts only on the row it read
+    lease_ms            bigint NOT NULL,             -- the terms it was claimed under
+    ttl_ms              bigint NOT NULL,
+    tombstone_ttl_ms    bigint,                      -- NULL: forgotten at once
+    on_lease_expired    text   NOT NULL,
+    quarantine_ms       bigint NOT NULL,
+    due_at              bigint,                      -- claimed: to be started by; processing: the lease's end
+    expires_at          bigint,                      -- settled: may be forgotten from then on
+    settled_by          text,                        -- succeeded, failed_final: executor or verdict
+    unknown_since       bigint,                      -- unknown: from here to quarantine_until
+    reconcile_after     bigint,
+    attempts            bigint,
+    quarantine_until    bigint,
+    created_at          bigint NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
+    updated_at          bigint NOT NULL,
+    history             text   NOT NULL,             -- its steps, one a line, for people
+    status              bigint,                      -- of the stored response, readable without a key
+    resource            text,                        -- what the command made
+    response_format     bigint,
+    encryption_key_id   text,
+    response            bytea
+);
+CREATE UNIQUE INDEX semel_records_operation_id ON semel_records (operation_id);
+CREATE INDEX semel_records_due ON semel_records (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX semel_records_expiry ON semel_records (expires_at, id) WHERE expires_at IS NOT NULL;
+CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after, id) WHERE reconcile_after IS NOT NULL;
+
+CREATE TABLE semel_references (
+    tenant       text    NOT NULL,
+    operation    text    NOT NULL,
+    reference    text    NOT NULL,
+    operation_id uuid    NOT NULL,               -- the command that holds it, which its record's end does not change
+    caller       text    NOT NULL,               -- who may be told
+    taken_at     bigint  NOT NULL,
+    given_back   boolean NOT NULL DEFAULT false, -- free for others; remembered while its record is
+    PRIMARY KEY (tenant, operation, reference)
+);
+CREATE INDEX semel_references_holder ON semel_references (operation_id);
+
+CREATE TABLE semel_audit (
+    id           uuid   NOT NULL PRIMARY KEY,    -- in the order of time
+    at           bigint NOT NULL,
+    operation_id uuid   NOT NULL,
+    who          text   NOT NULL,
+    action       text   NOT NULL,
+    why          text   NOT NULL
+);
+CREATE INDEX semel_audit_operation ON semel_audit (operation_id, id);
+
+CREATE TABLE semel_api_keys (
+    id         text   NOT NULL PRIMARY KEY,      -- what an operator calls it
+    tenant     text   NOT NULL,
+    caller     text   NOT NULL,
+    mac        bytea  NOT NULL UNIQUE,           -- HMAC of the key, which is not kept
+    created_at bigint NOT NULL,
+    revoked_at bigint
+);
+CREATE TABLE semel_secrets (
+    name  text  NOT NULL PRIMARY KEY,
+    value bytea NOT NULL                         -- the HMAC key, drawn once
+);
+
+-- The audit log is append-only. Rules of the database and not of a role, so that they hold for everybody.
+CREATE FUNCTION semel_audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$;
+CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE OR DELETE OR TRUNCATE ON semel_audit
+    FOR EACH STATEMENT EXECUTE FUNCTION semel_audit_is_append_only();
+";
+
+/// What a database is found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// It has this build's schema.
+    Current,
+    /// It has an older one, or none.
+    Older(i64),
+    /// It has one that this build does not know.
+    Newer(i64),
+}
+
+/// Which schema the database has. Reads only.
+pub(super) async fn version(db: &mut impl Executor) -> Result<Found, DbError> {
+    let exists = db.query("SELECT (to_regclass('semel_schema') IS NOT NULL)::int::bigint", &[]).await?;
+    let found = match exists.first().and_then(|row| row.int(0)) {
+        Some(1) => {
+            let rows = db.query("SELECT max(version) FROM semel_schema", &[]).await?;
+            rows.first().and_then(|row| row.int(0)).unwrap_or(0)
+        }
+        _ => 0,
+    };
+    Ok(match found.cmp(&SCHEMA_VERSION) {
+        std::cmp::Ordering::Equal => Found::Current,
+        std::cmp::Ordering::Less => Found::Older(found),
+        std::cmp::Ordering::Greater => Found::Newer(found),
+    })
+}
+
+/// Brings the database to [`SCHEMA_VERSION`] in one transaction. Safe when several processes start at once. Waits
+/// for no lock longer than a few seconds, since everybody who comes after it would wait too.
+pub(super) async fn migrate(db: &mut impl Executor) -> Result<Found, DbError> {
+    let found = version(db).await?;
+    if !matches!(found, Found::Older(_)) {
+        return Ok(found);
+    }
+    db.run("BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL client_min_messages = 'warning'").await?;
+    let migrated = migrate_within(db).await;
+    match &migrated {
+        Ok(_) => db.run("COMMIT").await?,
+        Err(_) => {
+            let _ = db.run("ROLLBACK").await;
+        }
+    }
+    migrated
+}
+
+async fn migrate_within(db: &mut impl Executor) -> Result<Found, DbError> {
+    // One at a time: two that create the same table would fail each other.
+    db.query("SELECT 1::bigint FROM (SELECT pg_advisory_xact_lock(7310579690142)) AS locked", &[]).await?;
+    db.run("CREATE TABLE IF NOT EXISTS semel_schema (version bigint NOT NULL)").await?;
+    let Found::Older(from) = version(db).await? else { return version(db).await };
+    for script in &MIGRATIONS[usize::try_from(from).unwrap_or(0)..] {
+        db.run(script).await?;
+    }
+    db.run("DELETE FROM semel_schema").await?;
+    db.query("INSERT INTO semel_schema (version) VALUES ($1)", &[Value::Int(Some(SCHEMA_VERSION))]).await?;
+    Ok(Found::Current)
+}
+
+/// The database's present: the clock that decides.
+pub(super) async fn now(db: &mut impl Executor) -> Result<Timestamp, DbError> {
+    let rows = db.query("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[]).await?;
+    let now = rows.first().and_then(|row| row.int(0));
+    now.map(Timestamp::from_millis).ok_or_else(|| DbError::unreadable("now", "there is no time"))
+}
