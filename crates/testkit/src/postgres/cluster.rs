@@ -1,0 +1,271 @@
+//! A private server in the hands of one test, which may kill, stop, pause and restart it.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::server::{Database, Server, count};
+use super::supervisor::{Supervisor, is_stopped, signal};
+use super::{Binaries, Error, unguessable};
+use crate::ports;
+
+/// As in production where it is about durability; and nothing outside of the server's folder.
+const SETTINGS: [(&str, &str); 10] = [
+    ("fsync", "on"),
+    ("synchronous_commit", "on"),
+    ("full_page_writes", "on"),
+    ("listen_addresses", "127.0.0.1"),
+    ("unix_socket_directories", ""),
+    ("max_connections", "200"),
+    // In files of the data folder: what a killed server leaves in memory of the system would stay there.
+    ("dynamic_shared_memory_type", "mmap"),
+    ("shared_buffers", "64MB"),
+    ("timezone", "UTC"),
+    ("log_line_prefix", "%m [%p] "),
+];
+/// How long anything that is asked of the server's processes may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+const POLL: Duration = Duration::from_millis(5);
+/// How often another port is tried if somebody was faster, or the same one if it must be that.
+const PORTS: usize = 20;
+
+/// A private server with a folder and a port of its own. Dropping it ends it and removes everything.
+pub struct Cluster {
+    server: Server,
+    supervisor: Supervisor,
+    postmaster: Mutex<Option<u32>>,
+}
+
+impl Cluster {
+    /// A new server.
+    pub fn start() -> Result<Cluster, Error> {
+        Cluster::start_with(&[])
+    }
+
+    /// A new server with these settings besides, or instead of, the usual ones.
+    pub fn start_with(settings: &[(&str, &str)]) -> Result<Cluster, Error> {
+        let binaries = Binaries::find()?;
+        let supervisor = Supervisor::start()?;
+        let server =
+            Server { binaries, address: free_address()?, user: "semel".into(), password: unguessable() };
+        let mut cluster = Cluster { server, supervisor, postmaster: Mutex::new(None) };
+        cluster.initialize(settings)?;
+        for _ in 0..PORTS {
+            match cluster.launch()? {
+                Launch::Ready => return Ok(cluster),
+                Launch::PortTaken => cluster.server.address = free_address()?,
+            }
+        }
+        Err(Error::new(format!("each of {PORTS} ports was taken before the server could have it")))
+    }
+
+    fn initialize(&self, settings: &[(&str, &str)]) -> Result<(), Error> {
+        // By the supervisor, since lists of arguments can be read by others.
+        self.supervisor.order("write", &["password", &self.server.password], "written")?;
+        let initdb = self.server.binaries.program("initdb");
+        let data = self.supervisor.data();
+        let user = format!("--username={}", self.server.user);
+        let words = [
+            text(&initdb)?,
+            "--pgdata",
+            text(&data)?,
+            &user,
+            "--pwfile=../password",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ];
+        let status = self.supervisor.order("do", &words, "done ")?;
+        if status != "0" {
+            return Err(Error::new(format!(
+                "{} failed with status {status}. As root, servers run as another user, who must be able to reach \
+                 this program. Its log ends with:\n{}",
+                initdb.display(),
+                self.supervisor.log_tail(),
+            )));
+        }
+        let file = data.join("postgresql.conf");
+        let mut lines = std::fs::read_to_string(&file).unwrap_or_default();
+        for (name, value) in SETTINGS.iter().chain(settings) {
+            lines.push_str(&format!("{name} = '{}'\n", value.replace('\'', "''")));
+        }
+        std::fs::write(&file, lines).map_err(|error| Error::new(format!("{}: {error}", file.display())))
+    }
+
+    /// Starts the server on its port and waits until it takes connections.
+    fn launch(&self) -> Result<Launch, Error> {
+        let (program, data) = (self.server.binaries.program("postgres"), self.supervisor.data());
+        let port = self.server.address.port().to_string();
+        let words = [text(&program)?, "-D", text(&data)?, "-p", &port];
+        let answer = self.supervisor.order("start", &words, "started ")?;
+        let process: u32 = answer.parse().map_err(|_| Error::new(format!("`{answer}` is not a process")))?;
+        let deadline = Instant::now() + PATIENCE;
+        while !self.is_ready(process) {
+            if is_stopped(process).is_none() {
+                self.supervisor.order("wait", &["1000"], "gone")?;
+                let log = self.supervisor.log_tail();
+                if log.lines().rev().take(3).any(|line| line.contains("could not create any TCP/IP sockets"))
+                {
+                    return Ok(Launch::PortTaken);
+                }
+                return Err(Error::new(format!("the server ended. Its log ends with:\n{log}")));
+            }
+            if Instant::now() > deadline {
+                self.supervisor.order("kill", &[], "gone")?;
+                let log = self.supervisor.log_tail();
+                return Err(Error::new(format!(
+                    "the server was not ready in time. Its log ends with:\n{log}"
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+        *self.postmaster.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+        Ok(Launch::Ready)
+    }
+
+    /// The server's own word, in the file that also has its process: an older one's word does not count.
+    fn is_ready(&self, process: u32) -> bool {
+        let file = std::fs::read_to_string(self.supervisor.data().join("postmaster.pid")).unwrap_or_default();
+        let lines: Vec<&str> = file.lines().map(str::trim).collect();
+        lines.first() == Some(&process.to_string().as_str()) && lines.get(7) == Some(&"ready")
+    }
+
+    /// Where it is and how to log in.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The URL of one of its databases.
+    pub fn url(&self, database: &str) -> String {
+        self.server.url(database)
+    }
+
+    /// A new empty database, as [`Server::create_database`] makes it.
+    pub fn create_database(&self) -> Result<Database, Error> {
+        self.server.create_database()
+    }
+
+    /// The end of the server's log.
+    pub fn log_tail(&self) -> String {
+        self.supervisor.log_tail()
+    }
+
+    /// Its processes: the postmaster and all that it started.
+    pub fn processes(&self) -> Vec<u32> {
+        self.supervisor.processes()
+    }
+
+    /// The folder that everything of it is in.
+    pub fn folder(&self) -> &Path {
+        self.supervisor.folder()
+    }
+
+    /// Kills every process of the server at once with SIGKILL, and waits until they are gone.
+    pub fn kill9(&self) -> Result<(), Error> {
+        self.supervisor.order("kill", &[], "gone")?;
+        *self.postmaster.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    /// Stops the server as an operator would: open transactions are rolled back, everything is written.
+    pub fn stop_fast(&self) -> Result<(), Error> {
+        let postmaster = self.running()?;
+        self.resume()?;
+        signal("INT", &[postmaster])?;
+        self.supervisor.order("wait", &[&(PATIENCE.as_secs() * 100).to_string()], "gone")?;
+        *self.postmaster.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    /// Starts the server again, on the same port and data. If it still runs, it is stopped first.
+    pub fn restart(&self) -> Result<(), Error> {
+        if self.running().is_ok() {
+            self.stop_fast()?;
+        }
+        for _ in 0..PORTS {
+            if let Launch::Ready = self.launch()? {
+                return Ok(());
+            }
+            std::thread::sleep(POLL * 20);
+        }
+        Err(Error::new(format!("somebody else has taken the server's address {}", self.server.address)))
+    }
+
+    /// Stops every process of the server where it is, as if the machine stood still. Returns once all stand.
+    pub fn pause(&self) -> Result<(), Error> {
+        let postmaster = self.running()?;
+        signal("STOP", &[postmaster])?;
+        // Only a postmaster that stands makes no more processes.
+        self.wait_until("stand still", || is_stopped(postmaster) != Some(false))?;
+        signal("STOP", &self.processes())?;
+        self.wait_until("stand still", || {
+            self.processes().into_iter().all(|process| is_stopped(process) != Some(false))
+        })
+    }
+
+    /// Lets a paused server go on.
+    pub fn resume(&self) -> Result<(), Error> {
+        signal("CONT", &self.processes())
+    }
+
+    /// Ends every client's connection from the server's side, politely, and says how many there were.
+    pub fn terminate_backends(&self) -> Result<usize, Error> {
+        let statement = format!("SELECT count(pg_terminate_backend(pid)) {CLIENTS}");
+        count(&self.server.sql("postgres", &statement)?)
+    }
+
+    /// Kills one client's process with SIGKILL, whichever; says whether there was one. The server then ends all
+    /// others, recovers, and takes connections again: see [`Cluster::wait_until_ready`].
+    pub fn kill_one_backend(&self) -> Result<bool, Error> {
+        let process =
+            self.server.sql("postgres", &format!("SELECT pid {CLIENTS} ORDER BY random() LIMIT 1"))?;
+        let Ok(process) = process.parse() else { return Ok(false) };
+        signal("KILL", &[process])?;
+        self.wait_until("be gone", || is_stopped(process).is_none())?;
+        Ok(true)
+    }
+
+    /// Waits until the server answers a statement.
+    pub fn wait_until_ready(&self) -> Result<(), Error> {
+        self.wait_until("answer", || self.server.sql("postgres", "SELECT 1").is_ok())
+    }
+
+    fn running(&self) -> Result<u32, Error> {
+        let postmaster = *self.postmaster.lock().unwrap_or_else(PoisonError::into_inner);
+        postmaster.ok_or_else(|| Error::new("the server does not run: a test has stopped it"))
+    }
+
+    fn wait_until(&self, what: &str, is_so: impl Fn() -> bool) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        while !is_so() {
+            if Instant::now() > deadline {
+                let log = self.supervisor.log_tail();
+                return Err(Error::new(format!(
+                    "the server did not {what} in time. Its log ends with:\n{log}"
+                )));
+            }
+            std::thread::sleep(POLL);
+        }
+        Ok(())
+    }
+}
+
+/// The processes of clients other than the one that asks.
+const CLIENTS: &str =
+    "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+
+enum Launch {
+    Ready,
+    PortTaken,
+}
+
+/// An address on which nobody listens; somebody may still be faster.
+pub(super) fn free_address() -> Result<SocketAddr, Error> {
+    ports::listen().and_then(|listener| listener.local_addr()).map_err(|error| Error::new(error.to_string()))
+}
+
+fn text(path: &Path) -> Result<&str, Error> {
+    path.to_str().ok_or_else(|| Error::new(format!("the path {} is not text", path.display())))
+}
