@@ -195,15 +195,18 @@ async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, 
         ];
         let rows = lent.link()?.query(due, &values).await?;
         let full = rows.len() == wanted;
-        if let Some(last) = rows.last() {
-            last_moment = last.int(1).unwrap_or(i64::MAX);
-            last_id = super::group::id(last, 2).unwrap_or(last_id);
-        }
+        let last = rows.last().and_then(|row| Some((row.int(1)?, super::group::id(row, 2)?)));
         let now = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis);
-        let counted = match now {
-            Some(now) => age_page(lent.link()?, rows, now).await?,
-            None => 0,
+        let (Some(now), Some(last)) = (now, last) else { break };
+        let counted = match age_page(lent.link()?, rows, now).await {
+            // Live traffic was faster: the same page once more.
+            Err(DbError::Conflict(_)) => {
+                passed += 1;
+                continue;
+            }
+            counted => counted?,
         };
+        (last_moment, last_id) = last;
         aged += counted;
         passed += usize::from(counted < wanted);
         if !full {

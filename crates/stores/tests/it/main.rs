@@ -1,6 +1,7 @@
 //! The conformance suite on every store, and what each store has of its own.
 
 mod memory;
+mod postgres;
 mod sqlite;
 mod sqlite_faults;
 mod sqlite_processes;
