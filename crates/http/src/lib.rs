@@ -28,7 +28,7 @@ pub use execution::{Execution, NotExecuted};
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
 pub use observe::Seen;
-pub use operations::{ConfigError, Operation};
+pub use operations::{ConfigError, Operation, is_command};
 pub use respond::problem;
 pub use semel_core::Outcome;
 pub use service::Idempotency;

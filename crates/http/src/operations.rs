@@ -202,7 +202,7 @@ fn parse_route(name: &str, route: &str) -> Result<(Method, String), ConfigError>
 
 /// Whether a request that matches no rule is a command. Methods that nobody registered are taken for one:
 /// what changes state unprotected must be named.
-fn is_command(method: &Method) -> bool {
+pub fn is_command(method: &Method) -> bool {
     let idempotent = method.is_idempotent() || *method == Method::CONNECT;
     !idempotent && !IDEMPOTENT_EXTENSIONS.contains(&method.as_str())
 }
