@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 the answer is no, 2 wrong use or cannot run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod audit;
 mod configuration;
 mod demo;
 mod fingerprint;
@@ -42,6 +43,7 @@ pub fn main() -> ExitCode {
         Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
         Some(("fingerprint", matches)) => fingerprint::run(matches),
         Some(("verify", matches)) => verify::run(matches),
+        Some(("audit", matches)) => audit::run(matches),
         _ => Ok(Done::Yes),
     };
     match result {
@@ -78,6 +80,7 @@ pub fn command() -> Command {
         .subcommand(fingerprint::command())
         .subcommand(keys::command())
         .subcommand(verify::command())
+        .subcommand(audit::command())
 }
 
 /// `--store`, for commands that need nothing else of the configuration.

@@ -1,5 +1,6 @@
 //! The gateway from outside.
 
+mod audit;
 mod commands;
 mod gateway;
 mod guard;

@@ -1,0 +1,289 @@
+//! What an operation declares about its key, and what it does not. Here it is decided what counts.
+
+use super::document::{Node, excerpt, printable};
+use super::lifetime;
+use super::operations::{Kind, Operation, UnseenPath};
+use super::reference::{self, Unseen};
+
+const KEY: &str = "Idempotency-Key";
+const EXPIRES: &str = "Idempotency-Expires";
+const TTL: &str = "x-idempotency-ttl";
+
+/// The answers that a client needs to tell apart.
+pub(super) const ANSWERS: [&str; 3] = ["400", "409", "422"];
+
+/// Whether the header is declared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    Required,
+    Optional,
+    Missing,
+}
+
+impl Key {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// How an operation says for how long a key is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expiry {
+    /// By `x-idempotency-ttl`, with this value.
+    Extension(String),
+    /// By the header `Idempotency-Expires` of an answer, each time anew.
+    Header,
+    /// In the description of the key, by these words.
+    Description(String),
+}
+
+/// What an endpoint does not declare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    Key,
+    /// One of [`ANSWERS`].
+    Answer(&'static str),
+    Expiry,
+}
+
+impl Missing {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Answer(status) => status,
+            Self::Expiry => "expiry",
+        }
+    }
+
+    /// What that means for clients.
+    pub(super) fn sentence(self) -> &'static str {
+        match self {
+            Self::Key => {
+                "no header parameter Idempotency-Key was found: no client can know that it may retry"
+            }
+            Self::Answer("400") => "nothing says what a missing or malformed key gets",
+            Self::Answer("409") => "nothing says what a retry gets while the first request still runs",
+            Self::Answer(_) => "nothing says what a key gets that was used with another request",
+            Self::Expiry => "nothing says how long a key is kept: a retry that comes later runs again",
+        }
+    }
+}
+
+/// What was found out about one endpoint.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    /// `*` where only its path is known.
+    pub(super) method: String,
+    pub(super) path: String,
+    pub(super) operation_id: Option<String>,
+    pub(super) line: usize,
+    pub(super) key: Key,
+    /// Whether each of [`ANSWERS`] is declared.
+    pub(super) answers: [bool; 3],
+    pub(super) expiry: Option<Expiry>,
+    /// Whether its description could be looked at; if not, a note says why.
+    pub(super) seen: bool,
+    pub(super) notes: Vec<String>,
+}
+
+impl Endpoint {
+    pub(super) fn missing(&self) -> Vec<Missing> {
+        let key = (self.key == Key::Missing).then_some(Missing::Key);
+        let answers = ANSWERS.into_iter().zip(self.answers).filter(|(_, declared)| !declared);
+        let expiry = self.expiry.is_none().then_some(Missing::Expiry);
+        key.into_iter().chain(answers.map(|(status, _)| Missing::Answer(status))).chain(expiry).collect()
+    }
+
+    /// What cannot be looked at: nothing is known to be declared.
+    fn unseen(method: &str, path: &str, line: usize, unseen: &Unseen) -> Endpoint {
+        Endpoint {
+            method: method.to_owned(),
+            path: path.to_owned(),
+            operation_id: None,
+            line,
+            key: Key::Missing,
+            answers: [false; 3],
+            expiry: None,
+            seen: false,
+            notes: vec![format!("cannot tell what it declares: {unseen}")],
+        }
+    }
+}
+
+/// A path whose operations cannot be looked at, as one endpoint.
+pub(super) fn judge_unseen(path: &UnseenPath<'_>) -> Endpoint {
+    Endpoint::unseen("*", path.path, path.line, &path.unseen)
+}
+
+/// Looks at one operation; `None` if there is no need for a key. A method that is idempotent by definition is judged if
+/// it declares the key all the same, or if `all_methods` are wanted.
+///
+/// # Errors
+/// If the document is broken.
+pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Result<Option<Endpoint>> {
+    let kind = Kind::of(operation.method);
+    if kind == Kind::Safe {
+        return Ok(None);
+    }
+    let Operation { method, path, .. } = *operation;
+    let wanted = kind == Kind::Command || all_methods;
+    let node = match reference::follow(operation.node)? {
+        Ok(node) => node,
+        Err(unseen) => {
+            let line = operation.node.line();
+            return Ok(wanted.then(|| Endpoint::unseen(method, path, line, &unseen)));
+        }
+    };
+    let mut notes = Vec::new();
+    let parameter = find_parameter(node, &operation.path_items, &mut notes)?;
+    if !wanted && parameter.is_none() {
+        return Ok(None);
+    }
+    let key = match parameter {
+        None => Key::Missing,
+        Some(parameter) if parameter.get("required").is_some_and(Node::is_true) => Key::Required,
+        Some(_) => {
+            notes.push("the key is optional: a client that sends none cannot retry safely".to_owned());
+            Key::Optional
+        }
+    };
+    let responses = match node.get("responses").map(reference::follow).transpose()? {
+        Some(Err(unseen)) => {
+            notes.push(format!("cannot tell which answers it declares: {unseen}"));
+            None
+        }
+        responses => responses.and_then(Result::ok),
+    };
+    let answers = find_answers(responses, &mut notes);
+    let mut owners = vec![node];
+    owners.extend(parameter);
+    owners.extend(&operation.path_items);
+    owners.push(node.root());
+    let mut expiry = find_ttl(&owners, &mut notes);
+    if expiry.is_none() {
+        expiry = find_header(responses, &mut notes)?;
+    }
+    if expiry.is_none() {
+        expiry = find_words(parameter)?;
+    }
+    let operation_id = node.get("operationId").and_then(Node::text).map(excerpt);
+    let (method, path) = (method.to_owned(), path.to_owned());
+    Ok(Some(Endpoint {
+        method,
+        path,
+        operation_id,
+        line: node.line(),
+        key,
+        answers,
+        expiry,
+        seen: true,
+        notes,
+    }))
+}
+
+/// The parameter that is the key: of the operation itself, or else of its path.
+fn find_parameter<'d>(
+    operation: Node<'d>,
+    path_items: &[Node<'d>],
+    notes: &mut Vec<String>,
+) -> anyhow::Result<Option<Node<'d>>> {
+    let mut unseen: Vec<Unseen> = Vec::new();
+    let mut similar = None;
+    for owner in std::iter::once(&operation).chain(path_items) {
+        let Some(parameters) = owner.get("parameters") else { continue };
+        for parameter in parameters.items()? {
+            let parameter = match reference::follow(parameter)? {
+                Ok(parameter) => parameter,
+                Err(place) => {
+                    unseen.push(place);
+                    continue;
+                }
+            };
+            let text = |name: &str| parameter.get(name).and_then(Node::text).unwrap_or_default();
+            let (name, place) = (text("name"), text("in"));
+            if name.eq_ignore_ascii_case(KEY) && place == "header" {
+                return Ok(Some(parameter));
+            }
+            if excerpt(name).to_ascii_lowercase().contains("idempoten") {
+                similar = Some((name, place));
+            }
+        }
+    }
+    if let Some((name, place)) = similar {
+        let (name, place) = (printable(name), printable(place));
+        notes.push(format!(
+            "there is a parameter `{name}` in {place}: only a header of the name {KEY} counts"
+        ));
+    }
+    if let Some(first) = unseen.first() {
+        let others = match unseen.len() - 1 {
+            0 => String::new(),
+            others => format!("; and {others} more like it"),
+        };
+        notes.push(format!("cannot tell whether it declares the key: the parameter {first}{others}"));
+    }
+    Ok(None)
+}
+
+/// Which of the answers are declared by name. A range says that something may come, and not what it means.
+fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> [bool; 3] {
+    let Some(responses) = responses else { return [false; 3] };
+    let answers = ANSWERS.map(|status| responses.get(status).is_some());
+    let lacking = ANSWERS.into_iter().zip(answers).filter(|(_, declared)| !declared);
+    let lacking: Vec<&str> = lacking.map(|(status, _)| status).collect();
+    let range = ["4XX", "4xx", "default"].into_iter().find(|range| responses.get(range).is_some());
+    if let (Some(range), false) = (range, lacking.is_empty()) {
+        let lacking = lacking.join(", ");
+        notes.push(format!("`{range}` covers {lacking}, but does not say what it means: declare it by name"));
+    }
+    answers
+}
+
+/// The extension, at the first of these that has it.
+fn find_ttl(owners: &[Node<'_>], notes: &mut Vec<String>) -> Option<Expiry> {
+    let ttl = owners.iter().find_map(|owner| owner.get(TTL))?;
+    match ttl.text().map(str::trim) {
+        Some(time) if !time.is_empty() && !ttl.is_null() && !ttl.is_false() => {
+            Some(Expiry::Extension(excerpt(time)))
+        }
+        _ => {
+            notes.push(format!("`{TTL}` at line {} is not a time, such as 24h", ttl.line()));
+            None
+        }
+    }
+}
+
+/// The header, on any answer that says that it was done.
+fn find_header(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow::Result<Option<Expiry>> {
+    for (status, response) in responses.map(Node::members).transpose()?.unwrap_or_default() {
+        if !(status.len() == 3 && status.starts_with('2')) {
+            continue;
+        }
+        let response = match reference::follow(response)? {
+            Ok(response) => response,
+            Err(unseen) => {
+                notes.push(format!("cannot tell the headers of {}: {unseen}", printable(status)));
+                continue;
+            }
+        };
+        let headers = response.get("headers").map(Node::members).transpose()?.unwrap_or_default();
+        if headers.iter().any(|(name, _)| name.eq_ignore_ascii_case(EXPIRES)) {
+            return Ok(Some(Expiry::Header));
+        }
+    }
+    Ok(None)
+}
+
+/// The description of the key.
+fn find_words(parameter: Option<Node<'_>>) -> anyhow::Result<Option<Expiry>> {
+    let Some(description) = parameter.and_then(|parameter| parameter.get("description")) else {
+        return Ok(None);
+    };
+    let text = description.text().unwrap_or_default();
+    description.step(text.len())?;
+    Ok(lifetime::mentioned(text).map(Expiry::Description))
+}

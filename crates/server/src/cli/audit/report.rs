@@ -1,0 +1,146 @@
+//! What was found, for people and for programs.
+
+use std::fmt::Write;
+
+use serde_json::{Map, Value, json};
+
+use super::document::printable;
+use super::judge::{ANSWERS, Endpoint, Expiry};
+
+/// Longer paths are shown, but do not make the table wider.
+const MAX_COLUMN: usize = 48;
+
+/// The result of an audit.
+#[derive(Debug)]
+pub(super) struct Report {
+    /// The version of OpenAPI, as the document says it.
+    pub(super) version: String,
+    pub(super) endpoints: Vec<Endpoint>,
+    /// Those that were left out on request, as method and path.
+    pub(super) ignored: Vec<String>,
+}
+
+impl Report {
+    /// Whether no endpoint lacks anything.
+    pub(super) fn ok(&self) -> bool {
+        self.lacking() == 0
+    }
+
+    fn lacking(&self) -> usize {
+        self.endpoints.iter().filter(|endpoint| !endpoint.missing().is_empty()).count()
+    }
+
+    /// The names are promises.
+    pub(super) fn to_json(&self) -> Value {
+        json!({
+            "ok": self.ok(),
+            "openapi": self.version,
+            "endpoints": self.endpoints.iter().map(endpoint_json).collect::<Vec<_>>(),
+            "ignored": self.ignored,
+        })
+    }
+
+    pub(super) fn to_text(&self) -> String {
+        let mut out = String::new();
+        if !self.endpoints.is_empty() {
+            table(&mut out, &self.endpoints);
+            line(&mut out, "");
+        }
+        for endpoint in &self.endpoints {
+            let missing = endpoint.missing();
+            if missing.is_empty() && endpoint.notes.is_empty() {
+                continue;
+            }
+            let (method, path) = (printable(&endpoint.method), printable(&endpoint.path));
+            line(&mut out, &format!("{method} {path} (line {})", endpoint.line));
+            for missing in missing.into_iter().filter(|_| endpoint.seen) {
+                line(&mut out, &format!("  {:6}  {}", missing.name(), missing.sentence()));
+            }
+            for note in &endpoint.notes {
+                line(&mut out, &format!("  note    {note}"));
+            }
+            line(&mut out, "");
+        }
+        line(&mut out, &self.summary());
+        out
+    }
+
+    fn summary(&self) -> String {
+        let ignored = match self.ignored.len() {
+            0 => String::new(),
+            ignored => format!(" {ignored} ignored."),
+        };
+        let verdict = match (self.endpoints.len(), self.lacking()) {
+            (0, _) if self.ignored.is_empty() => "There is no endpoint that changes state.".to_owned(),
+            (0, _) => "There is no other endpoint that changes state.".to_owned(),
+            (1, 0) => "The one endpoint declares everything.".to_owned(),
+            (all, 0) => format!("All {all} endpoints declare everything."),
+            (all, lacking) => {
+                format!("{lacking} of {all} lack something: `semel audit --help` says how to declare it.")
+            }
+        };
+        verdict + &ignored
+    }
+}
+
+fn table(out: &mut String, endpoints: &[Endpoint]) {
+    let heads = ["METHOD", "PATH", "LINE", "KEY", ANSWERS[0], ANSWERS[1], ANSWERS[2], "EXPIRY"];
+    let mut rows = vec![heads.map(str::to_owned)];
+    rows.extend(endpoints.iter().map(row));
+    let widths: [usize; 8] = std::array::from_fn(|column| {
+        let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+        widest.min(MAX_COLUMN)
+    });
+    for row in rows {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}"));
+        line(out, &cells.collect::<Vec<_>>().join("  "));
+    }
+}
+
+fn row(endpoint: &Endpoint) -> [String; 8] {
+    let [first, second, third] =
+        endpoint.answers.map(|declared| if declared { "yes" } else { "-" }.to_owned());
+    let expiry = match &endpoint.expiry {
+        None => "-".to_owned(),
+        Some(Expiry::Extension(time) | Expiry::Description(time)) => printable(time),
+        Some(Expiry::Header) => "in each answer".to_owned(),
+    };
+    [
+        printable(&endpoint.method),
+        printable(&endpoint.path),
+        endpoint.line.to_string(),
+        endpoint.key.name().to_owned(),
+        first,
+        second,
+        third,
+        expiry,
+    ]
+}
+
+fn endpoint_json(endpoint: &Endpoint) -> Value {
+    let answers: Map<String, Value> = ANSWERS
+        .into_iter()
+        .zip(endpoint.answers)
+        .map(|(status, declared)| (status.to_owned(), declared.into()))
+        .collect();
+    let expiry = endpoint.expiry.as_ref().map(|expiry| match expiry {
+        Expiry::Extension(time) => json!({ "from": "extension", "value": time }),
+        Expiry::Header => json!({ "from": "header", "value": null }),
+        Expiry::Description(time) => json!({ "from": "description", "value": time }),
+    });
+    json!({
+        "method": endpoint.method,
+        "path": endpoint.path,
+        "operationId": endpoint.operation_id,
+        "line": endpoint.line,
+        "key": endpoint.key.name(),
+        "answers": answers,
+        "expiry": expiry,
+        "missing": endpoint.missing().into_iter().map(|missing| missing.name()).collect::<Vec<_>>(),
+        "notes": endpoint.notes,
+    })
+}
+
+fn line(out: &mut String, text: &str) {
+    writeln!(out, "{}", text.trim_end()).expect("a string takes whatever is written");
+}
