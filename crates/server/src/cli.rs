@@ -15,10 +15,11 @@ mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Command};
 use semel_core::{Store, StoreError};
+use tokio::runtime::Runtime;
 
 use crate::config::{self, Loaded, Sources, StoreLocation};
 
@@ -101,14 +102,23 @@ pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>>
         StoreLocation::Sqlite(path) if !path.exists() => {
             anyhow::bail!("there is no store at {}: set `store`, or start the gateway first", path.display())
         }
-        location => crate::gateway::open_store(location),
+        location => runtime()?.block_on(crate::gateway::open_store(location)),
     }
+}
+
+/// The runtime of a command: its stores live on it from the first call to the last.
+pub(crate) fn runtime() -> anyhow::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    if let Some(runtime) = RUNTIME.get() {
+        return Ok(runtime);
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    Ok(RUNTIME.get_or_init(|| runtime))
 }
 
 /// Waits for the store, in a command that has nothing else to do.
 pub(crate) fn blocking<T>(call: impl Future<Output = Result<T, StoreError>>) -> anyhow::Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(call)?)
+    Ok(runtime()?.block_on(call)?)
 }
 
 /// Prints a line. A reader that has seen enough, such as `head`, is no reason to fail.

@@ -51,7 +51,7 @@ pub use settings::settings;
 pub use show::Row;
 pub use source::{Location, Origin};
 pub use sources::{DEFAULT_FILE, Sources};
-pub use store::StoreLocation;
+pub use store::{PostgresUrl, StoreLocation};
 pub use units::parse_duration;
 
 /// Everything that can be configured.

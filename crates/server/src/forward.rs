@@ -8,7 +8,7 @@ use http::header::{
 };
 use http::{Version, request};
 use semel_http::Execution;
-use semel_stores::sqlite::KEY_PREFIX;
+use semel_stores::api_keys::KEY_PREFIX;
 
 use crate::identity::API_KEY;
 

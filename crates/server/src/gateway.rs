@@ -8,7 +8,7 @@ use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::{Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown};
-use semel_stores::{MemoryStore, SqliteStore};
+use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -46,10 +46,10 @@ impl Gateway {
         };
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let store = open_store(&config.store)?;
+        let store = open_store(&config.store).await?;
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
-        let layer = layer(config, store.clone())?;
+        let layer = layer(config, store.clone()).await?;
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
@@ -92,16 +92,17 @@ impl Gateway {
 }
 
 /// Opens the store that the configuration names.
-pub fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
+pub async fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match location {
         StoreLocation::Memory => Arc::new(MemoryStore::new()),
         StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+        StoreLocation::Postgres(url) => Arc::new(PostgresStore::open(&url.address()?).await?),
     })
 }
 
-fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<IdempotencyLayer> {
+async fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<IdempotencyLayer> {
     let builder = IdempotencyLayer::builder(store)
-        .identify(identity::identify(config)?)
+        .identify(identity::identify(config).await?)
         .defaults(config.defaults.clone());
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
     Ok(builder.build()?)

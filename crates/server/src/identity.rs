@@ -2,7 +2,6 @@
 //! on the store being there.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -10,9 +9,10 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::Denied;
-use semel_stores::sqlite::{ApiKeys, KEY_PREFIX, KeyMac, key_mac};
+use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
-use crate::config::{Config, Identity, ProxyRange, StoreLocation};
+use crate::config::{Config, Identity, ProxyRange};
+use crate::keys::Keys;
 use crate::proxy::Peer;
 
 /// How soon a new key works, and a revoked one does not.
@@ -25,7 +25,7 @@ pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 pub type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;
 
 /// What the configuration says about callers, ready to be asked.
-pub fn identify(config: &Config) -> anyhow::Result<Identify> {
+pub async fn identify(config: &Config) -> anyhow::Result<Identify> {
     match &config.identity {
         Identity::None => {
             let local = Principal::new("local", "local")?;
@@ -35,12 +35,7 @@ pub fn identify(config: &Config) -> anyhow::Result<Identify> {
             let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
             Ok(Box::new(move |parts| trusted(parts, &proxies, &tenant, &caller)))
         }
-        Identity::ApiKey => match &config.store {
-            StoreLocation::Sqlite(path) => api_keys(path),
-            StoreLocation::Memory => {
-                anyhow::bail!("identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH")
-            }
-        },
+        Identity::ApiKey => api_keys(Keys::open(&config.store).await?).await,
     }
 }
 
@@ -74,9 +69,8 @@ struct Known {
     callers: RwLock<HashMap<KeyMac, Principal>>,
 }
 
-fn api_keys(path: &Path) -> anyhow::Result<Identify> {
-    let keys = ApiKeys::open(path)?;
-    let callers: HashMap<KeyMac, Principal> = keys.active()?.into_iter().collect();
+async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
+    let callers: HashMap<KeyMac, Principal> = keys.active().await?.into_iter().collect();
     if callers.is_empty() {
         tracing::warn!("there are no API keys yet: make one with `semel keys create`");
     }
@@ -105,17 +99,13 @@ fn presented(parts: &Parts) -> Option<&str> {
     }
 }
 
-/// Reads the keys again and again, until nobody asks any more. A file that cannot be read changes nothing.
-async fn refresh(mut keys: ApiKeys, known: std::sync::Weak<Known>) {
+/// Reads the keys again and again, until nobody asks any more. A store that cannot be read changes nothing.
+async fn refresh(keys: Keys, known: std::sync::Weak<Known>) {
     loop {
         tokio::time::sleep(REFRESH).await;
         // On the one connection: a file that was moved away is not made anew.
-        let read = tokio::task::spawn_blocking(move || {
-            let active = keys.active();
-            (keys, active)
-        });
-        let (Some(known), Ok((back, active))) = (known.upgrade(), read.await) else { return };
-        keys = back;
+        let active = keys.active().await;
+        let Some(known) = known.upgrade() else { return };
         match active {
             Ok(callers) => {
                 *known.callers.write().unwrap_or_else(PoisonError::into_inner) =

@@ -14,6 +14,7 @@ pub mod gateway;
 pub mod guard;
 pub mod head;
 pub mod identity;
+mod keys;
 pub mod listener;
 pub mod proxy;
 pub mod telemetry;

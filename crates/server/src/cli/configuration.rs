@@ -1,13 +1,10 @@
 //! `semel config check|show|init`.
 
-use std::sync::Arc;
-
 use clap::{ArgMatches, Command};
-use semel_core::Store;
-use semel_stores::SqliteStore;
 
-use super::{Done, say};
+use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
+use crate::gateway::open_store;
 
 pub(super) fn command() -> Command {
     Command::new("config")
@@ -48,7 +45,9 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         }
     };
     if loaded.config.identity == Identity::ApiKey && loaded.config.store == StoreLocation::Memory {
-        eprintln!("identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH");
+        eprintln!(
+            "identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH or postgres://…"
+        );
         return Ok(Done::No);
     }
     for warning in &loaded.warnings {
@@ -66,13 +65,13 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
 
 /// Names of operations that have live records, and that no rule has: they were renamed or removed.
 fn orphans(config: &Config) -> anyhow::Result<Vec<String>> {
-    let StoreLocation::Sqlite(path) = &config.store else { return Ok(Vec::new()) };
-    if !path.exists() {
-        return Ok(Vec::new());
+    match &config.store {
+        StoreLocation::Memory => return Ok(Vec::new()),
+        StoreLocation::Sqlite(path) if !path.exists() => return Ok(Vec::new()),
+        StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
     }
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let census = runtime.block_on(store.census())?;
+    let census =
+        runtime()?.block_on(async { anyhow::Ok(open_store(&config.store).await?.census().await?) })?;
     let known = |name: &str| {
         // Commands without a rule are named after their method and path: those names never go away.
         let unmatched =

@@ -3,10 +3,11 @@
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command};
 use semel_core::{Principal, Timestamp};
-use semel_stores::sqlite::{ApiKey, ApiKeys};
+use semel_stores::api_keys::ApiKey;
 
-use super::{Done, say};
+use super::{Done, runtime, say};
 use crate::config::StoreLocation;
+use crate::keys::Keys;
 
 pub(super) fn command() -> Command {
     let (store, json) = (super::store_flag, super::json_flag);
@@ -36,25 +37,33 @@ pub(super) fn command() -> Command {
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let (name, matches) = matches.subcommand().context("a subcommand is required")?;
     let loaded = super::load(matches)?;
-    let StoreLocation::Sqlite(path) = &loaded.config.store else {
-        bail!("keys are kept in a SQLite file: set `store` to sqlite:PATH");
-    };
-    if name != "create" && !path.exists() {
+    let location = &loaded.config.store;
+    if let StoreLocation::Sqlite(path) = location
+        && name != "create"
+        && !path.exists()
+    {
         bail!("there is no store at {}, and so there are no keys", path.display());
     }
-    let keys = ApiKeys::open(path)?;
     let json = matches.get_flag("json");
-    match name {
-        "create" => create(&keys, path, matches, json),
-        "list" => list(&keys, json),
-        _ => revoke(&keys, matches, json),
-    }
+    runtime()?.block_on(async {
+        let keys = Keys::open(location).await?;
+        match name {
+            "create" => create(&keys, location, matches, json).await,
+            "list" => list(&keys, json).await,
+            _ => revoke(&keys, matches, json).await,
+        }
+    })
 }
 
-fn create(keys: &ApiKeys, path: &std::path::Path, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+async fn create(
+    keys: &Keys,
+    location: &StoreLocation,
+    matches: &ArgMatches,
+    json: bool,
+) -> anyhow::Result<Done> {
     let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
     let principal = Principal::new(text("tenant"), text("caller"))?;
-    let (made, key) = keys.create(&principal)?;
+    let (made, key) = keys.create(&principal).await?;
     if json {
         let mut shown = document(&made);
         shown["key"] = key.into();
@@ -62,13 +71,13 @@ fn create(keys: &ApiKeys, path: &std::path::Path, matches: &ArgMatches, json: bo
     } else {
         say(&key);
         let (tenant, caller) = (principal.tenant(), principal.caller());
-        eprintln!("This is key {} of {tenant}/{caller}, in {}. It is shown once.", made.id, path.display());
+        eprintln!("This is key {} of {tenant}/{caller}, in {location}. It is shown once.", made.id);
     }
     Ok(Done::Yes)
 }
 
-fn list(keys: &ApiKeys, json: bool) -> anyhow::Result<Done> {
-    let keys = keys.list()?;
+async fn list(keys: &Keys, json: bool) -> anyhow::Result<Done> {
+    let keys = keys.list().await?;
     if json {
         say(format!("{}", serde_json::Value::Array(keys.iter().map(document).collect())));
         return Ok(Done::Yes);
@@ -82,9 +91,9 @@ fn list(keys: &ApiKeys, json: bool) -> anyhow::Result<Done> {
     Ok(Done::Yes)
 }
 
-fn revoke(keys: &ApiKeys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
+async fn revoke(keys: &Keys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let id = matches.get_one::<String>("id").map_or("", String::as_str);
-    let revoked = keys.revoke(id)?;
+    let revoked = keys.revoke(id).await?;
     match (json, revoked) {
         (true, _) => say(format!("{}", serde_json::json!({ "id": id, "revoked": revoked }))),
         (false, true) => say(format!("{id} is revoked")),

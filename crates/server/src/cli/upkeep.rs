@@ -1,10 +1,10 @@
 //! `semel sweep`, `semel reap` and `semel migrate`: what the gateway does by itself, by hand.
 
 use clap::{Arg, ArgMatches, Command};
-use semel_stores::sqlite::SCHEMA_VERSION;
 use serde_json::json;
 
 use super::{Done, blocking, open_store, say};
+use crate::config::StoreLocation;
 
 pub(super) fn commands() -> [Command; 3] {
     let common = || [super::store_flag(), super::json_flag()];
@@ -29,9 +29,14 @@ pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
     let json = matches.get_flag("json");
     if name == "migrate" {
         // Opening it was the migration.
+        let schema = match super::load(matches)?.config.store {
+            StoreLocation::Memory => 0,
+            StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::SCHEMA_VERSION),
+            StoreLocation::Postgres(_) => semel_stores::postgres::SCHEMA_VERSION,
+        };
         match json {
-            true => say(json!({ "schema": SCHEMA_VERSION })),
-            false => say(format!("the store has schema version {SCHEMA_VERSION}")),
+            true => say(json!({ "schema": schema })),
+            false => say(format!("the store has schema version {schema}")),
         }
         return Ok(Done::Yes);
     }

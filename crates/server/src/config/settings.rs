@@ -22,7 +22,7 @@ pub(super) const GENERAL: &[Setting<Config>] = &[
     setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
     setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
-    setting!("store", StoreLocation, store, "Where records are kept: memory: or sqlite:PATH"),
+    setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
     setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
     setting!("drain", Wait, drain, "How long a shutdown waits for running commands"),
 ];

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use semel_stores::postgres::{Address, AddressError};
+
 use super::kind::{Kind, Refusal, quoted};
 use super::nearest::nearest;
 use super::redact::redact;
@@ -13,6 +15,31 @@ pub enum StoreLocation {
     Memory,
     /// In a SQLite file (`sqlite:PATH`).
     Sqlite(PathBuf),
+    /// In PostgreSQL (`postgres://…`).
+    Postgres(PostgresUrl),
+}
+
+/// The address of a PostgreSQL database. It is never shown with its password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PostgresUrl(String);
+
+impl PostgresUrl {
+    /// The address, ready to be used.
+    pub(crate) fn address(&self) -> Result<Address, AddressError> {
+        self.0.parse()
+    }
+}
+
+impl std::fmt::Display for PostgresUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&redact(&self.0))
+    }
+}
+
+impl std::fmt::Debug for PostgresUrl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(self, f)
+    }
 }
 
 /// As the configuration writes it, with any password hidden.
@@ -21,25 +48,33 @@ impl std::fmt::Display for StoreLocation {
         match self {
             StoreLocation::Memory => f.write_str("memory:"),
             StoreLocation::Sqlite(path) => f.write_str(&redact(&format!("sqlite:{}", path.display()))),
+            StoreLocation::Postgres(url) => url.fmt(f),
         }
     }
 }
 
-const RESERVED_SCHEMES: [&str; 3] = ["postgres:", "postgresql:", "mysql:"];
+const RESERVED_SCHEME: &str = "mysql:";
 
 impl Kind for StoreLocation {
     type Value = StoreLocation;
 
     fn expected() -> String {
-        "\"memory:\" or \"sqlite:PATH\"".to_owned()
+        "\"memory:\", \"sqlite:PATH\" or \"postgres://…\"".to_owned()
     }
 
     fn parse(text: &str) -> Result<StoreLocation, Refusal> {
         if text == "memory:" {
             return Ok(StoreLocation::Memory);
         }
-        if RESERVED_SCHEMES.iter().any(|scheme| text.starts_with(scheme)) {
+        if text.starts_with(RESERVED_SCHEME) {
             return Err(Refusal::Reserved);
+        }
+        if ["postgres:", "postgresql:"].iter().any(|scheme| text.starts_with(scheme)) {
+            let url = PostgresUrl(text.to_owned());
+            return match url.address() {
+                Ok(_) => Ok(StoreLocation::Postgres(url)),
+                Err(error) => Err(Refusal::Because(error.to_string())),
+            };
         }
         let Some(path) = text.strip_prefix("sqlite:") else {
             let (scheme, path) = text.split_once(':').unwrap_or((text, ""));
@@ -47,7 +82,7 @@ impl Kind for StoreLocation {
                 "sqlite" if path.is_empty() => "sqlite:semel.db".to_owned(),
                 scheme => format!("{scheme}:{path}"),
             };
-            let near = nearest(scheme, ["memory", "sqlite"]);
+            let near = nearest(scheme, ["memory", "sqlite", "postgres"]);
             return Err(near.map_or(Refusal::Unexpected, |near| Refusal::DidYouMean(meant(near))));
         };
         match path {

@@ -18,7 +18,8 @@ pub(crate) struct Postgres {
 
 /// A database with the current schema and nothing in it.
 pub(crate) async fn database() -> Database {
-    let migrate = async |url: String| migrate_database(&url.parse().expect("it is an address")).await.map(|_| ());
+    let migrate =
+        async |url: String| migrate_database(&url.parse().expect("it is an address")).await.map(|_| ());
     let server = postgres::shared().expect("there is a server");
     server.database_from(&format!("semel-{SCHEMA_VERSION}"), migrate).await.expect("a database can be made")
 }

@@ -6,12 +6,12 @@ use super::*;
 fn a_wrong_variable_is_named_instead_of_a_line() {
     let sources = Sources::new()
         .variable("SEMEL_NOT_EXECUTED_STATUSES", "425,x")
-        .variable("SEMEL_STORE", "postgres://u:secret@h/db")
+        .variable("SEMEL_STORE", "mysql://u:secret@h/db")
         .variable("SEMEL_TTL", "");
     assert_eq!(
         refused(&sources),
         r#"SEMEL_NOT_EXECUTED_STATUSES: error: `defaults.not_executed_statuses`: expected an HTTP status from 400 to 599, found "x"
-SEMEL_STORE: error: `store`: "postgres://u:***@h/db" is reserved: not built yet; expected "memory:" or "sqlite:PATH"
+SEMEL_STORE: error: `store`: "mysql://u:***@h/db" is reserved: not built yet; expected "memory:", "sqlite:PATH" or "postgres://…"
 SEMEL_TTL: error: `defaults.ttl`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found """#
     );
 }

@@ -23,7 +23,7 @@ semel.toml:2:16: error: `admin_listen`: expected an IP address and a port, such 
 semel.toml:3:12: error: `upstream`: "https://api.internal" is reserved: not built yet; expected the address of an HTTP service, such as "http://127.0.0.1:3000"
  3 | upstream = "https://api.internal"
    |            ^^^^^^^^^^^^^^^^^^^^^^
-semel.toml:4:9: error: `store`: expected "memory:" or "sqlite:PATH", found "memory"; did you mean "memory:"?
+semel.toml:4:9: error: `store`: expected "memory:", "sqlite:PATH" or "postgres://…", found "memory"; did you mean "memory:"?
  4 | store = "memory"
    |         ^^^^^^^^
 semel.toml:5:14: error: `log_format`: expected "text" or "json", found "jsno"; did you mean "json"?
@@ -266,33 +266,39 @@ semel.toml:4:14: error: `maintenance.reap_batch`: expected an integer from 1 to 
 fn a_store_is_one_of_a_few() {
     for (value, message) in [
         (
-            "postgres://u:secret@h/db",
-            r#""postgres://u:***@h/db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+            "postgres://u:secret@h:port/db",
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "postgres://u:***@h:port/db": not an address of PostgreSQL: invalid value for option `port`"#,
         ),
         (
             "postgresql:///db",
-            r#""postgresql:///db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "postgresql:///db": not an address of PostgreSQL: it names no host"#,
         ),
         (
             "mysql://u:secret@h/db",
-            r#""mysql://u:***@h/db" is reserved: not built yet; expected "memory:" or "sqlite:PATH""#,
+            r#""mysql://u:***@h/db" is reserved: not built yet; expected "memory:", "sqlite:PATH" or "postgres://…""#,
         ),
-        ("memory", r#"expected "memory:" or "sqlite:PATH", found "memory"; did you mean "memory:"?"#),
-        ("sqlite:", r#"expected "memory:" or "sqlite:PATH", found "sqlite:": the path is missing"#),
+        (
+            "memory",
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "memory"; did you mean "memory:"?"#,
+        ),
+        (
+            "sqlite:",
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "sqlite:": the path is missing"#,
+        ),
         (
             "sqlite::memory:",
-            r#"expected "memory:" or "sqlite:PATH", found "sqlite::memory:"; did you mean "memory:"?"#,
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "sqlite::memory:"; did you mean "memory:"?"#,
         ),
         (
             "sqlite://semel.db",
-            r#"expected "memory:" or "sqlite:PATH", found "sqlite://semel.db": a path follows the colon, without `//`"#,
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "sqlite://semel.db": a path follows the colon, without `//`"#,
         ),
         (
             "sqlit:x.db",
-            r#"expected "memory:" or "sqlite:PATH", found "sqlit:x.db"; did you mean "sqlite:x.db"?"#,
+            r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "sqlit:x.db"; did you mean "sqlite:x.db"?"#,
         ),
-        ("redis://x", r#"expected "memory:" or "sqlite:PATH", found "redis://x""#),
-        ("", r#"expected "memory:" or "sqlite:PATH", found """#),
+        ("redis://x", r#"expected "memory:", "sqlite:PATH" or "postgres://…", found "redis://x""#),
+        ("", r#"expected "memory:", "sqlite:PATH" or "postgres://…", found """#),
     ] {
         assert_eq!(first_message(&format!("store = {value:?}")), message);
     }
