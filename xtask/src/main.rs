@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod databases;
 mod diagram;
 mod test;
 
@@ -12,6 +13,7 @@ cargo xtask COMMAND
   test            everything that must be green: format, lints, diagram, tests, documentation
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
+  databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
 
 The conformance vectors are read from the folder that SEMEL_VECTORS names; without it, those tests
 report that they did not run.";
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["test"] => test::run(),
+        ["databases"] => databases::install().map(|installed| installed.describe()),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
         [] | ["help" | "--help" | "-h"] => {

@@ -3,17 +3,22 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{diagram, root};
+use crate::{databases, diagram, root};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
+    let installed = databases::install()?;
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     diagram::check()?;
     let nextest = is_there("nextest");
     let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--all-targets"] };
-    step("tests", &[runner, &["--workspace"]].concat(), &[])?;
-    step("documentation tests", &["test", "--workspace", "--doc"], &[])?;
+    {
+        // Ends with this block, also if a test fails; and with this process, whatever ends it.
+        let shared = installed.start()?;
+        step("tests", &[runner, &["--workspace"]].concat(), &shared.variables())?;
+        step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
+    }
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     if is_there("deny") {
         step("dependencies", &["deny", "--offline", "check", "bans", "licenses", "sources"], &[])?;

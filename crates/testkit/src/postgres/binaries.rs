@@ -37,7 +37,7 @@ impl Binaries {
         let places = debian().into_iter().chain(pg_config()).chain(search_path());
         places.map(Binaries::at).find_map(Result::ok).ok_or_else(|| {
             Error::new(format!(
-                "no PostgreSQL server was found on this machine. `cargo xtask test` installs one; else install it \
+                "no PostgreSQL server was found on this machine. `cargo xtask databases` installs one and says where; else install it \
                  (`apt-get install postgresql`), or set {} to a folder with {}.",
                 Binaries::VARIABLE,
                 NEEDED.join(", "),
@@ -55,7 +55,7 @@ impl Binaries {
         let places = search_path().into_iter().chain([PathBuf::from("/usr/sbin")]);
         places.map(|folder| folder.join("pgbouncer")).find(|program| program.is_file()).ok_or_else(|| {
             Error::new(format!(
-                "PgBouncer was not found on this machine. `cargo xtask test` installs it; else install it \
+                "PgBouncer was not found on this machine. `cargo xtask databases` installs it; else install it \
                  (`apt-get install pgbouncer`), or set {} to the program.",
                 Binaries::PGBOUNCER_VARIABLE,
             ))

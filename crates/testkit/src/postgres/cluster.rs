@@ -45,8 +45,12 @@ impl Cluster {
 
     /// A new server with these settings besides, or instead of, the usual ones.
     pub fn start_with(settings: &[(&str, &str)]) -> Result<Cluster, Error> {
-        let binaries = Binaries::find()?;
-        let supervisor = Supervisor::start()?;
+        Cluster::start_from(Binaries::find()?, settings)
+    }
+
+    /// A new server from these programs.
+    pub fn start_from(binaries: Binaries, settings: &[(&str, &str)]) -> Result<Cluster, Error> {
+        let supervisor = Supervisor::start("QUIT")?;
         let server =
             Server { binaries, address: free_address()?, user: "semel".into(), password: unguessable() };
         let mut cluster = Cluster { server, supervisor, postmaster: Mutex::new(None) };
@@ -216,14 +220,17 @@ impl Cluster {
         count(&self.server.sql("postgres", &statement)?)
     }
 
-    /// Kills one client's process with SIGKILL, whichever; says whether there was one. The server then ends all
-    /// others, recovers, and takes connections again: see [`Cluster::wait_until_ready`].
+    /// Kills one client's process with SIGKILL, whichever; says whether there was one. The server ends all others
+    /// before this returns, then recovers and takes connections again: see [`Cluster::wait_until_ready`].
     pub fn kill_one_backend(&self) -> Result<bool, Error> {
         let process =
             self.server.sql("postgres", &format!("SELECT pid {CLIENTS} ORDER BY random() LIMIT 1"))?;
         let Ok(process) = process.parse() else { return Ok(false) };
+        let postmaster = self.running()?;
+        let mut all = self.processes();
+        all.retain(|process| *process != postmaster);
         signal("KILL", &[process])?;
-        self.wait_until("be gone", || is_stopped(process).is_none())?;
+        self.wait_until("end its processes", || all.iter().all(|process| is_stopped(*process).is_none()))?;
         Ok(true)
     }
 

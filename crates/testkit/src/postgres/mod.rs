@@ -19,6 +19,7 @@
 
 mod binaries;
 mod cluster;
+mod pgbouncer;
 mod server;
 mod supervisor;
 
@@ -26,6 +27,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 pub use binaries::Binaries;
 pub use cluster::Cluster;
+pub use pgbouncer::PgBouncer;
 pub use server::{Database, Server};
 
 /// Names the server that all tests of a run share; `cargo xtask test` sets it.

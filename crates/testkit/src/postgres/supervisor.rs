@@ -20,9 +20,10 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn start() -> Result<Supervisor, Error> {
+    /// The signal is the one that ends the server at once.
+    pub(super) fn start(goodbye: &str) -> Result<Supervisor, Error> {
         let mut command = Command::new("sh");
-        command.args(["-c", include_str!("supervisor.sh"), "supervisor"]);
+        command.args(["-c", include_str!("supervisor.sh"), "supervisor", goodbye]);
         command.args([std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]);
         command.current_dir("/").env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -5,12 +5,15 @@
 # Ctrl-C meant for the tests does not end it. A process belongs to the server if its working directory is the data
 # folder: that also finds those whose parent was killed.
 #
-# Arguments: where the folder may be made, the first place that works is taken.
+# Arguments: the signal that ends the server at once, then where the folder may be made; the first place that works
+# is taken.
 set -u
 trap '' HUP INT TERM PIPE
 umask 077
 cd /
 
+goodbye=$1
+shift
 folder=
 for place in "$@"; do
     folder=$(mktemp -d "$place/semel-server-XXXXXX" 2>/dev/null) && break
@@ -97,11 +100,11 @@ while read -r order words; do
     esac
 done
 
-# An immediate shutdown gives shared memory back to the system, which a kill does not.
+# A server that knows its signal gives shared memory back to the system, which a kill does not.
 if [ -n "$server" ]; then
     running=$(processes)
     [ -z "$running" ] || kill -CONT $running 2>/dev/null
-    kill -QUIT "$server" 2>/dev/null
+    kill -s "$goodbye" "$server" 2>/dev/null
     gone_within 500
 fi
 destroy

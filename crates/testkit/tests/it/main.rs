@@ -2,6 +2,7 @@
 
 mod cluster;
 mod databases;
+mod pgbouncer;
 mod proxy;
 
 use sqlx::{Connection, PgConnection};
