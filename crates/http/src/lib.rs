@@ -13,6 +13,7 @@ mod cache;
 mod execute;
 mod execution;
 mod layer;
+mod local;
 mod maintenance;
 mod observe;
 mod operations;

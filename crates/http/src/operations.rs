@@ -26,6 +26,7 @@ pub struct Operation {
     exclude: Vec<String>,
     reference: Option<String>,
     aliases: Vec<String>,
+    local: bool,
 }
 
 type ChangePolicy = Box<dyn Fn(&mut Policy) + Send + Sync>;
@@ -42,7 +43,15 @@ impl Operation {
             exclude: Vec::new(),
             reference: None,
             aliases: Vec::new(),
+            local: false,
         }
+    }
+
+    /// Its handler carries the command out in one transaction of its own database, record and response included
+    /// (`transact`). The layer reads the request and tells the answer; it claims nothing itself.
+    pub fn local(mut self) -> Operation {
+        self.local = true;
+        self
     }
 
     /// Changes the defaults for this operation.
@@ -112,6 +121,8 @@ pub(crate) struct Rule {
     pub(crate) exclude: Arc<[JsonPointer]>,
     pub(crate) reference: Option<Arc<JsonPointer>>,
     pub(crate) former: Arc<[OperationName]>,
+    /// Its handler keeps the record itself, in the transaction of its effect.
+    pub(crate) local: bool,
 }
 
 /// All rules, and the defaults for commands that match none.
@@ -128,7 +139,7 @@ impl Operations {
         let mut by_name = HashMap::new();
         let mut by_method: HashMap<Method, matchit::Router<Rule>> = HashMap::new();
         for operation in operations {
-            let Operation { name, route, change, exclude, reference, aliases } = operation;
+            let Operation { name, route, change, exclude, reference, aliases, local } = operation;
             let (method, path) = parse_route(&name, &route)?;
             let mut policy = defaults.clone();
             change.iter().for_each(|change| change(&mut policy));
@@ -145,6 +156,7 @@ impl Operations {
                 policy: Arc::new(policy),
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
                 reference: reference.map(pointer).transpose()?.map(Arc::new),
+                local,
                 former: aliases.iter().map(|alias| operation_name(alias)).collect::<Result<_, _>>()?,
             };
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
@@ -179,6 +191,7 @@ impl Operations {
                 exclude: Arc::from([]),
                 reference: None,
                 former: Arc::from([]),
+                local: false,
             },
             None => return None,
         };

@@ -49,6 +49,17 @@ impl Command {
         }
     }
 
+    /// What is asked for, without the request.
+    pub(crate) fn asked(&self) -> semel_core::Command {
+        semel_core::Command {
+            scope: self.scope.clone(),
+            fingerprint: self.fingerprint,
+            business_reference: self.business_reference.clone(),
+            former: self.rule.former.clone(),
+            policy: self.rule.policy.clone(),
+        }
+    }
+
     /// The request as the handler gets it.
     pub(crate) fn into_request(self) -> Request<Body> {
         Request::from_parts(self.parts, Body::with_trailers(self.body, self.trailers))

@@ -92,6 +92,12 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
     }
 }
 
+/// Somebody else has the command in hand, in a transaction that nobody can look into.
+pub(crate) fn unseen(policy: &Policy) -> Answer {
+    let detail = "The first request with this key has not finished yet.";
+    told(Seen::InProgress, &Problem::new(Kind::InProgress, detail).retry_after(SOON), policy)
+}
+
 /// Nobody has the command in hand, and this request may not run it either.
 pub(crate) fn vacant(policy: &Policy) -> Answer {
     let detail = "The first request with this key ended without running. Send this one again.";

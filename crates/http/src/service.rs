@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use semel_core::{
-    Attempt, Claim, Decision, Event, Policy, Reason, Record, Reference, Start, StateName, StoreError,
-    Timestamp, transition,
-};
+use semel_core::{Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp, transition};
 use tower::Service;
 
 use crate::body::{Body, BoxError};
 use crate::execute::{self, Handler};
 use crate::layer::Shared;
+use crate::local;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::request::{self, Command, Reading};
 use crate::respond::{self, Answer};
@@ -112,6 +110,9 @@ where
         None => {}
     }
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
+    if command.rule.local {
+        return local::answer(shared, command, inner, active).await;
+    }
     let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
@@ -142,19 +143,8 @@ where
     R::Error: Into<BoxError>,
 {
     let policy = command.rule.policy.clone();
-    let claim = Claim {
-        scope: command.scope.clone(),
-        operation_id: shared.ids.operation_id(shared.clock.now()),
-        attempt: Attempt {
-            fingerprint: command.fingerprint,
-            token: shared.ids.attempt_token(),
-            terms: policy.terms(),
-            start: Start::Now,
-            reference: if command.business_reference.is_some() { Reference::Free } else { Reference::None },
-        },
-        business_reference: command.business_reference.clone(),
-        former: command.rule.former.to_vec(),
-    };
+    let claim =
+        command.asked().claim(shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
     let claimed = match shared.within("claim", shared.store.claim(&claim)).await {
@@ -242,7 +232,7 @@ pub(crate) fn looked(
 }
 
 /// The answer to a decision that is not to execute.
-fn decided(
+pub(crate) fn decided(
     shared: &Shared,
     decision: Decision,
     record: Option<&Record>,

@@ -8,6 +8,9 @@ pub enum DbError {
     /// The database refused, and has written nothing. Trying again may go better: it was somebody else's turn.
     #[error("{0}")]
     Conflict(String),
+    /// Somebody else held a lock for longer than this statement was to wait. Nothing was written.
+    #[error("{0}")]
+    Busy(String),
     /// The database refused, and has written nothing.
     #[error("{message} (SQLSTATE {code})")]
     Refused {
@@ -36,7 +39,8 @@ impl DbError {
     /// What the server's own word means.
     pub fn from_sqlstate(code: &str, message: String) -> DbError {
         match code {
-            "40001" | "40P01" | "55P03" => DbError::Conflict(message),
+            "40001" | "40P01" => DbError::Conflict(message),
+            "55P03" => DbError::Busy(message),
             // The server does not know, or went away in the middle.
             "40003" | "57P01" | "57P02" | "57P05" => DbError::Lost(message),
             code if code.starts_with("08") => DbError::Lost(message),
@@ -62,7 +66,7 @@ impl DbError {
     pub fn store_error(&self) -> StoreError {
         let why = self.to_string();
         match self {
-            DbError::Conflict(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
+            DbError::Conflict(_) | DbError::Busy(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
             DbError::Lost(_) => StoreError::Ambiguous(why),
             DbError::Unreadable { .. } => StoreError::Corrupt(why),
             DbError::Refused { code, .. } => match &code[..2.min(code.len())] {

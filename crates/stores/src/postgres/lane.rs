@@ -534,7 +534,7 @@ impl Pending {
     /// Answers with the error, or gives itself back to be tried again.
     fn failed(mut self, error: &DbError) -> Option<Pending> {
         match error {
-            DbError::Conflict(_) => Some(self),
+            DbError::Conflict(_) | DbError::Busy(_) => Some(self),
             // Nothing was written this time, and the connection is to blame.
             DbError::Unconnected(_) => Some(self),
             DbError::Lost(why) => {

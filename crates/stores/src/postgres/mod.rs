@@ -38,7 +38,7 @@ pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
 use lane::{Counters, Done, Job, Lane, Levers, Work};
 use link::Dialer;
-pub use queries::{Attempted, apply, claim};
+pub use queries::{Attempted, apply, claim, confirm, push_message, settle_first};
 use schema::Found;
 pub use schema::SCHEMA_VERSION;
 use upkeep::Upkeep;

@@ -26,17 +26,27 @@ pub(super) use now;
 const GET: &str =
     concat!("SELECT n.now, ", record_columns!(), " FROM ", now!(), " LEFT JOIN semel_records ON id = $2");
 
-const INSERT: &str = concat!(
-    "INSERT INTO semel_records (
-         id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
-         epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at,
-         created_at, updated_at, history)
-     SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
-         n.now, n.now, n.now::text || $20
-     FROM ",
-    now!(),
-    " ON CONFLICT DO NOTHING RETURNING created_at"
-);
+macro_rules! insert {
+    ($returning:literal) => {
+        concat!(
+            "INSERT INTO semel_records (
+                 id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
+                 reason, epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms,
+                 due_at, created_at, updated_at, history)
+             SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
+                 n.now, n.now, n.now::text || $20
+             FROM ",
+            now!(),
+            " ON CONFLICT DO NOTHING RETURNING ",
+            $returning
+        )
+    };
+}
+
+const INSERT: &str = insert!("created_at");
+
+/// The same, and waits for locks as long as the transaction's owner wants from then on.
+const INSERT_AND_RESET: &str = insert!("created_at, set_config('lock_timeout', NULL, true)");
 
 const UPDATE: &str = "
     UPDATE semel_records SET
@@ -53,6 +63,11 @@ const CONFIRM: &str =
 
 const DELETE: &str =
     "DELETE FROM semel_records WHERE id = $1 AND token = $2 AND revision = $3 RETURNING revision";
+
+const PUSH: &str = "
+    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
+    SELECT $1, $2, count(*), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint
+    FROM semel_outbox WHERE operation_id = $2";
 
 const HOLDERS: &str = "
     SELECT operation_id, caller FROM semel_references
@@ -129,9 +144,37 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
     Ok(answer)
 }
 
+/// Settles a command that was first claimed within this very transaction, at `now`, without reading it again.
+pub async fn settle_first(
+    db: &mut impl Executor,
+    record: Record,
+    change: &Change,
+    now: Timestamp,
+) -> Attempted {
+    let before = Versioned { record, revision: 1 };
+    self::change(db, Some(before), change.event(), None, change.result(), now, 0).await
+}
+
+/// Adds a message to the outbox. Its place comes after those of the same command.
+pub async fn push_message(
+    db: &mut impl Executor,
+    command: OperationId,
+    event_id: &str,
+    kind: &str,
+    payload: &[u8],
+) -> Result<(), DbError> {
+    let values = [
+        Value::Text(Some(event_id)),
+        Value::Uuid(*command.as_bytes()),
+        Value::Text(Some(kind)),
+        Value::Bytes(Some(payload)),
+    ];
+    db.query(PUSH, &values).await.map(|_| ())
+}
+
 /// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have
 /// waited for. `false` if it is not the same attempt's any more.
-pub(super) async fn confirm(db: &mut impl Executor, record: &Record) -> Result<bool, DbError> {
+pub async fn confirm(db: &mut impl Executor, record: &Record) -> Result<bool, DbError> {
     let values = [Value::Bytes(Some(record.id.as_bytes())), Value::Bytes(Some(record.head.token.as_bytes()))];
     Ok(!db.query(CONFIRM, &values).await?.is_empty())
 }
@@ -155,12 +198,12 @@ pub(super) fn snapshot(row: Row) -> Result<(Option<Versioned>, Timestamp), DbErr
 }
 
 /// Decides between first claims: the unique id does. `None` if the record was there already.
-async fn insert(db: &mut impl Executor, claim: &Claim, offset: i64) -> Attempted {
+async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
     let row = Columns::of(&fresh);
     let rows = db
         .query(
-            INSERT,
+            if E::RESETS_LOCK_TIMEOUT { INSERT_AND_RESET } else { INSERT },
             &[
                 Value::Int(Some(offset)),
                 Value::Bytes(Some(&row.id)),

@@ -68,6 +68,18 @@ CREATE TABLE semel_references (
 );
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
 
+CREATE TABLE semel_outbox (
+    event_id     text   NOT NULL PRIMARY KEY,    -- operationId:kind, what the receiver may deduplicate on
+    operation_id uuid   NOT NULL,                -- the command that sends it
+    position     bigint NOT NULL,                -- its place among the messages of its command
+    kind         text   NOT NULL,
+    payload      bytea  NOT NULL,
+    state        text   NOT NULL,                -- pending, delivered or dead
+    created_at   bigint NOT NULL
+);
+CREATE INDEX semel_outbox_pending ON semel_outbox (created_at, event_id) WHERE state = 'pending';
+CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
+
 CREATE TABLE semel_audit (
     id           uuid   NOT NULL PRIMARY KEY,    -- in the order of time
     at           bigint NOT NULL,

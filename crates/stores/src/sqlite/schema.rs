@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
+const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -95,6 +95,20 @@ CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
 
 const VERSION_4: &str = "
 ALTER TABLE semel_records ADD COLUMN history TEXT NOT NULL DEFAULT ''; -- its steps, one a line, for people
+";
+
+const VERSION_5: &str = "
+CREATE TABLE semel_outbox (
+    event_id     TEXT    NOT NULL PRIMARY KEY, -- operationId:kind, what the receiver may deduplicate on
+    operation_id BLOB    NOT NULL,             -- the command that sends it
+    position     INTEGER NOT NULL,             -- its place among the messages of its command
+    kind         TEXT    NOT NULL,
+    payload      BLOB    NOT NULL,
+    state        TEXT    NOT NULL,             -- pending, delivered or dead
+    created_at   INTEGER NOT NULL
+) STRICT;
+CREATE INDEX semel_outbox_pending ON semel_outbox (created_at, event_id) WHERE state = 'pending';
+CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -1,0 +1,85 @@
+//! Commands that are carried out in one transaction of the service's own database, together with their record: what
+//! is asked for, and what became of it. Data only: `flow` carries them out, `http` answers them.
+
+use std::sync::Arc;
+
+use crate::fingerprint::Fingerprint;
+use crate::ids::{AttemptToken, OperationId};
+use crate::operation::OperationName;
+use crate::policy::Policy;
+use crate::record::{Claim, Holder, Record};
+use crate::response::Response;
+use crate::scope::Scope;
+use crate::time::Timestamp;
+use crate::transition::{Attempt, Decision, Reference, Start};
+
+/// What a request asks for, once it has been read and let in.
+#[derive(Clone, Debug)]
+pub struct Command {
+    /// Whose command it is, which, and under which key.
+    pub scope: Scope,
+    /// What exactly is asked for.
+    pub fingerprint: Fingerprint,
+    /// The business reference it carries, where the operation asks for one.
+    pub business_reference: Option<String>,
+    /// Former names of its operation.
+    pub former: Arc<[OperationName]>,
+    /// What its operation wants.
+    pub policy: Arc<Policy>,
+}
+
+impl Command {
+    /// The claim of one attempt at it.
+    pub fn claim(&self, operation_id: OperationId, token: AttemptToken) -> Claim {
+        Claim {
+            scope: self.scope.clone(),
+            operation_id,
+            attempt: Attempt {
+                fingerprint: self.fingerprint,
+                token,
+                terms: self.policy.terms(),
+                start: Start::Now,
+                reference: match self.business_reference {
+                    Some(_) => Reference::Free,
+                    None => Reference::None,
+                },
+            },
+            business_reference: self.business_reference.clone(),
+            former: self.former.to_vec(),
+        }
+    }
+}
+
+/// What became of a command that was to be carried out in one transaction.
+#[derive(Clone, Debug)]
+pub enum Transacted {
+    /// It ran, and its effect, its record and its response are committed together.
+    Executed {
+        /// The record.
+        record: Box<Record>,
+        /// The response, as the one who asked gets it.
+        response: Box<Response>,
+        /// The store's time.
+        now: Timestamp,
+    },
+    /// It did not run: the record says why, or somebody else has it in hand.
+    Decided {
+        /// What the protocol decided.
+        decision: Decision,
+        /// The record, if there is one that can be seen.
+        record: Option<Box<Record>>,
+        /// Who holds its business reference, if the decision is `Duplicate`.
+        holder: Option<Box<Holder>>,
+        /// The store's time, if it was asked.
+        now: Option<Timestamp>,
+    },
+    /// It ran and took itself back: nothing happened, and the same key may be sent again.
+    RolledBack {
+        /// What the one who asked is told.
+        response: Box<Response>,
+    },
+    /// The database could not be used: nothing happened.
+    Unavailable,
+    /// It was to be committed, and nobody could find out whether it was. Sending the same request again tells.
+    InDoubt,
+}

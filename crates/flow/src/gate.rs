@@ -1,0 +1,68 @@
+//! Duplicates in one process stand in line before they take a connection: of a thousand, one waits in the database.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use semel_core::RecordId;
+use tokio::sync::OwnedMutexGuard;
+
+type Line = Arc<tokio::sync::Mutex<()>>;
+
+/// One line for each command that is being carried out here.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<Mutex<HashMap<RecordId, Line>>>);
+
+/// The head of a line; the next one follows when it is dropped.
+pub(crate) struct Turn {
+    gate: Gate,
+    id: RecordId,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Gate {
+    fn lines(&self) -> MutexGuard<'_, HashMap<RecordId, Line>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for its turn, not longer than this. `None` if it did not come.
+    pub(crate) async fn enter(&self, id: RecordId, wait: Duration) -> Option<Turn> {
+        let line = self.lines().entry(id).or_default().clone();
+        let held = tokio::time::timeout(wait, line.lock_owned()).await.ok();
+        let turn = Turn { gate: self.clone(), id, held };
+        turn.held.is_some().then_some(turn)
+    }
+}
+
+impl Drop for Turn {
+    /// The last one takes the line away.
+    fn drop(&mut self) {
+        self.held = None;
+        let mut lines = self.gate.lines();
+        if lines.get(&self.id).is_some_and(|line| Arc::strong_count(line) == 1) {
+            lines.remove(&self.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn one_at_a_time_and_nothing_is_left() {
+        let gate = Gate::default();
+        let id = RecordId::from_bytes([7; 32]);
+        let first = gate.enter(id, Duration::from_secs(9)).await.expect("nobody is before it");
+        assert!(gate.enter(id, Duration::from_millis(1)).await.is_none(), "the first has not gone yet");
+        assert!(gate.enter(RecordId::from_bytes([8; 32]), Duration::ZERO).await.is_some(), "another line");
+        let waiting = tokio::spawn({
+            let gate = gate.clone();
+            async move { gate.enter(id, Duration::from_secs(9)).await.is_some() }
+        });
+        tokio::task::yield_now().await;
+        drop(first);
+        assert!(waiting.await.expect("it does not panic"));
+        assert!(gate.lines().is_empty());
+    }
+}

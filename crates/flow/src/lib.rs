@@ -1,0 +1,34 @@
+//! Commands in one transaction of the service's own database: the claim, the service's own writes, the rows of its
+//! outbox and the stored response commit together, or nothing happened.
+//!
+//! ```text
+//! queue in this process ─ BEGIN ─ claim ─┬─ the service's own writes ─ response ─ COMMIT
+//!                                        └─ replay, or refuse: nothing is run
+//! ```
+//!
+//! There is no lease to end and nothing that could be unknown: a crash, a panic or a lost connection before the
+//! COMMIT means that nothing happened, and what a COMMIT whose answer was lost came to is found out, not guessed.
+//!
+//! - `PostgresTransactions::transact`: the work is a future that gets an sqlx transaction.
+//! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
+//! - [`Reply`] and [`Failure`]: what the work comes to.
+//! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
+
+#[cfg(feature = "axum")]
+mod extract;
+mod gate;
+pub mod outbox;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod reply;
+mod settle;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+#[cfg(feature = "axum")]
+pub use extract::{Idempotent, NotRead};
+#[cfg(feature = "postgres")]
+pub use postgres::PostgresTransactions;
+pub use reply::{Answered, Failure, Reply};
+#[cfg(feature = "sqlite")]
+pub use sqlite::SqliteTransactions;

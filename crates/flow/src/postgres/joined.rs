@@ -1,0 +1,75 @@
+//! The store's statements over a connection of sqlx.
+
+use bytes::Bytes;
+use semel_stores::postgres::{Cell, DbError, Executor, Row, Value};
+use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::types::Uuid;
+use sqlx::{Column, PgConnection, Postgres, Row as _, TypeInfo};
+
+/// A connection that is in a transaction.
+pub(super) struct Joined<'a>(pub(super) &'a mut PgConnection);
+
+impl Executor for Joined<'_> {
+    const RESETS_LOCK_TIMEOUT: bool = true;
+
+    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+        let query = values.iter().fold(sqlx::query(sql), bind);
+        let rows = query.fetch_all(&mut *self.0).await.map_err(|error| db_error(&error))?;
+        rows.iter().map(cells).collect()
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
+        sqlx::raw_sql(sql).execute(&mut *self.0).await.map(|_| ()).map_err(|error| db_error(&error))
+    }
+}
+
+type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
+
+/// Adds a value. It is copied: sqlx encodes it here and now.
+fn bind<'q>(query: Query<'q>, value: &Value<'_>) -> Query<'q> {
+    match value {
+        Value::Bytes(bytes) => query.bind(bytes.map(<[u8]>::to_vec)),
+        Value::Text(text) => query.bind(text.map(str::to_owned)),
+        Value::Int(number) => query.bind(*number),
+        Value::Uuid(id) => query.bind(Uuid::from_bytes(*id)),
+        Value::BytesList(list) => {
+            query.bind(list.iter().map(|bytes| bytes.map(<[u8]>::to_vec)).collect::<Vec<_>>())
+        }
+        Value::TextList(list) => {
+            query.bind(list.iter().map(|text| text.map(str::to_owned)).collect::<Vec<_>>())
+        }
+        Value::IntList(list) => query.bind(list.clone()),
+        Value::UuidList(list) => query.bind(list.iter().copied().map(Uuid::from_bytes).collect::<Vec<_>>()),
+    }
+}
+
+fn cells(row: &PgRow) -> Result<Row, DbError> {
+    let cell = |column: &sqlx::postgres::PgColumn| {
+        let number = column.ordinal();
+        let found = match column.type_info().name() {
+            "INT8" => row.try_get::<Option<i64>, _>(number).map(|value| value.map(Cell::Int)),
+            "UUID" => {
+                row.try_get::<Option<Uuid>, _>(number).map(|id| id.map(|id| Cell::Uuid(id.into_bytes())))
+            }
+            "BYTEA" => row
+                .try_get::<Option<Vec<u8>>, _>(number)
+                .map(|bytes| bytes.map(|bytes| Cell::Bytes(Bytes::from(bytes)))),
+            _ => row.try_get::<Option<String>, _>(number).map(|text| text.map(Cell::Text)),
+        };
+        found
+            .map(|cell| cell.unwrap_or(Cell::Null))
+            .map_err(|error| DbError::Unreadable { column: "a column", what: error.to_string() })
+    };
+    row.columns().iter().map(cell).collect::<Result<_, _>>().map(Row)
+}
+
+/// What sqlx's error means.
+pub(super) fn db_error(error: &sqlx::Error) -> DbError {
+    match error {
+        sqlx::Error::Database(said) => {
+            DbError::from_sqlstate(said.code().as_deref().unwrap_or("XX000"), said.message().to_owned())
+        }
+        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => DbError::Unconnected(error.to_string()),
+        error => DbError::Lost(error.to_string()),
+    }
+}

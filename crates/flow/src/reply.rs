@@ -1,0 +1,98 @@
+//! What the service's own work comes to.
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use http::{HeaderMap, StatusCode};
+use semel_core::{Response, Transacted};
+use serde::Serialize;
+
+/// A response: to the one who asked now, and to every retry.
+#[derive(Clone, Debug)]
+pub struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Reply {
+    /// A response without a body.
+    pub fn new(status: StatusCode) -> Reply {
+        Reply { status, headers: HeaderMap::new(), body: Bytes::new() }
+    }
+
+    /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
+    /// back.
+    pub fn json(status: StatusCode, value: &impl Serialize) -> Result<Reply, Failure> {
+        let body = serde_json::to_vec(value)?;
+        Ok(Reply::new(status).header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body))
+    }
+
+    /// The same with one more header field.
+    pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
+        self.headers.append(name, value);
+        self
+    }
+
+    /// The same with this body.
+    pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
+        self.body = body.into();
+        self
+    }
+
+    /// As the one who asked gets it.
+    pub(crate) fn whole(&self) -> Response {
+        Response {
+            status: self.status,
+            headers: self.headers.clone(),
+            body: Some(self.body.clone()),
+            trailers: HeaderMap::new(),
+        }
+    }
+}
+
+impl From<http::Response<Bytes>> for Reply {
+    fn from(response: http::Response<Bytes>) -> Reply {
+        let (parts, body) = response.into_parts();
+        Reply { status: parts.status, headers: parts.headers, body }
+    }
+}
+
+/// Work that failed. Either way its writes are taken back.
+#[derive(Debug)]
+pub enum Failure {
+    /// For good: the answer is kept, and retries get it. A declined card, an account without funds.
+    Final(Reply),
+    /// For now: nothing is kept, and the same key may be sent again. A lost connection, a deadlock.
+    Retryable(Reply),
+}
+
+/// An error is a failure for now: it is logged, and the client is told 500 and no more.
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        tracing::error!(%error, "a command failed and was rolled back");
+        Failure::Retryable(Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+    }
+}
+
+/// What became of a command. The layer around the handler makes the client's answer of it.
+#[derive(Clone, Debug)]
+pub struct Answered(Transacted);
+
+impl Answered {
+    pub(crate) fn new(transacted: Transacted) -> Answered {
+        Answered(transacted)
+    }
+
+    /// What became of it, for code that is no HTTP handler.
+    pub fn outcome(&self) -> &Transacted {
+        &self.0
+    }
+
+    /// A response that carries it to the layer, which replaces everything else about it.
+    pub fn into_response_with<B>(self, body: B) -> http::Response<B> {
+        let mut response = http::Response::new(body);
+        *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+        response.extensions_mut().insert(self.0);
+        response
+    }
+}

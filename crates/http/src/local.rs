@@ -1,0 +1,103 @@
+//! Commands that their handler carries out in one transaction, record included. The layer has read the request; the
+//! handler says what became of it, and the layer tells the client.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use semel_core::{Decision, Record, Response, Transacted};
+
+use crate::body::{Body, BoxError};
+use crate::execute::Handler;
+use crate::layer::Shared;
+use crate::observe::{self, HandlerTime, Seen};
+use crate::request::Command;
+use crate::respond::{self, Answer};
+use crate::running::Active;
+use crate::service;
+
+/// Hands the command to its handler, and answers with what came of it.
+pub(crate) async fn answer<S, R>(
+    shared: Arc<Shared>,
+    command: Command,
+    mut inner: S,
+    _active: Active,
+) -> Answer
+where
+    S: Handler<R>,
+    R: http_body::Body<Data = Bytes> + Send + 'static,
+    R::Error: Into<BoxError>,
+{
+    let (policy, about) = (command.rule.policy.clone(), command.about());
+    let (principal, label) = (command.scope.principal.clone(), command.rule.label.clone());
+    let asked = command.asked();
+    let _room = command.room.clone();
+    let mut request = command.into_request();
+    request.extensions_mut().insert(asked);
+    let begun = Instant::now();
+    let called = inner.call(request).await;
+    let time = begun.elapsed();
+    let mut response = match called {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::error!(error = %error.into(), operation = &*label, "a handler failed without an answer");
+            return respond::cut_off(&policy);
+        }
+    };
+    let mut answer = match response.extensions_mut().remove::<Transacted>() {
+        Some(Transacted::Executed { record, response, now }) => {
+            let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
+            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()));
+            observe::executed(&about, &record, time);
+            if let Some(Ok(stored)) = record.result.as_ref().map(|result| result.response.decode()) {
+                shared.cache.keep(&record, &stored, now, begun);
+            }
+            let mut answer = executed(&record, *response);
+            answer.extensions_mut().insert(seen);
+            answer
+        }
+        Some(Transacted::Decided { decision: Decision::Duplicate, holder, .. }) => {
+            let own = holder.filter(|holder| holder.principal == principal);
+            respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy)
+        }
+        Some(Transacted::Decided { decision: Decision::Wait, record: None, .. }) => respond::unseen(&policy),
+        Some(Transacted::Decided { decision, record, now, .. }) => {
+            let now = now.unwrap_or_else(|| shared.clock.now());
+            service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
+        }
+        Some(Transacted::RolledBack { response }) => {
+            observe::decision(&shared.labels, &about, Seen::Refused, None);
+            plain(*response)
+        }
+        Some(Transacted::Unavailable) => respond::store_unavailable(&policy),
+        Some(Transacted::InDoubt) => respond::cut_off(&policy),
+        // It refused the request before it began anything.
+        None if !response.status().is_success() && !response.status().is_redirection() => {
+            respond::unprotected(response)
+        }
+        None => {
+            tracing::error!(operation = &*label, "a handler answered without the transaction it promised");
+            respond::cut_off(&policy)
+        }
+    };
+    answer.extensions_mut().insert(HandlerTime(time));
+    answer
+}
+
+/// The handler's own answer.
+fn executed(record: &Record, response: Response) -> Answer {
+    let mut answer = plain(response);
+    respond::mark(answer.headers_mut(), record);
+    answer
+}
+
+fn plain(response: Response) -> Answer {
+    let body = Body::with_trailers(response.body.unwrap_or_default(), response.trailers);
+    let mut answer = http::Response::new(body);
+    *answer.status_mut() = response.status;
+    *answer.headers_mut() = response.headers;
+    // The server that sends it knows how long it is.
+    answer.headers_mut().remove(CONTENT_LENGTH);
+    answer
+}

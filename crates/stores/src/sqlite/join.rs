@@ -1,0 +1,68 @@
+//! The store's part in a transaction of a service's own: the same decisions and the same SQL, on a connection that the
+//! caller has put into an exclusive transaction.
+
+use std::path::Path;
+
+use rusqlite::{Connection, params};
+use semel_core::{Answer, Change, Claim, OperationId, Record, RecordId, StoreError, Timestamp};
+
+use super::errors::store_error;
+use super::writer::{Done, Work};
+use super::{OpenError, SqliteOptions, change, connect, queries, schema};
+
+/// A connection to the file with the settings that durability needs, and with this version's schema.
+pub fn open_connection(path: impl AsRef<Path>) -> Result<Connection, OpenError> {
+    let path = path.as_ref();
+    let mut connection = connect(path, &SqliteOptions::default()).map_err(|trouble| trouble.at(path))?;
+    schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
+    Ok(connection)
+}
+
+/// The database's present.
+pub fn now(connection: &Connection) -> rusqlite::Result<Timestamp> {
+    queries::now(connection).map(Timestamp::from_millis)
+}
+
+/// Claims, within the exclusive transaction that is open.
+pub fn claim_within(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
+    answer(change::perform(connection, &Work::Claim(claim.clone()), now)?)
+}
+
+/// Applies a change, within the exclusive transaction that is open.
+pub fn apply_within(
+    connection: &Connection,
+    id: &RecordId,
+    change: &Change,
+    now: Timestamp,
+) -> Result<Answer, StoreError> {
+    answer(change::perform(connection, &Work::Apply(*id, change.clone()), now)?)
+}
+
+fn answer(done: Done) -> Result<Answer, StoreError> {
+    match done {
+        Done::Answer(answer) => Ok(*answer),
+        Done::Aged(_) => Err(StoreError::Unavailable("the store answered something else".into())),
+    }
+}
+
+/// The record with this id.
+pub fn find_within(connection: &Connection, id: &RecordId) -> Result<Option<Record>, StoreError> {
+    queries::get(connection, id).map_err(|error| store_error(&error))
+}
+
+/// Adds a message to the outbox. Its place comes after those of the same command.
+pub fn push_message(
+    connection: &Connection,
+    command: OperationId,
+    event_id: &str,
+    kind: &str,
+    payload: &[u8],
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
+               SELECT ?1, ?2, count(*), ?3, ?4, 'pending', ?5 FROM semel_outbox WHERE operation_id = ?2";
+    connection
+        .prepare_cached(sql)?
+        .execute(params![event_id, command.as_bytes(), kind, payload, now.as_millis()])
+        .map(|_| ())
+}
