@@ -3,11 +3,13 @@
 //! Stored with every record and compared in the version it was stored in, so what `v1` hashes is frozen.
 //! Nothing is refused here: a body without a canonical form is fingerprinted by its bytes.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
+use thiserror::Error;
 
-use crate::json::{self, Numbers};
+use crate::json::{self, NotCanonical, Numbers};
 use crate::pointer::JsonPointer;
 
 /// How a fingerprint was computed. A change to the computation is a new version beside the old ones.
@@ -101,36 +103,36 @@ impl<'a> FingerprintInput<'a> {
     /// The fingerprint in a given version, to compare with a stored one.
     pub fn fingerprint_in(&self, version: FingerprintVersion) -> Fingerprint {
         let digest = match version {
-            FingerprintVersion::V1 => self.digest_v1(),
+            FingerprintVersion::V1 => self.fields().digest_v1(),
         };
         Fingerprint { version, digest }
     }
 
-    /// The exact bytes that stand for the body in the fingerprint.
-    pub fn canonical_body(&self) -> CanonicalBody<'a> {
-        if self.json_media_type().is_none() || self.is_encoded() {
-            return CanonicalBody::Raw(self.body);
-        }
-        match json::canonicalize(self.body, Numbers::Exact, self.exclude) {
-            Ok(canonical) => CanonicalBody::Json(canonical),
-            Err(_) => CanonicalBody::Raw(self.body),
+    /// Everything that the current version hashes of this request, in the form in which it is hashed.
+    pub fn fields(&self) -> Fields<'a> {
+        let json_media_type = self.json_media_type().map(|media_type| Cow::Owned(media_type.into_bytes()));
+        Fields {
+            method: self.method,
+            path: self.path,
+            query: self.query,
+            content_type: json_media_type.or(self.content_type.map(Cow::Borrowed)),
+            content_encoding: self.content_encoding,
+            body: self.canonical_body(),
         }
     }
 
-    fn digest_v1(&self) -> [u8; 32] {
-        let json_media_type = self.json_media_type();
-        let content_type = json_media_type.as_deref().map(str::as_bytes).or(self.content_type);
-        let body = self.canonical_body();
-
-        let mut fields = FieldHasher::new(b"semel/fingerprint/1");
-        fields.required(self.method.as_bytes());
-        fields.required(self.path.as_bytes());
-        fields.optional(self.query.map(str::as_bytes));
-        fields.optional(content_type);
-        fields.optional(self.content_encoding);
-        fields.required(body.tag());
-        fields.required(body.as_bytes());
-        fields.finish()
+    /// The exact bytes that stand for the body in the fingerprint.
+    pub fn canonical_body(&self) -> CanonicalBody<'a> {
+        if self.json_media_type().is_none() {
+            return CanonicalBody::Raw(self.body, WhyRaw::NotJson);
+        }
+        if self.is_encoded() {
+            return CanonicalBody::Raw(self.body, WhyRaw::Encoded);
+        }
+        match json::canonicalize(self.body, Numbers::Exact, self.exclude) {
+            Ok(canonical) => CanonicalBody::Json(canonical),
+            Err(why) => CanonicalBody::Raw(self.body, WhyRaw::NoCanonicalForm(why)),
+        }
     }
 
     /// The media type in lower case without parameters, if it is one of JSON.
@@ -162,13 +164,58 @@ fn has_json_suffix(media_type: &str) -> bool {
         .is_some_and(|(kind, name)| restricted(kind) && restricted(name))
 }
 
+/// What is hashed, field by field: two requests with equal fields have one fingerprint, and no others do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fields<'a> {
+    /// The method, as sent.
+    pub method: &'a str,
+    /// The path, as sent.
+    pub path: &'a str,
+    /// The query, as sent.
+    pub query: Option<&'a str>,
+    /// The media type of JSON in lower case without parameters; any other content type as sent.
+    pub content_type: Option<Cow<'a, [u8]>>,
+    /// The content encoding, as sent.
+    pub content_encoding: Option<&'a [u8]>,
+    /// The body in canonical form, or as sent.
+    pub body: CanonicalBody<'a>,
+}
+
+impl Fields<'_> {
+    fn digest_v1(&self) -> [u8; 32] {
+        let mut fields = FieldHasher::new(b"semel/fingerprint/1");
+        fields.required(self.method.as_bytes());
+        fields.required(self.path.as_bytes());
+        fields.optional(self.query.map(str::as_bytes));
+        fields.optional(self.content_type.as_deref());
+        fields.optional(self.content_encoding);
+        fields.required(self.body.tag());
+        fields.required(self.body.as_bytes());
+        fields.finish()
+    }
+}
+
 /// A body as it goes into the fingerprint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CanonicalBody<'a> {
     /// JSON in its exact canonical form, without the excluded members.
     Json(Vec<u8>),
-    /// The bytes as sent: not JSON, encoded, or JSON without a canonical form.
-    Raw(&'a [u8]),
+    /// The bytes as sent, and why.
+    Raw(&'a [u8], WhyRaw),
+}
+
+/// Why a body goes into the fingerprint as it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum WhyRaw {
+    /// The content type is missing, or not one of JSON.
+    #[error("the content type is not one of JSON")]
+    NotJson,
+    /// The body is compressed, say: its bytes are not those of the JSON text.
+    #[error("a content encoding stands between the bytes and the JSON")]
+    Encoded,
+    /// It is said to be JSON, and has no canonical form.
+    #[error("it has no canonical form: {0}")]
+    NoCanonicalForm(NotCanonical),
 }
 
 impl CanonicalBody<'_> {
@@ -176,7 +223,7 @@ impl CanonicalBody<'_> {
     pub fn as_bytes(&self) -> &[u8] {
         match self {
             Self::Json(canonical) => canonical,
-            Self::Raw(body) => body,
+            Self::Raw(body, _) => body,
         }
     }
 
@@ -184,7 +231,7 @@ impl CanonicalBody<'_> {
     fn tag(&self) -> &'static [u8] {
         match self {
             Self::Json(_) => b"json",
-            Self::Raw(_) => b"raw",
+            Self::Raw(..) => b"raw",
         }
     }
 }

@@ -4,6 +4,7 @@
 //! only if they say the same thing. That needs a parser of our own, since general ones drop repeated members
 //! and round numbers before anybody can look.
 
+mod compare;
 mod number;
 mod parse;
 
@@ -12,6 +13,8 @@ use std::borrow::Cow;
 use thiserror::Error;
 
 use crate::pointer::JsonPointer;
+
+pub use compare::{Difference, Differences, differences};
 
 /// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
 pub const MAX_DEPTH: usize = 128;

@@ -58,18 +58,22 @@ impl JsonPointer {
 
 impl fmt::Display for JsonPointer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for token in &self.tokens {
-            f.write_char('/')?;
-            for c in token.chars() {
-                match c {
-                    '~' => f.write_str("~0")?,
-                    '/' => f.write_str("~1")?,
-                    plain => f.write_char(plain)?,
-                }
-            }
-        }
-        Ok(())
+        self.tokens.iter().try_for_each(|token| write_token(f, token))
     }
+}
+
+fn write_token(out: &mut impl Write, token: &str) -> fmt::Result {
+    out.write_char('/')?;
+    token.chars().try_for_each(|c| match c {
+        '~' => out.write_str("~0"),
+        '/' => out.write_str("~1"),
+        plain => out.write_char(plain),
+    })
+}
+
+/// Makes a pointer's text lead one step further, to this member or index.
+pub(crate) fn push_token(pointer: &mut String, token: &str) {
+    write_token(pointer, token).expect("a string takes whatever is written");
 }
 
 fn unescape(token: &str) -> Result<String, PointerError> {

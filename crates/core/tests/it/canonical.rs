@@ -3,7 +3,7 @@
 pub(crate) mod model;
 
 use proptest::prelude::*;
-use semel_core::json::{MAX_DEPTH, NotCanonical, Numbers, canonicalize};
+use semel_core::json::{MAX_DEPTH, NotCanonical, Numbers, canonicalize, differences};
 use semel_core::pointer::JsonPointer;
 
 use self::model::{Choices, json, text};
@@ -100,6 +100,24 @@ proptest! {
         prop_assert_ne!(&value, &mutated);
         let (text, mutated) = (value.spell(&mut choices), mutated.spell(&mut choices));
         prop_assert_ne!(exact(&text), exact(&mutated), "{} and {}", text, mutated);
+    }
+
+    #[test]
+    fn documents_differ_exactly_where_their_canonical_forms_do(value in json(), other in json(), seed: u64) {
+        let mut choices = Choices::new(seed);
+        let mutated = value.mutate(&mut choices);
+        let text = value.spell(&mut choices);
+        for other in [&value, &mutated, &other] {
+            let other = other.spell(&mut choices);
+            let there = differences(text.as_bytes(), other.as_bytes(), 10).expect("both are JSON");
+            prop_assert_eq!(there.total == 0, exact(&text) == exact(&other), "{} and {}", text, other);
+            let back = differences(other.as_bytes(), text.as_bytes(), 10).expect("both are JSON");
+            prop_assert_eq!(there.total, back.total);
+            for (there, back) in there.first.iter().zip(&back.first) {
+                prop_assert_eq!((&there.pointer, &there.old, &there.new), (&back.pointer, &back.new, &back.old));
+                prop_assert_ne!(&there.old, &there.new);
+            }
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Fingerprints: equal for retries of one command, different for anything else.
 
 use proptest::prelude::*;
-use semel_core::fingerprint::{CanonicalBody, Fingerprint, FingerprintInput, FingerprintVersion};
+use semel_core::fingerprint::{CanonicalBody, Fingerprint, FingerprintInput, FingerprintVersion, WhyRaw};
+use semel_core::json::NotCanonical;
 use semel_core::pointer::JsonPointer;
 use sha2::{Digest, Sha256};
 
@@ -107,20 +108,27 @@ fn json_is_read_only_where_it_is_declared_and_not_encoded() {
     }
     assert_eq!(canonical(Some(b"application/hal+json"), None), CanonicalBody::Json(b"{}".to_vec()));
     for encoding in [b"gzip".as_slice(), b"identity, gzip", b"\xff"] {
-        assert_eq!(canonical(json, Some(encoding)), CanonicalBody::Raw(b" {} "));
+        assert_eq!(canonical(json, Some(encoding)), CanonicalBody::Raw(b" {} ", WhyRaw::Encoded));
     }
     for content_type in
         [None, Some(b"text/plain".as_slice()), Some(b"application/x-ndjson"), Some(b"\xff+json")]
     {
-        assert_eq!(canonical(content_type, None), CanonicalBody::Raw(b" {} "));
+        assert_eq!(canonical(content_type, None), CanonicalBody::Raw(b" {} ", WhyRaw::NotJson));
     }
 }
 
 #[test]
 fn what_has_no_canonical_form_goes_in_as_sent() {
-    for body in [b"".as_slice(), b"{", b"\xff", br#""\ud800""#, br#"{"a":1,"a":1}"#, &b"[".repeat(100_000)] {
+    for (body, why) in [
+        (b"".as_slice(), NotCanonical::Syntax { offset: 0 }),
+        (b"{", NotCanonical::Syntax { offset: 1 }),
+        (b"\xff", NotCanonical::InvalidUtf8),
+        (br#""\ud800""#, NotCanonical::LoneSurrogate),
+        (br#"{"a":1,"a":1}"#, NotCanonical::DuplicateMember),
+        (&b"[".repeat(100_000), NotCanonical::TooDeep),
+    ] {
         let input = FingerprintInput { body, ..PAYMENT };
-        assert_eq!(input.canonical_body(), CanonicalBody::Raw(body));
+        assert_eq!(input.canonical_body(), CanonicalBody::Raw(body, WhyRaw::NoCanonicalForm(why)));
         assert_ne!(
             input.fingerprint(),
             FingerprintInput { body: &[body, b" "].concat(), ..PAYMENT }.fingerprint()

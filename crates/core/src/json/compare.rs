@@ -1,0 +1,186 @@
+//! Where two documents say something different, member by member: why their canonical forms are not the same.
+
+use std::cmp::Ordering;
+
+use super::{Member, NotCanonical, Numbers, Value, number, parse};
+use crate::pointer;
+
+/// Where two documents differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    /// The first of them, in the order of the canonical form.
+    pub first: Vec<Difference>,
+    /// How many there are in all.
+    pub total: usize,
+}
+
+/// One place where two documents differ, with what each has there in canonical form. At least one has something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// The JSON Pointer (RFC 6901) of that place; empty for the whole document.
+    pub pointer: String,
+    /// What the old document has there; `None` if it was added.
+    pub old: Option<String>,
+    /// What the new document has there; `None` if it was removed.
+    pub new: Option<String>,
+}
+
+/// Compares two JSON texts as the fingerprint does: spelling does not count, and no number is rounded. At most
+/// `limit` differences are kept, and all are counted; there are none if, and only if, the two have the same
+/// canonical form with [`Numbers::Exact`]. Elements of arrays are compared by their places.
+///
+/// # Errors
+/// [`NotCanonical`] says why one of them has no canonical form.
+pub fn differences(old: &[u8], new: &[u8], limit: usize) -> Result<Differences, NotCanonical> {
+    let (old, new) = (parse::document(old)?, parse::document(new)?);
+    let mut comparison = Comparison { pointer: String::new(), limit, found: Differences::default() };
+    comparison.values(&old, &new)?;
+    Ok(comparison.found)
+}
+
+struct Comparison {
+    /// Where it is.
+    pointer: String,
+    limit: usize,
+    found: Differences,
+}
+
+impl Comparison {
+    fn values(&mut self, old: &Value<'_>, new: &Value<'_>) -> Result<(), NotCanonical> {
+        let same = match (old, new) {
+            (Value::Object(old), Value::Object(new)) => return self.objects(old, new),
+            (Value::Array(old), Value::Array(new)) => return self.arrays(old, new),
+            (Value::Null, Value::Null) => true,
+            (Value::Bool(old), Value::Bool(new)) => old == new,
+            (Value::String(old), Value::String(new)) => old == new,
+            (Value::Number(old), Value::Number(new)) => spelled(old)? == spelled(new)?,
+            (
+                Value::Null
+                | Value::Bool(_)
+                | Value::Number(_)
+                | Value::String(_)
+                | Value::Array(_)
+                | Value::Object(_),
+                _,
+            ) => false,
+        };
+        if same { Ok(()) } else { self.note(Some(old), Some(new)) }
+    }
+
+    /// Both are sorted: one walk along the two finds what only one of them has.
+    fn objects(&mut self, old: &[Member<'_>], new: &[Member<'_>]) -> Result<(), NotCanonical> {
+        let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
+        loop {
+            let order = match (old.peek(), new.peek()) {
+                (None, None) => return Ok(()),
+                (Some(_), None) => Ordering::Less,
+                (None, Some(_)) => Ordering::Greater,
+                (Some(old), Some(new)) => old.name.encode_utf16().cmp(new.name.encode_utf16()),
+            };
+            let before = (order != Ordering::Greater).then(|| old.next()).flatten();
+            let after = (order != Ordering::Less).then(|| new.next()).flatten();
+            let Some(name) = before.or(after).map(|member| &member.name) else { return Ok(()) };
+            self.place(name, before.map(|member| &member.value), after.map(|member| &member.value))?;
+        }
+    }
+
+    fn arrays(&mut self, old: &[Value<'_>], new: &[Value<'_>]) -> Result<(), NotCanonical> {
+        for index in 0..old.len().max(new.len()) {
+            self.place(&index.to_string(), old.get(index), new.get(index))?;
+        }
+        Ok(())
+    }
+
+    /// Compares what the two have under one name or index.
+    fn place(
+        &mut self,
+        token: &str,
+        old: Option<&Value<'_>>,
+        new: Option<&Value<'_>>,
+    ) -> Result<(), NotCanonical> {
+        let length = self.pointer.len();
+        pointer::push_token(&mut self.pointer, token);
+        let compared = match (old, new) {
+            (Some(old), Some(new)) => self.values(old, new),
+            (old, new) => self.note(old, new),
+        };
+        self.pointer.truncate(length);
+        compared
+    }
+
+    fn note(&mut self, old: Option<&Value<'_>>, new: Option<&Value<'_>>) -> Result<(), NotCanonical> {
+        self.found.total += 1;
+        if self.found.first.len() < self.limit {
+            let (old, new) = (old.map(text).transpose()?, new.map(text).transpose()?);
+            self.found.first.push(Difference { pointer: self.pointer.clone(), old, new });
+        }
+        Ok(())
+    }
+}
+
+fn text(value: &Value<'_>) -> Result<String, NotCanonical> {
+    let mut out = String::new();
+    value.write(Numbers::Exact, &mut out)?;
+    Ok(out)
+}
+
+fn spelled(number: &str) -> Result<String, NotCanonical> {
+    let mut out = String::new();
+    number::write(number, Numbers::Exact, &mut out)?;
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(old: &str, new: &str) -> Vec<Difference> {
+        let differences = differences(old.as_bytes(), new.as_bytes(), 100).expect("both are JSON");
+        assert_eq!(differences.first.len(), differences.total);
+        differences.first
+    }
+
+    fn difference(pointer: &str, old: Option<&str>, new: Option<&str>) -> Difference {
+        let owned = |text: Option<&str>| text.map(str::to_owned);
+        Difference { pointer: pointer.to_owned(), old: owned(old), new: owned(new) }
+    }
+
+    #[test]
+    fn every_place_is_named_by_its_pointer() {
+        let old = r#"{"a": 1.0, "b": {"x/y": [1, 2, {"~": null}]}, "gone": [true]}"#;
+        let new = r#"{"new": "é", "b": {"x/y": [1, 3, {"~": {}}, 4]}, "a": 1}"#;
+        let expected = [
+            difference("/b/x~1y/1", Some("2"), Some("3")),
+            difference("/b/x~1y/2/~0", Some("null"), Some("{}")),
+            difference("/b/x~1y/3", None, Some("4")),
+            difference("/gone", Some("[true]"), None),
+            difference("/new", None, Some("\"é\"")),
+        ];
+        assert_eq!(found(old, new), expected);
+    }
+
+    #[test]
+    fn another_type_is_a_change_of_the_whole_value() {
+        assert_eq!(found("[]", "{}"), [difference("", Some("[]"), Some("{}"))]);
+        assert_eq!(found(r#"{"a":"1"}"#, r#"{"a":1}"#), [difference("/a", Some("\"1\""), Some("1"))]);
+        assert_eq!(found("9007199254740993", "9007199254740992").len(), 1, "nothing is rounded");
+    }
+
+    #[test]
+    fn spelling_is_no_difference() {
+        assert_eq!(found(r#" {"b": 1e0, "a": "\u0041\/"} "#, r#"{"a":"A/","b":1}"#), []);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_all_are_counted() {
+        let (old, new) = (format!("[{}0]", "0,".repeat(999)), format!("[{}1]", "1,".repeat(999)));
+        let differences = differences(old.as_bytes(), new.as_bytes(), 3).expect("both are JSON");
+        assert_eq!((differences.first.len(), differences.total), (3, 1000));
+    }
+
+    #[test]
+    fn what_has_no_canonical_form_cannot_be_compared() {
+        assert_eq!(differences(b"{", b"{}", 1), Err(NotCanonical::Syntax { offset: 1 }));
+        assert_eq!(differences(b"{}", br#"{"a":1,"a":1}"#, 1), Err(NotCanonical::DuplicateMember));
+    }
+}
