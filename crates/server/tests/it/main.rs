@@ -2,6 +2,7 @@
 
 mod audit;
 mod commands;
+mod fingerprint;
 mod gateway;
 mod guard;
 mod verify;
