@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod audit;
+mod completions;
 mod configuration;
 mod demo;
 mod fingerprint;
@@ -45,6 +46,7 @@ pub fn main() -> ExitCode {
         Some(("fingerprint", matches)) => fingerprint::run(matches),
         Some(("verify", matches)) => verify::run(matches),
         Some(("audit", matches)) => audit::run(matches),
+        Some(("completions", matches)) => completions::run(matches),
         _ => Ok(Done::Yes),
     };
     match result {
@@ -59,6 +61,11 @@ pub fn main() -> ExitCode {
 
 /// Every command and argument.
 pub fn command() -> Command {
+    shown_command().subcommand(demo::service_command())
+}
+
+/// The same, without what is hidden: a completion offers whatever it is given.
+fn shown_command() -> Command {
     Command::new("semel")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Makes HTTP commands safe to retry: one durable outcome for each Idempotency-Key")
@@ -73,7 +80,6 @@ pub fn command() -> Command {
                 .help("The configuration; ./semel.toml where there is one"),
         )
         .subcommand(demo::command())
-        .subcommand(demo::service_command())
         .subcommand(serve::command())
         .subcommand(configuration::command())
         .subcommand(records::command())
@@ -82,6 +88,7 @@ pub fn command() -> Command {
         .subcommand(keys::command())
         .subcommand(verify::command())
         .subcommand(audit::command())
+        .subcommand(completions::command())
 }
 
 /// `--store`, for commands that need nothing else of the configuration.

@@ -2,6 +2,7 @@
 
 mod audit;
 mod commands;
+mod completions;
 mod fingerprint;
 mod gateway;
 mod guard;
