@@ -7,6 +7,7 @@
 pub mod api_keys;
 #[cfg(feature = "sql")]
 mod columns;
+pub mod doctor;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

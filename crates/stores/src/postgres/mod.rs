@@ -2,7 +2,8 @@
 //!
 //! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `upkeep.rs` sweeps, reaps and lists, `errors.rs` says what PostgreSQL's errors mean.
+//! answer was lost, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
+//! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
 //! target, guarded writes whose row count decides, `now()`, and on the way of a request no locks by name, sequences,
@@ -10,6 +11,7 @@
 
 mod address;
 mod api_keys;
+pub mod doctor;
 mod errors;
 mod executor;
 mod group;

@@ -110,6 +110,18 @@ CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE OR DELETE OR TRUNCATE 
     FOR EACH STATEMENT EXECUTE FUNCTION semel_audit_is_append_only();
 ";
 
+/// The tables, indexes and triggers of this version, by their names.
+pub(super) fn names(version: i64) -> Vec<&'static str> {
+    const MADE_BY: [&str; 4] = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX ", "CREATE TRIGGER "];
+    let scripts = MIGRATIONS.iter().take(usize::try_from(version).unwrap_or(0));
+    let made = |line: &'static str| MADE_BY.iter().find_map(|statement| line.strip_prefix(statement));
+    scripts
+        .flat_map(|script| script.lines())
+        .filter_map(made)
+        .filter_map(|rest| rest.split(' ').next())
+        .collect()
+}
+
 /// What a database is found to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -174,4 +186,24 @@ pub(super) async fn now(db: &mut impl Executor) -> Result<Timestamp, DbError> {
     let rows = db.query("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[]).await?;
     let now = rows.first().and_then(|row| row.int(0));
     now.map(Timestamp::from_millis).ok_or_else(|| DbError::unreadable("now", "there is no time"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_of_the_schema_has_its_name() {
+        let names = names(SCHEMA_VERSION);
+        for name in [
+            "semel_records",
+            "semel_records_operation_id",
+            "semel_records_due",
+            "semel_audit_is_not_rewritten",
+        ] {
+            assert!(names.contains(&name), "{names:?}");
+        }
+        assert!(names.iter().all(|name| name.starts_with("semel_")), "{names:?}");
+        assert!(super::names(0).is_empty());
+    }
 }

@@ -61,7 +61,7 @@ pub(super) const DUE_TO_REAP: &str = concat!(
 );
 
 /// What the server does with a commit before it answers, and who else has the data.
-const DURABILITY: &str = "
+pub(super) const DURABILITY: &str = "
     SELECT current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'),
         current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)";
 
@@ -144,19 +144,7 @@ impl Upkeep {
     }
 
     pub(super) async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        let read = |row: &Row| {
-            let state = row.text(1).and_then(StateName::parse);
-            Ok(Census {
-                operation: row.text(0).unwrap_or_default().to_owned(),
-                state: state.ok_or_else(|| DbError::unreadable("state", "it is not a state"))?,
-                count: row.int(2).and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
-                oldest: Timestamp::from_millis(row.int(3).unwrap_or(0)),
-            })
-        };
-        self.with(
-            move |mut lent| async move { lent.link()?.query(CENSUS, &[]).await?.iter().map(read).collect() },
-        )
-        .await
+        self.with(move |mut lent| async move { census(lent.link()?).await }).await
     }
 
     pub(super) async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
@@ -166,6 +154,19 @@ impl Upkeep {
     pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.with(move |mut lent| async move { age(&mut lent, DUE_TO_REAP, limit).await }).await
     }
+}
+
+pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbError> {
+    let read = |row: &Row| {
+        let state = row.text(1).and_then(StateName::parse);
+        Ok(Census {
+            operation: row.text(0).unwrap_or_default().to_owned(),
+            state: state.ok_or_else(|| DbError::unreadable("state", "it is not a state"))?,
+            count: row.int(2).and_then(|count| u64::try_from(count).ok()).unwrap_or(0),
+            oldest: Timestamp::from_millis(row.int(3).unwrap_or(0)),
+        })
+    };
+    db.query(CENSUS, &[]).await?.iter().map(read).collect()
 }
 
 /// The connection, for as long as one task has it.
@@ -253,8 +254,8 @@ async fn age_page(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usi
 
 /// What the database promises, from its settings. A write that is acknowledged before it is on disk, or before it is
 /// where a failover would look for it, may be lost.
-pub(super) async fn tier(link: &mut Link) -> Result<Tier, DbError> {
-    let rows = link.query(DURABILITY, &[]).await?;
+pub(super) async fn tier(db: &mut impl Executor) -> Result<Tier, DbError> {
+    let rows = db.query(DURABILITY, &[]).await?;
     let Some(row) = rows.first() else { return Ok(Tier::Two) };
     let setting = |column| row.text(column).unwrap_or_default();
     let on_disk = setting(0) == "on" && setting(1) == "on" && !matches!(setting(2), "off" | "");

@@ -83,6 +83,16 @@ impl ApiKeys {
     }
 }
 
+/// How many keys are not revoked. A file from before there were keys has none.
+pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
+    let count = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let keys = match count("SELECT count(*) FROM sqlite_schema WHERE name = 'semel_api_keys'")? {
+        0 => 0,
+        _ => count("SELECT count(*) FROM semel_api_keys WHERE revoked_at IS NULL")?,
+    };
+    Ok(u64::try_from(keys).unwrap_or(0))
+}
+
 fn secret(connection: &Connection) -> rusqlite::Result<[u8; 32]> {
     let drawn = ids::secret();
     // Whoever comes first draws it; everybody reads what was drawn.

@@ -6,6 +6,7 @@
 
 mod api_keys;
 mod change;
+pub mod doctor;
 mod errors;
 mod join;
 mod queries;
@@ -33,6 +34,9 @@ use errors::store_error;
 pub use join::{apply_within, claim_within, find_within, now, open_connection, push_message};
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};
+
+/// What the store promises.
+pub const TIER: Tier = Tier::One;
 
 /// How a file is used.
 #[derive(Clone, Debug)]
@@ -328,7 +332,7 @@ impl Store for SqliteStore {
     }
 
     fn tier(&self) -> Tier {
-        Tier::One
+        TIER
     }
 }
 
@@ -381,11 +385,8 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
     if !mode.eq_ignore_ascii_case("wal") {
         return Err(Trouble::NotDurable(mode));
     }
-    // The log reaches the disk at every commit, not merely the operating system, nor (macOS) the disk's cache.
-    connection.execute_batch(
-        "PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;
-         PRAGMA trusted_schema = OFF;",
-    )?;
+    make_durable(&connection)?;
+    connection.execute_batch("PRAGMA trusted_schema = OFF")?;
     if let Some(max) = options.max_file_bytes {
         let page: u32 = connection.query_row("PRAGMA page_size", [], |row| row.get(0))?;
         connection.query_row(
@@ -395,6 +396,12 @@ fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> 
         )?;
     }
     Ok(connection)
+}
+
+/// The log reaches the disk at every commit, not merely the operating system, nor (macOS) the disk's cache.
+fn make_durable(connection: &Connection) -> rusqlite::Result<()> {
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; PRAGMA fullfsync = ON; PRAGMA checkpoint_fullfsync = ON;")
 }
 
 /// A new file is for its owner only: it will hold responses in the clear. SQLite gives the files beside it the
@@ -430,6 +437,14 @@ fn check(connection: &Connection, path: &Path, options: &SqliteOptions) -> Resul
         tracing::warn!(size, "the file is too large to be checked for damage at every start");
         return Ok(());
     }
+    match damage(connection)? {
+        Some(found) => Err(Trouble::Damaged(found)),
+        None => Ok(()),
+    }
+}
+
+/// What is damaged in our tables and their indexes.
+fn damage(connection: &Connection) -> rusqlite::Result<Option<String>> {
     let ours = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'semel!_%' ESCAPE '!'";
     let tables: Vec<String> =
         connection.prepare(ours)?.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
@@ -437,8 +452,8 @@ fn check(connection: &Connection, path: &Path, options: &SqliteOptions) -> Resul
         let found: String =
             connection.query_row(&format!("PRAGMA integrity_check('{table}')"), [], |row| row.get(0))?;
         if found != "ok" {
-            return Err(Trouble::Damaged(format!("{table}: {found}")));
+            return Ok(Some(format!("{table}: {found}")));
         }
     }
-    Ok(())
+    Ok(None)
 }

@@ -11,6 +11,7 @@ use semel_core::{
 use super::errors::is_unreadable;
 use super::rows::{damaged_column, record};
 use crate::columns::Columns;
+use crate::doctor::telling::Waiting;
 
 /// The database's present, in milliseconds: the clock that decides.
 pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
@@ -118,6 +119,30 @@ pub(super) fn census(connection: &Connection) -> rusqlite::Result<Vec<Census>> {
         Ok(Census { operation: row.get(0)?, state, count, oldest: Timestamp::from_millis(row.get(3)?) })
     };
     connection.prepare_cached(sql)?.query_map([], read)?.collect()
+}
+
+/// Records whose outcome is unknown.
+pub(super) fn unknown(connection: &Connection) -> rusqlite::Result<Waiting> {
+    let sql = "SELECT count(*), min(unknown_since) FROM semel_records
+               WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
+    connection.query_row(sql, [], waiting)
+}
+
+/// Records whose lease, or time to start, ended before this moment.
+pub(super) fn not_swept(connection: &Connection, before: Timestamp) -> rusqlite::Result<Waiting> {
+    let sql = "SELECT count(*), min(due_at) FROM semel_records WHERE due_at IS NOT NULL AND due_at < ?1";
+    connection.query_row(sql, [before.as_millis()], waiting)
+}
+
+/// Records whose time to live ended before this moment.
+pub(super) fn not_reaped(connection: &Connection, before: Timestamp) -> rusqlite::Result<Waiting> {
+    let sql = "SELECT count(*), min(expires_at) FROM semel_records WHERE expires_at IS NOT NULL AND expires_at < ?1";
+    connection.query_row(sql, [before.as_millis()], waiting)
+}
+
+fn waiting(row: &Row<'_>) -> rusqlite::Result<Waiting> {
+    let count = u64::try_from(row.get::<_, i64>(0)?).unwrap_or(0);
+    Ok(Waiting { count, since: row.get::<_, Option<i64>>(1)?.map(Timestamp::from_millis) })
 }
 
 /// When a record is due, and which.

@@ -131,7 +131,8 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
     Ok(())
 }
 
-fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
+/// The file's version; `None` if it has no schema yet.
+pub(super) fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
     let exists = connection
         .query_row("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_schema'", [], |_| {
             Ok(())
@@ -141,6 +142,42 @@ fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> {
         Some(()) => connection.query_row("SELECT max(version) FROM semel_schema", [], |row| row.get(0)),
         None => Ok(None),
     }
+}
+
+/// A table, column, index or trigger of ours.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Part {
+    /// `table`, `column`, `index` or `trigger`.
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// Of an index or a trigger: the statement that makes it, with single spaces.
+    pub(super) sql: String,
+}
+
+/// The parts that a file of this version has, if nobody changed it.
+pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<Part>> {
+    let connection = Connection::open_in_memory()?;
+    for script in &MIGRATIONS[..MIGRATIONS.len().min(version as usize)] {
+        connection.execute_batch(script)?;
+    }
+    parts(&connection)
+}
+
+/// The parts that there are. What SQLite makes by itself for a constraint cannot be lost, and is left out.
+pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<Part>> {
+    let sql = "
+        SELECT type, name, CASE type WHEN 'table' THEN '' ELSE coalesce(sql, '') END FROM sqlite_schema
+        WHERE name LIKE 'semel!_%' ESCAPE '!' AND name <> 'semel_schema'
+        UNION ALL
+        SELECT 'column', tables.name || '.' || columns.name, ''
+        FROM sqlite_schema AS tables, pragma_table_info(tables.name) AS columns
+        WHERE tables.type = 'table' AND tables.name LIKE 'semel!_%' ESCAPE '!' AND tables.name <> 'semel_schema'";
+    let read = |row: &rusqlite::Row<'_>| {
+        let sql: String = row.get(2)?;
+        let sql = sql.split_whitespace().collect::<Vec<_>>().join(" ");
+        Ok(Part { kind: row.get(0)?, name: row.get(1)?, sql })
+    };
+    connection.prepare(sql)?.query_map([], read)?.collect()
 }
 
 #[cfg(test)]
@@ -170,5 +207,24 @@ mod tests {
         connection.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
         assert!(matches!(migrate(&mut connection), Err(Trouble::NewerSchema(99))));
         assert_eq!(version(&connection).expect("it has a version"), Some(99));
+    }
+
+    #[test]
+    fn a_file_of_every_version_has_the_parts_that_are_expected_of_it() {
+        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+        assert!(migrate(&mut connection).is_ok(), "it is new");
+        let found = parts(&connection).expect("they can be read");
+        assert_eq!(found, expected_parts(SCHEMA_VERSION).expect("the scripts run"));
+        for (kind, name) in [
+            ("table", "semel_records"),
+            ("column", "semel_records.due_at"),
+            ("index", "semel_records_due"),
+            ("trigger", "semel_audit_is_not_shortened"),
+        ] {
+            assert!(found.iter().any(|part| part.kind == kind && part.name == name), "{kind} {name}");
+        }
+        let first = expected_parts(1).expect("the script runs");
+        assert!(first.len() < found.len() && first.iter().all(|part| found.contains(part)));
+        assert_eq!(expected_parts(0).expect("there is nothing to run"), []);
     }
 }

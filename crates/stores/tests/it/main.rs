@@ -2,7 +2,9 @@
 
 mod memory;
 mod postgres;
+mod postgres_doctor;
 mod sqlite;
+mod sqlite_doctor;
 mod sqlite_faults;
 mod sqlite_processes;
 mod suite;

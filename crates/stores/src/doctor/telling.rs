@@ -1,0 +1,94 @@
+//! What all stores that keep records in tables are asked, told in the same words.
+
+use std::time::Duration;
+
+use semel_core::{Census, StateName, Timestamp};
+
+use super::{Check, in_words};
+
+/// How many records wait for something, and since when the first of them does.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) count: u64,
+    pub(crate) since: Option<Timestamp>,
+}
+
+impl Waiting {
+    fn age(&self, now: Timestamp) -> String {
+        in_words(self.since.map_or(Duration::ZERO, |since| now.since(since)))
+    }
+}
+
+/// Whoever comes at this interval has been here since.
+pub(crate) fn long_ago(now: Timestamp, interval: Duration) -> Timestamp {
+    let millis = i64::try_from(interval.as_millis()).unwrap_or(i64::MAX).saturating_mul(2);
+    Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+/// Whether this version, whose schema is `ours`, knows the store's; 0 is none.
+pub(crate) fn schema(found: i64, ours: i64) -> Check {
+    let name = "schema";
+    match found {
+        _ if found == ours => Check::ok(name, format!("version {found}, that of this program")),
+        0 => Check::warn(
+            name,
+            format!("none yet; this program's is version {ours}"),
+            "`semel migrate` makes it, and so does the gateway when it starts",
+        ),
+        _ if found < ours => Check::warn(
+            name,
+            format!("version {found}, older than this program's version {ours}"),
+            "back the store up and stop older gateways; then `semel migrate`, or the gateway's next start, brings it \
+             forward",
+        ),
+        _ => Check::fail(
+            name,
+            format!("version {found}, newer than this program's version {ours}"),
+            "run the version of Semel that wrote it, or a newer one",
+        ),
+    }
+}
+
+/// How many records there are, if they were counted, and which of them wait for a person.
+pub(crate) fn records(unknown: Waiting, now: Timestamp, census: Option<&[Census]>) -> Check {
+    let name = "records";
+    if unknown.count > 0 {
+        let (count, age) = (unknown.count, unknown.age(now));
+        let advice = "`semel records list --state unknown` shows them; look where the effect would be, then settle \
+                      each with `semel records resolve`";
+        return Check::warn(
+            name,
+            format!("{count} unknown, the oldest for {age}: their retries get 409"),
+            advice,
+        );
+    }
+    let Some(census) = census else {
+        return Check::ok(name, "none is unknown; there are too many to count the others");
+    };
+    let states = StateName::ALL.into_iter().filter_map(|state| {
+        let count: u64 = census.iter().filter(|group| group.state == state).map(|group| group.count).sum();
+        (count > 0).then(|| format!("{count} {state}"))
+    });
+    let states: Vec<String> = states.collect();
+    Check::ok(name, if states.is_empty() { "none".to_owned() } else { states.join(", ") })
+}
+
+/// Whether somebody says of executors that fell silent that they did.
+pub(crate) fn leases(not_swept: Waiting, now: Timestamp) -> Check {
+    if not_swept.count == 0 {
+        return Check::ok("leases", "none has ended unseen");
+    }
+    let found =
+        format!("{} ended and nobody noticed, the oldest {} ago", not_swept.count, not_swept.age(now));
+    Check::warn("leases", found, "no gateway sweeps this store: start one, or run `semel sweep`")
+}
+
+/// Whether somebody forgets what has expired.
+pub(crate) fn expiry(not_reaped: Waiting, now: Timestamp) -> Check {
+    if not_reaped.count == 0 {
+        return Check::ok("expiry", "nothing expired is left");
+    }
+    let (count, age) = (not_reaped.count, not_reaped.age(now));
+    let found = format!("{count} records have expired and are still there, the oldest since {age}");
+    Check::warn("expiry", found, "no gateway reaps this store: start one, or run `semel reap`")
+}

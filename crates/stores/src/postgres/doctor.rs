@@ -1,0 +1,269 @@
+//! What is to be known about a database, found out without changing it.
+//!
+//! Invariant: nothing is written or migrated. Everything is asked within transactions that can only read, so that
+//! not even a setting stays behind on a connection that a pool shares.
+
+use std::time::Duration;
+
+use semel_core::{Clock, SystemClock, Tier, Timestamp};
+
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::link::Link;
+use super::schema::{self, Found, SCHEMA_VERSION};
+use super::{Address, PostgresOptions, connect, upkeep};
+use crate::doctor::telling::{self, Waiting};
+use crate::doctor::{Check, Examination, Upkeep, in_bytes, in_words};
+
+/// How far the database's clock and this machine's may be apart, beyond the time that it took to ask.
+const MAX_SKEW: Duration = Duration::from_secs(2);
+/// How large the records may be if they are to be counted.
+const COUNT_UP_TO_BYTES: u64 = 1 << 30;
+
+const SERVER: &str = "SELECT current_setting('server_version'), pg_database_size(current_database())";
+
+/// Which of these names belong to a table, to an index that is used, or to a trigger that fires.
+const PARTS: &str = "
+    SELECT relname::text FROM pg_class LEFT JOIN pg_index ON indexrelid = pg_class.oid
+    WHERE relname = ANY($1) AND pg_table_is_visible(pg_class.oid) AND coalesce(indisvalid, true)
+    UNION ALL
+    SELECT tgname::text FROM pg_trigger
+    WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
+
+/// Whether this role may do to the records what a gateway does to them: 1 or 0.
+const MAY_WRITE: &str = "
+    SELECT (has_table_privilege('semel_records', 'SELECT') AND has_table_privilege('semel_records', 'INSERT')
+        AND has_table_privilege('semel_records', 'UPDATE') AND has_table_privilege('semel_records', 'DELETE')
+        AND has_table_privilege('semel_audit', 'INSERT'))::int::bigint, current_user::text";
+
+const UNKNOWN: &str = "
+    SELECT count(*), min(unknown_since) FROM semel_records WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
+
+const NOT_SWEPT: &str =
+    "SELECT count(*), min(due_at) FROM semel_records WHERE due_at IS NOT NULL AND due_at < $1";
+
+const NOT_REAPED: &str =
+    "SELECT count(*), min(expires_at) FROM semel_records WHERE expires_at IS NOT NULL AND expires_at < $1";
+
+const SIZE: &str = "SELECT pg_total_relation_size('semel_records')";
+
+const API_KEYS: &str = "SELECT count(*) FROM semel_api_keys WHERE revoked_at IS NULL";
+
+/// Looks at the database. `options` are those it is used with, `upkeep` how often it is said to be looked after.
+pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upkeep) -> Examination {
+    let mut db = match connect(address, options).await {
+        Ok((_, link)) => ReadOnly(link),
+        Err(error) => {
+            let advice = "see whether the server runs, and lets this user in from here: try the same address with psql";
+            let checks = vec![Check::fail("store", error.to_string(), advice)];
+            return Examination { checks, ..Examination::default() };
+        }
+    };
+    let version = version(&mut db).await;
+    let found = *version.as_ref().unwrap_or(&0);
+    let tier = upkeep::tier(&mut db).await.ok();
+    let mut checks = vec![
+        told("store", server(&mut db, address).await),
+        told("durability", durability(&mut db).await),
+        told("clock", clock(&mut db).await),
+        told("schema", version.map(|found| telling::schema(found, SCHEMA_VERSION))),
+    ];
+    if found > SCHEMA_VERSION {
+        // What a newer version means by its tables is not for this one to say.
+        return Examination { checks, tier, api_keys: None };
+    }
+    if found == 0 {
+        return Examination { checks, tier, api_keys: Some(0) };
+    }
+    checks.extend([
+        told("permissions", permissions(&mut db).await),
+        told("indexes", parts(&mut db, found).await),
+        told("records", records(&mut db).await),
+        told("leases", leases(&mut db, upkeep).await),
+        told("expiry", expiry(&mut db, upkeep).await),
+    ]);
+    let api_keys = waiting(&mut db, API_KEYS, &[]).await.ok().map(|keys| keys.count);
+    Examination { checks, tier, api_keys }
+}
+
+/// A connection on which every statement has a transaction of its own that cannot write.
+struct ReadOnly(Link);
+
+impl Executor for ReadOnly {
+    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+        if !self.0.is_usable() {
+            return Err(DbError::Unconnected("the connection was lost".to_owned()));
+        }
+        self.0.run("BEGIN READ ONLY").await?;
+        let rows = self.0.query(sql, values).await;
+        self.0.run("ROLLBACK").await?;
+        rows
+    }
+
+    async fn run(&mut self, _: &'static str) -> Result<(), DbError> {
+        Err(DbError::Unconnected("nothing but questions is sent here".to_owned()))
+    }
+}
+
+fn told(name: &'static str, check: Result<Check, DbError>) -> Check {
+    check.unwrap_or_else(|error| {
+        let advice = "look at the server's log, and at what this user may read";
+        Check::fail(name, format!("cannot be read: {error}"), advice)
+    })
+}
+
+async fn version(db: &mut ReadOnly) -> Result<i64, DbError> {
+    Ok(match schema::version(db).await? {
+        Found::Current => SCHEMA_VERSION,
+        Found::Older(version) | Found::Newer(version) => version,
+    })
+}
+
+/// It is there, and answers.
+async fn server(db: &mut ReadOnly, address: &Address) -> Result<Check, DbError> {
+    let rows = db.query(SERVER, &[]).await?;
+    let row = rows.first();
+    let server = row.and_then(|row| row.text(0)).unwrap_or("of an unknown version");
+    let size = row.and_then(|row| row.int(1)).and_then(|size| u64::try_from(size).ok()).unwrap_or(0);
+    Ok(Check::ok("store", format!("{}, PostgreSQL {server}, {}", address.describe(), in_bytes(size))))
+}
+
+/// What the server does with a commit before it answers, and who else has it by then.
+async fn durability(db: &mut ReadOnly) -> Result<Check, DbError> {
+    let name = "durability";
+    let rows = db.query(upkeep::DURABILITY, &[]).await?;
+    let setting = |column| rows.first().and_then(|row| row.text(column)).unwrap_or_default();
+    let standbys = rows.first().and_then(|row| row.int(4)).unwrap_or(0);
+    let (fsync, pages, commit, names) = (setting(0), setting(1), setting(2), setting(3));
+    let names = if names.is_empty() { "none" } else { names };
+    let found = format!(
+        "fsync={fsync}, full_page_writes={pages}, synchronous_commit={commit}, {standbys} standbys, synchronous: {names}"
+    );
+    if fsync != "on" || pages != "on" {
+        let advice = "set fsync and full_page_writes to on: a crash of the server's machine can lose what it \
+                      acknowledged, and those commands would run again";
+        return Ok(Check::fail(name, found, advice));
+    }
+    Ok(match upkeep::tier(db).await? {
+        Tier::One => Check::ok(name, found),
+        Tier::Two | Tier::Three if commit == "off" => {
+            let advice =
+                "set synchronous_commit to on for this database: a crash loses what was acknowledged last";
+            Check::warn(name, found, advice)
+        }
+        Tier::Two | Tier::Three => Check::warn(
+            name,
+            found,
+            "name standbys in synchronous_standby_names, with synchronous_commit = on: a failover to one that lags \
+             loses what was acknowledged last",
+        ),
+    })
+}
+
+/// The clock that decides about leases and expiry, against this machine's.
+async fn clock(db: &mut ReadOnly) -> Result<Check, DbError> {
+    let before = SystemClock.now();
+    let theirs = schema::now(db).await?;
+    Ok(skew(before, theirs, SystemClock.now()))
+}
+
+/// What the database's time says, if it was asked for at some moment between these two.
+fn skew(before: Timestamp, theirs: Timestamp, after: Timestamp) -> Check {
+    let name = "clock";
+    let (ahead, behind) = (theirs.since(after), before.since(theirs));
+    if ahead.max(behind) <= MAX_SKEW {
+        return Check::ok(
+            name,
+            format!("the database's agrees with this machine's, within {}", in_words(MAX_SKEW)),
+        );
+    }
+    let found = if ahead > behind {
+        format!("the database's is {} ahead of this machine's", in_words(ahead))
+    } else {
+        format!("the database's is {} behind this machine's", in_words(behind))
+    };
+    let advice = "one of the two is wrong: look at `timedatectl` on both. Leases and expiry count by the database's, \
+                  `max_request_age` by this one";
+    Check::warn(name, found, advice)
+}
+
+/// Whether a gateway that connects as this user could work.
+async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
+    let name = "permissions";
+    let rows = db.query(MAY_WRITE, &[]).await?;
+    let user = rows.first().and_then(|row| row.text(1)).unwrap_or("this user");
+    Ok(match rows.first().and_then(|row| row.int(0)) {
+        Some(1) => Check::ok(name, format!("{user} may read and write records")),
+        _ => Check::fail(
+            name,
+            format!("{user} may not read and write records"),
+            format!("GRANT SELECT, INSERT, UPDATE, DELETE ON the tables semel_… TO {user}, as their owner"),
+        ),
+    })
+}
+
+/// Whether every table, index and trigger is there and in use.
+async fn parts(db: &mut ReadOnly, version: i64) -> Result<Check, DbError> {
+    let name = "indexes";
+    let expected = schema::names(version);
+    let values = [Value::TextList(expected.iter().copied().map(Some).collect())];
+    let found = db.query(PARTS, &values).await?;
+    let is_there = |name: &str| found.iter().any(|row| row.text(0) == Some(name));
+    let missing: Vec<&str> = expected.iter().copied().filter(|name| !is_there(name)).collect();
+    if missing.is_empty() {
+        return Ok(Check::ok(name, format!("all {} tables, indexes and triggers", expected.len())));
+    }
+    let advice = "somebody changed the schema by hand, or an index was not built to its end: make it again as \
+                  the source of this version does, or restore a backup";
+    Ok(Check::fail(name, format!("missing or not in use: {}", missing.join(", ")), advice))
+}
+
+async fn records(db: &mut ReadOnly) -> Result<Check, DbError> {
+    let unknown = waiting(db, UNKNOWN, &[]).await?;
+    let size = db.query(SIZE, &[]).await?.first().and_then(|row| row.int(0)).unwrap_or(0);
+    let census = match u64::try_from(size) {
+        Ok(0..=COUNT_UP_TO_BYTES) => Some(upkeep::census(db).await?),
+        _ => None,
+    };
+    Ok(telling::records(unknown, schema::now(db).await?, census.as_deref()))
+}
+
+async fn leases(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
+    let now = schema::now(db).await?;
+    let before = telling::long_ago(now, upkeep.sweep_interval);
+    Ok(telling::leases(waiting(db, NOT_SWEPT, &[Value::Int(Some(before.as_millis()))]).await?, now))
+}
+
+async fn expiry(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
+    let now = schema::now(db).await?;
+    let before = telling::long_ago(now, upkeep.reap_interval);
+    Ok(telling::expiry(waiting(db, NOT_REAPED, &[Value::Int(Some(before.as_millis()))]).await?, now))
+}
+
+async fn waiting(db: &mut ReadOnly, sql: &'static str, values: &[Value<'_>]) -> Result<Waiting, DbError> {
+    let rows = db.query(sql, values).await?;
+    let int = |column| rows.first().and_then(|row| row.int(column));
+    let count = int(0).and_then(|count| u64::try_from(count).ok()).unwrap_or(0);
+    Ok(Waiting { count, since: int(1).map(Timestamp::from_millis) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Health;
+
+    #[test]
+    fn the_time_that_asking_takes_is_no_skew() {
+        let at = Timestamp::from_millis;
+        assert_eq!(skew(at(0), at(50_000), at(100_000)).health, Health::Ok);
+        assert_eq!(skew(at(10_000), at(8_500), at(10_100)).health, Health::Ok);
+        assert_eq!(
+            skew(at(10_000), at(5_000), at(10_100)).found,
+            "the database's is 5 s behind this machine's"
+        );
+        assert_eq!(
+            skew(at(0), at(70_000), at(1000)).found,
+            "the database's is 1 min 9 s ahead of this machine's"
+        );
+    }
+}

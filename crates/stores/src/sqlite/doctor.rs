@@ -1,0 +1,201 @@
+//! What is to be known about a file, found out without changing it.
+//!
+//! Invariant: nothing is written, created or migrated. A file that nobody has open is read as it lies there, without
+//! locks; one that is in use, or that a crash left behind, through a connection that can only read.
+
+mod checks;
+
+use std::fs::{self, Metadata};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use super::schema::{self, SCHEMA_VERSION};
+use super::{SqliteOptions, TIER, api_keys};
+use crate::doctor::{Check, Examination, Upkeep, telling};
+
+/// How often a file is looked at that others begin to use meanwhile.
+const MAX_LOOKS: usize = 3;
+
+/// Looks at the file. `options` are those it is used with, `upkeep` how often it is said to be looked after.
+pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &Upkeep) -> Examination {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) => return absent(path, &error),
+    };
+    if !metadata.is_file() {
+        let found = format!("{} is not a file", path.display());
+        return only(Check::fail("store", found, "let `store` name a file, such as sqlite:semel.db"));
+    }
+    // SQLite keeps the log beside the file itself, not beside a link to it.
+    let target = fs::read_link(path).and_then(|_| fs::canonicalize(path));
+    let path = target.as_deref().unwrap_or(path);
+    let mut rest = at_rest(path);
+    for _ in 1..MAX_LOOKS {
+        let examination = look(path, &metadata, options, upkeep, rest.is_some());
+        let now = at_rest(path);
+        if rest.is_none() || now == rest {
+            return examination;
+        }
+        // Somebody began to use it meanwhile: it was not read as it should be.
+        rest = now;
+    }
+    look(path, &metadata, options, upkeep, false)
+}
+
+fn only(check: Check) -> Examination {
+    Examination { checks: vec![check], tier: Some(TIER), api_keys: None }
+}
+
+/// There is nothing that could be looked at.
+fn absent(path: &Path, error: &std::io::Error) -> Examination {
+    let shown = path.display();
+    let folder = folder(path);
+    let check = match error.kind() {
+        std::io::ErrorKind::NotFound if folder.is_dir() => {
+            let found = format!("there is no file at {shown} yet");
+            let advice = "the gateway makes it when it first starts. If it ran before, this is not its file: a \
+                          relative path begins at the current folder";
+            let checks = vec![Check::warn("store", found, advice)];
+            return Examination { checks, tier: Some(TIER), api_keys: Some(0) };
+        }
+        std::io::ErrorKind::NotFound => {
+            let found = format!("there is no folder {}, and so no file in it", folder.display());
+            Check::fail("store", found, "make the folder, or set `store` to another path")
+        }
+        _ => Check::fail("store", format!("{shown} cannot be looked at: {error}"), OTHER_USER),
+    };
+    only(check)
+}
+
+const OTHER_USER: &str = "run this as the user that the gateway runs as";
+
+/// The folder of the file; that of a bare name is the current one.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A file beside the database, such as its log.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// What tells the file from itself at another time, if nobody has it open and nobody died over it.
+fn at_rest(path: &Path) -> Option<(u64, SystemTime)> {
+    let in_use = ["-wal", "-journal"].iter().any(|suffix| beside(path, suffix).exists());
+    let metadata = fs::metadata(path).ok().filter(|_| !in_use)?;
+    Some((metadata.len(), metadata.modified().ok()?))
+}
+
+/// A connection that cannot write. Of a file at rest, it takes no locks and makes no files beside it.
+fn connect(path: &Path, options: &SqliteOptions, at_rest: bool) -> rusqlite::Result<Connection> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    let connection = if at_rest {
+        let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        Connection::open_with_flags(format!("file:{}?immutable=1", percent_encoded(&path)), flags)?
+    } else {
+        Connection::open_with_flags(path, flags & !OpenFlags::SQLITE_OPEN_URI)?
+    };
+    connection.busy_timeout(options.busy_timeout)?;
+    // Whoever closes a file last would move its log into it.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    Ok(connection)
+}
+
+/// A path as a URI spells it, so that no character in it is taken for the beginning of parameters.
+fn percent_encoded(path: &Path) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+    let bytes = path.as_os_str().as_encoded_bytes().iter();
+    bytes
+        .map(|byte| if plain(*byte) { char::from(*byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+/// A file that could be opened.
+struct Look<'a> {
+    path: &'a Path,
+    size: u64,
+    options: &'a SqliteOptions,
+    upkeep: &'a Upkeep,
+    connection: Connection,
+    /// That of the schema; 0 if there is none yet.
+    version: u32,
+}
+
+fn look(
+    path: &Path,
+    metadata: &Metadata,
+    options: &SqliteOptions,
+    upkeep: &Upkeep,
+    at_rest: bool,
+) -> Examination {
+    // Before there is a connection: closing a file gives up all locks that this process has on it.
+    let durability = checks::durability(path);
+    let opened = connect(path, options, at_rest)
+        .and_then(|connection| schema::version(&connection).map(|version| (connection, version)));
+    let (connection, version) = match opened {
+        Ok((connection, version)) => (connection, version.unwrap_or(0)),
+        Err(error) => return only(unreadable(path, &error)),
+    };
+    let look = Look { path, size: metadata.len(), options, upkeep, connection, version };
+    let mut examination = Examination {
+        checks: vec![
+            checks::file(&look),
+            durability,
+            checks::permissions(path),
+            telling::schema(version.into(), SCHEMA_VERSION.into()),
+            Check::ok("clock", "the store has no clock but this machine's"),
+        ],
+        tier: Some(TIER),
+        api_keys: Some(0),
+    };
+    if version > SCHEMA_VERSION {
+        // What a newer version means by its tables is not for this one to say.
+        return Examination { api_keys: None, ..examination };
+    }
+    if version > 0 {
+        examination.checks.extend(checks::of_tables(&look));
+        examination.api_keys = api_keys::count(&look.connection).ok();
+    }
+    examination
+}
+
+/// A file that is there and cannot be read as a database.
+fn unreadable(path: &Path, error: &rusqlite::Error) -> Check {
+    let advice = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            "restore it from a backup, and do not delete it: without its records, retries run again"
+        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            "another program holds it for itself: find out which, with `fuser` or `lsof`, and end that"
+        }
+        Some(ErrorCode::ReadOnly) => {
+            "a crash left a change half made, which must be taken back before anybody reads: start the gateway, or \
+             run `semel migrate`"
+        }
+        _ => OTHER_USER,
+    };
+    Check::fail("store", format!("{} cannot be read: {error}", path.display()), advice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_character_of_a_path_begins_parameters() {
+        assert_eq!(percent_encoded(Path::new("/a b/c?d#e%f/ü.db")), "/a%20b/c%3Fd%23e%25f/%C3%BC.db");
+    }
+
+    #[test]
+    fn the_folder_of_a_bare_name_is_the_current_one() {
+        assert_eq!(folder(Path::new("semel.db")), Path::new("."));
+        assert_eq!(folder(Path::new("/var/semel.db")), Path::new("/var"));
+        assert_eq!(beside(Path::new("/var/semel.db"), "-wal"), Path::new("/var/semel.db-wal"));
+    }
+}
