@@ -7,6 +7,7 @@ mod audit;
 mod completions;
 mod configuration;
 mod demo;
+mod doctor;
 mod fingerprint;
 mod keys;
 mod records;
@@ -40,6 +41,7 @@ pub fn main() -> ExitCode {
         Some(("demo", matches)) => demo::run(matches),
         Some(("demo-service", matches)) => demo::run_service(matches),
         Some(("config", matches)) => configuration::run(matches),
+        Some(("doctor", matches)) => doctor::run(matches),
         Some(("keys", matches)) => keys::run(matches),
         Some(("records", matches)) => records::run(matches),
         Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
@@ -82,6 +84,7 @@ fn shown_command() -> Command {
         .subcommand(demo::command())
         .subcommand(serve::command())
         .subcommand(configuration::command())
+        .subcommand(doctor::command())
         .subcommand(records::command())
         .subcommands(upkeep::commands())
         .subcommand(fingerprint::command())

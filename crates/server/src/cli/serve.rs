@@ -61,7 +61,8 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn promise(tier: Tier) -> &'static str {
+/// What a tier promises, in words.
+pub(super) fn promise(tier: Tier) -> &'static str {
     match tier {
         Tier::One => "tier 1, at most one effect under every fault",
         Tier::Two => "tier 2, at most one effect unless the engine loses an acknowledged write",

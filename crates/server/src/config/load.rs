@@ -26,6 +26,8 @@ pub struct Loaded {
     pub warnings: Vec<Diagnostic>,
     /// Every effective setting with its value and where it came from.
     pub rows: Vec<Row>,
+    /// The file that was read, if there was one.
+    pub file: Option<String>,
 }
 
 /// Reads a configuration.
@@ -47,7 +49,8 @@ pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
         loader.operations();
         loader.check();
     }
-    loader.finish()
+    let file = sources.file.as_ref().map(|file| file.name.clone());
+    loader.finish().map(|loaded| Loaded { file, ..loaded })
 }
 
 #[derive(Default)]
@@ -185,7 +188,7 @@ impl Loader {
         rows.add("maintenance", MAINTENANCE, &self.config);
         let rows = rows.finish();
         let (errors, warnings) = self.findings.finish();
-        errors.map(|()| Loaded { config: self.config, warnings, rows })
+        errors.map(|()| Loaded { config: self.config, warnings, rows, file: None })
     }
 }
 

@@ -3,6 +3,7 @@
 mod audit;
 mod commands;
 mod completions;
+mod doctor;
 mod fingerprint;
 mod gateway;
 mod guard;

@@ -53,7 +53,8 @@ reap_batch     = 1000
 
 #[test]
 fn nothing_at_all_gives_the_defaults() {
-    let Loaded { config, warnings, rows } = loaded(&Sources::new());
+    let Loaded { config, warnings, rows, file } = loaded(&Sources::new());
+    assert_eq!(file, None);
     assert_eq!(config, Config::default());
     assert!(warnings.is_empty());
     assert!(rows.iter().all(|row| row.source == "default"));

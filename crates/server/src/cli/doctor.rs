@@ -1,0 +1,180 @@
+//! `semel doctor`: everything that a gateway stands on, looked at without changing it.
+//!
+//! What is to be known about a store, the store's own `doctor` module finds out; here is what surrounds it:
+//! `machine` has the disk and the open files, `network` the upstream and the gateway itself, `report` the printing.
+
+mod machine;
+mod network;
+mod report;
+
+use clap::{ArgMatches, Command};
+use semel_core::Tier;
+use semel_stores::doctor::{Check, Examination, Upkeep};
+use semel_stores::postgres::{self, PostgresOptions};
+use semel_stores::sqlite::{self, SqliteOptions};
+
+use super::serve::promise;
+use super::{Done, say};
+use crate::config::{Config, Identity, Loaded, StoreLocation};
+
+pub(super) fn command() -> Command {
+    Command::new("doctor")
+        .about("Look at everything that a gateway stands on, and say what to do about it")
+        .long_about(
+            "Looks at the configuration, the store, the machine, the upstream, and who may call, and says of each \
+             whether it is as it should be. Each line is `ok`, `warn` or `fail`; below the last two stands what to do \
+             about it.\n\n\
+             Nothing is changed by looking: no file is made, no schema migrated, no command sent. It may run beside a \
+             gateway, on the same file, at any time. The upstream gets one connection for each of its addresses and \
+             one HEAD request for `/`.\n\n\
+             Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: it \
+             looks at the same settings, files and limits then.",
+        )
+        .after_help(
+            "Examples:\n  \
+             semel doctor\n  \
+             semel doctor --config /etc/semel.toml --json\n\n\
+             Exit codes: 0 nothing failed, 1 something did, 2 wrong use, or the configuration cannot be used.",
+        )
+        .args(super::setting_flags())
+        .arg(super::json_flag())
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let loaded = super::load(matches)?;
+    let checks = super::runtime()?.block_on(examine(&loaded));
+    match matches.get_flag("json") {
+        true => say(report::to_json(&checks)),
+        false => say(report::to_text(&checks)),
+    }
+    Ok(if report::failed(&checks) { Done::No } else { Done::Yes })
+}
+
+async fn examine(loaded: &Loaded) -> Vec<Check> {
+    let config = &loaded.config;
+    let mut checks = configuration(loaded);
+    let Examination { checks: of_store, tier, api_keys } = store(config).await;
+    checks.extend(of_store);
+    checks.extend(tier.map(promised));
+    checks.extend(network::upstream(config).await);
+    checks.push(identity(config, api_keys));
+    checks.push(admin(config));
+    checks.push(network::gateway(config).await);
+    checks.push(machine::open_files(config.server.max_connections));
+    checks
+}
+
+/// What has a check of its own, which says more than the warning does.
+const CHECKED_ELSEWHERE: [&str; 3] = ["store", "admin_listen", "identity.trusted_proxies"];
+
+fn configuration(loaded: &Loaded) -> Vec<Check> {
+    let name = "configuration";
+    let file = loaded.file.as_deref().unwrap_or("no file; defaults, variables and flags only");
+    let mut checks = vec![Check::ok(name, file)];
+    for warning in &loaded.warnings {
+        let setting = warning.setting.as_deref();
+        if setting.is_some_and(|setting| CHECKED_ELSEWHERE.contains(&setting)) {
+            continue;
+        }
+        let setting = setting.map_or_else(String::new, |setting| format!("`{setting}`, "));
+        let found = format!("{setting}{}: {}", warning.origin, warning.message);
+        checks.push(Check::warn(name, found, "change it, or keep it knowing what it costs"));
+    }
+    checks
+}
+
+/// What the store says about itself. Another store adds its own line here.
+async fn store(config: &Config) -> Examination {
+    let upkeep = Upkeep {
+        sweep_interval: config.maintenance.sweep_interval,
+        reap_interval: config.maintenance.reap_interval,
+    };
+    match &config.store {
+        StoreLocation::Memory => {
+            let found = "in the gateway's memory: gone when it ends, and a retry after that runs again";
+            let advice = "set `store` to sqlite:PATH or postgres://… for anything but trying out";
+            let checks = vec![Check::warn("store", found, advice)];
+            Examination { checks, tier: Some(Tier::Three), api_keys: None }
+        }
+        StoreLocation::Sqlite(path) => {
+            let mut examination = sqlite::doctor::examine(path, &SqliteOptions::default(), &upkeep);
+            examination.checks.extend(machine::disk(path));
+            examination
+        }
+        StoreLocation::Postgres(url) => match url.address() {
+            Ok(address) => postgres::doctor::examine(&address, &PostgresOptions::default(), &upkeep).await,
+            Err(error) => {
+                let checks = vec![Check::fail("store", error.to_string(), "correct `store`")];
+                Examination { checks, ..Examination::default() }
+            }
+        },
+    }
+}
+
+fn promised(tier: Tier) -> Check {
+    match tier {
+        Tier::One => Check::ok("tier", promise(tier)),
+        Tier::Two => Check::warn("tier", promise(tier), "`durability` says what it would take"),
+        Tier::Three => Check::warn("tier", promise(tier), "use a store that keeps its records"),
+    }
+}
+
+/// Who may call, as far as the configuration and the store say.
+fn identity(config: &Config, api_keys: Option<u64>) -> Check {
+    let name = "identity";
+    let create = "make one with `semel keys create --tenant NAME --caller NAME`";
+    match (&config.identity, api_keys) {
+        (Identity::None, _) if config.listen.ip().is_loopback() => {
+            Check::ok(name, "none: every caller is the same one, and all are on this machine")
+        }
+        (Identity::None, _) => Check::fail(
+            name,
+            "none: every caller is the same one, and others can connect",
+            "choose an `identity.source`, or listen on loopback",
+        ),
+        (Identity::ApiKey, _) if config.store == StoreLocation::Memory => Check::fail(
+            name,
+            "api-key, and a store in memory keeps no keys",
+            "set `store` to sqlite:PATH or postgres://…",
+        ),
+        (Identity::ApiKey, None) => Check::warn(
+            name,
+            "api-key, and the keys cannot be read",
+            "do first what `store` and `schema` say, then look again",
+        ),
+        (Identity::ApiKey, Some(0)) => {
+            Check::fail(name, "api-key, and there are no keys: nobody can call", create)
+        }
+        (Identity::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
+        (Identity::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
+        (Identity::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
+            let shown: Vec<String> = proxies.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
+            let more = proxies.len() - shown.len();
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            let who = format!("{tenant_header} and {caller_header}, from {}{more}", shown.join(", "));
+            match proxies.iter().find(|range| range.is_everybody()) {
+                None => Check::ok(name, format!("trusted-headers: {who}")),
+                Some(range) => Check::warn(
+                    name,
+                    format!("trusted-headers: {who}; {range} is everybody, and any client can be any caller"),
+                    "name the addresses of your proxies in `identity.trusted_proxies`, and nobody else",
+                ),
+            }
+        }
+    }
+}
+
+/// How many proxies are named.
+const MAX_SHOWN: usize = 10;
+
+fn admin(config: &Config) -> Check {
+    let address = config.admin_listen;
+    if address.ip().is_loopback() {
+        return Check::ok("admin", format!("{address}, for this machine only"));
+    }
+    Check::warn(
+        "admin",
+        format!("{address} can be reached from elsewhere, and asks nobody who they are"),
+        "set `admin_listen` to a loopback address, or keep everybody else out of that network",
+    )
+}

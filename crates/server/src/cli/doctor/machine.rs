@@ -1,0 +1,104 @@
+//! What the machine has to offer: room on the disk, and open files.
+
+use std::path::Path;
+
+use rustix::fs::statvfs;
+use semel_stores::doctor::{Check, in_bytes};
+
+/// A disk with less room than this will not last.
+const LOW_DISK_BYTES: u64 = 256 << 20;
+
+/// The disk that the file is on, or will be on; `None` if the system does not say.
+pub(super) fn disk(file: &Path) -> Option<Check> {
+    let name = "disk";
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let place = if file.exists() { file } else { folder };
+    if let Some((kind, is_network)) = kind(place) {
+        return Some(if is_network {
+            Check::fail(
+                name,
+                format!(
+                    "the file is on a network file system ({kind}), whose locks and flushes SQLite cannot rely on"
+                ),
+                "move it to a local disk: on this one, a key can have two winners",
+            )
+        } else {
+            Check::warn(
+                name,
+                format!("the file is on {kind}, and gone when this machine restarts"),
+                "move it to a disk",
+            )
+        });
+    }
+    let room = statvfs(place).ok()?;
+    let free = room.f_bavail.saturating_mul(room.f_frsize);
+    let found = format!("{} free", in_bytes(free));
+    Some(match free {
+        0..LOW_DISK_BYTES => {
+            Check::warn(name, found, "make room: on a full disk nothing can be claimed, and commands get 503")
+        }
+        _ => Check::ok(name, found),
+    })
+}
+
+/// File systems that do not keep what they are given, or not by the rules, and whether others share them.
+#[cfg(target_os = "linux")]
+fn kind(place: &Path) -> Option<(&'static str, bool)> {
+    /// The numbers by which Linux knows them, from statfs(2).
+    const KINDS: [(u32, &str, bool); 8] = [
+        (0x6969, "NFS", true),
+        (0x517B, "SMB", true),
+        (0xFF53_4D42, "CIFS", true),
+        (0xFE53_4D42, "SMB2", true),
+        (0x5346_414F, "AFS", true),
+        (0x00C3_6400, "CephFS", true),
+        (0x0102_1994, "tmpfs, in memory", false),
+        (0x8584_58F6, "ramfs, in memory", false),
+    ];
+    let number = rustix::fs::statfs(place).ok()?.f_type;
+    // Some architectures sign the number, and some give it 64 bits.
+    let number = number as u32;
+    KINDS.iter().find(|(kind, ..)| *kind == number).map(|(_, name, is_network)| (*name, *is_network))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn kind(_: &Path) -> Option<(&'static str, bool)> {
+    None
+}
+
+/// Whether as many files can be open as connections are allowed. The gateway takes all that it may have.
+pub(super) fn open_files(max_connections: usize) -> Check {
+    let name = "open files";
+    // One to the client, and one to the upstream.
+    let needed = 2 * max_connections as u64;
+    match rlimit::Resource::NOFILE.get() {
+        Err(error) => Check::warn(name, format!("the limit cannot be read: {error}"), "look at `ulimit -Hn`"),
+        Ok((_, hard)) if hard < needed => Check::warn(
+            name,
+            format!("at most {hard}, and {max_connections} connections may need {needed}"),
+            "raise the limit (`ulimit -Hn`, LimitNOFILE= of systemd), or lower `server.max_connections`",
+        ),
+        Ok((_, hard)) => Check::ok(name, format!("at most {hard}, for {max_connections} connections")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use semel_stores::doctor::Health;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_not_there_will_be_on_the_disk_of_its_folder() {
+        let folder = tempfile::tempdir().expect("there is room");
+        assert!(disk(&folder.path().join("semel.db")).is_some());
+        assert!(disk(Path::new("semel.db")).is_some(), "the folder of a bare name is the current one");
+        assert_eq!(disk(&folder.path().join("nowhere/semel.db")), None);
+    }
+
+    #[test]
+    fn more_connections_than_files_are_told() {
+        assert!(matches!(open_files(usize::MAX / 4).health, Health::Warn(_)));
+        assert_eq!(open_files(1).health, Health::Ok);
+    }
+}

@@ -1,0 +1,269 @@
+//! Who answers: the upstream, and the gateway itself. No command is ever sent.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use http::header::{AGE, DATE, HOST, USER_AGENT};
+use http::uri::Authority;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use semel_core::{Clock, SystemClock, Timestamp};
+use semel_http::Body;
+use semel_stores::doctor::{Check, in_words};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::config::Config;
+use crate::upstream::{Protocol, Upstream};
+
+/// How long a name, a connection or an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How many addresses of the upstream are tried.
+const MAX_ADDRESSES: usize = 8;
+/// How far two clocks may be apart. A `Date` is a whole second, and takes a moment to arrive.
+const MAX_SKEW: Duration = Duration::from_secs(5);
+/// How much is read of what the gateway says about itself.
+const MAX_WORDS: usize = 1024;
+
+/// Whether the upstream is there, and what time it is there.
+pub(super) async fn upstream(config: &Config) -> Vec<Check> {
+    let name = "upstream";
+    let Some(authority) = config.upstream.authority() else {
+        return vec![Check::fail(name, "it has no address", "set `upstream`")];
+    };
+    let host = authority.host().trim_start_matches('[').trim_end_matches(']');
+    let port = authority.port_u16().unwrap_or(80);
+    let addresses: Vec<SocketAddr> = match timeout(PATIENCE, lookup_host((host, port))).await {
+        Ok(Ok(addresses)) => addresses.take(MAX_ADDRESSES).collect(),
+        Ok(Err(error)) => {
+            let advice = "correct the name in `upstream`, or the DNS that should know it";
+            return vec![Check::fail(name, format!("the name {host} does not resolve: {error}"), advice)];
+        }
+        Err(_) => {
+            let found = format!("the name {host} was not resolved within {}", in_words(PATIENCE));
+            return vec![Check::fail(name, found, "look at this machine's resolver, in /etc/resolv.conf")];
+        }
+    };
+    if addresses.is_empty() {
+        return vec![Check::fail(
+            name,
+            format!("the name {host} has no address"),
+            "correct it in `upstream`",
+        )];
+    }
+    let total = addresses.len();
+    let away = away(addresses).await;
+    let told: Vec<String> = away.iter().map(|(address, why)| format!("{address} {}", why.tell())).collect();
+    let told = told.join("; ");
+    let Some((_, why)) = away.first() else { return answers(config, authority).await };
+    if away.len() == total {
+        return vec![Check::fail(name, told, why.advice())];
+    }
+    let mut checks = answers(config, authority).await;
+    let advice = "the gateway tries one address after the other, which takes time: take this one out of the DNS, or \
+                  start the service there";
+    checks.push(Check::warn(name, told, advice));
+    checks
+}
+
+/// Why there is no connection.
+#[derive(Debug, PartialEq, Eq)]
+enum Away {
+    Refused,
+    TimedOut,
+    Failed(String),
+}
+
+impl Away {
+    fn tell(&self) -> String {
+        match self {
+            Away::Refused => "refuses connections".to_owned(),
+            Away::TimedOut => format!("does not answer within {}", in_words(PATIENCE)),
+            Away::Failed(why) => format!("cannot be reached: {why}"),
+        }
+    }
+
+    fn advice(&self) -> &'static str {
+        match self {
+            Away::Refused => "nothing listens there: start the service, or correct `upstream`",
+            Away::TimedOut => {
+                "the machine is away, or a firewall drops what is sent: correct `upstream`, or let it pass"
+            }
+            Away::Failed(_) => "look at the network between here and there, or correct `upstream`",
+        }
+    }
+}
+
+/// Connects to every address at once, and hangs up; returns those that cannot be connected to.
+async fn away(addresses: Vec<SocketAddr>) -> Vec<(SocketAddr, Away)> {
+    let mut connections = JoinSet::new();
+    for address in addresses {
+        connections.spawn(async move { connect(address).await.err().map(|why| (address, why)) });
+    }
+    let mut away: Vec<_> = connections.join_all().await.into_iter().flatten().collect();
+    away.sort_by_key(|(address, _)| *address);
+    away
+}
+
+async fn connect(address: SocketAddr) -> Result<(), Away> {
+    match timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => Ok(()),
+        Ok(Err(error)) => Err(match error.kind() {
+            std::io::ErrorKind::ConnectionRefused => Away::Refused,
+            std::io::ErrorKind::TimedOut => Away::TimedOut,
+            _ => Away::Failed(error.to_string()),
+        }),
+        Err(_) => Err(Away::TimedOut),
+    }
+}
+
+/// Whether the upstream speaks HTTP, and which time it has.
+async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
+    let shown = config.upstream.to_string();
+    let shown = shown.trim_end_matches('/');
+    match ask(authority, config.upstream_protocol, Method::HEAD, "/").await {
+        Ok(answer) => {
+            let found = format!("{shown} answers; HEAD / gets {}", answer.status().as_u16());
+            let mut checks = vec![Check::ok("upstream", found)];
+            checks.extend(skew(&answer, SystemClock.now()));
+            checks
+        }
+        Err(why) => vec![Check::warn(
+            "upstream",
+            format!("{shown} takes connections, and gives HEAD / no answer: {why}"),
+            "look at its log; if it speaks another version of HTTP, set `upstream_protocol`",
+        )],
+    }
+}
+
+/// The upstream's clock against ours. One that came out of a cache tells nothing.
+fn skew(answer: &Response<Body>, now: Timestamp) -> Option<Check> {
+    let date = answer.headers().get(DATE).filter(|_| !answer.headers().contains_key(AGE))?;
+    let theirs = Timestamp::from_http_date(date.to_str().ok()?)?;
+    let (ahead, behind) = (theirs.since(now), now.since(theirs));
+    let name = "upstream clock";
+    if ahead <= MAX_SKEW && behind <= MAX_SKEW {
+        return Some(Check::ok(name, format!("agrees with this machine's, within {}", in_words(MAX_SKEW))));
+    }
+    let found = if ahead > behind {
+        format!("{} ahead of this machine's", in_words(ahead))
+    } else {
+        format!("{} behind this machine's", in_words(behind))
+    };
+    let advice = "one of the two is wrong: look at `timedatectl` on both. `max_request_age` counts by this one, and \
+                  leases and expiry by the store's";
+    Some(Check::warn(name, found, advice))
+}
+
+/// Whether a gateway runs with this configuration now.
+pub(super) async fn gateway(config: &Config) -> Check {
+    let name = "gateway";
+    let (listen, admin) = (config.listen, config.admin_listen);
+    if listen.port() == 0 || admin.port() == 0 {
+        return Check::ok(name, "on any free port, so it cannot be looked for");
+    }
+    let listens = connect(from_here(listen)).await.is_ok();
+    match (readiness(from_here(admin)).await, listens) {
+        (Some((StatusCode::OK, _)), true) => Check::ok(name, format!("one runs at {listen}, and is ready")),
+        (Some((StatusCode::SERVICE_UNAVAILABLE, words)), _) => Check::fail(
+            name,
+            format!("one runs, and is not ready: {words}"),
+            "its log says why; until then, commands get 503 and nothing runs",
+        ),
+        (Some(_), false) => Check::warn(
+            name,
+            format!("nothing listens at {listen}, and something answers at {admin}"),
+            "another gateway, with other settings, has this `admin_listen`: choose another, or use its settings here",
+        ),
+        (Some(_) | None, true) => Check::warn(
+            name,
+            format!("something listens at {listen}, and no gateway answers at {admin}"),
+            "if that is not a gateway with other settings, it is in the way of one: choose another `listen`",
+        ),
+        (None, false) => Check::ok(name, format!("none runs at {listen} now")),
+    }
+}
+
+/// How an address that means every interface is reached from this machine.
+fn from_here(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(Ipv4Addr::UNSPECIFIED) => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// What the admin listener says about the gateway; `None` if nobody answers there.
+async fn readiness(admin: SocketAddr) -> Option<(StatusCode, String)> {
+    let authority: Authority = admin.to_string().parse().ok()?;
+    let answer = ask(&authority, Protocol::Http1, Method::GET, "/readyz").await.ok()?;
+    let status = answer.status();
+    let words =
+        timeout(PATIENCE, Limited::new(answer.into_body(), MAX_WORDS).collect()).await.ok()?.ok()?.to_bytes();
+    Some((status, String::from_utf8_lossy(&words).trim().to_owned()))
+}
+
+/// Sends a request that asks for nothing but an answer.
+async fn ask(
+    authority: &Authority,
+    protocol: Protocol,
+    method: Method,
+    path: &'static str,
+) -> Result<Response<Body>, String> {
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(HOST, authority.as_str())
+        .header(USER_AGENT, "semel-doctor")
+        .body(Body::full(""))
+        .map_err(|error| error.to_string())?;
+    let upstream = Upstream::new(authority.clone(), protocol, 2 * PATIENCE);
+    match timeout(PATIENCE, upstream.send(request, None)).await {
+        Ok(answer) => answer.map_err(|error| error.to_string()),
+        Err(_) => Err(format!("none within {}", in_words(PATIENCE))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use semel_stores::doctor::Health;
+
+    use super::*;
+
+    fn answered(date: &str) -> Response<Body> {
+        Response::builder().header(DATE, date).body(Body::full("")).expect("it is a response")
+    }
+
+    #[test]
+    fn clocks_are_apart_if_it_is_more_than_some_seconds() {
+        let date = "Sun, 06 Nov 1994 08:49:37 GMT";
+        let theirs = Timestamp::from_http_date(date).expect("it is a date");
+        let check = |millis: i64| {
+            let now = Timestamp::from_millis(theirs.as_millis() + millis);
+            skew(&answered(date), now).expect("it has a date")
+        };
+        assert_eq!(check(0).health, Health::Ok);
+        assert_eq!((check(4900).health, check(-4900).health), (Health::Ok, Health::Ok));
+        assert_eq!(check(65_000).found, "1 min 5 s behind this machine's");
+        assert_eq!(check(-7_200_000).found, "2 h 0 min ahead of this machine's");
+        assert!(matches!(check(65_000).health, Health::Warn(_)));
+    }
+
+    #[test]
+    fn an_answer_without_a_date_or_out_of_a_cache_tells_no_time() {
+        assert_eq!(skew(&answered("yesterday"), SystemClock.now()), None);
+        let mut cached = answered("Sun, 06 Nov 1994 08:49:37 GMT");
+        cached.headers_mut().insert(AGE, 60.into());
+        assert_eq!(skew(&cached, SystemClock.now()), None);
+    }
+
+    #[test]
+    fn every_interface_is_reached_on_loopback() {
+        let reached = |text: &str| from_here(text.parse().expect("an address")).to_string();
+        assert_eq!(reached("0.0.0.0:80"), "127.0.0.1:80");
+        assert_eq!(reached("[::]:80"), "[::1]:80");
+        assert_eq!(reached("10.0.0.7:80"), "10.0.0.7:80");
+    }
+}
