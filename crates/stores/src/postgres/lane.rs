@@ -289,14 +289,14 @@ impl Lane {
         let offset = self.offset();
         let attempted = match &pending.job.work {
             Work::Get(id) => {
-                let read = queries::get(link, id, offset).await;
+                let read = queries::get(link, id, offset).await.map_err(unsent);
                 return pending.end(read.map(|(found, now)| {
                     let record = found.map(|found| found.record);
                     Some(Done::Snapshot(Box::new(Snapshot { record, now })))
                 }));
             }
             Work::Now => {
-                let read = group::get(link, &[], offset).await;
+                let read = group::get(link, &[], offset).await.map_err(unsent);
                 return pending.end(
                     read.map(|read| Some(Done::Snapshot(Box::new(Snapshot { record: None, now: read.now })))),
                 );
