@@ -3,6 +3,7 @@
 mod memory;
 mod postgres;
 mod postgres_doctor;
+mod postgres_faults;
 mod sqlite;
 mod sqlite_doctor;
 mod sqlite_faults;
