@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(5);
 /// How often another port is tried if somebody was faster, or the same one if it must be that.
 const PORTS: usize = 20;
+/// How often another client is chosen if the one to be killed has left.
+const VICTIMS: usize = 100;
 
 /// A private server with a folder and a port of its own. Dropping it ends it and removes everything.
 pub struct Cluster {
@@ -223,15 +225,25 @@ impl Cluster {
     /// Kills one client's process with SIGKILL, whichever; says whether there was one. The server ends all others
     /// before this returns, then recovers and takes connections again: see [`Cluster::wait_until_ready`].
     pub fn kill_one_backend(&self) -> Result<bool, Error> {
-        let process =
-            self.server.sql("postgres", &format!("SELECT pid {CLIENTS} ORDER BY random() LIMIT 1"))?;
-        let Ok(process) = process.parse() else { return Ok(false) };
-        let postmaster = self.running()?;
-        let mut all = self.processes();
-        all.retain(|process| *process != postmaster);
-        signal("KILL", &[process])?;
-        self.wait_until("end its processes", || all.iter().all(|process| is_stopped(*process).is_none()))?;
-        Ok(true)
+        let choose = format!("SELECT pid {CLIENTS} ORDER BY random() LIMIT 1");
+        for _ in 0..VICTIMS {
+            let Ok(process) = self.server.sql("postgres", &choose)?.parse() else { return Ok(false) };
+            // One that stands cannot end by itself before it is killed, which the server would not mind.
+            signal("STOP", &[process])?;
+            self.wait_until("stand still", || is_stopped(process) != Some(false))?;
+            if is_stopped(process).is_none() {
+                continue;
+            }
+            let postmaster = self.running()?;
+            let mut all = self.processes();
+            all.retain(|process| *process != postmaster);
+            signal("KILL", &[process])?;
+            self.wait_until("end its processes", || {
+                all.iter().all(|process| is_stopped(*process).is_none())
+            })?;
+            return Ok(true);
+        }
+        Err(Error::new(format!("each of {VICTIMS} clients had left before it could be killed")))
     }
 
     /// Waits until the server answers a statement.
