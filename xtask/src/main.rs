@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod chaos;
 mod databases;
 mod diagram;
 mod test;
@@ -11,6 +12,7 @@ const COMMANDS: &str = "\
 cargo xtask COMMAND
 
   test            everything that must be green: format, lints, diagram, tests, documentation
+  chaos           kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
@@ -23,6 +25,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["test"] => test::run(),
+        ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),

@@ -41,7 +41,7 @@ fn vectors() -> Result<(), String> {
     Ok(())
 }
 
-fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
     println!("── {name}: cargo {}", arguments.join(" "));
     let begun = Instant::now();
     let status = Command::new(env!("CARGO"))

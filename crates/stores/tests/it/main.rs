@@ -2,6 +2,7 @@
 
 mod memory;
 mod postgres;
+mod postgres_chaos;
 mod postgres_doctor;
 mod postgres_faults;
 mod sqlite;
