@@ -3,18 +3,17 @@
 
 use std::collections::{HashMap, HashSet};
 
-use semel_core::{Answer, AttemptToken, Claim, OperationId, Record, RecordId, Timestamp};
+use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, Record, RecordId, Timestamp};
 
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
+use super::known::Known;
 use super::link::Link;
 use super::queries::{
-    FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, TAKE_REFERENCES_BACK, first, fresh, note_values, now,
-    snapshot,
+    FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, TAKE_REFERENCES_BACK, note_values, now, snapshot,
 };
 use super::rows::{Versioned, record_columns};
 use crate::columns::Columns;
-use semel_core::{Ids, Note, RandomIds};
 
 const INSERT: &str = concat!(
     "INSERT INTO semel_records (
@@ -74,49 +73,90 @@ const DELETE: &str = "
     WHERE r.id = i.id AND r.token = i.token AND r.revision = i.revision
     RETURNING r.id";
 
-/// First claims of many commands: the unique ids decide. Answers those that were first.
-pub(super) async fn insert(
-    link: &mut Link,
-    claims: &[&Claim],
-    offset: i64,
-) -> Result<HashMap<AttemptToken, Answer>, DbError> {
-    let mut records: Vec<Record> =
-        claims.iter().filter_map(|claim| fresh(claim, Timestamp::from_millis(0))).collect();
-    records.sort_by_key(|record| *record.id.as_bytes());
-    let rows: Vec<Columns<'_>> = records.iter().map(Columns::of).collect();
-    let values = [
+const COMPLETE: &str = concat!(
+    "UPDATE semel_records AS r SET
+         state = i.state, reason = i.reason, due_at = NULL, expires_at = n.now + i.expires_in,
+         settled_by = i.settled_by, updated_at = n.now, history = r.history || E'\n' || n.now::text || i.step,
+         status = i.status, resource = i.resource, response_format = i.response_format,
+         encryption_key_id = i.encryption_key_id, response = i.response, revision = r.revision + 1
+     FROM unnest(
+             $2::bytea[], $3::bytea[], $4::bigint[], $5::text[], $6::text[], $7::bigint[], $8::text[], $9::text[],
+             $10::bigint[], $11::text[], $12::bigint[], $13::text[], $14::bytea[]
+         ) AS i (
+             id, token, revision, state, reason, expires_in, settled_by, step, status, resource, response_format,
+             encryption_key_id, response
+         ), ",
+    now!(),
+    " WHERE r.id = i.id AND r.token = i.token AND r.revision = i.revision AND r.due_at > n.now
+      RETURNING r.id, r.updated_at"
+);
+
+/// The values of many first claims.
+pub(super) fn first_claims<'a>(rows: &'a [Columns<'a>], offset: i64) -> (&'static str, Vec<Value<'a>>) {
+    let values = vec![
         Value::Int(Some(offset)),
-        bytes(&rows, |row| Some(&row.id)),
+        bytes(rows, |row| Some(&row.id)),
         Value::UuidList(rows.iter().map(|row| row.operation_id).collect()),
-        text(&rows, |row| Some(&row.tenant)),
-        text(&rows, |row| Some(&row.caller)),
-        text(&rows, |row| Some(&row.operation)),
-        text(&rows, |row| Some(&row.key_hash_prefix)),
-        ints(&rows, |row| Some(row.fingerprint_version.into())),
-        bytes(&rows, |row| Some(&row.fingerprint)),
-        text(&rows, |row| Some(&row.state)),
-        text(&rows, |row| Some(&row.reason)),
-        ints(&rows, |row| Some(row.epoch.into())),
-        bytes(&rows, |row| Some(&row.token)),
-        ints(&rows, |row| Some(row.lease_ms)),
-        ints(&rows, |row| Some(row.ttl_ms)),
-        ints(&rows, |row| row.tombstone_ttl_ms),
-        text(&rows, |row| Some(&row.on_lease_expired)),
-        ints(&rows, |row| Some(row.quarantine_ms)),
-        ints(&rows, |row| row.due_at),
-        text(&rows, |row| Some(&row.history[1..])),
+        text(rows, |row| Some(&row.tenant)),
+        text(rows, |row| Some(&row.caller)),
+        text(rows, |row| Some(&row.operation)),
+        text(rows, |row| Some(&row.key_hash_prefix)),
+        ints(rows, |row| Some(row.fingerprint_version.into())),
+        bytes(rows, |row| Some(&row.fingerprint)),
+        text(rows, |row| Some(&row.state)),
+        text(rows, |row| Some(&row.reason)),
+        ints(rows, |row| Some(row.epoch.into())),
+        bytes(rows, |row| Some(&row.token)),
+        ints(rows, |row| Some(row.lease_ms)),
+        ints(rows, |row| Some(row.ttl_ms)),
+        ints(rows, |row| row.tombstone_ttl_ms),
+        text(rows, |row| Some(&row.on_lease_expired)),
+        ints(rows, |row| Some(row.quarantine_ms)),
+        ints(rows, |row| row.due_at),
+        text(rows, |row| Some(&row.history[1..])),
     ];
-    let written = link.query(INSERT, &values).await?;
-    let written: HashMap<&[u8], i64> =
-        written.iter().filter_map(|row| Some((&row.bytes(1)?[..], row.int(2)?))).collect();
-    Ok(claims
-        .iter()
-        .filter_map(|claim| {
-            let token = claim.attempt.token;
-            let now = written.get(&token.as_bytes()[..])?;
-            Some((token, first(claim, Timestamp::from_millis(*now))))
-        })
-        .collect())
+    (INSERT, values)
+}
+
+/// What the database said to first claims: the tokens of those that were first, each with its time.
+pub(super) fn were_first(rows: &[Row]) -> HashMap<AttemptToken, Timestamp> {
+    let first = |row: &Row| {
+        let token = row.bytes(1)?[..].try_into().ok()?;
+        Some((AttemptToken::from_bytes(token), Timestamp::from_millis(row.int(2)?)))
+    };
+    rows.iter().filter_map(first).collect()
+}
+
+/// The values of many completions that were decided as of the time zero of their leases: see
+/// [`Known`](super::known::Known).
+pub(super) fn completions<'a>(
+    known: &'a [&'a Known],
+    rows: &'a [Columns<'a>],
+    offset: i64,
+) -> (&'static str, Vec<Value<'a>>) {
+    let result = |row: &'a Columns<'a>| row.result.as_ref();
+    let values = vec![
+        Value::Int(Some(offset)),
+        bytes(rows, |row| Some(&row.id)),
+        bytes(rows, |row| Some(&row.token)),
+        Value::IntList(known.iter().map(|known| Some(known.before.revision)).collect()),
+        text(rows, |row| Some(&row.state)),
+        text(rows, |row| Some(&row.reason)),
+        Value::IntList(known.iter().map(|known| Some(known.expires_in)).collect()),
+        text(rows, |row| row.settled_by.as_deref()),
+        Value::TextList(known.iter().map(|known| Some(known.step.as_str())).collect()),
+        ints(rows, |row| result(row).map(|result| result.status.into())),
+        text(rows, |row| result(row).and_then(|result| result.resource.as_deref())),
+        ints(rows, |row| result(row).map(|result| result.response_format.into())),
+        text(rows, |row| result(row).and_then(|result| result.encryption_key_id.as_deref())),
+        bytes(rows, |row| result(row).map(|result| &result.response[..])),
+    ];
+    (COMPLETE, values)
+}
+
+/// What the database said to completions: the records that took theirs, each with its time.
+pub(super) fn were_completed(rows: &[Row]) -> HashMap<RecordId, Timestamp> {
+    rows.iter().filter_map(|row| Some((id(row, 0)?, Timestamp::from_millis(row.int(1)?)))).collect()
 }
 
 /// Those of these records that there are, or why one cannot be read, and the database's time.

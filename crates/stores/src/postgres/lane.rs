@@ -1,21 +1,22 @@
 //! A lane: one connection, and the task that carries changes over it in groups.
 //!
-//! A lone change goes at once. What arrives while a lane is busy travels together in its next round: first claims in
-//! one INSERT, everything else as one read, the protocol's decisions, and one guarded write. What a round could not
+//! A lone change goes at once. What arrives while a lane is busy travels together in its next round: first claims and
+//! completions of this store's own claims in one transaction, everything else as one read, the protocol's decisions, and one guarded write. What a round could not
 //! settle, because somebody else changed a record in between or because an answer was lost, goes into the next.
 //!
 //! Invariant: a change is answered only after the transaction that carries it is durable, or nothing was written for
 //! it. A change whose write may or may not have been made is *in doubt*; it is sent again with its token, and if that
 //! finds it already made, it is written once more unchanged: a commit that was seen is not yet one that will last.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use semel_core::transition::ReferenceWrite;
 use semel_core::{
-    Answer, Change, Claim, Decision, Event, Record, RecordId, Snapshot, StoreError, Write, transition,
+    Answer, AttemptToken, Change, Claim, Decision, Event, Record, RecordId, Snapshot, StoreError, Timestamp,
+    Write, transition,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::Instant;
@@ -23,9 +24,11 @@ use tokio::time::Instant;
 use super::errors::DbError;
 use super::executor::Executor;
 use super::group::{self, Side, SideWrite, Update, Writes};
+use super::known::{Claimed, Known};
 use super::link::{Dialer, Link};
 use super::queries::{self, Attempted};
 use super::rows::Versioned;
+use crate::columns::Columns;
 
 /// How many changes travel together at most.
 const MAX_GROUP: usize = 256;
@@ -78,6 +81,7 @@ pub(super) struct Lane {
     pub(super) jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
+    pub(super) claimed: Claimed,
 }
 
 /// A job on its way.
@@ -85,7 +89,7 @@ struct Pending {
     job: Job,
     /// Why nobody knows whether its write was made.
     doubt: Option<String>,
-    /// It lost the race for a first claim: there is a record to be read.
+    /// There is a record to be read before anything else: it lost the race for a first claim, say.
     seen: bool,
 }
 
@@ -160,7 +164,7 @@ impl Lane {
         let (alone, together): (Vec<Pending>, Vec<Pending>) = pending
             .into_iter()
             .partition(|pending| !self.dialer.address.groups || pending.job.work.needs_a_transaction());
-        let mut again = self.first_claims(link, together).await;
+        let mut again = self.at_once(link, together).await;
         if link.is_usable() {
             again = self.changes(link, again).await;
         }
@@ -174,38 +178,103 @@ impl Lane {
         again
     }
 
-    /// The claims that may be the first: one INSERT decides. Gives back what it did not settle.
-    async fn first_claims(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
-        let first = |pending: &Pending| match &pending.job.work {
-            Work::Claim(claim) if !pending.seen => Some((**claim).clone()),
-            Work::Claim(_) | Work::Apply(..) | Work::Get(_) | Work::Now => None,
-        };
-        let claims: Vec<Claim> = pending.iter().filter_map(first).collect();
-        if claims.is_empty() {
-            return pending;
+    /// What needs no look first: claims that may be the first, which one INSERT decides, and completions of what this
+    /// store claimed itself. One transaction for both. Gives back what it did not settle.
+    async fn at_once(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
+        let mut rest = Vec::with_capacity(pending.len());
+        let (mut claims, mut completions) = (Vec::new(), Vec::new());
+        for pending in pending {
+            match &pending.job.work {
+                Work::Claim(claim) if !pending.seen => match queries::fresh(claim, Timestamp::from_millis(0))
+                {
+                    Some(fresh) => claims.push((pending, fresh)),
+                    None => rest.push(pending),
+                },
+                Work::Apply(id, change) if !pending.seen => match self.claimed.complete(id, change) {
+                    Some(known) => completions.push((pending, known)),
+                    None => rest.push(pending),
+                },
+                Work::Claim(_) | Work::Apply(..) | Work::Get(_) | Work::Now => rest.push(pending),
+            }
         }
-        let claims: Vec<&Claim> = claims.iter().collect();
-        let inserted = group::insert(link, &claims, self.offset()).await;
-        self.count(claims.len());
-        let mut inserted = match self.answered(link, inserted) {
-            Ok(inserted) => inserted,
-            Err(error) if error.blames_a_record() => return self.one_by_one(link, pending).await,
-            Err(error) => return settle_failed(pending, &error, |pending| first(pending).is_some()),
-        };
-        let settle = |mut pending: Pending| {
-            let Work::Claim(claim) = &pending.job.work else { return Some(pending) };
-            match inserted.remove(&claim.attempt.token) {
-                Some(answer) => {
-                    pending.reply(Ok(Done::Answer(Box::new(answer))));
-                    None
-                }
-                None => {
-                    pending.seen = true;
-                    Some(pending)
-                }
+        if claims.is_empty() && completions.is_empty() {
+            return rest;
+        }
+        claims.sort_by_key(|(_, fresh)| *fresh.id.as_bytes());
+        completions.sort_by_key(|(_, known)| *known.after.id.as_bytes());
+        let written = self.write_at_once(link, &claims, &completions).await;
+        self.count(claims.len() + completions.len());
+        let (first, completed) = match self.answered(link, written) {
+            Ok(written) => written,
+            Err(error) => {
+                let claims = claims.into_iter().map(|(pending, _)| pending);
+                let both = claims.chain(completions.into_iter().map(|(pending, _)| pending)).collect();
+                rest.extend(match error.blames_a_record() {
+                    true => self.one_by_one(link, both).await,
+                    false => settle_failed(both, &error, |_| true),
+                });
+                return rest;
             }
         };
-        pending.into_iter().filter_map(settle).collect()
+        for (pending, fresh) in claims {
+            let Work::Claim(claim) = &pending.job.work else { continue };
+            match first.get(&claim.attempt.token) {
+                Some(now) => {
+                    let answer = queries::first(claim, *now);
+                    if let Some(record) = &answer.record {
+                        self.claimed.remember(record, 1);
+                    }
+                    pending.reply(Ok(Done::Answer(Box::new(answer))));
+                }
+                None => {
+                    tracing::trace!(record = %fresh.id, "a claim was not the first");
+                    rest.push(Pending { seen: true, ..pending });
+                }
+            }
+        }
+        for (pending, known) in completions {
+            let Work::Apply(id, change) = &pending.job.work else { continue };
+            match completed.get(id) {
+                Some(now) => {
+                    let answer = known.answer(change, *now);
+                    pending.reply(Ok(Done::Answer(Box::new(answer))));
+                }
+                None => rest.push(Pending { seen: true, ..pending }),
+            }
+        }
+        rest
+    }
+
+    async fn write_at_once(
+        &self,
+        link: &mut Link,
+        claims: &[(Pending, Record)],
+        completions: &[(Pending, Known)],
+    ) -> Result<(HashMap<AttemptToken, Timestamp>, HashMap<RecordId, Timestamp>), DbError> {
+        let offset = self.offset();
+        let fresh: Vec<Columns<'_>> = claims.iter().map(|(_, fresh)| Columns::of(fresh)).collect();
+        let known: Vec<&Known> = completions.iter().map(|(_, known)| known).collect();
+        let after: Vec<Columns<'_>> = known.iter().map(|known| Columns::of(&known.after)).collect();
+        let mut statements = Vec::with_capacity(2);
+        if !fresh.is_empty() {
+            statements.push(group::first_claims(&fresh, offset));
+        }
+        if !after.is_empty() {
+            statements.push(group::completions(&known, &after, offset));
+        }
+        let mut results = match &statements[..] {
+            [(sql, values)] => vec![link.query(sql, values).await?],
+            several => link.transaction(several, true).await?,
+        };
+        let completed = match completions.is_empty() {
+            true => HashMap::new(),
+            false => group::were_completed(&results.pop().unwrap_or_default()),
+        };
+        let first = match claims.is_empty() {
+            true => HashMap::new(),
+            false => group::were_first(&results.pop().unwrap_or_default()),
+        };
+        Ok((first, completed))
     }
 
     /// Everything that has a record to begin with: read, decide, write. Gives back what it did not settle.
@@ -252,6 +321,12 @@ impl Lane {
             Ok(counted) => {
                 for change in decided {
                     if counted.contains(&change.before.record.id) {
+                        if let (Work::Apply(_, renewal), Some(record)) =
+                            (&change.pending.job.work, &change.answer.record)
+                            && matches!(renewal.event(), Event::Renew { .. })
+                        {
+                            self.claimed.renewed(record, change.before.revision + 1);
+                        }
                         change.pending.reply(Ok(Done::Answer(Box::new(change.answer))));
                     } else {
                         again.push(change.pending);

@@ -2,7 +2,7 @@
 //!
 //! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
+//! answer was lost, `known.rs` which completions need no look first, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
@@ -15,6 +15,7 @@ pub mod doctor;
 mod errors;
 mod executor;
 mod group;
+mod known;
 mod lane;
 mod link;
 mod queries;
@@ -132,12 +133,14 @@ impl PostgresStore {
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
         let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
+        let claimed = known::Claimed::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
                 dialer: dialer.clone(),
                 jobs: jobs.clone(),
                 levers: levers.clone(),
                 counters: counters.clone(),
+                claimed: claimed.clone(),
             };
             tokio::spawn(lane.run());
         }
