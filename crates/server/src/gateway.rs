@@ -41,8 +41,7 @@ impl Gateway {
     /// Opens the store, binds the listeners, and serves.
     pub async fn start(config: &Config, metrics: PrometheusHandle) -> anyhow::Result<Gateway> {
         let bind = async |setting: &str, address: SocketAddr| {
-            let why = || format!("cannot listen on {address}, which `{setting}` names");
-            TcpListener::bind(address).await.with_context(why)
+            TcpListener::bind(address).await.map_err(|error| cannot_listen(setting, address, &error))
         };
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
@@ -89,6 +88,28 @@ impl Gateway {
         }
         ended
     }
+}
+
+fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> anyhow::Error {
+    use std::io::ErrorKind;
+    let flag = setting.replace('_', "-");
+    let (ip, port) = (address.ip(), address.port());
+    let advice = match error.kind() {
+        ErrorKind::AddrInUse => format!(
+            "another program has it, perhaps a Semel that still runs. Stop it, or choose another port with \
+             `--{flag} {ip}:PORT`; 0 takes any that is free"
+        ),
+        ErrorKind::AddrNotAvailable => {
+            format!(
+                "this machine has no address {ip}: set `{setting}` to one that it has, or to 127.0.0.1:{port}"
+            )
+        }
+        ErrorKind::PermissionDenied => {
+            format!("this user may not use port {port}: set `{setting}` to a port from 1024 on")
+        }
+        _ => format!("{error}; set `{setting}` to another address"),
+    };
+    anyhow::anyhow!("cannot listen on {address}, which `{setting}` names: {advice}")
 }
 
 /// Opens the store that the configuration names.

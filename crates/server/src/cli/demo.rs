@@ -8,9 +8,14 @@ mod client;
 mod service;
 mod story;
 
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Done, say};
 use crate::config::{Config, StoreLocation};
@@ -19,6 +24,15 @@ use crate::telemetry;
 
 pub(super) use service::{command as service_command, run as run_service};
 
+/// How long the demo waits for something that must happen.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Where clients of the demo connect, if nobody else is there.
+const GATEWAY_PORT: u16 = 8080;
+/// Where the payment service itself can be reached, past the gateway.
+const SERVICE_PORT: u16 = 8081;
+/// Where the metrics are.
+const ADMIN_PORT: u16 = 9090;
+
 pub(super) fn command() -> Command {
     Command::new("demo")
         .about("See it work: a payment that is charged once, whatever happens")
@@ -26,7 +40,16 @@ pub(super) fn command() -> Command {
             "Starts a gateway on a SQLite file and a small payment service behind it, and tells the story of a \
              payment: a lost answer, a changed amount, fifty duplicates at once, a service killed in the middle of \
              a charge. Each step shows the request, the answer, and how many charges the ledger counts. Then it \
-             stays up for you to try.",
+             stays up for you to try.\n\n\
+             The gateway is at 127.0.0.1:8080, its metrics at :9090, and the bare payment service at :8081; where a \
+             port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
+             the demo.",
+        )
+        .after_help(
+            "Examples:\n  \
+             semel demo           then Ctrl-C\n  \
+             semel demo --once    for a test, or a recording\n\n\
+             Exit codes: 0 the ledger proves every claim, 1 it does not, 2 wrong use, or the demo cannot run.",
         )
         .arg(
             Arg::new("once")
@@ -63,46 +86,74 @@ impl Drop for Folder {
 }
 
 async fn demo(folder: &Path, once: bool) -> anyhow::Result<bool> {
-    let service = service::Service::start(folder, 0)?;
-    let config = config(folder, &service)?;
-    let gateway = start(&config).await?;
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let port = free_or_any("the payment service", SERVICE_PORT)?.port();
+    // A port that was free a moment ago may be taken now: then any will do.
+    let service = service::Service::start(folder, port).or_else(|_| service::Service::start(folder, 0))?;
+    let mut config = Config {
+        listen: free_or_any("the gateway", GATEWAY_PORT)?,
+        admin_listen: free_or_any("its metrics", ADMIN_PORT)?,
+        upstream: format!("http://{}", service.address).parse()?,
+        store: StoreLocation::Sqlite(folder.join("semel.db")),
+        ..Config::default()
+    };
+    let metrics = telemetry::metrics()?;
+    let gateway = match Gateway::start(&config, metrics.clone()).await {
+        Ok(gateway) => gateway,
+        Err(_) => {
+            (config.listen, config.admin_listen) = (loopback(0), loopback(0));
+            Gateway::start(&config, metrics).await?
+        }
+    };
     let mut story = story::Story::new(folder, gateway.address, service);
     let proven = story.tell().await?;
     if once {
         gateway.shut_down().await;
         return Ok(proven);
     }
-    let pay = format!("curl -si http://{}/payments -H 'Content-Type: application/json'", gateway.address);
-    say("Now you. The gateway and the service stay up until Ctrl-C:");
-    say(format!("\n  {pay} -H 'Idempotency-Key: my-own-payment-0001' -d '{{\"amount\": 5}}'"));
-    say("\nSend it twice; change the amount; leave the key out. The ledger, and the metrics:");
-    say(format!("\n  curl -s http://{}/ledger", gateway.address));
-    say(format!("  curl -s http://{}/metrics", gateway.admin_address));
-    tokio::signal::ctrl_c().await?;
+    say(invitation(&config, &gateway, &story));
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
     gateway.shut_down().await;
     Ok(proven)
 }
 
-fn config(folder: &Path, service: &service::Service) -> anyhow::Result<Config> {
-    let any = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
-    Ok(Config {
-        listen: any(8080),
-        admin_listen: any(9090),
-        upstream: format!("http://{}", service.address).parse()?,
-        store: StoreLocation::Sqlite(folder.join("semel.db")),
-        ..Config::default()
-    })
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// On the usual ports if they are free, else on any.
-async fn start(config: &Config) -> anyhow::Result<Gateway> {
-    let metrics = telemetry::metrics()?;
-    match Gateway::start(config, metrics.clone()).await {
-        Ok(gateway) => Ok(gateway),
-        Err(_) => {
-            let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-            let config = Config { listen: any, admin_listen: any, ..config.clone() };
-            Gateway::start(&config, metrics).await
+/// The usual port if it is free, else any; the commands in the README name the usual ones, so it is said aloud.
+fn free_or_any(who: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let address = loopback(port);
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => Ok(address),
+        Err(error) if error.kind() == ErrorKind::AddrInUse => {
+            say(format!(
+                "{address} is taken by another program, so {who} gets another port. Where the README says {port}, \
+                 use the port that is shown here.\n"
+            ));
+            Ok(loopback(0))
         }
+        Err(error) => Err(error).with_context(|| format!("cannot listen on {address}")),
     }
+}
+
+/// What can be tried once the story is over.
+fn invitation(config: &Config, gateway: &Gateway, story: &story::Story) -> String {
+    let (clients, admin, bare) = (gateway.address, gateway.admin_address, story.service_address());
+    let store = &config.store;
+    let program = std::env::args().next().unwrap_or_else(|| "semel".to_owned());
+    format!(
+        "Now you. Everything stays up until Ctrl-C. In another terminal, pay:\n\n  \
+         curl -si http://{clients}/payments -H 'Content-Type: application/json' \
+         -H 'Idempotency-Key: my-own-payment-0001' -d '{{\"amount\": 5}}'\n\n\
+         Send it twice, and the second answer says Idempotency-Replayed: true. Change the amount: 422. Leave the key \
+         out: 400.\n\n  \
+         curl -s http://{clients}/ledger          # every charge there was\n  \
+         curl -s http://{bare}/ledger/count    # how many; this is the service itself, without Semel\n  \
+         curl -s http://{admin}/metrics         # what the gateway counts\n  \
+         {program} records list --store {store}"
+    )
 }

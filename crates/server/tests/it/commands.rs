@@ -33,8 +33,9 @@ fn wrong_use_exits_with_2_and_says_what_is_right() {
 #[test]
 fn a_store_that_cannot_be_used_is_named() {
     let folder = TempDir::new().expect("there is room");
+    let ports = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let missing =
-        run(folder.path(), &["serve", "--store", "sqlite:nowhere/semel.db", "--listen", "127.0.0.1:0"]);
+        run(folder.path(), &[&["serve", "--store", "sqlite:nowhere/semel.db"][..], &ports].concat());
     assert_eq!(missing.status.code(), Some(2));
     assert!(text(&missing.stderr).contains("cannot open nowhere/semel.db"), "{missing:?}");
     std::fs::write(folder.path().join("semel.db"), "not a database at all, but long enough to look like one")
@@ -232,6 +233,79 @@ fn the_demo_proves_what_it_claims() {
         !said.contains("NOT SO") && !said.contains('\u{1b}'),
         "no colours where there is no terminal: {said}"
     );
+}
+
+#[test]
+fn a_port_that_is_taken_is_named_with_what_to_do() {
+    let folder = TempDir::new().expect("there is room");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = taken.local_addr().expect("it is bound").to_string();
+    for (setting, flag, other) in
+        [("listen", "--listen", "--admin-listen"), ("admin_listen", "--admin-listen", "--listen")]
+    {
+        let refused = run(folder.path(), &["serve", flag, &address, other, "127.0.0.1:0"]);
+        assert_eq!(refused.status.code(), Some(2));
+        let said = text(&refused.stderr);
+        assert!(said.contains(&format!("cannot listen on {address}, which `{setting}` names")), "{said}");
+        assert!(
+            said.contains("another program has it") && said.contains(&format!("`{flag} 127.0.0.1:PORT`"))
+        );
+    }
+    assert!(!folder.path().join("semel.db").exists(), "nothing was made");
+}
+
+#[test]
+fn a_demo_whose_ports_are_taken_says_which_it_uses() {
+    let folder = TempDir::new().expect("there is room");
+    // Other tests have demos, too: whatever of these they leave is held here.
+    let usual = ["127.0.0.1:8080", "127.0.0.1:8081", "127.0.0.1:9090"];
+    let taken = loop {
+        let taken: Vec<_> =
+            usual.iter().filter_map(|usual| std::net::TcpListener::bind(usual).ok()).collect();
+        if !taken.is_empty() {
+            break taken;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    let demo = run(folder.path(), &["demo", "--once"]);
+    let said = text(&demo.stdout);
+    assert_eq!(demo.status.code(), Some(0), "{said}");
+    for address in taken.iter().map(|taken| taken.local_addr().expect("it is bound")) {
+        assert!(said.contains(&format!("{address} is taken by another program")), "{said}");
+        assert!(!said.contains(&format!("on {address}.")), "it is not used: {said}");
+    }
+}
+
+/// However the demo ends, nothing of it stays: neither its service nor, if it can still act, its folder.
+#[test]
+fn a_demo_that_is_stopped_leaves_nothing_behind() {
+    use std::io::{BufRead, BufReader};
+    use std::process::Stdio;
+    for (signal, files) in [("-TERM", 0), ("-INT", 0), ("-KILL", 1)] {
+        let folder = TempDir::new().expect("there is room");
+        let demo =
+            semel(folder.path()).arg("demo").env("TMPDIR", folder.path()).stdout(Stdio::piped()).spawn();
+        let mut demo = demo.expect("the program runs");
+        let lines = BufReader::new(demo.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+        let mut lines = lines.skip_while(|line| !line.starts_with("Now you."));
+        assert!(lines.next().is_some(), "it tells its story");
+        assert!(has_process(folder.path()), "its service runs");
+        let asked = std::process::Command::new("kill").args([signal, &demo.id().to_string()]).status();
+        assert!(asked.expect("kill runs").success());
+        demo.wait().expect("it ends");
+        while has_process(folder.path()) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert_eq!(std::fs::read_dir(folder.path()).expect("it is there").count(), files, "{signal}");
+    }
+}
+
+/// Whether a program was started with this folder among its arguments, and runs.
+fn has_process(folder: &Path) -> bool {
+    let folder = folder.to_str().expect("it is text");
+    let processes = std::fs::read_dir("/proc").expect("Linux has it").flatten();
+    let mut commands = processes.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok());
+    commands.any(|command| String::from_utf8_lossy(&command).contains(folder))
 }
 
 #[tokio::test]

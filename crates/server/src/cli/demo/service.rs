@@ -1,7 +1,7 @@
 //! The payment service of the demo, in a process of its own: every charge is a line in a ledger, on disk before
 //! anything else happens.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
@@ -9,13 +9,15 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 
+use super::PATIENCE;
 use crate::cli::{Done, say};
 
 /// The header by which the story asks for a bad day.
@@ -34,6 +36,8 @@ impl Service {
         let mut process = std::process::Command::new(std::env::current_exe()?)
             .args(["demo-service", "--port", &port.to_string(), "--ledger"])
             .arg(ledger(folder))
+            // It ends when this pipe does, whatever ended the demo.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .context("the payment service cannot be started")?;
@@ -78,22 +82,45 @@ pub(crate) fn command() -> Command {
 pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let port = matches.get_one::<u16>("port").copied().unwrap_or(0);
     let ledger = matches.get_one::<PathBuf>("ledger").cloned().context("--ledger is required")?;
+    std::thread::spawn(|| {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        std::process::exit(0);
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
+        let listener = bind(port).await?;
         say(listener.local_addr()?);
         let app = Router::new()
             .route("/payments", post(pay))
-            .route(
-                "/ledger",
-                get(async |State(ledger): State<PathBuf>| {
-                    std::fs::read_to_string(ledger).unwrap_or_default()
-                }),
-            )
+            .route("/ledger", get(async |State(ledger): State<PathBuf>| lines(&ledger)))
+            .route("/ledger/count", get(async |State(ledger): State<PathBuf>| count(&ledger).to_string()))
             .with_state(ledger);
         axum::serve(listener, app).await?;
         Ok(Done::Yes)
     })
+}
+
+/// Takes the port, also if somebody else has it for a moment: a service that comes back needs the one it had.
+async fn bind(port: u16) -> std::io::Result<TcpListener> {
+    let patient = async {
+        loop {
+            match TcpListener::bind(("127.0.0.1", port)).await {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+                bound => return bound,
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, patient).await.unwrap_or_else(|_| Err(ErrorKind::AddrInUse.into()))
+}
+
+fn lines(ledger: &Path) -> String {
+    std::fs::read_to_string(ledger).unwrap_or_default()
+}
+
+fn count(ledger: &Path) -> usize {
+    lines(ledger).lines().count()
 }
 
 /// Charges the card: a line in the ledger, and then the answer, if the day is good.
@@ -102,12 +129,11 @@ async fn pay(
     headers: HeaderMap,
     Json(payment): Json<Value>,
 ) -> impl IntoResponse {
-    let number = std::fs::read_to_string(&ledger).unwrap_or_default().lines().count() + 1;
+    let number = count(&ledger) + 1;
     let operation = headers.get("semel-operation-id").and_then(|id| id.to_str().ok());
     let charge = json!({ "charge": number, "amount": payment["amount"], "operation": operation });
     if let Err(error) = write(&ledger, &charge) {
-        let answer = Json(json!({ "error": error.to_string() }));
-        return (StatusCode::INTERNAL_SERVER_ERROR, HeaderMap::new(), answer);
+        return (StatusCode::INTERNAL_SERVER_ERROR, HeaderMap::new(), error.to_string());
     }
     match headers.get(BAD_DAY).map(|day| day.as_bytes()) {
         Some(b"slow") => tokio::time::sleep(Duration::from_millis(150)).await,
@@ -115,11 +141,13 @@ async fn pay(
         Some(b"stuck") => std::future::pending::<()>().await,
         _ => {}
     }
-    let mut location = HeaderMap::new();
+    let mut fields = HeaderMap::new();
+    fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     if let Ok(value) = format!("/payments/{number}").parse() {
-        location.insert(header::LOCATION, value);
+        fields.insert(header::LOCATION, value);
     }
-    (StatusCode::CREATED, location, Json(charge))
+    // Ends its line: people look at it with curl.
+    (StatusCode::CREATED, fields, format!("{charge}\n"))
 }
 
 fn write(ledger: &Path, charge: &Value) -> std::io::Result<()> {

@@ -1,5 +1,6 @@
 //! The story itself, step by step. Each step says what it claims, and the ledger says whether it is so.
 
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -7,12 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 
+use super::PATIENCE;
 use super::client::{Answer, Payment};
 use super::service::{Service, charges};
 use crate::cli::say;
-
-/// How long the story waits for something that must happen.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The story, and how it went so far.
 pub(super) struct Story {
@@ -29,13 +28,19 @@ impl Story {
         Story { folder: folder.to_owned(), gateway, service, colours, broken: Vec::new() }
     }
 
+    /// Where the payment service can be reached without the gateway.
+    pub(super) fn service_address(&self) -> SocketAddr {
+        self.service.address
+    }
+
     /// Tells it. `true` if the ledger proved every claim.
     pub(super) async fn tell(&mut self) -> anyhow::Result<bool> {
         say(format!(
-            "A payment service listens on {}. It charges cards, slowly and irrevocably.",
+            "A payment service listens on {}. It charges cards: each charge is a line in its ledger, and cannot be \
+             taken back.",
             self.service.address
         ));
-        say(format!("Semel stands in front of it on {}.", self.gateway));
+        say(format!("Semel stands in front of it on {}. The service knows nothing of it.", self.gateway));
         self.a_payment().await?;
         self.a_lost_answer().await?;
         self.another_amount().await?;
@@ -107,18 +112,28 @@ impl Story {
         let slow = Payment { bad_day: Some("slow"), ..payment("fifth-payment-000005", r#"{"amount": 20}"#) };
         self.show_request(&slow);
         let requests: Vec<_> = (0..50).map(|_| tokio::spawn(slow.clone().send(self.gateway))).collect();
-        let (mut answered, mut in_progress) = (0, 0);
+        let (mut answered, mut in_progress, mut bodies) = (0, 0, BTreeSet::new());
         for request in requests {
-            let status = request.await??.status.as_u16();
-            answered += usize::from(status == 201);
-            in_progress += usize::from(status == 409);
+            let answer = request.await??;
+            match answer.status.as_u16() {
+                201 => {
+                    answered += 1;
+                    bodies.insert(answer.body);
+                }
+                409 => in_progress += 1,
+                _ => {}
+            }
         }
-        let count =
-            format!("{answered} got the answer, {in_progress} were told that it is still in progress");
+        let count = match in_progress {
+            0 => format!("all {answered} got the same answer"),
+            _ => format!(
+                "{answered} got the answer, {in_progress} were told to retry: it is still in progress"
+            ),
+        };
         say(format!("   {} {count}", self.grey("←")));
         self.claim(
-            "one charge",
-            answered + in_progress == 50 && answered > 0 && charges(&self.folder).len() == 3,
+            "one charge, and one answer",
+            answered + in_progress == 50 && bodies.len() == 1 && charges(&self.folder).len() == 3,
         );
         Ok(())
     }
@@ -176,7 +191,7 @@ impl Story {
         say(format!("   $ semel {}", shown.join(" ")));
         let output = std::process::Command::new(std::env::current_exe()?).args(&arguments).output()?;
         say(format!("   {}", String::from_utf8_lossy(&output.stdout).trim_end()));
-        self.claim("the command does it", output.status.success());
+        self.claim("it is settled", output.status.success());
         Ok(())
     }
 
@@ -211,7 +226,7 @@ impl Story {
 
     fn show_answer(&self, answer: &Answer) {
         let replayed = if answer.replayed() { "  Idempotency-Replayed: true" } else { "" };
-        let body = answer.member("code").unwrap_or_else(|| answer.body.clone());
+        let body = answer.member("code").unwrap_or_else(|| answer.body.trim_end().to_owned());
         say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status));
     }
 
