@@ -71,6 +71,11 @@ fn shown_command() -> Command {
     Command::new("semel")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Makes HTTP commands safe to retry: one durable outcome for each Idempotency-Key")
+        .after_help(
+            "Begin with `semel demo`, which shows what it is for, then `semel serve --upstream URL`.\n\
+             `semel COMMAND --help` says what a command does, when to use it, and gives an example.\n\n\
+             Exit codes of all commands: 0 done, 1 the answer is no, 2 wrong use, or it cannot be done.",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .arg(
@@ -96,7 +101,10 @@ fn shown_command() -> Command {
 
 /// `--store`, for commands that need nothing else of the configuration.
 pub(crate) fn store_flag() -> Arg {
-    Arg::new("store").long("store").value_name("VALUE").help("Where records are kept, if not as configured")
+    Arg::new("store")
+        .long("store")
+        .value_name("STORE")
+        .help("Where records are kept, if not as configured: sqlite:PATH or postgres://…")
 }
 
 /// `--json`.
@@ -108,9 +116,17 @@ pub(crate) fn json_flag() -> Arg {
 pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>> {
     let loaded = load(matches)?;
     match &loaded.config.store {
-        StoreLocation::Memory => anyhow::bail!("a store in memory can be seen by its own process only"),
+        StoreLocation::Memory => {
+            anyhow::bail!(
+                "a store in memory can be seen by its own process only: this command needs sqlite:PATH or postgres://…"
+            )
+        }
         StoreLocation::Sqlite(path) if !path.exists() => {
-            anyhow::bail!("there is no store at {}: set `store`, or start the gateway first", path.display())
+            anyhow::bail!(
+                "there is no store at {}: run this where the gateway runs, or name its store with `--store`; a \
+                 gateway makes the file when it first starts",
+                path.display()
+            )
         }
         location => runtime()?.block_on(crate::gateway::open_store(location)),
     }

@@ -16,7 +16,7 @@ pub(super) fn command() -> Command {
              Print it again after an update: it knows the commands of this version only.",
         )
         .after_help(
-            "Where each shell looks for it:\n  \
+            "Examples, with where each shell looks for it:\n  \
              bash        semel completions bash > ~/.local/share/bash-completion/completions/semel\n              \
              (create the folder first; it needs the package bash-completion)\n  \
              zsh         semel completions zsh > ~/.zfunc/_semel\n              \
@@ -25,7 +25,8 @@ pub(super) fn command() -> Command {
              elvish      semel completions elvish > ~/.config/elvish/lib/semel.elv\n              \
              (with `use semel` in ~/.config/elvish/rc.elv)\n  \
              powershell  semel completions powershell >> $PROFILE\n\n\
-             To try it in this shell alone: source <(semel completions bash)",
+             To try it in this shell alone: source <(semel completions bash)\n\n\
+             Exit codes: 0 printed, 2 wrong use.",
         )
         .arg(
             Arg::new("shell")

@@ -14,15 +14,47 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("check")
                 .about("Say whether the configuration can be used, and what is doubtful about it")
+                .long_about(
+                    "Reads the configuration as `semel serve` would, and says what is wrong with it, each error with \
+                     its place and what would be right, or what is doubtful about it. If there is a store already, it \
+                     is asked for records that no operation names any more. Use it before you restart a gateway, and \
+                     in the CI of whoever owns the file.",
+                )
+                .after_help(
+                    "Examples:\n  \
+                     semel config check\n  \
+                     semel config check --config /etc/semel.toml\n\n\
+                     Exit codes: 0 it can be used, warnings or not; 1 it cannot; 2 wrong use, or the store cannot be \
+                     asked.",
+                )
                 .args(super::setting_flags()),
         )
         .subcommand(
             Command::new("show")
                 .about("Print every setting in force, and where it comes from")
+                .long_about(
+                    "Prints every setting in force, and where it comes from: a flag, a SEMEL_… variable, a line of the \
+                     file, or the default. Use it when a gateway does not do what the file seems to say. Passwords are \
+                     hidden.",
+                )
+                .after_help(
+                    "Examples:\n  \
+                     semel config show\n  \
+                     SEMEL_TTL=7d semel config show --json\n\n\
+                     Exit codes: 0 shown, 2 wrong use, or the configuration cannot be used.",
+                )
                 .args(super::setting_flags())
                 .arg(super::json_flag()),
         )
-        .subcommand(Command::new("init").about("Print a commented configuration with every default"))
+        .subcommand(
+            Command::new("init")
+                .about("Print a commented configuration with every default")
+                .long_about(
+                    "Prints a configuration that says what every setting means, with its default. As it is, it \
+                     changes nothing: take out the `#` of what you want otherwise. Nothing is written to a file.",
+                )
+                .after_help("Example:\n  semel config init > semel.toml\n\nExit codes: 0 printed, 2 wrong use."),
+        )
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
@@ -44,6 +76,10 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
             return Ok(Done::No);
         }
     };
+    if let Some(folder) = missing_folder(&loaded.config.store) {
+        eprintln!("store = \"{}\": there is no folder {folder}; make it first", loaded.config.store);
+        return Ok(Done::No);
+    }
     if loaded.config.identity == Identity::ApiKey && loaded.config.store == StoreLocation::Memory {
         eprintln!(
             "identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH or postgres://…"
@@ -61,6 +97,13 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
     }
     say("the configuration can be used");
     Ok(Done::Yes)
+}
+
+/// The folder that a SQLite file is to be in, if there is none: the gateway makes files, and no folders.
+fn missing_folder(store: &StoreLocation) -> Option<String> {
+    let StoreLocation::Sqlite(path) = store else { return None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    (!folder.is_dir()).then(|| folder.display().to_string())
 }
 
 /// Names of operations that have live records, and that no rule has: they were renamed or removed.

@@ -39,7 +39,8 @@ pub(super) fn command() -> Command {
         .after_help(
             "Examples:\n  \
              semel fingerprint --path /payments --content-type application/json --explain payment.json\n  \
-             semel fingerprint --path /payments --content-type application/json payment.json --against retry.json\n  \
+             semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
+             --against retry.json\n  \
              semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
              --against retry.json --against-path /payments?dry_run=1 --exclude /sentAt\n\n\
              Exit codes: 0 done, or the two are the same command; 1 they are not; 2 wrong use.",

@@ -21,14 +21,46 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("create")
                 .about("Make a key, and print it: nobody can see it again")
+                .long_about(
+                    "Makes a key for a caller and prints it, once: the store keeps only a digest. The caller sends it \
+                     as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys count where `identity.source` is \
+                     `api-key`; a running gateway knows a new one within 2 s. To rotate, make a second key for the \
+                     same caller, then revoke the first: retries under either are the same command.",
+                )
+                .after_help(
+                    "Example:\n  \
+                     semel keys create --tenant acme --caller shop\n\n\
+                     Exit codes: 0 made, 2 wrong use, or the store cannot be used.",
+                )
                 .arg(name("tenant", "The tenant that the caller belongs to"))
                 .arg(name("caller", "Who calls with it; several keys may have the same caller"))
                 .args([store(), json()]),
         )
-        .subcommand(Command::new("list").about("List all keys, without the keys").args([store(), json()]))
+        .subcommand(
+            Command::new("list")
+                .about("List all keys, without the keys")
+                .long_about(
+                    "Lists every key that was made: its id, whose it is, since when, and whether it is revoked. The \
+                     keys themselves cannot be shown, since nobody has them.",
+                )
+                .after_help(
+                    "Example:\n  semel keys list\n\nExit codes: 0 listed, 2 wrong use, or the store cannot be used.",
+                )
+                .args([store(), json()]),
+        )
         .subcommand(
             Command::new("revoke")
                 .about("Revoke a key; a running gateway notices within 2 s")
+                .long_about(
+                    "Revokes a key for good. A running gateway notices within 2 s; from then on, whoever sends the key \
+                     gets 401. Records of its caller stay as they are.",
+                )
+                .after_help(
+                    "Example:\n  \
+                     semel keys revoke key_3d735fd4ca06\n\n\
+                     Exit codes: 0 revoked, 1 there is no such key or it was revoked before, 2 wrong use, or the store \
+                     cannot be used.",
+                )
                 .arg(Arg::new("id").value_name("KEY_ID").required(true).help("The id that `list` shows"))
                 .args([store(), json()]),
         )

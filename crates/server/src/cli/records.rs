@@ -21,6 +21,9 @@ use super::{Done, blocking, open_store, say};
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
 
+/// An operation id as examples show it.
+const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
+
 pub(super) fn command() -> Command {
     let id = || {
         Arg::new("id")
@@ -39,6 +42,17 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("list")
                 .about("List records, the oldest first")
+                .long_about(
+                    "Lists records, the oldest first: operation id, state, operation, caller, and since when. Begin \
+                     with `--state unknown`: these wait for somebody to say what happened. The other states are \
+                     claimed, processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
+                )
+                .after_help(
+                    "Examples:\n  \
+                     semel records list --state unknown\n  \
+                     semel records list --operation payments.create --older-than 5m --json\n\n\
+                     Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used.",
+                )
                 .arg(Arg::new("state").long("state").value_name("STATE").help("Only this state, such as unknown"))
                 .arg(Arg::new("operation").long("operation").value_name("NAME").help("Only this operation"))
                 .arg(Arg::new("tenant").long("tenant").value_name("NAME").help("Only this tenant"))
@@ -50,7 +64,20 @@ pub(super) fn command() -> Command {
                 )
                 .args(common()),
         )
-        .subcommand(Command::new("show").about("Show one record, and what was noted about it").arg(id()).args(common()))
+        .subcommand(
+            Command::new("show")
+                .about("Show one record, and what was noted about it")
+                .long_about(
+                    "Shows all that is known about one command, and what people noted about it. `records explain` \
+                     tells the same as a story, with what can be done next.",
+                )
+                .after_help(format!(
+                    "Example:\n  semel records show {EXAMPLE}\n\n\
+                     Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
+                ))
+                .arg(id())
+                .args(common()),
+        )
         .subcommand(
             Command::new("explain")
                 .about("Tell the story of one command: who ran it when, what became of it, who settled it and why")
@@ -60,6 +87,10 @@ pub(super) fn command() -> Command {
                      now, and what can be done.\n\n\
                      Replays and refused duplicates change nothing and are not in it; they are in the log.",
                 )
+                .after_help(format!(
+                    "Example:\n  semel records explain {EXAMPLE}\n\n\
+                     Exit codes: 0 told, 1 there is no such record, 2 wrong use, or the store cannot be used."
+                ))
                 .arg(id())
                 .args(common()),
         )
@@ -71,12 +102,23 @@ pub(super) fn command() -> Command {
                      service's own records, at the provider.\n\n\
                      `--verdict executed` says that it took place; give the response that retries are to get.\n\
                      `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
-                     while a call of the last attempt could still be in flight.",
+                     while a call of the last attempt could still be in flight.\n\n\
+                     Who did it and why is kept for good, with the record's story.",
                 )
+                .after_help(format!(
+                    "Examples:\n  \
+                     semel records resolve {EXAMPLE} --verdict executed \\\n      \
+                     --status 201 --body answer.json --reason 'found in the ledger'\n  \
+                     semel records resolve {EXAMPLE} --verdict not-executed \\\n      \
+                     --reason 'not in the ledger an hour later'\n\n\
+                     Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, or too early), 2 \
+                     wrong use, or the store cannot be used."
+                ))
                 .arg(id())
                 .arg(
                     Arg::new("verdict")
                         .long("verdict")
+                        .value_name("VERDICT")
                         .required(true)
                         .value_parser(["executed", "not-executed"])
                         .help("What the evidence says"),
@@ -88,7 +130,7 @@ pub(super) fn command() -> Command {
                         .long("header")
                         .value_name("NAME: VALUE")
                         .action(ArgAction::Append)
-                        .help("Executed: a header field that retries get"),
+                        .help("Executed: a header field that retries get; may be repeated"),
                 )
                 .arg(reason())
                 .args(common()),
@@ -96,6 +138,15 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("release")
                 .about("Give up a command that has not run: its key is as good as new")
+                .long_about(
+                    "Gives up a command that waits and has not begun, or that provably did nothing: its record goes, \
+                     and its key is as good as new. What runs, what is unknown and what is settled is refused; for an \
+                     unknown there is `records resolve`.",
+                )
+                .after_help(format!(
+                    "Example:\n  semel records release {EXAMPLE} --reason 'sent by mistake'\n\n\
+                     Exit codes: 0 released, 1 it cannot be released, 2 wrong use, or the store cannot be used."
+                ))
                 .arg(id())
                 .arg(reason())
                 .args(common()),
@@ -103,6 +154,15 @@ pub(super) fn command() -> Command {
         .subcommand(
             Command::new("purge")
                 .about("Forget a settled command: its response at once, its key a little later")
+                .long_about(
+                    "Forgets a settled command, as when a customer asks for it: the stored response at once, and the \
+                     key once no gateway can have it in memory any more. After that, the same key runs the command \
+                     again. What runs or is unknown is refused.",
+                )
+                .after_help(format!(
+                    "Example:\n  semel records purge {EXAMPLE} --reason 'asked to forget'\n\n\
+                     Exit codes: 0 purged, 1 it cannot be purged, 2 wrong use, or the store cannot be used."
+                ))
                 .arg(id())
                 .arg(reason())
                 .args(common()),
@@ -165,7 +225,7 @@ fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
     while let Some(page) = next_page(store, &mut filter)? {
         for record in &page {
             let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
-            let (id, state) = (record.operation_id, record.head.state.name());
+            let (id, state) = (record.operation_id, record.head.state.name().as_str());
             say(format!(
                 "{id}  {state:16}  {:24}  {who:20}  {}",
                 record.operation.as_str(),
@@ -174,7 +234,7 @@ fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         }
         shown += page.len();
     }
-    eprintln!("{shown} records");
+    eprintln!("{shown} record{}", if shown == 1 { "" } else { "s" });
     Ok(Done::Yes)
 }
 

@@ -14,9 +14,19 @@ pub(super) fn command() -> Command {
         .about("Stand in front of an HTTP service and make its commands safe to retry")
         .long_about(
             "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
-             first answer, and the service sees one request. Nothing is needed but this program and its SQLite file.\n\n\
+             first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
+             several gateways share a PostgreSQL.\n\n\
+             It prints where it listens and what its store promises, and logs to the standard error. SIGTERM or Ctrl-C \
+             ends it in good order; what still runs gets the time of `--drain`.\n\n\
              Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
              order; `semel config show` prints which.",
+        )
+        .after_help(
+            "Examples:\n  \
+             semel serve --upstream http://127.0.0.1:3000\n  \
+             semel serve --config /etc/semel.toml\n  \
+             semel serve --upstream http://127.0.0.1:3000 --store postgres://semel@db.internal/semel\n\n\
+             Exit codes: 0 it was stopped, 2 wrong use, or it cannot start.",
         )
         .args(super::setting_flags())
 }

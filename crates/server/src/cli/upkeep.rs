@@ -17,10 +17,45 @@ pub(super) fn commands() -> [Command; 3] {
     [
         Command::new("sweep")
             .about("Make commands whose executor fell silent what they are: unknown")
+            .long_about(
+                "Looks for commands whose lease has ended without a word, and makes them what they are: unknown, or free \
+                 where `on_lease_expired` says so. A running gateway does this by itself every few seconds. Use it where \
+                 none runs and you want to see what is left, with `semel records list --state unknown` after it.",
+            )
+            .after_help(
+                "Example:\n  semel sweep\n\nExit codes: 0 done, 2 wrong use, or the store cannot be used.",
+            )
             .arg(batch.clone())
             .args(common()),
-        Command::new("reap").about("Forget what has expired").arg(batch).args(common()),
-        Command::new("migrate").about("Bring the store to the schema of this version").args(common()),
+        Command::new("reap")
+            .about("Forget what has expired")
+            .long_about(
+                "Removes records whose time to live is over. A running gateway does this by itself every minute. Use it \
+                 where none runs, or to catch up after a long time in smaller steps. What runs, and what is unknown, is \
+                 never removed.",
+            )
+            .after_help(
+                "Example:\n  \
+                 semel reap --batch 500\n\n\
+                 Exit codes: 0 done, 2 wrong use, or the store cannot be used.",
+            )
+            .arg(batch)
+            .args(common()),
+        Command::new("migrate")
+            .about("Bring the store to the schema of this version")
+            .long_about(
+                "Brings the tables of the store to the schema of this version. Every command that opens the store does \
+                 so too; use it to choose the moment, or, on PostgreSQL, a role that may change tables, which the \
+                 gateway's own role then need not be. There is no way back: copy the store first.",
+            )
+            .after_help(
+                "Examples:\n  \
+                 semel migrate\n  \
+                 semel migrate --store postgres://owner@db.internal/semel\n\n\
+                 Exit codes: 0 done, or there was nothing to do; 2 wrong use, or the store cannot be used, as when a \
+                 newer version wrote it.",
+            )
+            .args(common()),
     ]
 }
 

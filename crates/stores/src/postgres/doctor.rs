@@ -11,7 +11,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::Link;
 use super::schema::{self, Found, SCHEMA_VERSION};
-use super::{Address, PostgresOptions, connect, upkeep};
+use super::{Address, OpenError, PostgresOptions, connect, upkeep};
 use crate::doctor::telling::{self, Waiting};
 use crate::doctor::{Check, Examination, Upkeep, in_bytes, in_words};
 
@@ -55,7 +55,11 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
             let advice = "see whether the server runs, and lets this user in from here: try the same address with psql";
-            let checks = vec![Check::fail("store", error.to_string(), advice)];
+            let found = match error {
+                OpenError::Unreachable { address, why } => format!("{address}: {why}"),
+                other => other.to_string(),
+            };
+            let checks = vec![Check::fail("store", found, advice)];
             return Examination { checks, ..Examination::default() };
         }
     };

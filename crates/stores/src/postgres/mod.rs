@@ -67,7 +67,10 @@ impl Default for PostgresOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be reached, or does not let us in.
-    #[error("{address}: {why}")]
+    #[error(
+        "cannot use the PostgreSQL database {address}: {why}; see that the server runs there, and that the address of \
+         the store has the right host, port, database, user and password"
+    )]
     Unreachable {
         /// The database, without user or password.
         address: String,
