@@ -28,10 +28,28 @@
 //! # }
 //! ```
 //!
+//! A handler can say more than its status does, and ask whether the command is still its own to run:
+//!
+//! ```
+//! use axum::Extension;
+//! use axum::http::StatusCode;
+//! use axum::response::{IntoResponse, Response};
+//! use semel::{Execution, Outcome};
+//!
+//! async fn charge(Extension(execution): Extension<Execution>) -> Response {
+//!     // Right before an effect: whose command is it now?
+//!     if execution.check_lease().is_err() {
+//!         return (StatusCode::SERVICE_UNAVAILABLE, Extension(Outcome::NotExecuted)).into_response();
+//!     }
+//!     let key = execution.downstream_key("charge"); // the same in every attempt
+//!     format!("charged under {key}").into_response()
+//! }
+//! ```
+//!
 //! - [`Maintenance`]: forgets what has expired, in the background. Run it once for each store.
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
 //!   request's extensions, and may say what its answer means with an [`Outcome`].
-//! - [`SqliteStore`] and [`MemoryStore`]: where records are kept. [`Store`] is the contract of a store.
+//! - [`SqliteStore`] and [`MemoryStore`], and `PostgresStore` with the feature `postgres`: where records are kept. [`Store`] is the contract of a store.
 //! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;
@@ -42,6 +60,8 @@ pub use semel_http::{
     Operation, Outcome, Shutdown,
 };
 pub use semel_stores::MemoryStore;
+#[cfg(feature = "postgres")]
+pub use semel_stores::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use semel_stores::sqlite::{self, SqliteStore};
 

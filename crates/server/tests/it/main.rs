@@ -7,4 +7,7 @@ mod doctor;
 mod fingerprint;
 mod gateway;
 mod guard;
+mod help;
+mod readme;
+mod snapshot;
 mod verify;

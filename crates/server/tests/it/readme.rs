@@ -1,0 +1,81 @@
+//! The README, tried as it is printed: every command of every `sh` block is run, in order, in one folder, and every
+//! `text` block is compared with what the commands before it said.
+//!
+//! `demo` and `semel serve` stay up, on ports of their own; addresses are translated on the way. A command that cannot
+//! be run here has to be in `ELSEWHERE`, with the reason.
+
+mod blocks;
+mod session;
+
+use blocks::{blocks, commands, says};
+use session::Session;
+
+use crate::commands::{run, text};
+use crate::snapshot::{self, root};
+
+/// Commands that are run elsewhere, and where.
+const ELSEWHERE: [(&str, &str); 2] = [
+    ("cargo xtask test", "it is what runs this test, in CI as well"),
+    ("cargo install --path crates/server", "`semel` is in the search path here: the program under test"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_command_of_the_readme_does_what_it_says() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
+    let mut session = Session::new();
+    let (mut said, mut tried) = (String::new(), 0);
+    for block in blocks(&readme) {
+        match block.language.as_str() {
+            "sh" => {
+                said.clear();
+                for command in commands(&block.text) {
+                    tried += 1;
+                    if !ELSEWHERE.iter().any(|(elsewhere, _)| *elsewhere == command.line) {
+                        said.push_str(&session.run(&command, block.line));
+                    }
+                }
+            }
+            "text" => {
+                if let Err(why) = says(&said, &block.text) {
+                    panic!("README.md:{}: {why}\nThe commands before it said:\n{said}", block.line);
+                }
+            }
+            "toml" => session.write("semel.toml", &block.text),
+            "rust" => {} // Compiled as a documentation test of the crate `semel`.
+            other => panic!("README.md:{}: nobody tries a block of {other:?}", block.line),
+        }
+    }
+    assert!(tried > 10, "the blocks are found: {tried}");
+    for (elsewhere, _) in ELSEWHERE {
+        assert!(readme.contains(elsewhere), "the README does not have `{elsewhere}` any more");
+    }
+}
+
+#[test]
+fn the_readme_counts_right() {
+    use semel_testkit::{broken::Flaw, conformance::CASES};
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("it is there");
+    for count in [format!("one suite of {} cases", CASES.len()), format!("reject {} stores", Flaw::ALL.len())]
+    {
+        assert!(readme.contains(&count), "{count}");
+    }
+}
+
+/// The recording in `docs/demo.md` is what the demo says today.
+#[test]
+fn the_recording_of_the_demo_is_current() {
+    let folder = tempfile::TempDir::new().expect("there is room");
+    let demo = run(folder.path(), &["demo", "--once"]);
+    assert_eq!(demo.status.code(), Some(0), "{demo:?}");
+    // Where a port was taken, the first lines say so, which is not part of the story.
+    let said = text(&demo.stdout);
+    let story = said.find("A payment service listens on").expect("it begins so");
+    let file = root().join("docs/demo.md");
+    let page = std::fs::read_to_string(&file).expect("it is there");
+    let (before, rest) = page.split_once("```text\n").expect("it has a block");
+    let (_, after) = rest.split_once("```\n").expect("the block ends");
+    let now = format!("{before}```text\n{}\n```\n{after}", said[story..].trim_end());
+    if let Some(difference) = snapshot::difference(&file, &now) {
+        panic!("{difference}");
+    }
+}

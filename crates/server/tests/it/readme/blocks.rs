@@ -1,0 +1,116 @@
+//! The fenced blocks of a page, the commands in them, and whether a program said what a page shows.
+
+use crate::snapshot::masked;
+
+/// A fenced block.
+pub(super) struct Block {
+    pub(super) language: String,
+    pub(super) text: String,
+    /// The line of its first line.
+    pub(super) line: usize,
+}
+
+/// A command as it is printed.
+pub(super) struct Command {
+    /// Without its comment.
+    pub(super) line: String,
+    /// How it must end: 0, unless the comment says `exit code 1`.
+    pub(super) code: i32,
+}
+
+/// Every fenced block of a page.
+pub(super) fn blocks(page: &str) -> Vec<Block> {
+    let mut blocks = Vec::new();
+    let mut open: Option<Block> = None;
+    for (line, number) in page.lines().zip(1..) {
+        match (line.strip_prefix("```"), open.as_mut()) {
+            (Some(language), None) => {
+                open = Some(Block { language: language.to_owned(), text: String::new(), line: number + 1 });
+            }
+            (Some(_), Some(_)) => blocks.extend(open.take()),
+            (None, Some(block)) => {
+                block.text.push_str(line);
+                block.text.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    assert!(open.is_none(), "a block is not closed");
+    blocks
+}
+
+/// The commands of a `sh` block; one may go on over several lines.
+pub(super) fn commands(block: &str) -> Vec<Command> {
+    let joined = block.replace("\\\n", " ");
+    let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let parts = lines.map(|line| line.split_once("  #").unwrap_or((line, "")));
+    parts
+        .map(|(line, comment)| Command {
+            line: line.split_whitespace().collect::<Vec<_>>().join(" "),
+            code: i32::from(comment.contains("exit code 1")),
+        })
+        .collect()
+}
+
+/// Whether this was said: line by line, but that `…` stands for anything within a line, a line of its own for any
+/// number of lines, and what differs from run to run is not compared.
+pub(super) fn says(said: &str, shown: &str) -> Result<(), String> {
+    let (said, shown) = (masked(said), masked(shown));
+    let said: Vec<&str> = said.lines().map(str::trim_end).collect();
+    let (mut at, mut anywhere) = (0, false);
+    for line in shown.lines().map(str::trim_end) {
+        if line.trim() == "…" {
+            anywhere = true;
+            continue;
+        }
+        let rest = said.get(at..).unwrap_or_default();
+        let found = match anywhere {
+            true => rest.iter().position(|candidate| is_like(candidate, line)),
+            false => rest.first().filter(|candidate| is_like(candidate, line)).map(|_| 0),
+        };
+        match found {
+            Some(skipped) => at += skipped + 1,
+            None => {
+                let instead = rest.first().unwrap_or(&"(the end)");
+                return Err(format!("nothing said {line:?}; next was {instead:?}"));
+            }
+        }
+        anywhere = false;
+    }
+    match said.get(at) {
+        Some(more) if !anywhere => Err(format!("more was said: {more:?}")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a line is this one, `…` standing for anything.
+fn is_like(line: &str, pattern: &str) -> bool {
+    let mut parts = pattern.split('…');
+    let Some(rest) = parts.next().and_then(|first| line.strip_prefix(first)) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else { return rest.is_empty() };
+    let mut rest = rest;
+    for part in middle {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn commands_are_found_with_how_they_must_end() {
+    let found = commands("a b \\\n  -c 'd # e'    # it fails: exit code 1\n\n# only a comment\nf\n");
+    let found: Vec<_> = found.iter().map(|command| (command.line.as_str(), command.code)).collect();
+    assert_eq!(found, [("a b -c 'd # e'", 1), ("f", 0)]);
+}
+
+#[test]
+fn what_is_shown_must_be_said() {
+    let said = "one 17\ntwo\nthree\n";
+    for shown in ["one 17\ntwo\nthree\n", "one …\n…\nthree", "…\ntwo\n…", "… 17\ntwo\n…"] {
+        assert_eq!(says(said, shown), Ok(()), "{shown}");
+    }
+    for shown in ["one 17\ntwo\n", "one 18\n…", "…\nfour\n…", "two\n…", "…\nthree\ntwo", ""] {
+        assert!(says(said, shown).is_err(), "{shown}");
+    }
+}
