@@ -17,6 +17,9 @@ pub(crate) fn run() -> Result<(), String> {
         // Ends with this block, also if a test fails; and with this process, whatever ends it.
         let shared = installed.start()?;
         step("tests", &[runner, &["--workspace"]].concat(), &shared.variables())?;
+        let on_postgres = [runner, &["-p", "semel-server", "--test", "it", "gateway::"]].concat();
+        let variables = [&shared.variables()[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
+        step("the gateway's tests on PostgreSQL", &on_postgres, &variables)?;
         step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
     }
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;

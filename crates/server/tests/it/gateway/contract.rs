@@ -203,8 +203,7 @@ async fn a_store_that_is_gone_fails_closed_and_comes_back_by_itself() {
     let (site, upstream, gateway) = lab(&[]).await;
     assert_eq!(gateway.send(pay("{}")).await.status, 201);
     assert_eq!(gateway.admin("/readyz").await.status, 200);
-    let other = rusqlite::Connection::open(site.database()).expect("the file opens");
-    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    let blocked = site.block_store();
     let fresh = |number: usize| pay("{}").set("idempotency-key", format!("fresh-key-{number:08}"));
     // Claims that wait for the file; after a few that failed, nobody waits any more.
     let waiting: Vec<_> = (0..8).map(|number| tokio::spawn(fresh(number).to(gateway.address))).collect();
@@ -220,7 +219,7 @@ async fn a_store_that_is_gone_fails_closed_and_comes_back_by_itself() {
     assert_eq!(gateway.admin("/readyz").await.status, 503);
     assert_eq!(gateway.admin("/healthz").await.status, 200);
     assert!(gateway.send(pay("{}")).await.replayed(), "what is in memory is still replayed");
-    other.execute_batch("ROLLBACK").expect("it gives the file back");
+    drop(blocked);
     let recovered = loop {
         let reply = gateway.send(fresh(999)).await;
         if reply.status != 503 {

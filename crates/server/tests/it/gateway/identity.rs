@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::lab::{Send, Site, Upstream, pay, problem, semel};
+use super::lab::{Send, Site, Upstream, pay, problem};
 
 fn create_key(site: &Site, tenant: &str, caller: &str) -> (String, String) {
-    let output = semel(site.folder.path())
+    let output = site
+        .semel()
         .args(["keys", "create", "--tenant", tenant, "--caller", caller, "--json"])
         .output()
         .expect("the program runs");
@@ -56,8 +57,7 @@ async fn api_keys_let_their_callers_in_until_they_are_revoked() {
     assert_eq!(upstream.seen(), 4);
 
     let revoke = |id: &str| {
-        let output =
-            semel(site.folder.path()).args(["keys", "revoke", id]).output().expect("the program runs");
+        let output = site.semel().args(["keys", "revoke", id]).output().expect("the program runs");
         output.status.code()
     };
     assert_eq!((revoke(&first_id), revoke(&first_id), revoke("nobody")), (Some(0), Some(1), Some(1)));

@@ -14,6 +14,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use http_body_util::BodyExt;
 pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem};
+use semel_testkit::postgres::Database;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -110,19 +111,73 @@ pub(crate) struct Gateway {
     _output: BufReader<std::process::ChildStdout>,
 }
 
-/// A folder for a gateway's file, and how to start gateways on it.
+/// A folder for a gateway, where its records are, and how to start gateways there.
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
+    postgres: Option<Database>,
 }
+
+/// `postgres` runs the gateway's tests on PostgreSQL. Without it they run on SQLite.
+const STORE: &str = "SEMEL_TEST_STORE";
 
 impl Site {
     pub(crate) fn new() -> Site {
-        Site { folder: TempDir::new().expect("there is room for a test") }
+        let postgres = std::env::var(STORE).ok().map(|store| {
+            assert_eq!(store, "postgres", "{STORE} is unset or `postgres`");
+            let server = semel_testkit::postgres::shared().expect("there is a server");
+            server.create_database().expect("a database can be made")
+        });
+        Site { folder: TempDir::new().expect("there is room for a test"), postgres }
     }
 
-    /// Where the records are.
+    /// The file with the records, where they are in one.
     pub(crate) fn database(&self) -> PathBuf {
+        assert!(self.postgres.is_none(), "the records are not in a file");
         self.folder.path().join("semel.db")
+    }
+
+    /// The program, run at this site.
+    pub(crate) fn semel(&self) -> Command {
+        let mut command = semel(self.folder.path());
+        if let Some(database) = &self.postgres {
+            command.env("SEMEL_STORE", database.url());
+        }
+        command
+    }
+
+    /// Nobody can write records until what this returns is dropped.
+    pub(crate) fn block_store(&self) -> Blocked<'_> {
+        match &self.postgres {
+            None => {
+                let other = rusqlite::Connection::open(self.database()).expect("the file opens");
+                other.busy_timeout(Duration::from_secs(20)).expect("it can wait");
+                other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes for long");
+                Blocked::File(other)
+            }
+            Some(database) => {
+                let sql = |statement: &str| database.sql(statement).expect("the server takes it");
+                sql(&format!(
+                    "ALTER DATABASE \"{}\" SET default_transaction_read_only = on",
+                    database.name()
+                ));
+                database.terminate_backends().expect("the server ends them");
+                Blocked::Postgres(database)
+            }
+        }
+    }
+
+    /// The states of all records, in order.
+    pub(crate) fn states(&self) -> Vec<String> {
+        const STATES: &str = "SELECT state FROM semel_records ORDER BY state";
+        match &self.postgres {
+            None => {
+                let file = rusqlite::Connection::open(self.database()).expect("the file opens");
+                let mut query = file.prepare(STATES).expect("it is there");
+                let rows = query.query_map([], |row| row.get(0)).expect("it reads");
+                rows.collect::<Result<_, _>>().expect("it reads")
+            }
+            Some(database) => database.sql(STATES).expect("it reads").lines().map(str::to_owned).collect(),
+        }
     }
 
     /// Starts a gateway in front of this upstream.
@@ -134,7 +189,8 @@ impl Site {
     pub(crate) fn start_with(&self, upstream: SocketAddr, file: &str, arguments: &[&str]) -> Gateway {
         let config = self.folder.path().join("semel.toml");
         std::fs::write(&config, file).expect("there is room");
-        let mut process = semel(self.folder.path())
+        let mut process = self
+            .semel()
             .args([
                 "serve",
                 "--listen",
@@ -169,6 +225,27 @@ impl Site {
         let address = address_after("listening on http://");
         let admin = address_after("admin on http://");
         Gateway { process, address, admin, log: log.clone(), _output: output }
+    }
+}
+
+/// A store that nobody can write.
+pub(crate) enum Blocked<'a> {
+    /// Somebody else writes the file.
+    File(rusqlite::Connection),
+    /// The database only reads.
+    Postgres(&'a Database),
+}
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        match self {
+            Blocked::File(other) => other.execute_batch("ROLLBACK").expect("it gives the file back"),
+            Blocked::Postgres(database) => {
+                let name = database.name();
+                let reset = format!("ALTER DATABASE \"{name}\" RESET default_transaction_read_only");
+                database.server().sql("postgres", &reset).expect("the server takes it");
+            }
+        }
     }
 }
 

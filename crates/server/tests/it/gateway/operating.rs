@@ -59,11 +59,10 @@ async fn secrets_never_reach_logs_or_metrics() {
     gateway.send(request().set("idempotency-key", format!("{canary}-slow")).doing("gate")).await;
     gateway.send(request().method("GET")).await;
     // A store that fails is something to write about, too.
-    let other = rusqlite::Connection::open(site.database()).expect("the file opens");
-    other.execute_batch("BEGIN IMMEDIATE").expect("nobody else writes");
+    let blocked = site.block_store();
     let failed = gateway.send(request().set("idempotency-key", format!("{canary}-no-store"))).await;
     assert_eq!(failed.problem().0, 503);
-    other.execute_batch("ROLLBACK").expect("it gives the file back");
+    drop(blocked);
     let metrics = gateway.admin("/metrics").await.body;
     gateway.terminate();
     gateway.ended().await;
@@ -161,13 +160,7 @@ async fn leases_that_ended_are_swept_in_the_background() {
     first.kill();
     cut_off.await.expect("the client notices");
     let _second = site.start_with(upstream.address, file, &[]);
-    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
-    let states = || {
-        let mut query = file.prepare("SELECT state FROM semel_records ORDER BY state").expect("it is there");
-        let rows = query.query_map([], |row| row.get::<_, String>(0)).expect("it reads");
-        rows.collect::<Result<Vec<_>, _>>().expect("it reads")
-    };
-    while states() != ["unknown"] {
+    while site.states() != ["unknown"] {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
