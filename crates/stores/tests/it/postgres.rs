@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::Store;
+use semel_core::{Store, StoreError};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
+use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{Capabilities, Subject};
-use semel_testkit::postgres::{self, Database};
+use semel_testkit::postgres::{self, Database, Server};
 
 pub(crate) struct Postgres {
     pub(crate) store: Arc<PostgresStore>,
@@ -30,6 +30,54 @@ pub(crate) async fn postgres(parameters: &str) -> Postgres {
     let address: Address = format!("{}{parameters}", database.url()).parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
     Postgres { store: Arc::new(store), database, address }
+}
+
+/// A store at this address.
+pub(crate) async fn open(url: &str, options: &PostgresOptions) -> Arc<PostgresStore> {
+    let address: Address = url.parse().expect("it is an address");
+    Arc::new(PostgresStore::open_with(&address, options).await.expect("the database can be used"))
+}
+
+/// With this patience, and otherwise as it comes.
+pub(crate) fn patience(millis: u64) -> PostgresOptions {
+    PostgresOptions { patience: Duration::from_millis(millis), ..PostgresOptions::default() }
+}
+
+/// Another client of the database, whose connection ends with it.
+pub(crate) async fn client(url: &str) -> tokio_postgres::Client {
+    let (client, connection) =
+        tokio_postgres::connect(url, tokio_postgres::NoTls).await.expect("another client can connect");
+    tokio::spawn(connection);
+    client
+}
+
+/// Waits until a statement answers this. Bounded, since what never comes fails.
+pub(crate) async fn until(server: &Server, database: &str, statement: &str, answer: &str) {
+    let mut last = String::new();
+    for _ in 0..1_000 {
+        last = server.sql(database, statement).expect("it can be read");
+        if last == answer {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{statement} still answers {last:?}, not {answer:?}");
+}
+
+/// The first answer that is not an error. Bounded, since what never recovers fails.
+pub(crate) async fn eventually<T, F>(ask: impl Fn() -> F) -> T
+where
+    F: Future<Output = Result<T, StoreError>>,
+{
+    let mut last = None;
+    for _ in 0..300 {
+        match ask().await {
+            Ok(answer) => return answer,
+            Err(error) => last = Some(error),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it does not recover: {last:?}");
 }
 
 #[async_trait::async_trait]

@@ -10,13 +10,13 @@ use semel_core::{
     Change, Claim, Decision, Fence, Note, Reason, Record, StateName, Store, StoreError, Timestamp,
 };
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, PostgresOptions};
+use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;
 use semel_testkit::proxy::{Cut, FaultProxy, Matching};
 use semel_testkit::sample;
 use tokio::task::JoinHandle;
 
-use crate::postgres::database;
+use crate::postgres::{client, database, open, patience};
 
 const CUTS: [Cut; 3] = [Cut::BeforeSent, Cut::AfterSent, Cut::AfterServerAnswered];
 
@@ -27,28 +27,26 @@ const INSERT: &str = "INSERT INTO semel_records";
 const UPDATE: &str = "UPDATE semel_records";
 
 /// A store behind a proxy, and its database without one.
-struct Bed {
-    store: Arc<PostgresStore>,
-    proxy: FaultProxy,
-    database: Database,
+pub(crate) struct Bed {
+    pub(crate) store: Arc<PostgresStore>,
+    pub(crate) proxy: FaultProxy,
+    pub(crate) database: Database,
 }
 
 async fn bed(parameters: &str, options: &PostgresOptions) -> Bed {
     let database = database().await;
     let proxy = FaultProxy::before(&database.url()).await.expect("a proxy can be started");
-    let address: Address =
-        format!("{}{parameters}", proxy.url(&database.url())).parse().expect("it is an address");
-    let store = PostgresStore::open_with(&address, options).await.expect("the database can be used");
-    Bed { store: Arc::new(store), proxy, database }
+    let store = open(&format!("{}{parameters}", proxy.url(&database.url())), options).await;
+    Bed { store, proxy, database }
 }
 
 /// With one connection for changes, so that a test knows what travels together.
-async fn one_lane() -> Bed {
+pub(crate) async fn one_lane() -> Bed {
     bed("", &PostgresOptions { lanes: 1, ..PostgresOptions::default() }).await
 }
 
 impl Bed {
-    async fn acquire(&self, claim: &Claim) -> Record {
+    pub(crate) async fn acquire(&self, claim: &Claim) -> Record {
         let answer = self.store.claim(claim).await.expect("it is decided");
         assert_eq!(answer.decision, Decision::Execute);
         let record = answer.record.expect("an acquired command has a record");
@@ -85,7 +83,7 @@ impl Bed {
     }
 
     /// Starts these while the one lane is busy, so that they travel together once it is free.
-    async fn together<T: Send + 'static>(
+    pub(crate) async fn together<T: Send + 'static>(
         &self,
         tasks: impl IntoIterator<Item = impl Future<Output = T> + Send + 'static>,
     ) -> Vec<JoinHandle<T>> {
@@ -450,13 +448,9 @@ async fn an_operators_lone_statement_is_never_sent_twice() {
 /// The statement of a claim that nobody waits for any more may still be on its way into the table.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
-    let bed =
-        bed("", &PostgresOptions { patience: Duration::from_millis(300), ..PostgresOptions::default() })
-            .await;
+    let bed = bed("", &patience(300)).await;
     let claim = sample::claim("k");
-    let (locker, connection) =
-        tokio_postgres::connect(&bed.database.url(), tokio_postgres::NoTls).await.expect("it connects");
-    let driver = tokio::spawn(connection);
+    let locker = client(&bed.database.url()).await;
     locker.batch_execute("BEGIN; LOCK TABLE semel_records IN SHARE MODE").await.expect("nobody else writes");
     let waiting = tokio::spawn({
         let (store, claim) = (bed.store.clone(), claim.clone());
@@ -473,6 +467,4 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
     let rival = bed.store.claim(&sample::claim("k")).await.expect("it is decided");
     assert_eq!(rival.decision, Decision::Wait);
     assert_eq!(bed.count("semel_records"), "1");
-    drop(locker);
-    driver.await.expect("it does not panic").expect("the connection ends well");
 }
