@@ -503,7 +503,9 @@ fn decide<'a>(pending: Pending, read: &'a group::Read, written: &mut HashSet<Rec
     let answer = Answer { decision: step.decision, record: after, now, holder: None };
     let write = match (step.write, before) {
         // Seen to be made, by a commit that nobody answered for: it is made sure of.
-        (Write::Keep, Some(before)) if pending.doubt.is_some() && is_own(&answer.decision) => {
+        (Write::Keep, Some(before))
+            if pending.doubt.is_some() && is_own(&pending.job.work, before, &answer.decision) =>
+        {
             Write::Update(before.record.head)
         }
         (write, _) => write,
@@ -526,9 +528,13 @@ fn decide<'a>(pending: Pending, read: &'a group::Read, written: &mut HashSet<Rec
     }
 }
 
-/// Whether the decision is one that the sender's own write brought about.
-fn is_own(decision: &Decision) -> bool {
-    matches!(decision, Decision::Execute | Decision::Applied)
+/// Whether the record is as it is by the sender's own write. A claim for a worker is told to wait, also by its own.
+fn is_own(work: &Work, before: &Versioned, decision: &Decision) -> bool {
+    match work {
+        Work::Claim(claim) => before.record.head.token == claim.attempt.token,
+        Work::Apply(..) => matches!(decision, Decision::Execute | Decision::Applied),
+        Work::Get(_) | Work::Now => false,
+    }
 }
 
 impl Decided<'_> {
