@@ -36,7 +36,7 @@ const MAX_GROUP: usize = 256;
 /// How often a change is tried against others that are faster.
 const MAX_ROUNDS: usize = 24;
 
-/// How long a change that is in doubt is pursued.
+/// How long a change that is in doubt is pursued, from when its answer was lost.
 const PURSUIT: Duration = Duration::from_secs(4);
 
 /// Something to be done, and who waits for it.
@@ -87,10 +87,16 @@ pub(super) struct Lane {
 /// A job on its way.
 struct Pending {
     job: Job,
-    /// Why nobody knows whether its write was made.
-    doubt: Option<String>,
+    /// Nobody knows whether its write was made.
+    doubt: Option<Doubt>,
     /// There is a record to be read before anything else: it lost the race for a first claim, say.
     seen: bool,
+}
+
+/// Why nobody knows whether a write was made, and how long that is pursued.
+struct Doubt {
+    why: String,
+    until: Instant,
 }
 
 impl Lane {
@@ -120,7 +126,6 @@ impl Lane {
     async fn serve(&self, link: &mut Option<Link>, group: Vec<Job>) {
         let mut pending: Vec<Pending> =
             group.into_iter().map(|job| Pending { job, doubt: None, seen: false }).collect();
-        let pursuit = Instant::now() + PURSUIT;
         let mut rounds = 0;
         while !pending.is_empty() && rounds < MAX_ROUNDS {
             if link.as_ref().is_none_or(|link| !link.is_usable()) {
@@ -130,8 +135,10 @@ impl Lane {
                     Ok(fresh) => *link = Some(fresh),
                     Err(error) => {
                         // What is in doubt is worth waiting for; what was never sent is not.
-                        let in_time = Instant::now() < pursuit;
-                        pending = give_up(pending, &error, |pending| !in_time || pending.doubt.is_none());
+                        let now = Instant::now();
+                        pending = give_up(pending, &error, |pending| {
+                            pending.doubt.as_ref().is_none_or(|doubt| doubt.until <= now)
+                        });
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     }
@@ -140,6 +147,11 @@ impl Lane {
             if let Some(link) = link {
                 pending = self.round(link, pending).await;
             }
+            // Each time may take all the patience there is, and leave a process of the server behind that waits.
+            let (now, late) = (Instant::now(), DbError::Conflict("it took too long to find out".to_owned()));
+            pending = give_up(pending, &late, |pending| {
+                pending.doubt.as_ref().is_some_and(|doubt| doubt.until <= now)
+            });
             rounds += 1;
             if rounds > 2 && !pending.is_empty() {
                 // Others are faster: let them get on.
@@ -623,7 +635,7 @@ impl Pending {
                     self.reply(Err(StoreError::Ambiguous(why.clone())));
                     return None;
                 }
-                self.doubt.get_or_insert_with(|| why.clone());
+                self.doubt.get_or_insert_with(|| Doubt { why: why.clone(), until: Instant::now() + PURSUIT });
                 self.seen = true;
                 Some(self)
             }
@@ -642,7 +654,7 @@ impl Pending {
             }
             (Some(_), rejected @ StoreError::Rejected(_)) => rejected,
             (None, error) => StoreError::Unavailable(error_text(&error)),
-            (Some(first), error) => StoreError::Ambiguous(format!("{first}; then: {error}")),
+            (Some(first), error) => StoreError::Ambiguous(format!("{}; then: {error}", first.why)),
         };
         self.reply(Err(error));
     }
