@@ -17,6 +17,11 @@ use super::errors::DbError;
 use super::executor::{Cell, Executor, Row, Value};
 use super::tls::Tls;
 
+/// A server that keeps its warnings to itself would hide the one that matters. Changes nothing where it does not.
+const HEAR_WARNINGS: &str = "
+    SELECT set_config('client_min_messages', 'warning', false)
+    WHERE current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
+
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Dialer {
@@ -39,7 +44,7 @@ pub(super) struct Link {
 }
 
 impl Dialer {
-    /// Connects. Nothing was sent if this fails.
+    /// Connects. Nothing was written if this fails.
     pub(super) async fn connect(&self) -> Result<Link, DbError> {
         let connecting = self.address.config.connect(self.tls.clone());
         let connected = tokio::time::timeout(self.patience, connecting).await;
@@ -64,7 +69,10 @@ impl Dialer {
             }
         });
         let prepared = self.address.prepared.then(HashMap::new);
-        Ok(Link { client, driver, prepared, patience: self.patience, warned, broken: false })
+        let mut link = Link { client, driver, prepared, patience: self.patience, warned, broken: false };
+        let hears = link.run(HEAR_WARNINGS).await;
+        hears.map_err(|error| DbError::Unconnected(format!("cannot connect: {error}")))?;
+        Ok(link)
     }
 }
 
