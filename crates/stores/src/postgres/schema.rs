@@ -157,7 +157,12 @@ pub(super) async fn migrate(db: &mut impl Executor) -> Result<Found, DbError> {
     if !matches!(found, Found::Older(_)) {
         return Ok(found);
     }
-    db.run("BEGIN; SET LOCAL lock_timeout = '5s'; SET LOCAL client_min_messages = 'warning'").await?;
+    // Whoever waited for its turn has to see what the one before it did, whatever the database's default is.
+    db.run(
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '5s'; \
+         SET LOCAL client_min_messages = 'warning'",
+    )
+    .await?;
     let migrated = migrate_within(db).await;
     match &migrated {
         Ok(_) => db.run("COMMIT").await?,
