@@ -1,14 +1,14 @@
 //! The PostgreSQL store conforms: as it comes, where every transaction is serializable and many fail, where
-//! statements are neither prepared nor grouped, and behind a PgBouncer.
+//! statements are neither prepared nor grouped, behind a PgBouncer, and where the database's clock is another than ours.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use semel_core::{Store, StoreError};
+use semel_core::{Clock, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::conformance::{Capabilities, Subject};
-use semel_testkit::postgres::{self, Database, Server};
+use semel_testkit::postgres::{self, Database, PgBouncer, Server};
 
 pub(crate) struct Postgres {
     pub(crate) store: Arc<PostgresStore>,
@@ -29,6 +29,37 @@ pub(crate) async fn postgres(parameters: &str) -> Postgres {
     let database = database().await;
     let address: Address = format!("{}{parameters}", database.url()).parse().expect("it is an address");
     let store = PostgresStore::open(&address).await.expect("the database can be used");
+    Postgres { store: Arc::new(store), database, address }
+}
+
+/// A store that knows its database only through PgBouncer, in transaction mode.
+async fn through_pgbouncer() -> Postgres {
+    static BOUNCER: OnceLock<PgBouncer> = OnceLock::new();
+    let database = database().await;
+    let bouncer =
+        BOUNCER.get_or_init(|| PgBouncer::start(database.server()).expect("PgBouncer can be started"));
+    let url = format!("{}?prepared_statements=false", bouncer.url(database.name()));
+    let address: Address = url.parse().expect("it is an address");
+    let store = PostgresStore::open(&address).await.expect("the database can be used");
+    Postgres { store: Arc::new(store), database, address }
+}
+
+/// A store on a database whose clock is years behind that of this process. Whoever asks the wrong one finds that
+/// every lease has ended, or that none ever does.
+async fn with_another_clock() -> Postgres {
+    let database = database().await;
+    for statement in [
+        "CREATE SCHEMA behind",
+        "CREATE FUNCTION behind.now() RETURNS timestamptz STABLE
+             RETURN pg_catalog.now() - interval '3 years'",
+    ] {
+        database.sql(statement).expect("its owner may");
+    }
+    let url = format!("{}?options=-c%20search_path%3Dbehind%2Cpublic%2Cpg_catalog", database.url());
+    let address: Address = url.parse().expect("it is an address");
+    let store = PostgresStore::open(&address).await.expect("the database can be used");
+    let (theirs, ours) = (store.now().await.expect("it has a clock"), SystemClock.now());
+    assert!(theirs.plus(Duration::from_secs(2 * 365 * 24 * 3600)) < ours, "{theirs} is years before {ours}");
     Postgres { store: Arc::new(store), database, address }
 }
 
@@ -113,4 +144,12 @@ mod serializable {
 
 mod plain {
     semel_testkit::conformance_tests!(super::postgres("?prepared_statements=false&groups=false").await);
+}
+
+mod pgbouncer {
+    semel_testkit::conformance_tests!(super::through_pgbouncer().await);
+}
+
+mod another_clock {
+    semel_testkit::conformance_tests!(super::with_another_clock().await);
 }

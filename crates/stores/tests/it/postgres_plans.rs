@@ -1,0 +1,151 @@
+//! No statement on the way of a request, nor a sweep or a reap, reads a whole table: the server counts who does.
+
+use std::time::Duration;
+
+use semel_core::{Change, Claim, Decision, Filter, Note, Record, Store};
+use semel_stores::PostgresStore;
+use semel_stores::postgres::PostgresOptions;
+use semel_testkit::postgres::Database;
+use semel_testkit::sample;
+
+use crate::postgres::{database, open, until};
+
+const RECORDS: usize = 50_000;
+
+/// More often than the server makes a plan for the values at hand; after that it has one for all.
+const TIMES: usize = 12;
+
+/// As many as travel together at most.
+const GROUP: usize = 256;
+
+/// Settled records, running ones, and some whose time is over.
+const FILL: &str = "
+    INSERT INTO semel_records (
+        id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
+        epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
+        created_at, updated_at, history, status, response_format, response)
+    SELECT sha256(n::text::bytea), gen_random_uuid(), 'acme', 'alice', 'payments.create', 'abcd1234', 1,
+        sha256('body'), CASE WHEN n % 10 = 0 THEN 'processing' ELSE 'succeeded' END, 'answered', 1,
+        substring(sha256(n::text::bytea) FOR 16), 1, 30000, 86400000, 'unknown', 90000,
+        CASE WHEN n % 10 = 0 THEN now.ms + n END, CASE WHEN n % 10 > 0 THEN now.ms + n * 1000 END,
+        CASE WHEN n % 10 > 0 THEN 'executor' END, now.ms, now.ms, now.ms || ' 1 processing claimed',
+        CASE WHEN n % 10 > 0 THEN 201 END, CASE WHEN n % 10 > 0 THEN 1 END,
+        CASE WHEN n % 10 > 0 THEN repeat('x', 300)::bytea END
+    FROM generate_series(1, $COUNT) AS n, (SELECT (extract(epoch FROM now()) * 1000)::bigint AS ms) AS now";
+
+const SCANS: &str =
+    "SELECT string_agg(relname || ' ' || seq_scan, ', ' ORDER BY relname) FROM pg_stat_user_tables
+    WHERE relname IN ('semel_records', 'semel_references', 'semel_audit')";
+
+async fn filled() -> Database {
+    let database = database().await;
+    database.sql(&FILL.replace("$COUNT", &RECORDS.to_string())).expect("there is room");
+    database
+        .sql(
+            "INSERT INTO semel_references SELECT tenant, operation, operation_id::text, operation_id, caller, created_at
+             FROM semel_records",
+        )
+        .expect("there is room");
+    database
+        .sql("INSERT INTO semel_audit SELECT gen_random_uuid(), 1, operation_id, 'a', 'b', 'c' FROM semel_records")
+        .expect("there is room");
+    database.sql("ANALYZE").expect("its owner may");
+    database
+}
+
+/// Does it, and says how often a whole table was read meanwhile. What a connection did is counted at its end at the
+/// latest.
+async fn scans(database: &Database, work: impl AsyncFnOnce(&PostgresStore)) -> (String, String) {
+    let connected = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'semel'";
+    until(database.server(), database.name(), connected, "0").await;
+    let before = database.sql(SCANS).expect("it can be read");
+    let store = open(&database.url(), &PostgresOptions { lanes: 1, ..PostgresOptions::default() }).await;
+    work(&store).await;
+    drop(store);
+    until(database.server(), database.name(), connected, "0").await;
+    (before, database.sql(SCANS).expect("it can be read"))
+}
+
+async fn acquire(store: &PostgresStore, claim: &Claim) -> Record {
+    let answer = store.claim(claim).await.expect("it is decided");
+    assert_eq!(answer.decision, Decision::Execute);
+    answer.record.expect("it is there")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_request_reads_a_whole_table() {
+    let database = filled().await;
+    let (before, after) = scans(&database, async |store| {
+        for round in 0..TIMES {
+            // Alone, with a reference, sent again, completed, looked at, replayed.
+            let claim = sample::claim(&format!("alone-{round}"));
+            let record = acquire(store, &claim).await;
+            let reference =
+                sample::with_reference(sample::claim(&format!("ref-{round}")), &format!("order-{round}"));
+            let referring = acquire(store, &reference).await;
+            let other =
+                sample::with_reference(sample::claim(&format!("dup-{round}")), &format!("order-{round}"));
+            let other = store.claim(&other).await.expect("it is decided");
+            assert_eq!(other.decision, Decision::Duplicate);
+            for record in [&record, &referring] {
+                let complete = Change::complete(record.head.fence(), sample::created("done"));
+                let answer = store.apply(&record.id, &complete).await.expect("it is decided");
+                assert_eq!(answer.decision, Decision::Applied);
+            }
+            let replay = store.claim(&sample::claim(&format!("alone-{round}"))).await.expect("it is decided");
+            assert_eq!(replay.decision, Decision::Replay);
+            assert!(store.get(&record.id).await.expect("it reads").record.is_some());
+            assert!(store.find(record.operation_id).await.expect("it reads").record.is_some());
+            assert!(store.notes(record.operation_id).await.expect("it reads").is_empty());
+            let page = store.list(&Filter { limit: 10, ..Filter::default() }).await.expect("it reads");
+            assert_eq!(page.len(), 10);
+            let note = Note { who: "op".into(), action: "purge".into(), why: "asked for".into() };
+            let purge = Change::purge().noted(note);
+            assert_eq!(
+                store.apply(&referring.id, &purge).await.expect("it is decided").decision,
+                Decision::Applied
+            );
+        }
+    })
+    .await;
+    assert_eq!(before, after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_group_reads_a_whole_table() {
+    let database = filled().await;
+    let (before, after) = scans(&database, async |store| {
+        for round in 0..TIMES {
+            let claims: Vec<Claim> =
+                (0..GROUP).map(|number| sample::claim(&format!("group-{round}-{number}"))).collect();
+            let claimed =
+                futures_util::future::join_all(claims.iter().map(|claim| acquire(store, claim))).await;
+            let completed = claimed.iter().map(|record| async move {
+                let change = Change::complete(record.head.fence(), sample::created("done"));
+                store.apply(&record.id, &change).await.expect("it is decided").decision
+            });
+            let completed = futures_util::future::join_all(completed).await;
+            assert!(completed.iter().all(|decision| *decision == Decision::Applied));
+        }
+        let sent = store.sent();
+        assert!(sent.writes * 4 < sent.changes, "they travelled together: {sent:?}");
+    })
+    .await;
+    assert_eq!(before, after);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_sweep_or_reap_reads_a_whole_table() {
+    let database = filled().await;
+    let (before, after) = scans(&database, async |store| {
+        for _ in 0..TIMES {
+            // Further and further, a few hundred records at a time.
+            store.shift_clock(Duration::from_secs(3_600));
+            assert!(store.sweep(300).await.expect("it sweeps") > 0);
+            assert!(store.reap(300).await.expect("it reaps") > 0);
+        }
+    })
+    .await;
+    assert_eq!(before, after);
+}
