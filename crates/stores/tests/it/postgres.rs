@@ -7,7 +7,7 @@ use std::time::Duration;
 use semel_core::{Clock, Store, StoreError, SystemClock};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, PostgresOptions, SCHEMA_VERSION, migrate_database};
-use semel_testkit::conformance::{Capabilities, Subject};
+use semel_testkit::conformance::{self, Capabilities, Subject};
 use semel_testkit::postgres::{self, Database, PgBouncer, Server};
 
 pub(crate) struct Postgres {
@@ -150,6 +150,25 @@ mod pgbouncer {
     semel_testkit::conformance_tests!(super::through_pgbouncer().await);
 }
 
-mod another_clock {
-    semel_testkit::conformance_tests!(super::with_another_clock().await);
+/// Every case in which time passes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_databases_clock_decides_and_no_other() {
+    for name in [
+        "a_command_that_no_worker_starts_is_free_again",
+        "an_executor_that_was_replaced_is_fenced",
+        "an_ended_lease_is_unknown_not_free",
+        "a_sweep_makes_ended_leases_unknown",
+        "a_renewal_extends_the_lease",
+        "an_operation_declared_safe_is_run_again_by_one",
+        "not_executed_is_refused_while_a_call_may_be_in_flight",
+        "a_postponed_look_for_evidence_is_counted",
+        "an_expired_key_is_a_new_command",
+        "an_expired_key_with_a_tombstone_is_refused",
+        "only_settled_records_are_reaped",
+        "a_purge_leaves_a_tombstone_until_caches_have_noticed",
+        "a_record_remembers_how_it_came_there",
+        "a_reference_outlives_its_record",
+    ] {
+        conformance::run(name, &with_another_clock().await).await;
+    }
 }

@@ -118,7 +118,7 @@ impl Ledger {
 /// Something that the store could not settle, to be sent again when everything is well.
 enum Unsettled {
     Claim(u64, Claim),
-    Change(u64, Claim, Change, StateName),
+    Change(u64, Claim, Box<Change>, StateName),
 }
 
 /// One of those who use the store.
@@ -223,7 +223,7 @@ impl Writer {
                 Err(other) => return self.ledger.problem(format!("key {key}: {other}")),
             }
         }
-        self.unsettled.push(Unsettled::Change(key, claim.clone(), change, to));
+        self.unsettled.push(Unsettled::Change(key, claim.clone(), Box::new(change), to));
     }
 
     fn may_be(&self, key: u64, claim: &Claim, states: &[StateName]) {

@@ -16,7 +16,7 @@ use semel_testkit::proxy::{Cut, FaultProxy, Matching};
 use semel_testkit::sample;
 use tokio::task::JoinHandle;
 
-use crate::postgres::{client, database, open, patience};
+use crate::postgres::{client, database, open, patience, until};
 
 const CUTS: [Cut; 3] = [Cut::BeforeSent, Cut::AfterSent, Cut::AfterServerAnswered];
 
@@ -105,6 +105,15 @@ impl Bed {
     }
 }
 
+fn settlement(name: &str, fence: Fence) -> Change {
+    match name {
+        "complete" => Change::complete(fence, sample::created("mine")),
+        "fail" => Change::fail(fence, Reason::Answered, sample::created("mine")),
+        "release" => Change::release(fence, Reason::NotExecuted),
+        _ => Change::abandon(fence, Reason::TimedOut),
+    }
+}
+
 fn note(why: &str) -> Note {
     Note { who: "op".into(), action: "resolve".into(), why: why.into() }
 }
@@ -139,21 +148,16 @@ async fn a_settlement_whose_answer_is_lost_is_made_once() {
     for way in WAYS {
         let bed = bed(way, &PostgresOptions::default()).await;
         for (number, cut) in CUTS.into_iter().enumerate() {
-            let changes: [(&str, fn(Fence) -> Change, StateName); 4] = [
-                ("complete", |fence| Change::complete(fence, sample::created("mine")), StateName::Succeeded),
-                (
-                    "fail",
-                    |fence| Change::fail(fence, Reason::Answered, sample::created("mine")),
-                    StateName::FailedFinal,
-                ),
-                ("release", |fence| Change::release(fence, Reason::NotExecuted), StateName::FailedRetryable),
-                ("abandon", |fence| Change::abandon(fence, Reason::TimedOut), StateName::Unknown),
-            ];
-            for (name, change, state) in changes {
+            for (name, state) in [
+                ("complete", StateName::Succeeded),
+                ("fail", StateName::FailedFinal),
+                ("release", StateName::FailedRetryable),
+                ("abandon", StateName::Unknown),
+            ] {
                 let claim = sample::claim(&format!("{name}-{number}"));
                 let record = bed.acquire(&claim).await;
                 let armed = bed.proxy.cut_next(Matching::statement(UPDATE), cut);
-                let decision = bed.apply(&record, change(record.head.fence())).await;
+                let decision = bed.apply(&record, settlement(name, record.head.fence())).await;
                 armed.struck().await;
                 assert_eq!(decision.expect("it is decided"), Decision::Applied, "{way} {name} {cut:?}");
                 let found = bed.store.get(&record.id).await.expect("it reads").record.expect("it is there");
@@ -457,10 +461,9 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
         async move { store.claim(&claim).await }
     });
     // The first has lost its connection, and another one waits beside it.
-    let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
-    while bed.database.sql(waits).expect("it can be read") < "2".to_owned() {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let waits = "SELECT count(*) >= 2 FROM pg_stat_activity
+        WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    until(bed.database.server(), bed.database.name(), waits, "t").await;
     locker.batch_execute("ROLLBACK").await.expect("it gives the lock back");
     let answer = waiting.await.expect("it does not panic").expect("it is decided");
     assert_eq!(answer.decision, Decision::Execute);

@@ -53,7 +53,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     database.sql("UPDATE semel_schema SET version = 99").expect("it is there");
     for error in [
         refuse(&database.url()).await,
-        migrate_database(&address(&database.url())).await.err().expect("it is refused"),
+        migrate_database(&address(&database.url())).await.expect_err("it is refused"),
     ] {
         assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
         assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
