@@ -28,6 +28,8 @@ const CUT_ONE_IN: u32 = 8;
 /// Of so many kills, one is of the whole server, and one of a process that takes the others with it.
 const SERVER_ONE_IN: u64 = 40;
 const CRASH_ONE_IN: u64 = 30;
+/// How long the server is away when it is first killed: longer than a store pursues what is in doubt.
+const LONG_OUTAGE: Duration = Duration::from_secs(5);
 /// How many writers work on the same key.
 const RIVALS: u64 = 4;
 /// How often something that was not settled is sent again, at once.
@@ -322,6 +324,7 @@ async fn kill(
         tokio::time::sleep(Duration::from_millis(chance.next() % 100)).await;
         number += 1;
         let cluster = cluster.clone();
+        let outage = if kills.servers == 0 { LONG_OUTAGE } else { Duration::ZERO };
         let killed = match number {
             number if number.is_multiple_of(SERVER_ONE_IN) => Kill::Server,
             number if number.is_multiple_of(CRASH_ONE_IN) => Kill::Crash,
@@ -335,6 +338,7 @@ async fn kill(
         let done = tokio::task::spawn_blocking(move || match killed {
             Kill::Server => {
                 cluster.kill9()?;
+                std::thread::sleep(outage);
                 cluster.restart()?;
                 Ok(1)
             }
