@@ -81,9 +81,9 @@ impl Row {
 
 /// Sends statements over one connection, one after the other.
 pub trait Executor: Send {
-    /// Whether a first claim gives the transaction back the `lock_timeout` that it began with. For transactions that
-    /// wait for a claim not as long as for other things.
-    const RESETS_LOCK_TIMEOUT: bool = false;
+    /// Whether it is in a transaction of a service's own, which `begin` began: one that waits for a claim not as long
+    /// as for other things, and that its owner may end.
+    const JOINED: bool = false;
 
     /// Sends one statement with its values, and waits for its rows.
     fn query(

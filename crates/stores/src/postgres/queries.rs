@@ -11,6 +11,7 @@ use semel_core::{
 
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
+use super::join::{Tried, is_joined, reset_lock_timeout, try_first};
 use super::rows::{Versioned, record, record_columns};
 use crate::columns::Columns;
 
@@ -27,7 +28,7 @@ const GET: &str =
     concat!("SELECT n.now, ", record_columns!(), " FROM ", now!(), " LEFT JOIN semel_records ON id = $2");
 
 macro_rules! insert {
-    ($returning:literal) => {
+    ($($returning:expr),*) => {
         concat!(
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
@@ -38,25 +39,33 @@ macro_rules! insert {
              FROM ",
             now!(),
             " ON CONFLICT DO NOTHING RETURNING ",
-            $returning
+            $($returning),*
         )
     };
 }
 
 const INSERT: &str = insert!("created_at");
 
-/// The same, and waits for locks as long as the transaction's owner wants from then on.
-const INSERT_AND_RESET: &str = insert!("created_at, set_config('lock_timeout', NULL, true)");
+/// The same in a service's own transaction, which from then on waits for locks as its session does.
+const INSERT_JOINED: &str = insert!("created_at", ", ", reset_lock_timeout!());
 
-const UPDATE: &str = "
+macro_rules! update {
+    ($($guard:expr),*) => {
+        concat!("
     UPDATE semel_records SET
         operation_id = $4, fingerprint_version = $5, fingerprint = $6, state = $7, reason = $8, epoch = $9, token = $10,
         lease_ms = $11, ttl_ms = $12, tombstone_ttl_ms = $13, on_lease_expired = $14, quarantine_ms = $15, due_at = $16,
         expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, revision = revision + 1
-    WHERE id = $1 AND token = $2 AND revision = $3
-    RETURNING revision";
+    WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision")
+    };
+}
+
+const UPDATE: &str = update!();
+
+/// The same in a service's own transaction, if it has not ended it.
+const UPDATE_JOINED: &str = update!(" AND ", is_joined!());
 
 const CONFIRM: &str =
     "UPDATE semel_records SET revision = revision + 1 WHERE id = $1 AND token = $2 RETURNING revision";
@@ -102,13 +111,20 @@ pub type Attempted = Result<Option<Answer>, DbError>;
 /// Claims, within the transaction that is open. If this says `None`, roll back and try again.
 ///
 /// `offset` moves the database's present, for tests.
-pub async fn claim(db: &mut impl Executor, claim: &Claim, offset: i64) -> Attempted {
+pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     if claim.business_reference.is_none() && claim.former.is_empty() {
         if let Some(answer) = insert(db, claim, offset).await? {
             return Ok(Some(answer));
         }
         let (before, now) = get(db, &claim.scope.record_id(), offset).await?;
         return change(db, before, &Event::Claim(claim.attempt), Some(claim), None, now, offset).await;
+    }
+    if E::JOINED {
+        match try_first(db, claim, offset).await? {
+            Tried::First(answer) => return Ok(Some(*answer)),
+            Tried::Beaten => return Ok(None),
+            Tried::NotFirst => {}
+        }
     }
     let (mut before, mut now) = (None, None);
     for id in claim.record_ids() {
@@ -203,7 +219,7 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempte
     let row = Columns::of(&fresh);
     let rows = db
         .query(
-            if E::RESETS_LOCK_TIMEOUT { INSERT_AND_RESET } else { INSERT },
+            if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT },
             &[
                 Value::Int(Some(offset)),
                 Value::Bytes(Some(&row.id)),
@@ -273,7 +289,7 @@ async fn change(
     Ok(Some(Answer { decision: step.decision, record: after, now, holder: None }))
 }
 
-async fn update(db: &mut impl Executor, before: &Versioned, after: &Record) -> Result<bool, DbError> {
+async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> Result<bool, DbError> {
     let row = Columns::of(after);
     let result = row.result.as_ref();
     let values = [
@@ -308,7 +324,8 @@ async fn update(db: &mut impl Executor, before: &Versioned, after: &Record) -> R
         Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
         Value::Bytes(result.map(|result| &result.response[..])),
     ];
-    Ok(!db.query(UPDATE, &values).await?.is_empty())
+    let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
+    Ok(!db.query(sql, &values).await?.is_empty())
 }
 
 async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbError> {

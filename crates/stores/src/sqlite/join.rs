@@ -11,9 +11,9 @@ use super::writer::{Done, Work};
 use super::{OpenError, SqliteOptions, change, connect, queries, schema};
 
 /// A connection to the file with the settings that durability needs, and with this version's schema.
-pub fn open_connection(path: impl AsRef<Path>) -> Result<Connection, OpenError> {
+pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Connection, OpenError> {
     let path = path.as_ref();
-    let mut connection = connect(path, &SqliteOptions::default()).map_err(|trouble| trouble.at(path))?;
+    let mut connection = connect(path, options).map_err(|trouble| trouble.at(path))?;
     schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
     Ok(connection)
 }
@@ -48,6 +48,12 @@ fn answer(done: Done) -> Result<Answer, StoreError> {
 /// The record with this id.
 pub fn find_within(connection: &Connection, id: &RecordId) -> Result<Option<Record>, StoreError> {
     queries::get(connection, id).map_err(|error| store_error(&error))
+}
+
+/// Writes something that changes nothing. Once it is committed, nothing of an earlier commit that failed can come back:
+/// its place in the log is taken.
+pub fn write_anew(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute("UPDATE semel_schema SET version = version", []).map(|_| ())
 }
 
 /// Adds a message to the outbox. Its place comes after those of the same command.
