@@ -1,30 +1,33 @@
 //! Commands in one transaction of PostgreSQL, with sqlx.
 //!
-//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT.
+//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT; and one more where the pool asks each
+//! connection whether it is well before it hands it out, as sqlx's pools do by default.
 
 mod joined;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use http::StatusCode;
-use semel_core::{Answer, Claim, Command, Decision, OperationId, Transacted};
-use semel_stores::postgres::{self as store, DbError};
+use semel_core::{Answer, Claim, Command, Decision, OperationId, Record, Timestamp, Transacted};
+use semel_stores::postgres::{self as store, DbError, Executor};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
-use crate::settle::{attempt, completion, decided, in_progress};
+use crate::settle::{attempt, completion, decided, executed, failed, in_progress, rolled_back};
 use joined::{Joined, db_error};
 
 /// How often a claim is tried against others that are faster.
 const MAX_TRIES: usize = 8;
 
-/// How often a COMMIT whose answer was lost is asked about.
+/// How often a COMMIT whose answer was lost is asked about, how long each question waits for one that may still be on its
+/// way, and after how long no further question is asked.
 const MAX_QUESTIONS: u32 = 8;
+const QUESTION_WAIT: Duration = Duration::from_secs(2);
+const MAX_DOUBT: Duration = Duration::from_secs(30);
 
 /// Carries out commands in transactions of one database, which has Semel's tables beside the service's own.
 #[derive(Clone)]
@@ -68,7 +71,7 @@ impl PostgresTransactions {
         let running = tokio::spawn(async move { own.carry_out(&command, work).await });
         Answered::new(running.await.unwrap_or_else(|_| {
             tracing::error!("the work of a command panicked and was rolled back");
-            rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+            failed()
         }))
     }
 
@@ -81,28 +84,29 @@ impl PostgresTransactions {
             return in_progress();
         };
         let claim = attempt(command);
-        let (tx, claimed) = match self.claim(&claim, command.policy.wait).await {
+        let Claimed { tx, answer, is_first } = match self.claim(&claim, command.policy.wait).await {
             Ok(claimed) => claimed,
             Err(error) => return not_begun(&error),
         };
-        if claimed.decision != Decision::Execute {
+        let Answer { decision: Decision::Execute, record: Some(record), now, .. } = answer else {
             return match tx.commit().await {
-                Ok(()) => decided(claimed),
+                Ok(()) => decided(answer),
                 Err(error) => not_begun(&db_error(&error)),
             };
-        }
-        let Some(id) = claimed.record.as_ref().map(|record| record.operation_id) else {
-            return Transacted::Unavailable;
         };
+        let id = record.operation_id;
         let shared = Arc::new(Mutex::new(tx));
         let lent = PgTx { connection: shared.clone().lock_owned().await, command: id };
         let done = work(lent).await;
         let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
             tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
-            return rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR));
+            return failed();
         };
         match done {
-            Ok(reply) => self.complete(command, &claim, tx, claimed, &reply).await,
+            Ok(reply) => {
+                let begun = Begun { tx, record, now, is_first };
+                self.complete(command, &claim, begun, &reply).await
+            }
             Err(Failure::Retryable(reply)) => {
                 let _ = tx.rollback().await;
                 rolled_back(&reply)
@@ -110,94 +114,78 @@ impl PostgresTransactions {
             Err(Failure::Final(reply)) => {
                 // What it wrote goes; that it failed for good, stays.
                 let _ = tx.rollback().await;
-                match self.claim(&claim, command.policy.wait).await {
-                    Ok((tx, claimed)) if claimed.decision == Decision::Execute => {
-                        self.complete(command, &claim, tx, claimed, &reply).await
+                let claimed = match self.claim(&claim, command.policy.wait).await {
+                    Ok(claimed) => claimed,
+                    Err(error) => return not_begun(&error),
+                };
+                let Claimed { tx, answer, is_first } = claimed;
+                match answer {
+                    Answer { decision: Decision::Execute, record: Some(record), now, .. } => {
+                        let begun = Begun { tx, record, now, is_first };
+                        self.complete(command, &claim, begun, &reply).await
                     }
-                    Ok((tx, claimed)) => {
+                    // Somebody else was faster.
+                    answer => {
                         let _ = tx.commit().await;
-                        decided(claimed)
+                        decided(answer)
                     }
-                    Err(error) => not_begun(&error),
                 }
             }
         }
     }
 
     /// Begins a transaction with a claim in it. A duplicate elsewhere is waited for, not longer than `wait`.
-    async fn claim(
-        &self,
-        claim: &Claim,
-        wait: Duration,
-    ) -> Result<(Transaction<'static, Postgres>, Answer), DbError> {
-        let begin = format!(
-            "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '{}ms'",
-            wait.as_millis().clamp(1, 86_400_000)
-        );
+    async fn claim(&self, claim: &Claim, wait: Duration) -> Result<Claimed, DbError> {
+        let begin = store::begin(wait);
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
         for _ in 0..MAX_TRIES {
             let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
             let mut tx = begun.map_err(|error| unsent(db_error(&error)))?;
-            match store::claim(&mut Joined(&mut tx), claim, 0).await {
-                Ok(Some(answer)) => {
-                    let first = answer.record.as_ref().is_some_and(|record| record.head.epoch == 1);
-                    if answer.decision == Decision::Execute && !first {
-                        let reset =
-                            sqlx::raw_sql("SET LOCAL lock_timeout TO DEFAULT").execute(&mut *tx).await;
-                        reset.map_err(|error| unsent(db_error(&error)))?;
-                    }
-                    return Ok((tx, answer));
-                }
-                Ok(None) => {
-                    let _ = tx.rollback().await;
-                }
-                Err(error) => {
-                    let _ = tx.rollback().await;
-                    match unsent(error) {
-                        error @ DbError::Conflict(_) => last = error,
-                        error => return Err(error),
-                    }
-                }
+            match claim_within(&mut tx, claim).await.map_err(unsent) {
+                Ok(Some((answer, is_first))) => return Ok(Claimed { tx, answer, is_first }),
+                Ok(None) => {}
+                Err(error @ DbError::Conflict(_)) => last = error,
+                Err(error) => return Err(error),
             }
+            let _ = tx.rollback().await;
         }
         Err(last)
     }
 
     /// Keeps the reply, and commits.
-    async fn complete(
-        &self,
-        command: &Command,
-        claim: &Claim,
-        mut tx: Transaction<'static, Postgres>,
-        claimed: Answer,
-        reply: &Reply,
-    ) -> Transacted {
-        let Some(record) = claimed.record else { return Transacted::Unavailable };
+    async fn complete(&self, command: &Command, claim: &Claim, begun: Begun, reply: &Reply) -> Transacted {
+        let Begun { mut tx, record, now, is_first } = begun;
         let id = record.operation_id;
         let change = completion(&command.policy, record.head.fence(), reply);
-        let mut joined = Joined(&mut tx);
-        let settled = match record.head.epoch {
-            1 => store::settle_first(&mut joined, record, &change, claimed.now).await,
-            _ => store::apply(&mut joined, &record.id, &change, 0).await,
+        let mut joined = Joined::new(&mut tx);
+        let settled = if is_first {
+            store::settle_first(&mut joined, record, &change, now).await
+        } else {
+            store::apply(&mut joined, &record.id, &change, 0).await
         };
-        let settled = match settled {
+        let (record, now) = match settled {
             Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), now, .. })) => {
                 (settled, now)
             }
-            other => {
-                // Nothing is committed, so nothing happened.
-                tracing::error!(operation_id = %id, ?other, "a command could not be completed: rolled back");
+            Ok(other) => {
+                // Nobody else can change the record. If its transaction was ended, so may have been anything.
                 let _ = tx.rollback().await;
-                return rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR));
+                tracing::error!(operation_id = %id, ?other, "the work ended its transaction itself");
+                return Transacted::InDoubt;
+            }
+            Err(error) => {
+                // Nothing is committed, so nothing happened.
+                let _ = tx.rollback().await;
+                tracing::error!(operation_id = %id, %error, "a command could not be completed: rolled back");
+                return failed();
             }
         };
-        let (record, now) = settled;
         match tx.commit().await.map_err(|error| db_error(&error)) {
             Ok(()) => executed(record, now, reply),
             Err(error) if error.is_ambiguous() => self.find_out(command, claim, reply).await,
             Err(error) => {
                 tracing::error!(operation_id = %id, %error, "a command could not be committed: rolled back");
-                rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+                failed()
             }
         }
     }
@@ -206,8 +194,9 @@ impl PostgresTransactions {
     /// may still be on its way, and then either finds its own record or takes its place, which proves that there
     /// is none.
     async fn find_out(&self, command: &Command, claim: &Claim, reply: &Reply) -> Transacted {
-        for question in 0..MAX_QUESTIONS {
-            if let Ok((tx, answer)) = self.claim(claim, Duration::from_secs(2)).await {
+        let lost = Instant::now();
+        for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
+            if let Ok(Claimed { tx, answer, .. }) = self.claim(claim, QUESTION_WAIT).await {
                 let own = answer.record.as_ref().filter(|record| record.head.token == claim.attempt.token);
                 match (answer.decision, own) {
                     (Decision::Execute, _) => {
@@ -234,10 +223,37 @@ impl PostgresTransactions {
         Transacted::InDoubt
     }
 
-    async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &semel_core::Record) -> bool {
-        let confirmed = store::confirm(&mut Joined(&mut tx), record).await;
+    async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &Record) -> bool {
+        let confirmed = store::confirm(&mut Joined::new(&mut tx), record).await;
         matches!(confirmed, Ok(true)) && tx.commit().await.is_ok()
     }
+}
+
+/// A transaction with a claim in it.
+struct Claimed {
+    tx: Transaction<'static, Postgres>,
+    answer: Answer,
+    /// The record was made by this very claim, in one statement.
+    is_first: bool,
+}
+
+/// A transaction in which the work is done.
+struct Begun {
+    tx: Transaction<'static, Postgres>,
+    record: Record,
+    now: Timestamp,
+    is_first: bool,
+}
+
+/// Claims. `None` if somebody else was faster: roll back and try again.
+async fn claim_within(tx: &mut PgConnection, claim: &Claim) -> Result<Option<(Answer, bool)>, DbError> {
+    let mut joined = Joined::new(tx);
+    let Some(answer) = store::claim(&mut joined, claim, 0).await? else { return Ok(None) };
+    let is_first = joined.statements() == 1;
+    if answer.decision == Decision::Execute && !is_first {
+        joined.run(store::RESET_LOCK_TIMEOUT).await?;
+    }
+    Ok(Some((answer, is_first)))
 }
 
 /// Nothing was committed.
@@ -260,14 +276,6 @@ fn unsent(error: DbError) -> DbError {
     }
 }
 
-fn executed(record: semel_core::Record, now: semel_core::Timestamp, reply: &Reply) -> Transacted {
-    Transacted::Executed { record: Box::new(record), response: Box::new(reply.whole()), now }
-}
-
-fn rolled_back(reply: &Reply) -> Transacted {
-    Transacted::RolledBack { response: Box::new(reply.whole()) }
-}
-
 /// The transaction, for as long as the work runs. `&mut *tx` is what sqlx wants.
 pub struct PgTx {
     connection: OwnedMutexGuard<Transaction<'static, Postgres>>,
@@ -284,7 +292,7 @@ impl PgTx {
     pub async fn push(&mut self, kind: &str, payload: &[u8]) -> Result<EventId, PushError> {
         let event = EventId::new(self.command, kind)?;
         let command = self.command;
-        let mut joined = Joined(&mut self.connection);
+        let mut joined = Joined::new(&mut self.connection);
         store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await?;
         Ok(event)
     }

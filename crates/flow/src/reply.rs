@@ -8,16 +8,17 @@ use serde::Serialize;
 
 /// A response: to the one who asked now, and to every retry.
 #[derive(Clone, Debug)]
-pub struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
-}
+pub struct Reply(Box<Response>);
 
 impl Reply {
     /// A response without a body.
     pub fn new(status: StatusCode) -> Reply {
-        Reply { status, headers: HeaderMap::new(), body: Bytes::new() }
+        Reply(Box::new(Response {
+            status,
+            headers: HeaderMap::new(),
+            body: Some(Bytes::new()),
+            trailers: HeaderMap::new(),
+        }))
     }
 
     /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
@@ -29,31 +30,39 @@ impl Reply {
 
     /// The same with one more header field.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
-        self.headers.append(name, value);
+        self.0.headers.append(name, value);
         self
     }
 
     /// The same with this body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
-        self.body = body.into();
+        self.0.body = Some(body.into());
         self
     }
 
-    /// As the one who asked gets it.
-    pub(crate) fn whole(&self) -> Response {
-        Response {
-            status: self.status,
-            headers: self.headers.clone(),
-            body: Some(self.body.clone()),
-            trailers: HeaderMap::new(),
+    /// As retries get it: without what is not to be kept, or would be too large.
+    pub(crate) fn kept(&self, max_body: usize) -> Response {
+        let Response { status, headers, body, trailers } = &*self.0;
+        let body = body.clone().unwrap_or_default();
+        if body.len() > max_body {
+            Response::without_body(*status, headers)
+        } else {
+            Response::retain(*status, headers, body, trailers)
         }
+    }
+
+    /// As the one who asked gets it.
+    pub(crate) fn whole(&self) -> Box<Response> {
+        self.0.clone()
     }
 }
 
 impl From<http::Response<Bytes>> for Reply {
     fn from(response: http::Response<Bytes>) -> Reply {
         let (parts, body) = response.into_parts();
-        Reply { status: parts.status, headers: parts.headers, body }
+        let mut reply = Reply::new(parts.status).body(body);
+        reply.0.headers = parts.headers;
+        reply
     }
 }
 

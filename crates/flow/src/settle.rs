@@ -1,8 +1,9 @@
 //! What is written about work that is done, for either database.
 
-use semel_core::{Answer, Clock, Command, Outcome, SystemClock, Transacted};
+use http::StatusCode;
 use semel_core::{
-    Change, Claim, Decision, Fence, Ids, Policy, RandomIds, Response, Settlement, StoredResult,
+    Answer, Change, Claim, Clock, Command, Decision, Fence, Ids, Outcome, Policy, RandomIds, Record,
+    Settlement, StoredResult, SystemClock, Timestamp, Transacted,
 };
 
 use crate::reply::Reply;
@@ -14,17 +15,13 @@ pub(crate) fn attempt(command: &Command) -> Claim {
 
 /// The completion that keeps this reply for retries. Whatever its status, it is final: the work said so.
 pub(crate) fn completion(policy: &Policy, fence: Fence, reply: &Reply) -> Change {
-    let kept = if reply.body.len() > policy.max_stored_response {
-        Response::without_body(reply.status, &reply.headers)
-    } else {
-        Response::retain(reply.status, &reply.headers, reply.body.clone(), &http::HeaderMap::new())
-    };
+    let kept = reply.kept(policy.max_stored_response);
     let result = StoredResult {
         response: kept.encode(),
         status: kept.status.as_u16(),
         resource: kept.location().map(str::to_owned),
     };
-    match policy.settle(reply.status, Some(Outcome::Final)) {
+    match policy.settle(kept.status, Some(Outcome::Final)) {
         Settlement::Fail(reason) => Change::fail(fence, reason, result),
         Settlement::Complete | Settlement::Release(_) | Settlement::Abandon(_) => {
             Change::complete(fence, result)
@@ -40,6 +37,21 @@ pub(crate) fn decided(answer: Answer) -> Transacted {
         holder: answer.holder.map(Box::new),
         now: Some(answer.now),
     }
+}
+
+/// It is committed.
+pub(crate) fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transacted {
+    Transacted::Executed { record: Box::new(record), response: reply.whole(), now }
+}
+
+/// Nothing happened, and the client is told this.
+pub(crate) fn rolled_back(reply: &Reply) -> Transacted {
+    Transacted::RolledBack { response: reply.whole() }
+}
+
+/// Nothing happened, and it is not the client's fault.
+pub(crate) fn failed() -> Transacted {
+    rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
 }
 
 /// Somebody else has the command in hand, in a transaction that nobody can look into.

@@ -2,45 +2,81 @@
 //!
 //! One connection writes, one command at a time, as SQLite wants it: `BEGIN IMMEDIATE` before the claim, so that
 //! nothing that was read can have changed by the COMMIT. The work holds up every other writer of the file, so it is
-//! bounded in time.
+//! bounded in time. While it runs, nothing can be committed on this connection, whatever it does.
+
+mod alarm;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use http::StatusCode;
-use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use semel_core::{Answer, Claim, Command, Decision, OperationId, Record, StoreError, Timestamp, Transacted};
-use semel_stores::sqlite::{self as store, OpenError};
+use semel_stores::sqlite::{self as store, OpenError, SqliteOptions};
+use tokio::sync::Mutex;
 
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
-use crate::settle::{attempt, completion, decided, in_progress};
+use crate::settle::{attempt, completion, decided, executed, failed, in_progress, rolled_back};
+use alarm::Alarm;
 
-/// How long the work of one command may hold the file.
-const DEFAULT_HOLD: Duration = Duration::from_secs(5);
+/// How long the work of one command may hold the file: shorter than other writers of the file wait for it.
+const DEFAULT_HOLD: Duration = Duration::from_secs(1);
+
+/// How long a command waits for those before it on this connection.
+const MAX_QUEUED: Duration = Duration::from_secs(10);
 
 /// Carries out commands in transactions of one file, which has Semel's tables beside the service's own.
 #[derive(Clone)]
 pub struct SqliteTransactions {
-    path: Arc<PathBuf>,
+    file: Arc<File>,
     connection: Arc<Mutex<Connection>>,
     gate: Gate,
     hold: Duration,
+}
+
+/// How to connect.
+struct File {
+    path: PathBuf,
+    options: SqliteOptions,
+    /// Work is running, and nothing may be committed.
+    at_work: Arc<AtomicBool>,
+}
+
+impl File {
+    fn connect(&self) -> Result<Connection, OpenError> {
+        let connection = store::open_connection(&self.path, &self.options)?;
+        let at_work = self.at_work.clone();
+        connection
+            .commit_hook(Some(move || at_work.load(Ordering::SeqCst)))
+            .map_err(|error| OpenError::Failed { path: self.path.clone(), why: error.to_string() })?;
+        Ok(connection)
+    }
 }
 
 impl SqliteTransactions {
     /// Opens the file, creating it or bringing it to this version's schema where needed. The service's own tables
     /// are its own affair.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteTransactions, OpenError> {
-        let path = path.as_ref().to_owned();
-        let connection = Arc::new(Mutex::new(store::open_connection(&path)?));
-        Ok(SqliteTransactions { path: Arc::new(path), connection, gate: Gate::default(), hold: DEFAULT_HOLD })
+        SqliteTransactions::open_with(path, &SqliteOptions::default())
     }
 
-    /// How long the statements of one command may hold the file before they are interrupted; 5 s by default.
+    /// The same, with options; those of them that are about one connection count.
+    pub fn open_with(
+        path: impl AsRef<Path>,
+        options: &SqliteOptions,
+    ) -> Result<SqliteTransactions, OpenError> {
+        let (path, options) = (path.as_ref().to_owned(), options.clone());
+        let file = File { path, options, at_work: Arc::default() };
+        let connection = Arc::new(Mutex::new(file.connect()?));
+        Ok(SqliteTransactions { file: Arc::new(file), connection, gate: Gate::default(), hold: DEFAULT_HOLD })
+    }
+
+    /// How long the work of one command may hold the file before it is interrupted and taken back; 1 s by default.
+    /// Other writers of the file wait 2 s for it, and then their commands are refused with 503.
     pub fn hold(mut self, hold: Duration) -> SqliteTransactions {
         self.hold = hold;
         self
@@ -73,27 +109,29 @@ impl SqliteTransactions {
             let Some(turn) = own.gate.enter(command.scope.record_id(), command.policy.wait).await else {
                 return in_progress();
             };
+            let connection = own.connection.clone().lock_owned();
+            let Ok(mut connection) = tokio::time::timeout(MAX_QUEUED, connection).await else {
+                tracing::warn!("too many commands wait for the file: nothing is run");
+                return Transacted::Unavailable;
+            };
             let working = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
-                own.carry_out(&command, work)
+                own.carry_out(&mut connection, &command, work)
             });
             working.await.unwrap_or_else(|_| {
                 tracing::error!("the work of a command panicked and was rolled back");
-                rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+                failed()
             })
         });
         Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
-    fn carry_out<F>(&self, command: &Command, work: F) -> Transacted
+    fn carry_out<F>(&self, connection: &mut Connection, command: &Command, work: F) -> Transacted
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
         let claim = attempt(command);
-        // A panic of earlier work has rolled its transaction back: the connection is as good as before.
-        let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.try_to_carry_out(&mut connection, command, &claim, work);
-        match ended {
+        match self.try_to_carry_out(connection, command, &claim, work) {
             Ok(transacted) => transacted,
             Err(Ended::NotCommitted(error)) => {
                 tracing::warn!(%error, "a command could not be carried out: nothing happened");
@@ -101,7 +139,7 @@ impl SqliteTransactions {
             }
             Err(Ended::InDoubt(error, reply)) => {
                 tracing::error!(%error, "the answer to a COMMIT is in doubt");
-                self.find_out(&mut connection, &claim, &reply)
+                self.find_out(connection, &claim, &reply)
             }
         }
     }
@@ -116,7 +154,7 @@ impl SqliteTransactions {
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
-        let alarm = Alarm::new(connection.get_interrupt_handle());
+        let interrupt = connection.get_interrupt_handle();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
         let claimed = store::claim_within(&transaction, claim, now)?;
@@ -125,21 +163,24 @@ impl SqliteTransactions {
             return Ok(decided(claimed));
         };
         transaction.execute_batch("SAVEPOINT semel_work")?;
+        let alarm = Alarm::set(interrupt, self.hold);
         let done = {
-            let _ringing = alarm.set(self.hold);
+            let _at_work = AtWork::new(&self.file.at_work);
             work(&SqliteTx { connection: &transaction, command: record.operation_id, now })
         };
-        if transaction.is_autocommit() {
-            // It ended the transaction itself, and may have committed anything, but not the record of it.
-            tracing::error!(operation_id = %record.operation_id, "the work ended its transaction itself");
-            return Ok(Transacted::InDoubt);
-        }
+        let in_time = alarm.stop();
+        let fault = |why: &str| {
+            tracing::error!(operation_id = %record.operation_id, "{why}: rolled back");
+            Ok(failed())
+        };
         let reply = match done {
-            Ok(reply) => reply,
-            Err(Failure::Retryable(reply)) => {
-                transaction.rollback()?;
-                return Ok(rolled_back(&reply));
+            Err(Failure::Retryable(reply)) => return Ok(rolled_back(&reply)),
+            _ if !in_time => return fault("the work held the file for too long"),
+            // By a statement of its own, or by an error such as a full disk. None of it was committed.
+            _ if transaction.is_autocommit() => {
+                return fault("the work's transaction ended before the work did");
             }
+            Ok(reply) => reply,
             Err(Failure::Final(reply)) => {
                 // What it wrote goes; that it failed for good, stays.
                 transaction.execute_batch("ROLLBACK TO semel_work")?;
@@ -149,7 +190,7 @@ impl SqliteTransactions {
         let change = completion(&command.policy, record.head.fence(), &reply);
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
-            return Err(Ended::NotCommitted("the record did not take the completion".to_owned()));
+            return fault("the work has ended its transaction and begun another");
         };
         match transaction.commit() {
             Ok(()) => Ok(executed(settled, now, &reply)),
@@ -161,12 +202,10 @@ impl SqliteTransactions {
     /// What a COMMIT that failed came to: a new connection sees what is in the file.
     fn find_out(&self, connection: &mut Connection, claim: &Claim, reply: &Reply) -> Transacted {
         let mut look = || -> Result<(Option<Record>, Timestamp), String> {
-            let fresh = store::open_connection(&*self.path).map_err(|error| error.to_string())?;
-            let now = store::now(&fresh).map_err(|error| error.to_string())?;
-            let found =
-                store::find_within(&fresh, &claim.scope.record_id()).map_err(|error| error.to_string())?;
+            let mut fresh = self.file.connect().map_err(|error| error.to_string())?;
+            let found = found_anew(&mut fresh, claim)?;
             *connection = fresh;
-            Ok((found, now))
+            Ok(found)
         };
         match look() {
             Ok((Some(record), now)) if record.head.token == claim.attempt.token => {
@@ -178,6 +217,34 @@ impl SqliteTransactions {
                 Transacted::InDoubt
             }
         }
+    }
+}
+
+/// The record, if there is one, on a connection that can write. What is not there now will not be there later.
+fn found_anew(connection: &mut Connection, claim: &Claim) -> Result<(Option<Record>, Timestamp), String> {
+    let sqlite = |error: rusqlite::Error| error.to_string();
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sqlite)?;
+    let now = store::now(&transaction).map_err(sqlite)?;
+    let found =
+        store::find_within(&transaction, &claim.scope.record_id()).map_err(|error| error.to_string())?;
+    store::write_anew(&transaction).map_err(sqlite)?;
+    transaction.commit().map_err(sqlite)?;
+    Ok((found, now))
+}
+
+/// While it is there, nothing can be committed.
+struct AtWork<'a>(&'a AtomicBool);
+
+impl<'a> AtWork<'a> {
+    fn new(at_work: &'a AtomicBool) -> AtWork<'a> {
+        at_work.store(true, Ordering::SeqCst);
+        AtWork(at_work)
+    }
+}
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -196,47 +263,6 @@ impl From<rusqlite::Error> for Ended {
 impl From<StoreError> for Ended {
     fn from(error: StoreError) -> Ended {
         Ended::NotCommitted(error.to_string())
-    }
-}
-
-fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transacted {
-    Transacted::Executed { record: Box::new(record), response: Box::new(reply.whole()), now }
-}
-
-fn rolled_back(reply: &Reply) -> Transacted {
-    Transacted::RolledBack { response: Box::new(reply.whole()) }
-}
-
-/// Interrupts statements that hold the file for too long.
-struct Alarm(Arc<InterruptHandle>);
-
-/// An alarm that is set; dropping it means that it never rings.
-struct Ringing(Arc<Mutex<bool>>);
-
-impl Alarm {
-    fn new(handle: InterruptHandle) -> Alarm {
-        Alarm(Arc::new(handle))
-    }
-
-    fn set(&self, after: Duration) -> Ringing {
-        let set = Arc::new(Mutex::new(true));
-        let (handle, still_set) = (self.0.clone(), set.clone());
-        tokio::runtime::Handle::current().spawn(async move {
-            tokio::time::sleep(after).await;
-            // Held while it rings, so that it cannot ring in the next one's ear.
-            let set = still_set.lock().unwrap_or_else(PoisonError::into_inner);
-            if *set {
-                tracing::warn!("the work of a command held the file for too long, and was interrupted");
-                handle.interrupt();
-            }
-        });
-        Ringing(set)
-    }
-}
-
-impl Drop for Ringing {
-    fn drop(&mut self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 }
 

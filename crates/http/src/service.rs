@@ -111,7 +111,9 @@ where
     }
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
     if command.rule.local {
-        return local::answer(shared, command, inner, active).await;
+        let task = tokio::spawn(local::answer(shared, command, inner, active));
+        // A handler that panicked outside of its transaction may have done so after it.
+        return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
     let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
     match task.await {

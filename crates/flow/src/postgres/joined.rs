@@ -2,24 +2,40 @@
 
 use bytes::Bytes;
 use semel_stores::postgres::{Cell, DbError, Executor, Row, Value};
-use sqlx::postgres::{PgArguments, PgRow};
+use sqlx::postgres::{PgArguments, PgDatabaseError, PgRow, PgSeverity};
 use sqlx::types::Uuid;
 use sqlx::{Column, PgConnection, Postgres, Row as _, TypeInfo};
 
 /// A connection that is in a transaction.
-pub(super) struct Joined<'a>(pub(super) &'a mut PgConnection);
+pub(super) struct Joined<'a> {
+    connection: &'a mut PgConnection,
+    statements: usize,
+}
+
+impl<'a> Joined<'a> {
+    pub(super) fn new(connection: &'a mut PgConnection) -> Joined<'a> {
+        Joined { connection, statements: 0 }
+    }
+
+    /// How many were sent.
+    pub(super) fn statements(&self) -> usize {
+        self.statements
+    }
+}
 
 impl Executor for Joined<'_> {
-    const RESETS_LOCK_TIMEOUT: bool = true;
+    const JOINED: bool = true;
 
     async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+        self.statements += 1;
         let query = values.iter().fold(sqlx::query(sql), bind);
-        let rows = query.fetch_all(&mut *self.0).await.map_err(|error| db_error(&error))?;
+        let rows = query.fetch_all(&mut *self.connection).await.map_err(|error| db_error(&error))?;
         rows.iter().map(cells).collect()
     }
 
     async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
-        sqlx::raw_sql(sql).execute(&mut *self.0).await.map(|_| ()).map_err(|error| db_error(&error))
+        self.statements += 1;
+        sqlx::raw_sql(sql).execute(&mut *self.connection).await.map(|_| ()).map_err(|error| db_error(&error))
     }
 }
 
@@ -66,10 +82,20 @@ fn cells(row: &PgRow) -> Result<Row, DbError> {
 /// What sqlx's error means.
 pub(super) fn db_error(error: &sqlx::Error) -> DbError {
     match error {
+        // The server went away with this word, and may have done anything before.
+        sqlx::Error::Database(said) if is_the_last_word(said.as_ref()) => {
+            DbError::Lost(said.message().to_owned())
+        }
         sqlx::Error::Database(said) => {
             DbError::from_sqlstate(said.code().as_deref().unwrap_or("XX000"), said.message().to_owned())
         }
         sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => DbError::Unconnected(error.to_string()),
         error => DbError::Lost(error.to_string()),
     }
+}
+
+/// Whether the session, or the whole server, ended with this error.
+fn is_the_last_word(error: &dyn sqlx::error::DatabaseError) -> bool {
+    let said = error.try_downcast_ref::<PgDatabaseError>();
+    said.is_some_and(|said| matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic))
 }

@@ -1,0 +1,51 @@
+//! Interrupts statements of work that holds the file for too long.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use rusqlite::InterruptHandle;
+use tokio::task::JoinHandle;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Bell {
+    Set,
+    Rang,
+    Stopped,
+}
+
+/// An alarm that is set; once it is stopped or dropped, it does not ring any more.
+pub(super) struct Alarm {
+    bell: Arc<Mutex<Bell>>,
+    waiting: JoinHandle<()>,
+}
+
+impl Alarm {
+    /// Rings after this time, from within a runtime.
+    pub(super) fn set(interrupt: InterruptHandle, after: Duration) -> Alarm {
+        let bell = Arc::new(Mutex::new(Bell::Set));
+        let ringing = bell.clone();
+        let waiting = tokio::runtime::Handle::current().spawn(async move {
+            tokio::time::sleep(after).await;
+            // Held while it rings, so that it cannot ring in the next one's ear.
+            let mut bell = ringing.lock().unwrap_or_else(PoisonError::into_inner);
+            if *bell == Bell::Set {
+                *bell = Bell::Rang;
+                interrupt.interrupt();
+            }
+        });
+        Alarm { bell, waiting }
+    }
+
+    /// Stops it. Whether it had not rung.
+    pub(super) fn stop(self) -> bool {
+        let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *bell, Bell::Stopped) == Bell::Set
+    }
+}
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        *self.bell.lock().unwrap_or_else(PoisonError::into_inner) = Bell::Stopped;
+        self.waiting.abort();
+    }
+}

@@ -1,0 +1,44 @@
+//! Rows of the service that name the record of their command, and what that means for records that go.
+
+use crate::lab::{Lab, Step, both, command, pays};
+
+both!(a_foreign_key_that_lets_go_is_harmless, a_foreign_key_that_does_not_let_go_keeps_its_record,);
+
+/// A table whose rows name the record of their command.
+async fn orders<L: Lab>(lab: &L, on_end: &str) {
+    let id = L::ID_TYPE;
+    lab.run(&format!(
+        "CREATE TABLE orders (operation_id {id} REFERENCES semel_records (operation_id) {on_end})"
+    ))
+    .await;
+}
+
+const ORDER: &str = "INSERT INTO orders SELECT operation_id FROM semel_records WHERE state = 'processing'";
+
+async fn a_foreign_key_that_lets_go_is_harmless(lab: impl Lab) {
+    orders(&lab, "ON DELETE SET NULL ON UPDATE SET NULL").await;
+    let work = || pays().then(Step::Sql(ORDER));
+    assert!(lab.see(&command("key"), work()).await.executed());
+    assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 1);
+    // A command that is run anew after its record has expired takes the record's place.
+    lab.expire().await;
+    assert!(lab.see(&command("key"), work()).await.executed());
+    assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2);
+    assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 1);
+    lab.expire().await;
+    assert_eq!(lab.store().await.reap(10).await.expect("it reaps"), 1);
+    assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 0);
+    assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2, "the service's rows are all there");
+}
+
+async fn a_foreign_key_that_does_not_let_go_keeps_its_record(lab: impl Lab) {
+    orders(&lab, "").await;
+    assert!(lab.see(&command("key"), pays().then(Step::Sql(ORDER))).await.executed());
+    lab.expire().await;
+    let reaped = lab.store().await.reap(10).await;
+    assert!(!matches!(reaped, Ok(1..)), "the database does not let it go: {reaped:?}");
+    assert_eq!(lab.counts().await, (1, 1, 1));
+    let anew = lab.see(&command("key"), pays()).await;
+    assert!(!anew.executed() && !anew.replayed(), "nothing is run in its place: {anew:?}");
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}

@@ -1,0 +1,272 @@
+//! From a request to its answer: axum, the layer, the extractor and the transaction together.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use http::{HeaderMap, StatusCode};
+use semel_core::{Policy, Principal};
+use semel_flow::Idempotent;
+use semel_http::{Denied, IdempotencyLayer, Operation};
+use semel_testkit::client::{KEY, Reply, pay, problem};
+use tokio::io::AsyncWriteExt;
+
+use crate::lab::{End, Gate, Lab, Step, both, pays};
+
+both!(
+    a_payment_is_answered_replayed_and_found,
+    another_body_no_key_and_a_taken_reference_are_refused,
+    a_payment_in_progress_is_said_to_be,
+    a_declined_payment_is_replayed,
+    a_payment_that_failed_for_now_may_be_sent_again,
+    a_handler_may_refuse_before_it_begins,
+    a_handler_that_promised_a_transaction_must_make_one,
+    a_handler_that_panics_is_answered_for,
+    a_replay_needs_no_database,
+    a_client_that_leaves_takes_nothing_with_it,
+    a_route_that_is_not_declared_local_is_not_run,
+    a_large_answer_is_given_once,
+);
+
+/// A service on a free port.
+struct Service<L> {
+    lab: L,
+    address: SocketAddr,
+    layer: IdempotencyLayer,
+    gate: Gate,
+}
+
+impl<L: Lab> Service<L> {
+    async fn start(lab: L) -> Service<L> {
+        let identify = |parts: &http::request::Parts| {
+            let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
+            Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+        };
+        let operation = Operation::new("payments.create", "POST /payments").local();
+        let layer = IdempotencyLayer::builder(lab.store().await)
+            .identify(identify)
+            .defaults(Policy { max_stored_response: 1000, ..Policy::default() })
+            .operation(operation.business_reference("/order"))
+            .build()
+            .expect("the layer is valid");
+        let gate = Gate::new();
+        let app = Router::new()
+            .route("/payments", post(handle::<L>))
+            .route("/undeclared", post(handle::<L>))
+            .with_state((lab.clone(), gate.clone()))
+            .layer(layer.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        Service { lab, address, layer, gate }
+    }
+
+    async fn pay(&self, what: &str) -> Reply {
+        pay(r#"{"amount":5}"#).doing(what).to(self.address).await
+    }
+}
+
+/// Does what `x-do` says.
+async fn handle<L: Lab>(
+    State((lab, gate)): State<(L, Gate)>,
+    Idempotent(command): Idempotent,
+    headers: HeaderMap,
+) -> Response {
+    let what = headers.get("x-do").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    match what {
+        "refuse" => return (StatusCode::UNPROCESSABLE_ENTITY, "no such account").into_response(),
+        "lie" => return (StatusCode::CREATED, "paid").into_response(),
+        "panic" => panic!("a handler that panics"),
+        "wait outside" => gate.pass().await,
+        _ => {}
+    }
+    let work = match what {
+        "declined" => pays().ending(End::Final(402)),
+        "busy" => pays().ending(End::Retryable(503)),
+        "panic inside" => pays().ending(End::Panic),
+        "wait" => pays().then(Step::Wait(gate)),
+        "large" => pays().ending(End::Large(2000)),
+        _ => pays(),
+    };
+    lab.transact(&command, work).await.into_response()
+}
+
+async fn a_payment_is_answered_replayed_and_found(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = service.pay("").await;
+    assert_eq!((first.status.as_u16(), first.replayed()), (201, false), "{first:?}");
+    let id = first.header("idempotency-operation-id").expect("it has an id").to_owned();
+    assert_eq!(first.body, format!("answer of {id}"));
+    assert_eq!(first.header("location"), Some("/payments/7"));
+    let expires = first.header("idempotency-expires").expect("it expires").to_owned();
+
+    let retry = service.pay("").await;
+    assert!(retry.replayed());
+    assert_eq!((retry.status, &retry.body), (first.status, &first.body));
+    assert_eq!(retry.header("idempotency-operation-id"), Some(&*id));
+    assert_eq!(retry.header("idempotency-expires"), Some(&*expires));
+    assert_eq!(retry.header("location"), Some("/payments/7"));
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+
+    let look = pay("").method("GET").without("idempotency-key");
+    let found = look.target(format!("/.well-known/semel/operations/{id}")).to(service.address).await;
+    assert_eq!(
+        (found.json()["state"].as_str(), found.json()["operation"].as_str()),
+        (Some("succeeded"), Some("payments.create"))
+    );
+}
+
+async fn another_body_no_key_and_a_taken_reference_are_refused(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let order = pay(r#"{"amount":5,"order":"A-7"}"#);
+    let first = order.clone().to(service.address).await;
+    assert_eq!(first.status, 201);
+    let other = order.clone().body(r#"{"amount":6,"order":"A-7"}"#).to(service.address).await;
+    assert_eq!(other.problem(), problem(422, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST"));
+    let keyless = order.clone().without("idempotency-key").to(service.address).await;
+    assert_eq!(keyless.problem(), problem(400, "MISSING_IDEMPOTENCY_KEY"));
+    let nobody = order.clone().without("x-user").to(service.address).await;
+    assert_eq!(nobody.problem(), problem(401, "UNAUTHENTICATED"));
+    let new_key = KEY.replace("0001", "0002");
+    let again = order.set("idempotency-key", new_key).to(service.address).await;
+    assert_eq!(again.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"));
+    assert_eq!(again.json()["operationId"].as_str(), first.header("idempotency-operation-id"));
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+async fn a_payment_in_progress_is_said_to_be(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let address = service.address;
+    let first = tokio::spawn(async move { pay(r#"{"amount":5}"#).doing("wait").to(address).await });
+    service.gate.begun().await;
+    let second = service.pay("").await;
+    assert_eq!(second.problem(), problem(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"));
+    assert_eq!(second.header("retry-after"), Some("1"));
+    service.gate.open();
+    assert_eq!(first.await.expect("it is answered").status, 201);
+    assert!(service.pay("").await.replayed());
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+async fn a_declined_payment_is_replayed(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = service.pay("declined").await;
+    assert_eq!((first.status.as_u16(), first.replayed()), (402, false));
+    let retry = service.pay("").await;
+    assert_eq!((retry.status.as_u16(), retry.replayed(), &retry.body), (402, true, &first.body));
+    assert_eq!(service.lab.counts().await, (0, 0, 1));
+}
+
+async fn a_payment_that_failed_for_now_may_be_sent_again(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = service.pay("busy").await;
+    assert_eq!((first.status.as_u16(), first.replayed()), (503, false));
+    assert_eq!(first.header("idempotency-operation-id"), None, "there is no such operation");
+    assert_eq!(service.pay("panic inside").await.status, 500);
+    let retry = service.pay("").await;
+    assert_eq!((retry.status.as_u16(), retry.replayed()), (201, false));
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+async fn a_handler_may_refuse_before_it_begins(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let refused = service.pay("refuse").await;
+    assert_eq!((refused.status.as_u16(), &refused.body[..]), (422, &b"no such account"[..]));
+    assert_eq!(service.lab.counts().await, (0, 0, 0), "nothing is kept of it");
+    assert_eq!(service.pay("").await.status, 201);
+}
+
+async fn a_handler_that_promised_a_transaction_must_make_one(lab: impl Lab) {
+    let log = logged();
+    let service = Service::start(lab).await;
+    let lied = service.pay("lie").await;
+    assert_eq!(lied.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    let log = String::from_utf8(log.lock().expect("nobody panics").clone()).expect("it is text");
+    let said = log.lines().find(|line| line.contains("without the transaction it promised"));
+    let said = said.expect("somebody is told");
+    assert!(said.contains("ERROR") && said.contains("payments.create"), "{said}");
+    assert!(!log.contains(KEY), "keys are not logged");
+}
+
+async fn a_handler_that_panics_is_answered_for(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let panicked = service.pay("panic").await;
+    assert_eq!(panicked.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    assert_eq!(service.pay("").await.status, 201);
+}
+
+async fn a_replay_needs_no_database(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = service.pay("").await;
+    service.lab.run("DROP TABLE semel_records").await;
+    let retry = service.pay("").await;
+    assert!(retry.replayed() && retry.body == first.body, "{retry:?}");
+    let new_key = KEY.replace("0001", "0002");
+    let new = pay(r#"{"amount":5}"#).set("idempotency-key", new_key).to(service.address).await;
+    assert_eq!(new.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+    assert_eq!(service.lab.number("SELECT count(*) FROM payments").await, 1);
+}
+
+async fn a_client_that_leaves_takes_nothing_with_it(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let mut stream = tokio::net::TcpStream::connect(service.address).await.expect("it listens");
+    let request = pay(r#"{"amount":5}"#).doing("wait outside").into_bytes();
+    stream.write_all(&request).await.expect("it is sent");
+    service.gate.begun().await;
+    drop(stream);
+    let ending = {
+        let layer = service.layer.clone();
+        tokio::spawn(async move { layer.shutdown(Duration::from_secs(30)).await })
+    };
+    service.gate.open();
+    assert!(ending.await.expect("it ends").drained, "a shutdown waits for it");
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+    assert!(service.pay("").await.replayed(), "and its answer is in memory");
+}
+
+async fn a_route_that_is_not_declared_local_is_not_run(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let answer = pay(r#"{"amount":5}"#).target("/undeclared").to(service.address).await;
+    assert_eq!(answer.status, 500);
+    assert_eq!(service.lab.number("SELECT count(*) FROM payments").await, 0);
+}
+
+async fn a_large_answer_is_given_once(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = service.pay("large").await;
+    assert_eq!((first.status.as_u16(), first.body.len()), (201, 2000));
+    let retry = service.pay("large").await;
+    let code = retry.json()["code"].as_str().map(str::to_owned);
+    assert_eq!((retry.status.as_u16(), code.as_deref()), (201, Some("IDEMPOTENCY_RESPONSE_NOT_RETAINED")));
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+/// Everything that is logged in this process from now on.
+fn logged() -> Arc<Mutex<Vec<u8>>> {
+    static LOG: OnceLock<Arc<Mutex<Vec<u8>>>> = OnceLock::new();
+    let log = LOG.get_or_init(|| {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let writing = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false);
+        subscriber.with_writer(move || Log(writing.clone())).init();
+        log
+    });
+    log.clone()
+}
+
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

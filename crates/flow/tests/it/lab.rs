@@ -1,0 +1,419 @@
+//! A database with Semel's tables and a service's own, and commands for it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::LOCATION;
+use http::{HeaderValue, StatusCode};
+use semel_core::{Command, Decision, Policy, Record, Store, Transacted};
+use semel_flow::{Answered, Failure, PostgresTransactions, Reply, SqliteTransactions};
+use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
+use semel_stores::{PostgresStore, SqliteStore};
+use semel_testkit::postgres::{self, Database, Server};
+use semel_testkit::sample;
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+
+/// Makes a test of each behaviour on each database.
+macro_rules! both {
+    ($($name:ident),* $(,)?) => {
+        mod on_postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name(crate::lab::Postgres::new().await).await;
+                }
+            )*
+        }
+        mod on_sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $name() {
+                    super::$name(crate::lab::Sqlite::new()).await;
+                }
+            )*
+        }
+    };
+}
+pub(crate) use both;
+
+/// The service's own table.
+const TABLE: &str = "CREATE TABLE payments (note TEXT NOT NULL)";
+
+/// The one effect that commands have here.
+pub(crate) const PAY: &str = "INSERT INTO payments (note) VALUES ('paid')";
+
+/// Lets a test hold work where it is.
+#[derive(Clone)]
+pub(crate) struct Gate {
+    begun: Arc<Semaphore>,
+    open: Arc<Semaphore>,
+}
+
+impl Gate {
+    pub(crate) fn new() -> Gate {
+        Gate { begun: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) }
+    }
+
+    pub(crate) async fn pass(&self) {
+        self.begun.add_permits(1);
+        self.open.acquire().await.expect("it is never closed").forget();
+    }
+
+    /// Waits until work has come here.
+    pub(crate) async fn begun(&self) {
+        self.begun.acquire().await.expect("it is never closed").forget();
+    }
+
+    /// Lets it go on.
+    pub(crate) fn open(&self) {
+        self.open.add_permits(1);
+    }
+}
+
+/// What work does, one after the other.
+#[derive(Clone)]
+pub(crate) enum Step {
+    /// A statement; if it fails, so does the work.
+    Sql(&'static str),
+    /// A statement whose error the work does not look at.
+    Swallow(&'static str),
+    /// A message.
+    Push(&'static str),
+    /// Waits for the test.
+    Wait(Gate),
+    /// Something else.
+    Call(fn()),
+}
+
+/// How work ends.
+#[derive(Clone, Copy)]
+pub(crate) enum End {
+    Created,
+    Final(u16),
+    Retryable(u16),
+    Panic,
+    /// With so many bytes.
+    Large(usize),
+}
+
+/// The work of a command.
+#[derive(Clone)]
+pub(crate) struct Work {
+    pub(crate) steps: Vec<Step>,
+    pub(crate) end: End,
+}
+
+/// Work that pays and sends a message.
+pub(crate) fn pays() -> Work {
+    Work { steps: vec![Step::Sql(PAY), Step::Push("payment.created")], end: End::Created }
+}
+
+impl Work {
+    pub(crate) fn then(mut self, step: Step) -> Work {
+        self.steps.push(step);
+        self
+    }
+
+    pub(crate) fn ending(mut self, end: End) -> Work {
+        self.end = end;
+        self
+    }
+
+    fn end(&self, operation: &dyn std::fmt::Display) -> Result<Reply, Failure> {
+        let status = |code: u16| StatusCode::from_u16(code).expect("tests use real statuses");
+        let text = |code: u16| Reply::new(status(code)).body(format!("answer of {operation}"));
+        match self.end {
+            End::Created => Ok(text(201).header(LOCATION, HeaderValue::from_static("/payments/7"))),
+            End::Final(code) => Err(Failure::Final(text(code))),
+            End::Retryable(code) => Err(Failure::Retryable(text(code))),
+            End::Panic => panic!("work that panics"),
+            End::Large(size) => Ok(Reply::new(StatusCode::CREATED).body(vec![b'x'; size])),
+        }
+    }
+}
+
+/// A command under this key, for which duplicates wait long.
+pub(crate) fn command(key: &str) -> Command {
+    command_with(key, |policy| policy.wait = Duration::from_secs(20))
+}
+
+/// A command under this key and a changed policy.
+pub(crate) fn command_with(key: &str, change: impl FnOnce(&mut Policy)) -> Command {
+    let mut policy = Policy::default();
+    change(&mut policy);
+    Command {
+        scope: sample::scope(key),
+        fingerprint: sample::fingerprint(r#"{"amount":1}"#),
+        business_reference: None,
+        former: Arc::from([]),
+        policy: Arc::new(policy),
+    }
+}
+
+/// The same command with a business reference.
+pub(crate) fn referring(command: Command, reference: &str) -> Command {
+    Command { business_reference: Some(reference.into()), ..command }
+}
+
+/// What a test looks at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Saw {
+    Executed(u16, String),
+    Replayed(u16, String),
+    RolledBack(u16),
+    Decided(Decision),
+    Unavailable,
+    InDoubt,
+}
+
+pub(crate) fn saw(answered: &Answered) -> Saw {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("answers are text");
+    match answered.outcome() {
+        Transacted::Executed { response, .. } => {
+            let body = response.body.as_deref().expect("an answer has a body");
+            Saw::Executed(response.status.as_u16(), text(body))
+        }
+        Transacted::Decided { decision: Decision::Replay, record: Some(record), .. } => {
+            let (status, body) = stored(record);
+            Saw::Replayed(status, text(&body))
+        }
+        Transacted::Decided { decision, .. } => Saw::Decided(*decision),
+        Transacted::RolledBack { response } => Saw::RolledBack(response.status.as_u16()),
+        Transacted::Unavailable => Saw::Unavailable,
+        Transacted::InDoubt => Saw::InDoubt,
+    }
+}
+
+impl Saw {
+    pub(crate) fn executed(&self) -> bool {
+        matches!(self, Saw::Executed(..))
+    }
+
+    pub(crate) fn replayed(&self) -> bool {
+        matches!(self, Saw::Replayed(..))
+    }
+}
+
+/// The stored response of a record.
+pub(crate) fn stored(record: &Record) -> (u16, bytes::Bytes) {
+    let result = record.result.as_ref().expect("it is settled");
+    let response = result.response.decode().expect("it can be read");
+    (response.status.as_u16(), response.body.unwrap_or_default())
+}
+
+/// A database under test.
+pub(crate) trait Lab: Clone + Send + Sync + 'static {
+    /// What a duplicate elsewhere is told if the first one does not end in time. SQLite cannot know who holds its file.
+    const HELD_ELSEWHERE: Saw;
+    /// How a foreign key names the id of a command.
+    const ID_TYPE: &'static str;
+
+    /// Carries out a command.
+    fn transact(&self, command: &Command, work: Work) -> impl Future<Output = Answered> + Send;
+    /// Another one, as another process would have: nothing in common but the database.
+    fn second(&self) -> impl Future<Output = Self> + Send;
+    /// A number from the database.
+    fn number(&self, sql: &str) -> impl Future<Output = i64> + Send;
+    /// Changes the database.
+    fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
+    /// The store on the same database.
+    fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
+
+    /// The same, as a test looks at it.
+    fn see(&self, command: &Command, work: Work) -> impl Future<Output = Saw> + Send {
+        async move { saw(&self.transact(command, work).await) }
+    }
+
+    /// Payments, messages and records that there are.
+    fn counts(&self) -> impl Future<Output = (i64, i64, i64)> + Send {
+        async move {
+            (
+                self.number("SELECT count(*) FROM payments").await,
+                self.number("SELECT count(*) FROM semel_outbox").await,
+                self.number("SELECT count(*) FROM semel_records").await,
+            )
+        }
+    }
+
+    /// Lets every settled record be expired.
+    fn expire(&self) -> impl Future<Output = ()> + Send {
+        self.run("UPDATE semel_records SET expires_at = updated_at WHERE expires_at IS NOT NULL")
+    }
+}
+
+/// PostgreSQL.
+#[derive(Clone)]
+pub(crate) struct Postgres {
+    pub(crate) transactions: PostgresTransactions,
+    pub(crate) database: Arc<Database>,
+    /// For the test itself.
+    pub(crate) pool: PgPool,
+}
+
+impl Postgres {
+    pub(crate) async fn new() -> Postgres {
+        Postgres::on(&postgres::shared().expect("there is a server")).await
+    }
+
+    /// A database of its own on this server.
+    pub(crate) async fn on(server: &Server) -> Postgres {
+        let migrate = async |url: String| -> Result<(), Box<dyn std::error::Error>> {
+            migrate_database(&url.parse()?).await?;
+            let pool = pool(&url, 1).await;
+            sqlx::raw_sql(TABLE).execute(&pool).await?;
+            pool.close().await;
+            Ok(())
+        };
+        let version = format!("flow-{SCHEMA_VERSION}");
+        let database = server.database_from(&version, migrate).await.expect("a database can be made");
+        let pool = pool(&database.url(), 4).await;
+        Postgres {
+            transactions: PostgresTransactions::new(self::pool(&database.url(), 2).await),
+            database: Arc::new(database),
+            pool,
+        }
+    }
+
+    /// The same database, reached at another address.
+    pub(crate) async fn through(&self, url: &str) -> Postgres {
+        Postgres { transactions: PostgresTransactions::new(pool(url, 2).await), ..self.clone() }
+    }
+}
+
+/// A pool of so many connections, made when they are needed.
+pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
+    let options = PgPoolOptions::new().max_connections(connections).acquire_timeout(Duration::from_secs(20));
+    options.connect_lazy(url).expect("it is an address")
+}
+
+impl Lab for Postgres {
+    const HELD_ELSEWHERE: Saw = Saw::Decided(Decision::Wait);
+    const ID_TYPE: &'static str = "uuid";
+
+    async fn transact(&self, command: &Command, work: Work) -> Answered {
+        on_postgres(&self.transactions, command, work).await
+    }
+
+    async fn second(&self) -> Postgres {
+        self.through(&self.database.url()).await
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&self.pool).await.expect("it is a number")
+    }
+
+    async fn run(&self, sql: &str) {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(&self.pool).await.expect("the statement runs");
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        let address: Address = self.database.url().parse().expect("it is an address");
+        Arc::new(PostgresStore::open(&address).await.expect("the database can be used"))
+    }
+}
+
+/// Carries out a command in PostgreSQL.
+pub(crate) async fn on_postgres(
+    transactions: &PostgresTransactions,
+    command: &Command,
+    work: Work,
+) -> Answered {
+    let work = |mut tx: semel_flow::postgres::PgTx| async move {
+        for step in &work.steps {
+            match step {
+                Step::Sql(sql) => {
+                    sqlx::raw_sql(*sql).execute(&mut *tx).await?;
+                }
+                Step::Swallow(sql) => {
+                    let _ = sqlx::raw_sql(*sql).execute(&mut *tx).await;
+                }
+                Step::Push(kind) => {
+                    tx.push(kind, b"{}").await?;
+                }
+                Step::Wait(gate) => gate.pass().await,
+                Step::Call(call) => call(),
+            }
+        }
+        work.end(&tx.operation_id())
+    };
+    transactions.transact(command, work).await
+}
+
+/// Carries out a command in SQLite.
+pub(crate) async fn on_sqlite(transactions: &SqliteTransactions, command: &Command, work: Work) -> Answered {
+    let work = move |tx: &semel_flow::sqlite::SqliteTx<'_>| {
+        for step in &work.steps {
+            match step {
+                Step::Sql(sql) => tx.execute_batch(sql)?,
+                Step::Swallow(sql) => {
+                    let _ = tx.execute_batch(sql);
+                }
+                Step::Push(kind) => {
+                    tx.push(kind, b"{}")?;
+                }
+                Step::Wait(gate) => tokio::runtime::Handle::current().block_on(gate.pass()),
+                Step::Call(call) => call(),
+            }
+        }
+        work.end(&tx.operation_id())
+    };
+    transactions.transact(command, work).await
+}
+
+/// SQLite.
+#[derive(Clone)]
+pub(crate) struct Sqlite {
+    pub(crate) transactions: SqliteTransactions,
+    pub(crate) path: PathBuf,
+    pub(crate) folder: Arc<TempDir>,
+}
+
+impl Sqlite {
+    pub(crate) fn new() -> Sqlite {
+        let folder = TempDir::new().expect("there is room for a test");
+        let path = folder.path().join("service.db");
+        let transactions = SqliteTransactions::open(&path).expect("a new file can be opened");
+        // Tests hold work where they want it.
+        let transactions = transactions.hold(Duration::from_secs(60));
+        let lab = Sqlite { transactions, path, folder: Arc::new(folder) };
+        lab.file().execute_batch(TABLE).expect("a table can be made");
+        lab
+    }
+
+    /// A connection for the test itself.
+    pub(crate) fn file(&self) -> rusqlite::Connection {
+        let file = rusqlite::Connection::open(&self.path).expect("the file opens");
+        file.busy_timeout(Duration::from_secs(20)).expect("it is a duration");
+        file
+    }
+}
+
+impl Lab for Sqlite {
+    const HELD_ELSEWHERE: Saw = Saw::Unavailable;
+    const ID_TYPE: &'static str = "BLOB";
+
+    async fn transact(&self, command: &Command, work: Work) -> Answered {
+        on_sqlite(&self.transactions, command, work).await
+    }
+
+    async fn second(&self) -> Sqlite {
+        let transactions = SqliteTransactions::open(&self.path).expect("the file opens again");
+        Sqlite { transactions, path: self.path.clone(), folder: self.folder.clone() }
+    }
+
+    async fn number(&self, sql: &str) -> i64 {
+        self.file().query_row(sql, [], |row| row.get(0)).expect("it is a number")
+    }
+
+    async fn run(&self, sql: &str) {
+        self.file().execute_batch(sql).expect("the statement runs");
+    }
+
+    async fn store(&self) -> Arc<dyn Store> {
+        Arc::new(SqliteStore::open(&self.path).expect("the file opens again"))
+    }
+}

@@ -1,0 +1,184 @@
+//! COMMIT whose answer was lost: it is found out what became of it, and never guessed.
+
+use semel_core::Decision;
+use semel_testkit::postgres::Cluster;
+use semel_testkit::proxy::{Cut, FaultProxy, Matching};
+
+use crate::lab::{End, Lab, Postgres, Saw, Work, command, pays, referring};
+
+struct Faulty {
+    lab: Postgres,
+    proxy: FaultProxy,
+}
+
+impl Faulty {
+    /// A database behind a proxy.
+    async fn new() -> Faulty {
+        let direct = Postgres::new().await;
+        let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
+        let lab = direct.through(&proxy.url(&direct.database.url())).await;
+        Faulty { lab, proxy }
+    }
+}
+
+/// What the client got is what happened; a retry gets the same, or runs it now.
+async fn check(lab: &Postgres, first: Saw, is_committed: bool, work: Work) {
+    if is_committed {
+        let Saw::Executed(status, body) = first else { panic!("it was committed: {first:?}") };
+        assert_eq!(lab.see(&command("key"), work).await, Saw::Replayed(status, body));
+    } else {
+        assert_eq!(first, Saw::Unavailable, "it was not committed");
+        assert!(lab.see(&command("key"), work).await.executed());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_was_made_is_answered_as_made() {
+    let Faulty { lab, proxy } = Faulty::new().await;
+    proxy.cut_next(Matching::commit(), Cut::AfterServerAnswered);
+    let first = lab.see(&command("key"), pays()).await;
+    assert_eq!((lab.counts().await, proxy.cuts()), ((1, 1, 1), 1));
+    check(&lab, first, true, pays()).await;
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_was_never_sent_is_answered_as_not_made() {
+    let Faulty { lab, proxy } = Faulty::new().await;
+    proxy.cut_next(Matching::commit(), Cut::BeforeSent);
+    let first = lab.see(&command("key"), pays()).await;
+    assert_eq!((lab.counts().await, proxy.cuts()), ((0, 0, 0), 1));
+    check(&lab, first, false, pays()).await;
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_may_have_been_made_is_found_out_about() {
+    for round in 0..10 {
+        let Faulty { lab, proxy } = Faulty::new().await;
+        proxy.cut_next(Matching::commit(), Cut::AfterSent);
+        let first = lab.see(&command("key"), pays()).await;
+        let (payments, messages, records) = lab.counts().await;
+        assert!(payments == messages && messages == records, "all or nothing, round {round}");
+        check(&lab, first, records == 1, pays()).await;
+        assert_eq!(lab.counts().await, (1, 1, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_that_is_lost_as_well_is_asked_again() {
+    // The questions: another claim, which waits for the lost one, and then a COMMIT that confirms what was found.
+    let faults = [
+        vec![(Matching::statement("INSERT INTO semel_records").skipping(1), Cut::AfterSent)],
+        vec![(Matching::statement("BEGIN").skipping(1), Cut::BeforeSent)],
+        vec![(Matching::commit().skipping(1), Cut::BeforeSent)],
+        vec![
+            (Matching::commit().skipping(1), Cut::AfterServerAnswered),
+            (Matching::statement("INSERT INTO semel_records").skipping(2), Cut::BeforeSent),
+        ],
+    ];
+    for (number, faults) in faults.into_iter().enumerate() {
+        for lost in [Cut::BeforeSent, Cut::AfterServerAnswered] {
+            let Faulty { lab, proxy } = Faulty::new().await;
+            proxy.cut_next(Matching::commit(), lost);
+            for (matching, cut) in faults.clone() {
+                proxy.cut_next(matching, cut);
+            }
+            let first = lab.see(&command("key"), pays()).await;
+            let is_committed = lost == Cut::AfterServerAnswered;
+            let expected = if is_committed { (1, 1, 1) } else { (0, 0, 0) };
+            assert_eq!(lab.counts().await, expected, "{number} {lost:?}: {first:?}");
+            proxy.heal().await.expect("its port is free");
+            check(&lab, first, is_committed, pays()).await;
+            assert_eq!(lab.counts().await, (1, 1, 1));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_commit_of_a_final_failure_and_of_a_reference_is_found_out_about() {
+    for (lost, expected) in [(Cut::AfterServerAnswered, true), (Cut::BeforeSent, false)] {
+        let Faulty { lab, proxy } = Faulty::new().await;
+        proxy.cut_next(Matching::commit(), lost);
+        let declined = pays().ending(End::Final(402));
+        let first = lab.see(&command("key"), declined.clone()).await;
+        assert_eq!(first.executed(), expected, "{first:?}");
+        check(&lab, first, expected, declined).await;
+        assert_eq!(lab.counts().await, (0, 0, 1));
+
+        let order = |key: &str| referring(command(key), "order-7");
+        proxy.cut_next(Matching::commit(), lost);
+        let first = lab.see(&order("other"), pays()).await;
+        assert_eq!(first.executed(), expected, "{first:?}");
+        let retry = lab.see(&order("other"), pays()).await;
+        assert_eq!(retry.replayed(), expected, "{retry:?}");
+        assert_eq!(lab.see(&order("third"), pays()).await, Saw::Decided(Decision::Duplicate));
+        assert_eq!(lab.counts().await, (1, 1, 2));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_is_cut_nothing_is_half_and_nothing_is_twice() {
+    let Faulty { lab, proxy } = Faulty::new().await;
+    proxy.cut_randomly(7, 6);
+    let mut tasks = tokio::task::JoinSet::new();
+    for client in 0..4 {
+        let lab = lab.clone();
+        tasks.spawn(async move {
+            let mut told = Vec::new();
+            for number in 0..15 {
+                let key = format!("key-{client}-{number}");
+                told.push((key.clone(), lab.see(&command(&key), pays()).await));
+            }
+            told
+        });
+    }
+    let told: Vec<_> = tasks.join_all().await.into_iter().flatten().collect();
+    proxy.heal().await.expect("its port is free");
+    assert!(proxy.cuts() > 10, "{} cuts", proxy.cuts());
+    for (key, first) in told {
+        let retry = lab.see(&command(&key), pays()).await;
+        match first {
+            Saw::Executed(status, body) => assert_eq!(retry, Saw::Replayed(status, body), "{key}"),
+            Saw::InDoubt => assert!(retry.executed() || retry.replayed(), "{key}: {retry:?}"),
+            other => assert!(retry.executed(), "nothing had happened: {key}: {other:?}, then {retry:?}"),
+        }
+    }
+    assert_eq!(lab.counts().await, (60, 60, 60));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_killed_at_commit_and_comes_back_tells_what_it_kept() {
+    let cluster = Cluster::start().expect("a server can be started");
+    let direct = Postgres::on(cluster.server()).await;
+    for (round, is_sent) in [(0, false), (1, true)] {
+        let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
+        let lab = direct.through(&proxy.url(&direct.database.url())).await;
+        let key = format!("key-{round}");
+        let held = if is_sent {
+            proxy.hold_answer(Matching::commit())
+        } else {
+            proxy.hold_statement(Matching::commit())
+        };
+        let first = {
+            let (lab, key) = (lab.clone(), key.clone());
+            tokio::spawn(async move { lab.see(&command(&key), pays()).await })
+        };
+        held.reached().await;
+        tokio::task::block_in_place(|| cluster.kill9()).expect("it is killed");
+        // Nobody hears of a COMMIT that is let go now.
+        proxy.cut_all().await;
+        held.release();
+        tokio::task::block_in_place(|| cluster.restart()).expect("it comes back");
+        let first = first.await.expect("it ends");
+        let retry = direct.second().await.see(&command(&key), pays()).await;
+        if is_sent {
+            let Saw::Executed(status, body) = first else { panic!("it was committed: {first:?}") };
+            assert_eq!(retry, Saw::Replayed(status, body));
+        } else {
+            assert_eq!(first, Saw::Unavailable);
+            assert!(retry.executed(), "{retry:?}");
+        }
+    }
+    assert_eq!(direct.second().await.number("SELECT count(*) FROM payments").await, 2);
+}

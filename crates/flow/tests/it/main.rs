@@ -1,0 +1,15 @@
+//! Commands in one transaction: what is promised, on PostgreSQL and on SQLite.
+//!
+//! `lab.rs` has the databases. A behaviour that both share is written once, and `both!` makes a test of it on each.
+
+mod lab;
+
+mod commands;
+mod foreign_keys;
+mod http;
+mod killed;
+mod lost_commits;
+mod postgres;
+mod records;
+mod round_trips;
+mod sqlite;

@@ -1,0 +1,166 @@
+//! What only PostgreSQL can do to a command, and what its work finds there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use semel_flow::{PostgresTransactions, Reply};
+use sqlx::postgres::PgPoolOptions;
+
+use crate::lab::{Gate, Lab, PAY, Postgres, Saw, Step, command, command_with, pays, referring, saw};
+
+/// What `SHOW` says inside the work of a command, without and with a business reference, on connections that begin with
+/// this statement.
+async fn shown(lab: &Postgres, prepare: &'static str, setting: &'static str) -> [String; 2] {
+    let options = PgPoolOptions::new().max_connections(1).after_connect(move |connection, _| {
+        Box::pin(async move { sqlx::raw_sql(prepare).execute(connection).await.map(|_| ()) })
+    });
+    let pool = options.connect(&lab.database.url()).await.expect("it connects");
+    let transactions = PostgresTransactions::new(pool);
+    let mut shown = Vec::new();
+    for command in [command("plain"), referring(command("referring"), "order-7")] {
+        let seen = Arc::new(std::sync::Mutex::new(String::new()));
+        let seeing = seen.clone();
+        let answered = transactions
+            .transact(&command, move |mut tx| async move {
+                let value = sqlx::query_scalar::<_, String>(sqlx::AssertSqlSafe(format!("SHOW {setting}")));
+                *seeing.lock().expect("nobody panics") = value.fetch_one(&mut *tx).await?;
+                Ok(Reply::new(StatusCode::CREATED).body("shown"))
+            })
+            .await;
+        assert!(saw(&answered).executed(), "{answered:?}");
+        shown.push(seen.lock().expect("nobody panics").clone());
+    }
+    shown.try_into().expect("there are two")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_waits_for_locks_as_its_own_session_wants() {
+    let lab = Postgres::new().await;
+    assert_eq!(shown(&lab, "SELECT 1", "lock_timeout").await, ["0", "0"]);
+    lab.run("TRUNCATE semel_records, semel_references").await;
+    assert_eq!(shown(&lab, "SET lock_timeout = '7s'", "lock_timeout").await, ["7s", "7s"]);
+    // Run anew, in the place of what has expired.
+    lab.expire().await;
+    lab.run("TRUNCATE semel_references").await;
+    assert_eq!(shown(&lab, "SET lock_timeout = '7s'", "lock_timeout").await, ["7s", "7s"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_reads_what_is_committed_whatever_the_default() {
+    let lab = Postgres::new().await;
+    let serializable = "SET default_transaction_isolation = 'serializable'";
+    assert_eq!(shown(&lab, serializable, "transaction_isolation").await, ["read committed"; 2]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_that_work_does_not_look_at_takes_everything_back() {
+    let lab = Postgres::new().await;
+    let careless = pays().then(Step::Swallow("SELECT 1 / 0"));
+    assert_eq!(lab.see(&command("key"), careless).await, Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+    assert!(lab.see(&command("key"), pays()).await.executed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_may_take_a_part_of_itself_back() {
+    let lab = Postgres::new().await;
+    let work = pays().then(Step::Sql("SAVEPOINT part")).then(Step::Swallow("SELECT 1 / 0"));
+    let work = work.then(Step::Sql("ROLLBACK TO part"));
+    assert!(lab.see(&command("key"), work).await.executed());
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_keeps_its_transaction_is_taken_back() {
+    let lab = Postgres::new().await;
+    let (let_go, held) = tokio::sync::oneshot::channel::<()>();
+    let (gone, is_gone) = tokio::sync::oneshot::channel();
+    let answered = lab
+        .transactions
+        .transact(&command("key"), move |mut tx| async move {
+            sqlx::raw_sql(PAY).execute(&mut *tx).await?;
+            tokio::spawn(async move {
+                let _ = held.await;
+                let late = sqlx::raw_sql(PAY).execute(&mut *tx).await.is_ok();
+                drop(tx);
+                let _ = gone.send(late);
+            });
+            Ok(Reply::new(StatusCode::CREATED))
+        })
+        .await;
+    assert_eq!(saw(&answered), Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+    let_go.send(()).expect("the task waits");
+    is_gone.await.expect("the task ends");
+    assert!(lab.see(&command("key"), pays()).await.executed());
+    assert_eq!(lab.counts().await, (1, 1, 1), "nothing of the first is left");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_ends_its_transaction_is_not_answered_as_done() {
+    let lab = Postgres::new().await;
+    let rolls_back = pays().then(Step::Sql("ROLLBACK")).then(Step::Sql(PAY));
+    assert_eq!(lab.see(&command("key"), rolls_back).await, Saw::InDoubt, "who knows what it has done");
+    let commits = pays().then(Step::Sql("COMMIT"));
+    assert_eq!(lab.see(&command("other"), commits).await, Saw::InDoubt);
+    let retry = lab.see(&command("other"), pays()).await;
+    assert!(!retry.executed(), "it has been committed, and is not run again: {retry:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_constraint_that_fails_at_commit_takes_everything_back() {
+    let lab = Postgres::new().await;
+    lab.run("CREATE TABLE once (n INT UNIQUE DEFERRABLE INITIALLY DEFERRED)").await;
+    let twice = pays().then(Step::Sql("INSERT INTO once VALUES (1), (1)"));
+    assert_eq!(lab.see(&command("key"), twice).await, Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+    assert!(lab.see(&command("key"), pays()).await.executed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_away_runs_nothing() {
+    let lab = Postgres::new().await;
+    let options = PgPoolOptions::new().acquire_timeout(Duration::from_millis(50));
+    let nowhere = options.connect_lazy("postgres://semel:x@127.0.0.1:1/none").expect("it is an address");
+    let answered = PostgresTransactions::new(nowhere)
+        .transact(&command("key"), |_| async { panic!("nothing is run") })
+        .await;
+    assert_eq!(saw(&answered), Saw::Unavailable);
+    assert_eq!(lab.counts().await, (0, 0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_the_server_ends_during_the_work_leaves_nothing() {
+    let lab = Postgres::new().await;
+    let gate = Gate::new();
+    let first = {
+        let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
+        tokio::spawn(async move { lab.see(&command("key"), work).await })
+    };
+    gate.begun().await;
+    tokio::task::block_in_place(|| lab.database.terminate_backends()).expect("they are ended");
+    gate.open();
+    let first = first.await.expect("it ends");
+    assert!(matches!(first, Saw::RolledBack(500) | Saw::Unavailable), "{first:?}");
+    let lab = lab.second().await;
+    assert!(lab.see(&command("key"), pays()).await.executed());
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_commands_share_few_connections() {
+    let lab = Postgres::new().await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let lab = lab.clone();
+        let key = format!("key-{}", number % 20);
+        tasks.spawn(async move {
+            lab.see(&command_with(&key, |policy| policy.wait = Duration::from_secs(20)), pays()).await
+        });
+    }
+    let all = tasks.join_all().await;
+    assert_eq!(all.iter().filter(|saw| saw.executed()).count(), 20, "{all:?}");
+    assert_eq!(all.iter().filter(|saw| saw.replayed()).count(), 40, "{all:?}");
+    assert_eq!(lab.counts().await, (20, 20, 20));
+}

@@ -1,0 +1,158 @@
+//! What only SQLite can do to a command, and what its work can do to SQLite.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use semel_flow::{Reply, SqliteTransactions};
+use semel_stores::sqlite::SqliteOptions;
+
+use crate::lab::{Gate, Lab, PAY, Saw, Sqlite, Step, command, pays, saw};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_cannot_commit_by_itself() {
+    let lab = Sqlite::new();
+    for (key, work) in [
+        ("commit", pays().then(Step::Sql("COMMIT"))),
+        ("swallowed", pays().then(Step::Swallow("COMMIT"))),
+        ("rollback", pays().then(Step::Sql("ROLLBACK")).then(Step::Swallow(PAY))),
+        (
+            "anew",
+            pays()
+                .then(Step::Sql("ROLLBACK; BEGIN IMMEDIATE"))
+                .then(Step::Sql(PAY))
+                .then(Step::Sql("COMMIT")),
+        ),
+        ("begun", pays().then(Step::Sql("ROLLBACK; BEGIN IMMEDIATE")).then(Step::Sql(PAY))),
+        ("released", pays().then(Step::Sql("RELEASE semel_work"))),
+    ] {
+        let saw = lab.see(&command(key), work).await;
+        let kept = matches!(saw, Saw::Executed(..));
+        assert_eq!(kept, key == "released", "{key}: {saw:?}");
+        let told = matches!(saw, Saw::Executed(..) | Saw::RolledBack(500));
+        assert!(told, "it is known that nothing happened: {key}: {saw:?}");
+    }
+    assert_eq!(lab.counts().await, (1, 1, 1), "only of the one that let its transaction be");
+    for key in ["commit", "swallowed", "rollback", "anew", "begun"] {
+        assert!(lab.see(&command(key), pays()).await.executed(), "{key} can be sent again");
+    }
+    assert_eq!(lab.counts().await, (6, 6, 6));
+}
+
+/// A statement that would run for hours.
+const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1e12) ";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_holds_the_file_for_too_long_is_taken_back() {
+    let lab = Sqlite::new();
+    let transactions = lab.transactions.clone().hold(Duration::from_millis(50));
+    let lab = Sqlite { transactions, ..lab };
+    let reads: &'static str = Box::leak(format!("{ENDLESS} SELECT count(*) FROM n").into_boxed_str());
+    let writes: &'static str =
+        Box::leak(format!("{ENDLESS} INSERT INTO payments SELECT i FROM n").into_boxed_str());
+    for (key, work) in [
+        ("reads", pays().then(Step::Sql(reads))),
+        ("writes", pays().then(Step::Sql(writes))),
+        ("goes on", pays().then(Step::Swallow(writes)).then(Step::Swallow(PAY))),
+    ] {
+        assert_eq!(lab.see(&command(&key.replace(' ', "-")), work).await, Saw::RolledBack(500), "{key}");
+        assert_eq!(lab.counts().await, (0, 0, 0), "{key}");
+    }
+    let gate = Gate::new();
+    let sleeper = {
+        let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
+        tokio::spawn(async move { lab.see(&command("sleeps"), work).await })
+    };
+    gate.begun().await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    gate.open();
+    assert_eq!(sleeper.await.expect("it ends"), Saw::RolledBack(500), "it was idle, but it held the file");
+    assert!(lab.see(&command("reads"), pays()).await.executed(), "the next one is not interrupted");
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_another_process_holds_runs_nothing() {
+    let lab = Sqlite::new();
+    let other = lab.file();
+    other.execute_batch("BEGIN IMMEDIATE").expect("the file is free");
+    let answered = lab.transactions.transact(&command("key"), |_| panic!("nothing is run")).await;
+    assert_eq!(saw(&answered), Saw::Unavailable);
+    other.execute_batch("ROLLBACK").expect("it was begun");
+    assert!(lab.see(&command("key"), pays()).await.executed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_disk_leaves_nothing() {
+    let lab = Sqlite::new();
+    let pages = lab.number("PRAGMA page_count").await;
+    let options = SqliteOptions {
+        max_file_bytes: Some((pages as u64 + 40) * lab.number("PRAGMA page_size").await as u64),
+        ..SqliteOptions::default()
+    };
+    let full = SqliteTransactions::open_with(&lab.path, &options).expect("the file opens");
+    let room = full
+        .transact(&command("small"), |tx| {
+            tx.execute_batch(PAY)?;
+            Ok(Reply::new(StatusCode::CREATED).body("there is room"))
+        })
+        .await;
+    assert!(saw(&room).executed());
+    for swallows in [false, true] {
+        let answered = full
+            .transact(&command("large"), move |tx| {
+                tx.execute_batch(PAY)?;
+                let large = tx.execute("INSERT INTO payments (note) VALUES (hex(zeroblob(200000)))", []);
+                if !swallows {
+                    large?;
+                }
+                let _ = tx.execute_batch(PAY);
+                Ok(Reply::new(StatusCode::CREATED).body("done"))
+            })
+            .await;
+        let saw = saw(&answered);
+        assert!(matches!(saw, Saw::RolledBack(500) | Saw::Unavailable), "{swallows}: {saw:?}");
+        assert_eq!(lab.counts().await, (1, 0, 1), "{swallows}");
+    }
+    // The response does not fit either.
+    let answered = full
+        .transact(&command("response"), |tx| {
+            tx.execute_batch(PAY)?;
+            Ok(Reply::new(StatusCode::CREATED).body(vec![b'x'; 300_000]))
+        })
+        .await;
+    assert_eq!(saw(&answered), Saw::Unavailable);
+    assert_eq!(lab.counts().await, (1, 0, 1));
+    assert!(lab.see(&command("large"), pays()).await.executed(), "once there is room, it runs");
+}
+
+#[test]
+fn commands_that_wait_for_the_file_hold_no_threads() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be made");
+    runtime.block_on(async {
+        let lab = Sqlite::new();
+        let gate = Gate::new();
+        let first = {
+            let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
+            tokio::spawn(async move { lab.see(&command("first"), work).await })
+        };
+        gate.begun().await;
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..20 {
+            let lab = lab.clone();
+            tasks.spawn(async move { lab.see(&command(&format!("key-{number}")), pays()).await });
+        }
+        // They come to wait meanwhile.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let free = tokio::time::timeout(Duration::from_secs(10), tokio::task::spawn_blocking(|| ())).await;
+        gate.open();
+        assert!(free.is_ok(), "there is a thread for others");
+        assert!(first.await.expect("it ends").executed());
+        assert!(tasks.join_all().await.iter().all(Saw::executed));
+        assert_eq!(lab.counts().await, (21, 21, 21));
+    });
+}
