@@ -12,6 +12,7 @@
 //! - `PostgresTransactions::transact`: the work is a future that gets an sqlx transaction.
 //! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
 //! - [`Reply`] and [`Failure`]: what the work comes to.
+//! - `tx.push`: a message to others that commits with the command.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
 #[cfg(feature = "axum")]
@@ -30,5 +31,13 @@ pub use extract::{Idempotent, NotRead};
 #[cfg(feature = "postgres")]
 pub use postgres::PostgresTransactions;
 pub use reply::{Answered, Failure, Reply};
+pub use semel_core::{Command, Transacted};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTransactions;
+
+/// The version whose connections and transactions the work gets.
+#[cfg(feature = "sqlite")]
+pub use rusqlite;
+/// The version whose pools, connections and transactions are used here.
+#[cfg(feature = "postgres")]
+pub use sqlx;

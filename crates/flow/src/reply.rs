@@ -75,6 +75,16 @@ pub enum Failure {
     Retryable(Reply),
 }
 
+impl Failure {
+    /// For good, with a body of JSON.
+    pub fn refuse(status: StatusCode, value: &impl Serialize) -> Failure {
+        match Reply::json(status, value) {
+            Ok(reply) => Failure::Final(reply),
+            Err(failure) => failure,
+        }
+    }
+}
+
 /// An error is a failure for now: it is logged, and the client is told 500 and no more.
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {

@@ -49,7 +49,10 @@
 //! - [`Maintenance`]: forgets what has expired, in the background. Run it once for each store.
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
 //!   request's extensions, and may say what its answer means with an [`Outcome`].
-//! - [`SqliteStore`] and [`MemoryStore`], and `PostgresStore` with the feature `postgres`: where records are kept. [`Store`] is the contract of a store.
+//! - [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`: where records are kept. [`Store`] is
+//!   the contract of a store.
+//! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
+//!   response in one transaction of your own database.
 //! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;
@@ -64,6 +67,60 @@ pub use semel_stores::MemoryStore;
 pub use semel_stores::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]
 pub use semel_stores::sqlite::{self, SqliteStore};
+
+/// Commands in one transaction of the service's own database: the claim, the service's own writes, the rows of its outbox
+/// and the stored response commit together, or nothing happened.
+///
+/// The operation is declared with [`Operation::local`], and the handler takes an `Idempotent`. On SQLite, the work is a
+/// closure that may block:
+///
+/// ```
+/// # #[cfg(feature = "sqlite")] mod example {
+/// use axum::{extract::State, http::StatusCode};
+/// use semel::flow::{Answered, Failure, Idempotent, Reply, SqliteTransactions};
+///
+/// async fn pay(State(semel): State<SqliteTransactions>, Idempotent(command): Idempotent) -> Answered {
+///     semel
+///         .transact(&command, |tx| {
+///             if tx.execute("UPDATE accounts SET balance = balance - 5 WHERE balance >= 5", [])? == 0 {
+///                 // Kept, and replayed to retries; what was written is taken back.
+///                 return Err(Failure::refuse(StatusCode::PAYMENT_REQUIRED, &"no funds"));
+///             }
+///             tx.push("payment.made", br#"{"amount": 5}"#)?;
+///             Reply::json(StatusCode::CREATED, &"paid")
+///         })
+///         .await
+/// }
+/// # }
+/// ```
+///
+/// On PostgreSQL, it is a future that gets a transaction of sqlx:
+///
+/// ```
+/// # #[cfg(feature = "postgres")] mod example {
+/// use axum::{extract::State, http::StatusCode};
+/// use semel::flow::{Answered, Failure, Idempotent, PostgresTransactions, Reply, sqlx};
+///
+/// async fn pay(State(semel): State<PostgresTransactions>, Idempotent(command): Idempotent) -> Answered {
+///     semel
+///         .transact(&command, |mut tx| async move {
+///             let take = sqlx::query("UPDATE accounts SET balance = balance - 5 WHERE balance >= 5");
+///             if take.execute(&mut *tx).await?.rows_affected() == 0 {
+///                 return Err(Failure::refuse(StatusCode::PAYMENT_REQUIRED, &"no funds"));
+///             }
+///             tx.push("payment.made", br#"{"amount": 5}"#).await?;
+///             Reply::json(StatusCode::CREATED, &"paid")
+///         })
+///         .await
+/// }
+/// # }
+/// ```
+///
+/// `examples/transact` is a complete service, and `docs/transact.md` says what is promised and what clients get.
+#[cfg(feature = "flow")]
+pub mod flow {
+    pub use semel_flow::*;
+}
 
 /// The README's examples, compiled.
 #[cfg(doctest)]
