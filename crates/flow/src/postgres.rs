@@ -69,10 +69,8 @@ impl PostgresTransactions {
         let (own, command) = (self.clone(), command.clone());
         // In a task of its own: a transaction that is begun is always ended, and never left in the pool.
         let running = tokio::spawn(async move { own.carry_out(&command, work).await });
-        Answered::new(running.await.unwrap_or_else(|_| {
-            tracing::error!("the work of a command panicked and was rolled back");
-            failed()
-        }))
+        // Only a bug of ours ends this task early, and it does not say when.
+        Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
     async fn carry_out<F, R>(&self, command: &Command, work: F) -> Transacted
@@ -97,21 +95,27 @@ impl PostgresTransactions {
         let id = record.operation_id;
         let shared = Arc::new(Mutex::new(tx));
         let lent = PgTx { connection: shared.clone().lock_owned().await, command: id };
-        let done = work(lent).await;
+        // In a task of its own, too, so that a panic ends only that.
+        let done = tokio::spawn(async move { work(lent).await }).await;
         let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
             tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
             return failed();
         };
         match done {
-            Ok(reply) => {
+            Err(_) => {
+                let _ = tx.rollback().await;
+                tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
+                failed()
+            }
+            Ok(Ok(reply)) => {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply).await
             }
-            Err(Failure::Retryable(reply)) => {
+            Ok(Err(Failure::Retryable(reply))) => {
                 let _ = tx.rollback().await;
                 rolled_back(&reply)
             }
-            Err(Failure::Final(reply)) => {
+            Ok(Err(Failure::Final(reply))) => {
                 // What it wrote goes; that it failed for good, stays.
                 let _ = tx.rollback().await;
                 let claimed = match self.claim(&claim, command.policy.wait).await {
@@ -140,7 +144,15 @@ impl PostgresTransactions {
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
         for _ in 0..MAX_TRIES {
             let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
-            let mut tx = begun.map_err(|error| unsent(db_error(&error)))?;
+            let mut tx = match begun.map_err(|error| db_error(&error)) {
+                Ok(tx) => tx,
+                // It may have died in the pool, long ago: another connection is as good.
+                Err(error @ DbError::Lost(_)) => {
+                    last = unsent(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             match claim_within(&mut tx, claim).await.map_err(unsent) {
                 Ok(Some((answer, is_first))) => return Ok(Claimed { tx, answer, is_first }),
                 Ok(None) => {}

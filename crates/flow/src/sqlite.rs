@@ -7,6 +7,7 @@
 mod alarm;
 
 use std::ops::Deref;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,11 +119,9 @@ impl SqliteTransactions {
                 let _turn = turn;
                 own.carry_out(&mut connection, &command, work)
             });
-            working.await.unwrap_or_else(|_| {
-                tracing::error!("the work of a command panicked and was rolled back");
-                failed()
-            })
+            working.await.unwrap_or(Transacted::InDoubt)
         });
+        // Only a bug of ours ends this task early, and it does not say when.
         Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
@@ -166,13 +165,16 @@ impl SqliteTransactions {
         let alarm = Alarm::set(interrupt, self.hold);
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
-            work(&SqliteTx { connection: &transaction, command: record.operation_id, now })
+            let tx = SqliteTx { connection: &transaction, command: record.operation_id, now };
+            // What it leaves behind is rolled back, whatever it is.
+            std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
         };
         let in_time = alarm.stop();
         let fault = |why: &str| {
             tracing::error!(operation_id = %record.operation_id, "{why}: rolled back");
             Ok(failed())
         };
+        let Ok(done) = done else { return fault("the work panicked") };
         let reply = match done {
             Err(Failure::Retryable(reply)) => return Ok(rolled_back(&reply)),
             _ if !in_time => return fault("the work held the file for too long"),

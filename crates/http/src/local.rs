@@ -97,6 +97,7 @@ fn plain(response: Response) -> Answer {
     let mut answer = http::Response::new(body);
     *answer.status_mut() = response.status;
     *answer.headers_mut() = response.headers;
+    respond::strip_own(answer.headers_mut());
     // The server that sends it knows how long it is.
     answer.headers_mut().remove(CONTENT_LENGTH);
     answer

@@ -143,10 +143,15 @@ where
     R::Error: Into<BoxError>,
 {
     let mut answer = response.map(Body::stream);
-    for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME] {
-        answer.headers_mut().remove(name);
-    }
+    strip_own(answer.headers_mut());
     answer
+}
+
+/// A handler cannot speak as Semel.
+pub(crate) fn strip_own(headers: &mut HeaderMap) {
+    for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME] {
+        headers.remove(name);
+    }
 }
 
 /// The stored response, as it was.

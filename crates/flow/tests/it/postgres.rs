@@ -164,3 +164,18 @@ async fn many_commands_share_few_connections() {
     assert_eq!(all.iter().filter(|saw| saw.replayed()).count(), 40, "{all:?}");
     assert_eq!(lab.counts().await, (20, 20, 20));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_died_in_the_pool_costs_nothing() {
+    let lab = Postgres::new().await;
+    let options = PgPoolOptions::new().max_connections(2).test_before_acquire(false);
+    let pool = options.connect(&lab.database.url()).await.expect("it connects");
+    // Two connections are in the pool, and both end.
+    let both = (pool.acquire().await.expect("it connects"), pool.acquire().await.expect("it connects"));
+    drop(both);
+    let lab = Postgres { transactions: PostgresTransactions::new(pool), ..lab };
+    assert!(lab.see(&command("first"), pays()).await.executed());
+    tokio::task::block_in_place(|| lab.database.terminate_backends()).expect("they are ended");
+    assert!(lab.see(&command("second"), pays()).await.executed());
+    assert!(lab.see(&command("second"), pays()).await.replayed());
+}

@@ -166,8 +166,8 @@ fn all_or_nothing<T>(
     written
 }
 
-/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read is left to
-/// its operator, and does not keep the others waiting.
+/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read or written is left
+/// to its operator, and does not keep the others waiting.
 fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp) -> Result<Done, StoreError> {
     let mut aged = 0;
     let mut after = None;
@@ -184,6 +184,10 @@ fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp)
                 Err(StoreError::Corrupt(why)) => {
                     tracing::error!(why, record = %id, "a record cannot be read");
                 }
+                // Such as by a foreign key of the service's own, which does not let it go.
+                Err(StoreError::Rejected(why)) => {
+                    tracing::error!(why, record = %id, "a record cannot be changed");
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -194,5 +198,5 @@ fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp)
     Ok(Done::Aged(aged))
 }
 
-/// How many pages of unreadable records are passed over in one go.
+/// How many pages of such records are passed over in one go.
 const MAX_PAGES: usize = 16;
