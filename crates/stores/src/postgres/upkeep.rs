@@ -181,13 +181,15 @@ impl Lent {
     }
 }
 
-/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read is left to its
-/// operator, and one that somebody else changes meanwhile to them; neither keeps the others waiting.
+/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read, or that a constraint
+/// of the service's own does not let go, is left to its operator, and one that somebody else changes meanwhile to them;
+/// none keeps the others waiting.
 async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, DbError> {
     let (mut aged, mut passed) = (0, 0);
     let (mut last_moment, mut last_id) = (i64::MIN, RecordId::from_bytes([0; 32]));
+    let mut batch = BATCH;
     while aged < limit && passed < MAX_PAGES {
-        let wanted = (limit - aged).min(BATCH);
+        let wanted = (limit - aged).min(batch);
         let values = [
             Value::Int(Some(lent.offset)),
             Value::Int(Some(last_moment)),
@@ -204,6 +206,15 @@ async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, 
             Err(DbError::Conflict(_)) => {
                 passed += 1;
                 continue;
+            }
+            // One by one, to find out which.
+            Err(error) if error.blames_a_record() && wanted > 1 => {
+                batch = 1;
+                continue;
+            }
+            Err(error) if error.blames_a_record() => {
+                tracing::error!(why = %error, record = %last.1, "a record cannot be changed");
+                0
             }
             counted => counted?,
         };
