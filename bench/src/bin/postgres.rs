@@ -4,7 +4,8 @@
 //! - (a) the handler's business INSERT alone, unprotected;
 //! - (b) `transact`: claim, the same INSERT and the response in one commit;
 //! - (c) claim and completion as plain prepared statements, each a transaction, from pgbench with 32 clients;
-//! - (d) claim and completion through the store, at several numbers of commands at a time.
+//! - (d) claim and completion through the store, at several numbers of commands at a time;
+//! - (e) as (c), with a NOTIFY at each completion: what it would cost to wake waiters on other machines that way.
 //!
 //! Figures are commands a second; ratios are what to read.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
@@ -26,12 +27,14 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 const ROUNDS: usize = 5;
 const CLIENTS: u32 = 32;
 
+const HOT: &str =
+    "SELECT n_tup_upd || ', ' || n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'semel_records'";
+
 /// One command as anybody would write it: the same table, the same columns, one statement for each step.
 const LIFECYCLE: &str = "
 \\set n random(1, 9000000000000000000)
 INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, created_at, updated_at, history) VALUES (sha256(int8send(:n)), gen_random_uuid(), 'acme', 'alice', 'payments.create', '01234567', 1, sha256(int8send(:n)), 'processing', 'claimed', 1, uuid_send(gen_random_uuid()), 1, 30000, 86400000, 'unknown', 60000, (extract(epoch FROM now()) * 1000)::bigint + 30000, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, '1763207245123 1 processing claimed') ON CONFLICT DO NOTHING;
-UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing';
-";
+UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing'";
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
@@ -45,12 +48,14 @@ async fn main() -> Result<()> {
     database.sql("CREATE TABLE payments (id bigserial PRIMARY KEY, amount bigint NOT NULL)")?;
     let pool = PgPoolOptions::new().max_connections(CLIENTS).connect(&database.url()).await?;
 
-    let mut rates: [Vec<f64>; 6] = Default::default();
+    let mut rates: [Vec<f64>; 7] = Default::default();
     let mut together = Vec::new();
+    let mut hot = String::new();
     for _ in 0..ROUNDS {
         rates[0].push(alone(&pool, seconds).await?);
         rates[1].push(transact(&pool, seconds).await?);
-        rates[2].push(pgbench(&database.url(), seconds)?);
+        rates[2].push(pgbench(&database.url(), LIFECYCLE, seconds)?);
+        rates[6].push(pgbench(&database.url(), &notifying(), seconds)?);
         for (number, at_once) in [1, 32, 256].into_iter().enumerate() {
             let before = store.sent();
             rates[3 + number].push(through_store(&store, at_once, seconds).await?);
@@ -60,6 +65,7 @@ async fn main() -> Result<()> {
                 (after.changes - before.changes) as f64 / (after.writes - before.writes) as f64,
             ));
         }
+        hot = database.sql(HOT)?;
         database.sql("TRUNCATE semel_records, payments")?;
         database.sql("CHECKPOINT")?;
     }
@@ -88,6 +94,13 @@ async fn main() -> Result<()> {
             rate / pgbench
         );
     }
+    println!("updates of records, and how many of them were HOT: {}", hot.trim());
+    let notifying = medians[6];
+    let ratio = notifying / pgbench;
+    println!(
+        "(e) pgbench with NOTIFY, {CLIENTS} clients:     {notifying:7.0}/s  ({})  {ratio:.2} of (c)",
+        spread(&rates[6])
+    );
     Ok(())
 }
 
@@ -186,9 +199,15 @@ async fn through_store(store: &Arc<PostgresStore>, at_once: usize, time: Duratio
     .await
 }
 
-fn pgbench(url: &str, time: Duration) -> Result<f64> {
+/// The lifecycle, with a NOTIFY at each completion.
+fn notifying() -> String {
+    let telling = LIFECYCLE.replace("UPDATE semel_records SET", "WITH done AS (UPDATE semel_records SET");
+    format!("{telling} RETURNING id) SELECT pg_notify('semel', encode(id, 'hex')) FROM done")
+}
+
+fn pgbench(url: &str, lifecycle: &str, time: Duration) -> Result<f64> {
     let script = tempfile::NamedTempFile::new()?;
-    std::fs::write(script.path(), LIFECYCLE)?;
+    std::fs::write(script.path(), format!("{lifecycle};\n"))?;
     let output = Command::new(Binaries::find()?.folder().join("pgbench"))
         .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--client", &CLIENTS.to_string()])
         .args(["--time", &time.as_secs().to_string(), "--file"])
