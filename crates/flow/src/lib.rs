@@ -15,6 +15,11 @@
 //! - `tx.push`: a message to others that commits with the command.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
+#![cfg_attr(
+    not(any(feature = "postgres", feature = "sqlite")),
+    allow(dead_code, reason = "without a database there is nothing to carry out")
+)]
+
 #[cfg(feature = "axum")]
 mod extract;
 mod gate;

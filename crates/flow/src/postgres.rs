@@ -48,6 +48,10 @@ impl PostgresTransactions {
     /// It runs to its end also if nobody waits for it any more. If `work` fails or panics, its writes are rolled
     /// back.
     ///
+    /// `work` gets a transaction of sqlx in READ COMMITTED. It calls no other service, since that would not be rolled
+    /// back with it; what others must hear goes through [`PgTx::push`]. It may use savepoints, but must not end the
+    /// transaction, nor keep it after its own end.
+    ///
     /// ```no_run
     /// # use semel_core::Command;
     /// # use semel_flow::{Answered, PostgresTransactions, Reply};

@@ -86,7 +86,8 @@ impl SqliteTransactions {
     /// Carries out a command: its claim, what `work` writes, and the response commit together, or nothing happened.
     ///
     /// `work` may block: it runs where that holds up nobody but the file's other writers. It runs to its end also if
-    /// nobody waits for it any more. If it fails or panics, its writes are rolled back.
+    /// nobody waits for it any more. If it fails or panics, its writes are rolled back. It calls no other service,
+    /// since that would not be rolled back with it; what others must hear goes through [`SqliteTx::push`].
     ///
     /// ```no_run
     /// # use semel_core::Command;

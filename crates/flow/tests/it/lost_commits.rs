@@ -1,8 +1,12 @@
 //! COMMIT whose answer was lost: it is found out what became of it, and never guessed.
 
+use std::time::Duration;
+
 use semel_core::Decision;
+use semel_flow::PostgresTransactions;
 use semel_testkit::postgres::Cluster;
 use semel_testkit::proxy::{Cut, FaultProxy, Matching};
+use sqlx::postgres::PgPoolOptions;
 
 use crate::lab::{End, Lab, Postgres, Saw, Work, command, pays, referring};
 
@@ -93,6 +97,26 @@ async fn a_question_that_is_lost_as_well_is_asked_again() {
             assert_eq!(lab.counts().await, (1, 1, 1));
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lost_commit_that_nobody_can_be_asked_about_is_in_doubt_until_it_is_sent_again() {
+    let direct = Postgres::new().await;
+    let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
+    let options = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(200));
+    let pool = options.connect(&proxy.url(&direct.database.url())).await.expect("it connects");
+    let lab = Postgres { transactions: PostgresTransactions::new(pool), ..direct.clone() };
+    for (key, lost) in [("made", Cut::AfterServerAnswered), ("not-made", Cut::BeforeSent)] {
+        assert!(lab.see(&command(&format!("{key}-before")), pays()).await.executed());
+        // The connection stays, and there is no other.
+        proxy.refuse().await;
+        proxy.cut_next(Matching::commit(), lost);
+        assert_eq!(lab.see(&command(key), pays()).await, Saw::InDoubt);
+        proxy.heal().await.expect("its port is free");
+        let retry = lab.see(&command(key), pays()).await;
+        assert_eq!((retry.replayed(), retry.executed()), (key == "made", key != "made"), "{retry:?}");
+    }
+    assert_eq!(direct.counts().await, (4, 4, 4));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
