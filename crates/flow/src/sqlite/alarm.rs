@@ -1,7 +1,7 @@
 //! Interrupts statements of work that holds the file for too long.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::InterruptHandle;
 use tokio::task::JoinHandle;
@@ -15,6 +15,8 @@ enum Bell {
 
 /// An alarm that is set; once it is stopped or dropped, it does not ring any more.
 pub(super) struct Alarm {
+    set: Instant,
+    after: Duration,
     bell: Arc<Mutex<Bell>>,
     waiting: JoinHandle<()>,
 }
@@ -33,13 +35,14 @@ impl Alarm {
                 interrupt.interrupt();
             }
         });
-        Alarm { bell, waiting }
+        Alarm { set: Instant::now(), after, bell, waiting }
     }
 
-    /// Stops it. Whether it had not rung.
+    /// Stops it. Whether it was stopped in time.
     pub(super) fn stop(self) -> bool {
         let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *bell, Bell::Stopped) == Bell::Set
+        let is_silent = std::mem::replace(&mut *bell, Bell::Stopped) == Bell::Set;
+        is_silent && self.set.elapsed() < self.after
     }
 }
 

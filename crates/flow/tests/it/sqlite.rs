@@ -43,9 +43,9 @@ const ENDLESS: &str = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 F
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_holds_the_file_for_too_long_is_taken_back() {
-    let lab = Sqlite::new();
-    let transactions = lab.transactions.clone().hold(Duration::from_millis(50));
-    let lab = Sqlite { transactions, ..lab };
+    let patient = Sqlite::new();
+    let transactions = patient.transactions.clone().hold(Duration::from_millis(50));
+    let lab = Sqlite { transactions, ..patient.clone() };
     let reads: &'static str = Box::leak(format!("{ENDLESS} SELECT count(*) FROM n").into_boxed_str());
     let writes: &'static str =
         Box::leak(format!("{ENDLESS} INSERT INTO payments SELECT i FROM n").into_boxed_str());
@@ -66,7 +66,7 @@ async fn work_that_holds_the_file_for_too_long_is_taken_back() {
     tokio::time::sleep(Duration::from_millis(60)).await;
     gate.open();
     assert_eq!(sleeper.await.expect("it ends"), Saw::RolledBack(500), "it was idle, but it held the file");
-    assert!(lab.see(&command("reads"), pays()).await.executed(), "the next one is not interrupted");
+    assert!(patient.see(&command("reads"), pays()).await.executed(), "the next one is not interrupted");
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
