@@ -12,7 +12,7 @@ use semel_testkit::postgres::Cluster;
 use semel_testkit::proxy::FaultProxy;
 use semel_testkit::sample;
 
-use crate::postgres::{client, database, eventually, open, patience, postgres, until};
+use crate::postgres::{client, database, eventually, open, patience, until};
 use crate::postgres_faults::one_lane;
 
 const WAITS_FOR_A_LOCK: &str = "SELECT count(*) FROM pg_stat_activity
@@ -175,31 +175,25 @@ async fn a_full_disk_fails_closed_and_loses_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_record_that_cannot_be_written_does_not_fail_its_group() {
-    let subject = postgres("").await;
-    let store = subject.store;
+    const COUNT: u64 = 40;
+    let bed = one_lane().await;
+    let store = bed.store.clone();
     let mut records = Vec::new();
-    for number in 0..40 {
+    for number in 0..COUNT {
         records.push(acquire(&store, &sample::claim(&format!("key-{number}"))).await);
     }
-    let other = client(&subject.database.url()).await;
-    other.batch_execute("BEGIN; LOCK TABLE semel_records IN SHARE MODE").await.expect("nobody writes");
     let poisoned = |number: usize| number % 20 == 7;
-    let tasks: Vec<_> = records
-        .iter()
-        .cloned()
-        .enumerate()
-        .map(|(number, record)| {
-            let store = store.clone();
-            let mut result = sample::created("done");
-            if poisoned(number) {
-                // Text in PostgreSQL has no zero bytes.
-                result.resource = Some("/payments/\0".to_owned());
-            }
-            tokio::spawn(async move { store.apply(&record.id, &completion(&record, result)).await })
-        })
-        .collect();
-    until(subject.database.server(), subject.database.name(), WAITS_FOR_A_LOCK, "4").await;
-    other.batch_execute("ROLLBACK").await.expect("it gives the lock back");
+    let completions = records.iter().cloned().enumerate().map(|(number, record)| {
+        let store = store.clone();
+        let mut result = sample::created("done");
+        if poisoned(number) {
+            // Text in PostgreSQL has no zero bytes.
+            result.resource = Some("/payments/\0".to_owned());
+        }
+        async move { store.apply(&record.id, &completion(&record, result)).await }
+    });
+    let before = store.sent();
+    let tasks = bed.together(completions).await;
     for (number, task) in tasks.into_iter().enumerate() {
         match task.await.expect("it does not panic") {
             Ok(answer) => assert_eq!((answer.decision, poisoned(number)), (Decision::Applied, false)),
@@ -208,6 +202,8 @@ async fn one_record_that_cannot_be_written_does_not_fail_its_group() {
             }
         }
     }
+    let after = store.sent();
+    assert!(after.changes - before.changes >= 2 * COUNT, "together, then each alone: {before:?} {after:?}");
     // What could not be stored is settled without it.
     let change = completion(&records[7], sample::created("done"));
     let answer = store.apply(&records[7].id, &change).await.expect("it fits");
