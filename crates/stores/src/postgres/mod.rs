@@ -61,7 +61,7 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
-        PostgresOptions { lanes: 4, queue: 8192, patience: Duration::from_secs(10) }
+        PostgresOptions { lanes: 3, queue: 8192, patience: Duration::from_secs(10) }
     }
 }
 
