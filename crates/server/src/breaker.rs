@@ -1,7 +1,7 @@
 //! A circuit breaker around the store: while it is away, asking costs microseconds and not a timeout.
 //!
-//! After a few failures in a row the circuit opens: every call is answered `Unavailable` at once, without being
-//! made. Now and then one call is let through to see whether the store is back; without traffic, the sweeper's
+//! After a few failures in a row the circuit opens: every call but `apply` is answered `Unavailable` at once, without
+//! being made. What has begun must be settled, so `apply` is always tried. Now and then one call is let through to see whether the store is back; without traffic, the sweeper's
 //! serves for that.
 
 use std::sync::Arc;
