@@ -57,6 +57,8 @@ pub enum Kind {
     Overloaded,
     /// The upstream refused the connection: nothing ran.
     UpstreamUnreachable,
+    /// The command failed and was rolled back: nothing happened.
+    RolledBack,
     /// The upstream failed, and it is not known what it did with a request that is not a command.
     UpstreamFailed,
     /// There is no such operation for this caller.
@@ -80,7 +82,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 25] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -100,6 +102,7 @@ impl Kind {
         Kind::ShuttingDown,
         Kind::Overloaded,
         Kind::UpstreamUnreachable,
+        Kind::RolledBack,
         Kind::UpstreamFailed,
         Kind::OperationNotFound,
         Kind::MalformedRequest,
@@ -248,6 +251,13 @@ impl Kind {
                 StatusCode::BAD_GATEWAY,
                 "The upstream service cannot be reached",
                 "Nothing ran: the same request may be sent again with the same key.",
+            ),
+            Kind::RolledBack => entry(
+                "COMMAND_ROLLED_BACK",
+                "command-rolled-back",
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "The command failed and was rolled back",
+                "Nothing happened: the same request may be sent again with the same key.",
             ),
             Kind::UpstreamFailed => entry(
                 "UPSTREAM_FAILED",

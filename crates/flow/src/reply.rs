@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
-use semel_core::{Response, Transacted};
+use semel_core::policy::Profile;
+use semel_core::problem::Kind;
+use semel_core::{Problem, Response, Transacted};
 use serde::Serialize;
 
 /// A response: to the one who asked now, and to every retry.
@@ -51,6 +53,15 @@ impl Reply {
         }
     }
 
+    /// Nothing happened, and it is not the client's fault.
+    pub(crate) fn rolled_back() -> Reply {
+        let detail = "The command failed before it took effect. Nothing happened.";
+        let problem = Problem::new(Kind::RolledBack, detail);
+        Reply::new(StatusCode::INTERNAL_SERVER_ERROR)
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))
+            .body(problem.to_json(Profile::Ietf))
+    }
+
     /// As the one who asked gets it.
     pub(crate) fn whole(&self) -> Box<Response> {
         self.0.clone()
@@ -89,7 +100,7 @@ impl Failure {
 impl<E: std::error::Error> From<E> for Failure {
     fn from(error: E) -> Failure {
         tracing::error!(%error, "a command failed and was rolled back");
-        Failure::Retryable(Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+        Failure::Retryable(Reply::rolled_back())
     }
 }
 

@@ -1,6 +1,5 @@
 //! What is written about work that is done, for either database.
 
-use http::StatusCode;
 use semel_core::{
     Answer, Change, Claim, Clock, Command, Decision, Fence, Ids, Outcome, Policy, RandomIds, Record,
     Settlement, StoredResult, SystemClock, Timestamp, Transacted,
@@ -51,7 +50,7 @@ pub(crate) fn rolled_back(reply: &Reply) -> Transacted {
 
 /// Nothing happened, and it is not the client's fault.
 pub(crate) fn failed() -> Transacted {
-    rolled_back(&Reply::new(StatusCode::INTERNAL_SERVER_ERROR))
+    rolled_back(&Reply::rolled_back())
 }
 
 /// Somebody else has the command in hand, in a transaction that nobody can look into.

@@ -80,7 +80,7 @@ where
     }
     let about = command.about();
     let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-    observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()));
+    observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
     let _room = command.room.clone();
     let mut request = command.into_request();
     request.extensions_mut().insert(execution);

@@ -48,7 +48,7 @@ where
     let mut answer = match response.extensions_mut().remove::<Transacted>() {
         Some(Transacted::Executed { record, response, now }) => {
             let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()));
+            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
             observe::executed(&about, &record, time);
             if let Some(Ok(stored)) = record.result.as_ref().map(|result| result.response.decode()) {
                 shared.cache.keep(&record, &stored, now, begun);
@@ -67,7 +67,7 @@ where
             service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
         }
         Some(Transacted::RolledBack { response }) => {
-            observe::decision(&shared.labels, &about, Seen::Refused, None);
+            observe::decision(&shared.labels, &about, Seen::Refused, None, None);
             plain(*response)
         }
         Some(Transacted::Unavailable) => respond::store_unavailable(&policy),

@@ -118,8 +118,18 @@ fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
     if known.contains(name) { name.to_owned() } else { "other".to_owned() }
 }
 
+/// The code of the problem that an answer tells, which travels with it to be logged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Code(pub(crate) &'static str);
+
 /// One decision about one command: counted and logged.
-pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen, state: Option<StateName>) {
+pub(crate) fn decision(
+    labels: &Labels,
+    about: &About,
+    seen: Seen,
+    state: Option<StateName>,
+    code: Option<Code>,
+) {
     let operation = || about.operation.to_string();
     counter!("idempotency_claims_total", "operation" => operation(), "outcome" => seen.as_str()).increment(1);
     match seen {
@@ -160,6 +170,7 @@ pub(crate) fn decision(labels: &Labels, about: &About, seen: Seen, state: Option
         tenant = about.principal.as_ref().map(|principal| principal.tenant()),
         caller = about.principal.as_ref().map(|principal| principal.caller()),
         state = state.map(StateName::as_str),
+        code = code.map(|Code(code)| code),
         keyHashPrefix = about.key_hash_prefix.as_deref(),
     );
 }
@@ -178,6 +189,7 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
     tracing::info!(
         event = "idempotency_settled",
         operation = &*about.operation,
+        tenant = record.principal.tenant(),
         caller = record.principal.caller(),
         operationId = %record.operation_id,
         state = record.head.state.name().as_str(),

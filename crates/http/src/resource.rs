@@ -78,7 +78,10 @@ pub(crate) fn document(record: &Record, status: StatusCode) -> Answer {
 }
 
 fn problem_page(slug: &str, policy: &Policy) -> Answer {
-    let Some(kind) = Kind::from_slug(slug) else { return not_found(policy) };
+    let Some(kind) = Kind::from_slug(slug) else {
+        let unknown = Problem::new(Kind::OperationNotFound, "There is no problem of this name.");
+        return respond::problem(&unknown, policy.profile);
+    };
     let page = format!("{}\n\n{}\n\n{}\n", kind.code(), kind.title(), kind.advice());
     let mut answer = http::Response::new(Body::full(page));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));

@@ -10,7 +10,7 @@ use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::{OperationId, Problem, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
-use crate::observe::Seen;
+use crate::observe::{Code, Seen};
 use crate::resource;
 
 /// What every function here makes.
@@ -32,6 +32,7 @@ const SOON: Duration = Duration::from_secs(1);
 pub fn problem(problem: &Problem, profile: Profile) -> http::Response<Body> {
     let mut answer = http::Response::new(Body::full(problem.to_json(profile)));
     *answer.status_mut() = problem.status(profile);
+    answer.extensions_mut().insert(Code(problem.kind.code()));
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -64,7 +64,8 @@ where
                 Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
                 Reading::Refused(answer, operation) => {
                     let about = About { operation, principal: None, key_hash_prefix: None };
-                    observe::decision(&shared.labels, &about, Seen::Refused, None);
+                    let code = answer.extensions().get().copied();
+                    observe::decision(&shared.labels, &about, Seen::Refused, None, code);
                     Ok(*answer)
                 }
                 Reading::Answered(answer) => Ok(*answer),
@@ -89,7 +90,7 @@ where
         None | Some(Seen::Executed | Seen::Reacquired) => {}
         Some(seen) => {
             let state = answer.extensions().get::<StateName>().copied().or(seen.state());
-            observe::decision(&shared.labels, &about, *seen, state);
+            observe::decision(&shared.labels, &about, *seen, state, answer.extensions().get().copied());
         }
     }
     answer

@@ -128,7 +128,20 @@ pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>>
                 path.display()
             )
         }
-        location => runtime()?.block_on(crate::gateway::open_store(location)),
+        StoreLocation::Postgres(url) => {
+            let address = url.address()?;
+            runtime()?.block_on(async {
+                let has_tables = semel_stores::postgres::has_tables(&address).await?;
+                anyhow::ensure!(
+                    has_tables,
+                    "there is no store at {}: a gateway makes its tables there when it first starts, and so does \
+                     `semel migrate`; is it the right database?",
+                    address.describe()
+                );
+                crate::gateway::open_store(&loaded.config.store).await
+            })
+        }
+        location @ StoreLocation::Sqlite(_) => runtime()?.block_on(crate::gateway::open_store(location)),
     }
 }
 

@@ -166,7 +166,9 @@ async fn a_payment_that_failed_for_now_may_be_sent_again(lab: impl Lab) {
     let first = service.pay("busy").await;
     assert_eq!((first.status.as_u16(), first.replayed()), (503, false));
     assert_eq!(first.header("idempotency-operation-id"), None, "there is no such operation");
-    assert_eq!(service.pay("panic inside").await.status, 500);
+    let panicked = service.pay("panic inside").await;
+    assert_eq!(panicked.status, 500);
+    assert_eq!(panicked.json()["code"], "COMMAND_ROLLED_BACK", "the client learns that nothing happened");
     let retry = service.pay("").await;
     assert_eq!((retry.status.as_u16(), retry.replayed()), (201, false));
     assert_eq!(service.lab.counts().await, (1, 1, 1));

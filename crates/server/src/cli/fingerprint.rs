@@ -34,7 +34,8 @@ pub(super) fn command() -> Command {
              --against names the body of a second request and says what differs between the two: which field, and \
              in JSON bodies the JSON Pointer of each member that was added, removed or changed, with both values, \
              cut short. Members that differ on purpose, such as a client's timestamp, can be left out: try \
-             --exclude here, then set `fingerprint_exclude` for the operation.",
+             --exclude here, then set `fingerprint_exclude` for the operation. What the configuration leaves out for \
+             the operation that the request matches is left out here, too.",
         )
         .after_help(
             "Examples:\n  \
@@ -88,6 +89,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         .map(|pointer| JsonPointer::parse(pointer).with_context(|| format!("{pointer:?}")))
         .collect::<Result<_, _>>()?;
     let (request, against) = requests(matches)?;
+    ensure!(request.target.starts_with('/'), "--path begins with a slash, such as /payments");
+    let exclude = [exclude, configured(matches, &request)?].concat();
     let input = request.input(&exclude);
     if matches.get_flag("canonical") {
         std::io::stdout().write_all(input.canonical_body().as_bytes()).context("cannot write")?;
@@ -117,6 +120,17 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         say(comparison.to_text());
     }
     Ok(if comparison.same() { Done::Yes } else { Done::No })
+}
+
+/// What the configuration leaves out of the fingerprint of such a request.
+fn configured(matches: &ArgMatches, request: &Request) -> anyhow::Result<Vec<JsonPointer>> {
+    let operations = super::load(matches)?.config.operations;
+    let mut routes = matchit::Router::new();
+    for operation in operations.iter().filter(|operation| operation.route.method == request.method.as_str()) {
+        routes.insert(operation.route.path.as_str(), operation)?;
+    }
+    let path = request.target.split('?').next().unwrap_or_default();
+    Ok(routes.at(path).map(|found| found.value.exclude.clone()).unwrap_or_default())
 }
 
 /// What is fingerprinted of a request.

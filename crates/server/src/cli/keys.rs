@@ -78,6 +78,12 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     }
     let json = matches.get_flag("json");
     runtime()?.block_on(async {
+        if let StoreLocation::Postgres(url) = location
+            && name != "create"
+            && !semel_stores::postgres::has_tables(&url.address()?).await?
+        {
+            bail!("there is no store at {location}, and so there are no keys");
+        }
         let keys = Keys::open(location).await?;
         match name {
             "create" => create(&keys, location, matches, json).await,

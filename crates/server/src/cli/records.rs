@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
@@ -324,6 +325,9 @@ fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
     }
     let status = text("status").context("--verdict executed needs the --status that retries are to get")?;
     let status: StatusCode = status.parse().with_context(|| format!("{status:?} is not a status code"))?;
+    if !(200..600).contains(&status.as_u16()) {
+        bail!("{status} cannot be an answer: --status is from 200 to 599");
+    }
     let body = match text("body") {
         Some(file) => std::fs::read(file).with_context(|| format!("cannot read {file}"))?,
         None => Vec::new(),
@@ -337,6 +341,9 @@ fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
         let value =
             HeaderValue::from_str(value.trim()).with_context(|| format!("{line:?}: not a header value"))?;
         headers.append(name, value);
+    }
+    if !headers.contains_key(CONTENT_TYPE) && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
     let response = Response::retain(status, &headers, body.into(), &HeaderMap::new());
     let resource = response.location().map(str::to_owned);
@@ -390,10 +397,12 @@ fn who() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))
-        .unwrap_or_else(|| "somebody at the command line".to_owned())
+        .unwrap_or_else(|| format!("the user with id {}", rustix::process::getuid().as_raw()))
 }
 
 fn operation_id(matches: &ArgMatches) -> anyhow::Result<OperationId> {
     let id = matches.get_one::<String>("id").map_or("", String::as_str);
-    id.parse().ok().with_context(|| format!("{id:?} is not an operation id"))
+    id.parse().ok().with_context(|| {
+        format!("{id:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
+    })
 }

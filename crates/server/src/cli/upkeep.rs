@@ -60,11 +60,17 @@ pub(super) fn commands() -> [Command; 3] {
 }
 
 pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
-    let store = open_store(matches)?;
+    let location = super::load(matches)?.config.store;
+    let store = match &location {
+        StoreLocation::Postgres(_) if name == "migrate" => {
+            super::runtime()?.block_on(crate::gateway::open_store(&location))?
+        }
+        _ => open_store(matches)?,
+    };
     let json = matches.get_flag("json");
     if name == "migrate" {
         // Opening it was the migration.
-        let schema = match super::load(matches)?.config.store {
+        let schema = match location {
             StoreLocation::Memory => 0,
             StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::SCHEMA_VERSION),
             StoreLocation::Postgres(_) => semel_stores::postgres::SCHEMA_VERSION,

@@ -127,6 +127,11 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
         ["--verdict", "executed", "--status", "201", "--body", "answer.json", "--header", "Location: /p/1"];
     let without_reason = run(folder, &[&["records", "resolve", &charged][..], &executed].concat());
     assert_eq!(without_reason.status.code(), Some(2), "a person settles an unknown only with a reason");
+    let nonsense =
+        ["records", "resolve", &charged, "--verdict", "executed", "--reason", "r", "--status", "100"];
+    let nonsense = run(folder, &nonsense);
+    assert_eq!(nonsense.status.code(), Some(2), "no client can be given that: {nonsense:?}");
+    assert!(text(&nonsense.stderr).contains("from 200 to 599"), "{nonsense:?}");
     let resolve =
         [&["records", "resolve", &charged, "--reason", "found in the ledger"][..], &executed].concat();
     let resolved = run(folder, &resolve);
@@ -134,6 +139,7 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
     let replay = gateway.send(key("charged")).await;
     assert!(replay.replayed());
     assert_eq!((&replay.body[..], replay.header("location")), (&b"{\"charge\":1}"[..], Some("/p/1")));
+    assert_eq!(replay.header("content-type"), Some("application/json"), "JSON is said to be JSON");
     assert_eq!(run(folder, &resolve).status.code(), Some(1), "it is settled already");
 
     let not_executed =
@@ -161,6 +167,8 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
         .filter_map(|note| note["action"].as_str())
         .collect();
     assert_eq!((notes, &shown["state"]), (vec!["resolve", "purge"], &"expired".into()));
+    let told = text(&run(folder, &["records", "explain", &lost, "--store", "sqlite:semel.db"]).stdout);
+    assert!(told.contains("now: settled"), "{told}");
     let told = text(&run(folder, &["records", "explain", &charged]).stdout);
     let order = [
         "claimed, as epoch 1",
@@ -202,6 +210,46 @@ fn a_fingerprint_tells_why_two_requests_differ() {
     assert_eq!(print("a.json", &["--canonical"]), "{\"amount\":1,\"to\":\"ä\"}");
     assert_ne!(print("a.json", &[]), print("a.json", &["--method", "PATCH"]));
     assert_eq!(print("a.json", &["--exclude", "/to", "--canonical"]), "{\"amount\":1}");
+}
+
+#[test]
+fn a_fingerprint_leaves_out_what_the_configuration_leaves_out() {
+    let folder = TempDir::new().expect("there is room");
+    let write =
+        |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("there is room");
+    write("one.json", r#"{"amount": 1, "sentAt": 1}"#);
+    write("two.json", r#"{"amount": 1, "sentAt": 2}"#);
+    let same = |path: &str| {
+        let fixed =
+            ["fingerprint", "--content-type", "application/json", "one.json", "--against", "two.json"];
+        run(folder.path(), &[&fixed[..], &["--path", path]].concat()).status.code()
+    };
+    assert_eq!(same("/accounts/7/payments?x=1"), Some(1));
+    write(
+        "semel.toml",
+        "[[operation]]\nname = \"payments.create\"\nmatch = \"POST /accounts/{id}/payments\"\nfingerprint_exclude = [\"/sentAt\"]\n",
+    );
+    assert_eq!(same("/accounts/7/payments?x=1"), Some(0), "as the gateway does");
+    assert_eq!(same("/accounts/7/refunds"), Some(1), "of another operation");
+    assert_eq!(same("accounts"), Some(2), "a path begins with a slash");
+}
+
+#[test]
+fn looking_at_a_database_without_records_makes_none() {
+    let folder = TempDir::new().expect("there is room");
+    let database = semel_testkit::postgres::shared().expect("there is a server").create_database();
+    let database = database.expect("a database can be made");
+    let url = database.url();
+    for command in [&["records", "list"][..], &["sweep"], &["keys", "list"]] {
+        let looked = run(folder.path(), &[command, &["--store", &url]].concat());
+        assert_eq!(looked.status.code(), Some(2), "{looked:?}");
+        assert!(text(&looked.stderr).contains("there is no store at"), "{looked:?}");
+        assert!(!text(&looked.stderr).contains(url.split('@').next().expect("it has one")), "{looked:?}");
+    }
+    let tables = "SELECT count(*) FROM pg_class WHERE relname LIKE 'semel%'";
+    assert_eq!(database.sql(tables).expect("it reads").trim(), "0");
+    assert_eq!(run(folder.path(), &["migrate", "--store", &url]).status.code(), Some(0));
+    assert_eq!(run(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(0));
 }
 
 #[test]

@@ -207,6 +207,13 @@ pub async fn migrate_database(address: &Address) -> Result<i64, OpenError> {
     Ok(SCHEMA_VERSION)
 }
 
+/// Whether the database has the tables of any version of Semel. Changes nothing.
+pub async fn has_tables(address: &Address) -> Result<bool, OpenError> {
+    let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
+    let found = schema::version(&mut link).await.map_err(|error| unreachable(address, &error))?;
+    Ok(found != Found::Older(0))
+}
+
 async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer, link::Link), OpenError> {
     let tls = tls::Tls::new(address.root_certificate.as_deref()).map_err(OpenError::Tls)?;
     let dialer = Dialer { address: address.clone(), tls, patience: options.patience };

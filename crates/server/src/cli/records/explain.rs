@@ -1,5 +1,6 @@
 //! `semel records explain`: one command's life as a story, and what can be done about it now.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
@@ -7,7 +8,7 @@ use semel_core::{NoteTaken, Reason, Record, State, StateName, Step, Store, Times
 use serde_json::{Value, json};
 
 use super::{operation_id, summary};
-use crate::cli::{Done, blocking, say};
+use crate::cli::{Done, blocking, load, say};
 
 pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
@@ -18,7 +19,7 @@ pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> a
         return Ok(Done::No);
     }
     let timeline = timeline(found.record.as_ref(), &notes);
-    let next = next(found.record.as_ref(), found.now);
+    let next = next(found.record.as_ref(), found.now, &same_store(matches)?);
     if json {
         let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
         story["timeline"] = timeline.iter().map(Entry::to_json).collect();
@@ -137,8 +138,18 @@ fn count(times: u32) -> String {
     if times == 1 { "once".to_owned() } else { format!("{times} times") }
 }
 
+/// What names the same store in another command, if this one had to name it. Passwords stay out of it.
+fn same_store(matches: &ArgMatches) -> anyhow::Result<String> {
+    let config = matches.get_one::<PathBuf>("config").map(|file| format!(" --config {}", file.display()));
+    let store = match matches.contains_id("store") {
+        true => Some(format!(" --store {}", load(matches)?.config.store)),
+        false => None,
+    };
+    Ok(config.into_iter().chain(store).collect())
+}
+
 /// What a retry gets now, and what a person can do.
-fn next(record: Option<&Record>, now: Timestamp) -> String {
+fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
     let Some(record) = record else {
         return "now: forgotten; a request with this key is a new command".to_owned();
     };
@@ -160,8 +171,8 @@ fn next(record: Option<&Record>, now: Timestamp) -> String {
         }
         State::Unknown { quarantine_until, .. } => format!(
             "now: unknown; retries get 409 until somebody knows. Look where the effect would be, then:\n  \
-             semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT\n  \
-             semel records resolve {id} --verdict not-executed --reason TEXT{}",
+             semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
+             semel records resolve {id} --verdict not-executed --reason TEXT{same_store}{}",
             if quarantine_until <= now {
                 String::new()
             } else {

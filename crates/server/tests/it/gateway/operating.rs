@@ -71,6 +71,7 @@ async fn secrets_never_reach_logs_or_metrics() {
     }
     let log = gateway.log();
     assert!(log.contains("idempotency_replay") && log.contains("keyHashPrefix"), "{log}");
+    assert!(log.contains("\"code\":\"INVALID_IDEMPOTENCY_KEY\""), "a refusal says which: {log}");
     assert!(!log.contains("canary"), "{log}");
     assert!(!String::from_utf8_lossy(&metrics).contains("canary"));
 }
