@@ -471,3 +471,33 @@ async fn a_claim_that_outlives_its_connection_is_recognised_as_the_same() {
     assert_eq!(rival.decision, Decision::Wait);
     assert_eq!(bed.count("semel_records"), "1");
 }
+
+/// Who asked has gone, and takes back what it can find of the claim. What is acquired after that is acquired for nobody,
+/// and would end as an unknown although nothing ran.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_in_doubt_that_nobody_waits_for_acquires_nothing() {
+    let bed = bed("", &PostgresOptions { lanes: 1, ..patience(3_000) }).await;
+    let others = open(&bed.database.url(), &PostgresOptions::default()).await;
+    let (claim, retry) = (sample::claim("k"), sample::claim("k"));
+    let held = bed.proxy.hold_answer(Matching::statement(INSERT));
+    let waiting = tokio::spawn({
+        let (store, claim) = (bed.store.clone(), claim.clone());
+        async move { store.claim(&claim).await }
+    });
+    held.reached().await;
+    waiting.abort();
+    let release = async |record: &Record, reason| {
+        let change = Change::release(record.head.fence(), reason);
+        let answer = others.apply(&record.id, &change).await.expect("it is decided");
+        assert_eq!(answer.decision, Decision::Applied);
+    };
+    let found = others.get(&sample::id(&claim)).await.expect("it reads").record.expect("it was made");
+    release(&found, Reason::ClaimUnconfirmed).await;
+    let retried = others.claim(&retry).await.expect("it is decided");
+    assert_eq!(retried.decision, Decision::Execute);
+    release(&retried.record.expect("an acquired command has a record"), Reason::NotExecuted).await;
+
+    // The only lane comes to this once it is done with the claim.
+    let found = bed.store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
+    assert_eq!(found.head.state.name(), StateName::FailedRetryable, "{}", found.history.as_text());
+}
