@@ -377,3 +377,19 @@ fn a_match_is_a_method_and_a_path() {
         assert_eq!(first_message(&format!("[[operation]]\nname = \"a\"\nmatch = {value:?}")), message);
     }
 }
+
+/// A slip in the scheme is no reason to show what follows it.
+#[test]
+fn no_refusal_of_a_store_shows_its_password() {
+    for store in [
+        "postgre://u:hunter2@h/db",
+        "POSTGRES://u:hunter2@h/db",
+        "postgres:/u:hunter2@h/db",
+        "postgres:u:hunter2@h/db",
+        "postgres://u:a?sslmode=hunter2@h/db",
+        "postgre://h/db?password=a&password=hunter2",
+    ] {
+        let message = first_message(&format!("store = \"{store}\"\n"));
+        assert!(!message.contains("hunter2"), "{message}");
+    }
+}
