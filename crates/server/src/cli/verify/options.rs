@@ -230,6 +230,19 @@ mod tests {
     }
 
     #[test]
+    fn no_refusal_shows_a_password() {
+        for text in [
+            "https://alice:hunter2@example.com/",
+            "ftp://alice:hunter2@example.com/",
+            "http://alice:hunter2@[::1/",
+            "http://alice:hunter2@example.com/",
+        ] {
+            let why = format!("{:#}", Address::parse(text).expect_err("it is refused"));
+            assert!(!why.contains("hunter2"), "{why}");
+        }
+    }
+
+    #[test]
     fn a_second_caller_differs_only_in_what_is_given() {
         let field = |text: &str| parse_header(text).expect("it is one");
         let caller: HeaderMap = [field("Authorization: a"), field("X-Tenant: t")].into_iter().collect();
