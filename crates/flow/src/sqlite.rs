@@ -228,8 +228,11 @@ fn found_anew(connection: &mut Connection, claim: &Claim) -> Result<(Option<Reco
     let sqlite = |error: rusqlite::Error| error.to_string();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sqlite)?;
     let now = store::now(&transaction).map_err(sqlite)?;
-    let found =
-        store::find_within(&transaction, &claim.scope.record_id()).map_err(|error| error.to_string())?;
+    let mut found = None;
+    for id in claim.record_ids() {
+        let record = store::find_within(&transaction, &id).map_err(|error| error.to_string())?;
+        found = record.filter(|record| record.head.token == claim.attempt.token).or(found);
+    }
     store::write_anew(&transaction).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)?;
     Ok((found, now))

@@ -215,6 +215,10 @@ where
         let detail = format!("The business reference may have at most {MAX_REFERENCE_BYTES} bytes.");
         return Err(Problem::new(Kind::RequestTooLarge, detail).into());
     }
+    if business_reference.as_ref().is_some_and(|reference| reference.contains('\0')) {
+        let detail = "A business reference cannot hold a NUL character.";
+        return Err(Problem::new(Kind::MalformedRequest, detail).into());
+    }
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
     let room = Arc::new(room);

@@ -160,6 +160,13 @@ pub(crate) fn blocking<T>(call: impl Future<Output = Result<T, StoreError>>) -> 
     Ok(runtime()?.block_on(call)?)
 }
 
+/// One line, whatever a client, a file or a server put into it, and nothing that steers a terminal or turns its text
+/// around.
+pub(crate) fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 /// Prints a line. A reader that has seen enough, such as `head`, is no reason to fail.
 pub(crate) fn say(line: impl std::fmt::Display) {
     use std::io::Write;

@@ -46,6 +46,7 @@ pub use identity::{Identity, ProxyRange};
 pub use init::init;
 pub use load::{Loaded, load};
 pub use operation::{OperationConfig, Route};
+pub(crate) use redact::redact;
 pub use setting::SettingInfo;
 pub use settings::settings;
 pub use show::Row;

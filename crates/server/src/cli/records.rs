@@ -17,7 +17,7 @@ use semel_core::{
 };
 use serde_json::{Value, json};
 
-use super::{Done, blocking, open_store, say};
+use super::{Done, blocking, open_store, printable, say};
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
@@ -288,7 +288,8 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         None => say("its record has been forgotten"),
     }
     for NoteTaken { at, note } in &notes {
-        say(format!("{:18} {at} {} by {}: {}", "note", note.action, note.who, note.why));
+        let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
+        say(format!("{:18} {at} {told}", "note"));
     }
     Ok(Done::Yes)
 }
@@ -367,6 +368,9 @@ fn act(
     let why = matches.get_one::<String>("reason").cloned().unwrap_or_default();
     if why.trim().is_empty() {
         bail!("--reason must say something");
+    }
+    if why.chars().any(char::is_control) {
+        bail!("--reason is one line of text");
     }
     let note = Note { who: who(), action: action.to_owned(), why };
     let answer = blocking(store.apply(&record.id, &change.noted(note)))?;

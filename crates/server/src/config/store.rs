@@ -80,6 +80,8 @@ impl Kind for StoreLocation {
             let (scheme, path) = text.split_once(':').unwrap_or((text, ""));
             let meant = |near: &str| match near {
                 "sqlite" if path.is_empty() => "sqlite:semel.db".to_owned(),
+                // What follows the scheme may hold a password.
+                "postgres" => "postgres://…".to_owned(),
                 scheme => format!("{scheme}:{path}"),
             };
             let near = nearest(scheme, ["memory", "sqlite", "postgres"]);

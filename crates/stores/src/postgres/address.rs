@@ -28,12 +28,10 @@ pub enum AddressError {
     #[error("not an address of PostgreSQL: {0}")]
     Invalid(String),
     /// A parameter of ours has no such value.
-    #[error("{name} is {value:?}, which is none of {choices}")]
+    #[error("{name} is none of {choices}")]
     Parameter {
         /// The parameter.
         name: &'static str,
-        /// Its value.
-        value: String,
         /// What it may be.
         choices: &'static str,
     },
@@ -92,7 +90,6 @@ fn ssl_mode(value: &str) -> Result<SslMode, AddressError> {
         "require" | "verify-ca" | "verify-full" => Ok(SslMode::Require),
         _ => Err(AddressError::Parameter {
             name: "sslmode",
-            value: value.to_owned(),
             choices: "disable, prefer, require, verify-ca, verify-full",
         }),
     }
@@ -102,7 +99,7 @@ fn flag(name: &'static str, value: &str) -> Result<bool, AddressError> {
     match value {
         "true" | "on" => Ok(true),
         "false" | "off" => Ok(false),
-        _ => Err(AddressError::Parameter { name, value: value.to_owned(), choices: "true, false" }),
+        _ => Err(AddressError::Parameter { name, choices: "true, false" }),
     }
 }
 

@@ -33,6 +33,9 @@ use crate::columns::Columns;
 /// How many changes travel together at most.
 const MAX_GROUP: usize = 256;
 
+/// How many bytes of responses travel together, but for the last one: large ones go in smaller groups.
+const MAX_GROUP_BYTES: usize = 4 << 20;
+
 /// How often a change is tried against others that are faster.
 const MAX_ROUNDS: usize = 24;
 
@@ -112,9 +115,12 @@ impl Lane {
                     Some(job) => group.push(job),
                     None => return,
                 }
+                let mut bytes = group[0].work.bytes();
                 while group.len() < MAX_GROUP
+                    && bytes < MAX_GROUP_BYTES
                     && let Ok(job) = jobs.try_recv()
                 {
+                    bytes += job.work.bytes();
                     group.push(job);
                 }
             }
@@ -164,15 +170,7 @@ impl Lane {
 
     /// Everything once. Gives back what has to be tried again.
     async fn round(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
-        // A claim that nobody waits for would be acquired for nobody, and end as an unknown.
-        let pending: Vec<Pending> = pending
-            .into_iter()
-            .filter(|pending| {
-                !(matches!(pending.job.work, Work::Claim(_))
-                    && pending.job.reply.is_closed()
-                    && pending.doubt.is_none())
-            })
-            .collect();
+        let pending: Vec<Pending> = pending.into_iter().filter(Pending::is_wanted).collect();
         let (alone, together): (Vec<Pending>, Vec<Pending>) = pending
             .into_iter()
             .partition(|pending| !self.dialer.address.groups || pending.job.work.needs_a_transaction());
@@ -589,6 +587,14 @@ impl Work {
         }
     }
 
+    /// How much of a response it carries.
+    fn bytes(&self) -> usize {
+        match self {
+            Work::Apply(_, change) => change.result().map_or(0, |result| result.response.bytes.len()),
+            Work::Claim(_) | Work::Get(_) | Work::Now => 0,
+        }
+    }
+
     /// Whether it takes several statements that depend on one another.
     fn needs_a_transaction(&self) -> bool {
         match self {
@@ -607,6 +613,16 @@ impl Work {
 }
 
 impl Pending {
+    /// Whether somebody waits for it, or nobody can know what becomes of it otherwise. A claim that nobody waits for
+    /// would be acquired for nobody, and end as an unknown, even if it is in doubt: who sent it takes it back.
+    fn is_wanted(&self) -> bool {
+        let waited_for = !self.job.reply.is_closed();
+        match self.job.work {
+            Work::Claim(_) => waited_for,
+            Work::Apply(..) | Work::Get(_) | Work::Now => waited_for || self.doubt.is_some(),
+        }
+    }
+
     fn reply(self, result: Result<Done, StoreError>) {
         // Who went away needs no answer.
         let _ = self.job.reply.send(result);
@@ -627,7 +643,7 @@ impl Pending {
     /// Answers with the error, or gives itself back to be tried again.
     fn failed(mut self, error: &DbError) -> Option<Pending> {
         match error {
-            DbError::Conflict(_) | DbError::Busy(_) => Some(self),
+            DbError::Conflict(_) => Some(self),
             // Nothing was written this time, and the connection is to blame.
             DbError::Unconnected(_) => Some(self),
             DbError::Lost(why) => {
@@ -639,7 +655,7 @@ impl Pending {
                 self.seen = true;
                 Some(self)
             }
-            DbError::Refused { .. } | DbError::Unreadable { .. } => {
+            DbError::Busy(_) | DbError::Refused { .. } | DbError::Unreadable { .. } => {
                 self.give_up(error);
                 None
             }

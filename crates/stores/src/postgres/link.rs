@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Statement};
 use uuid::Uuid;
@@ -46,15 +47,11 @@ pub(super) struct Link {
 impl Dialer {
     /// Connects. Nothing was written if this fails.
     pub(super) async fn connect(&self) -> Result<Link, DbError> {
-        let connecting = self.address.config.connect(self.tls.clone());
-        let connected = tokio::time::timeout(self.patience, connecting).await;
-        let (client, mut connection) = match connected {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(error)) => {
-                return Err(DbError::Unconnected(format!("cannot connect: {}", reason(&error))));
-            }
-            Err(_) => return Err(DbError::Unconnected("cannot connect: no answer in time".to_owned())),
-        };
+        let (client, mut connection) = match self.connect_with(&self.bounded()).await {
+            // A pooler that does not pass options on. It says so before anything else.
+            Err(error) if is_refused_parameter(&error) => self.connect_with(&self.address.config).await,
+            connected => connected,
+        }?;
         let warned = Arc::new(AtomicBool::new(false));
         let seen = warned.clone();
         let driver = tokio::spawn(async move {
@@ -74,6 +71,42 @@ impl Dialer {
         hears.map_err(|error| DbError::Unconnected(format!("cannot connect: {error}")))?;
         Ok(link)
     }
+}
+
+impl Dialer {
+    /// The address, and no wait for a lock that outlasts our patience: whoever leaves a connection does not end what
+    /// waits on its other side.
+    fn bounded(&self) -> tokio_postgres::Config {
+        let mut config = self.address.config.clone();
+        let given = config.get_options().unwrap_or_default().to_owned();
+        if !given.contains("lock_timeout") {
+            let millis = self.patience.as_millis() * 2 / 5;
+            config.options(format!("{given} -c lock_timeout={millis}").trim());
+        }
+        config
+    }
+
+    async fn connect_with(&self, config: &tokio_postgres::Config) -> Result<Connected, DbError> {
+        match tokio::time::timeout(self.patience, config.connect(self.tls.clone())).await {
+            Ok(Ok(connected)) => Ok(connected),
+            Ok(Err(error)) => Err(DbError::Unconnected(format!("cannot connect: {}", reason(&error)))),
+            Err(_) => Err(DbError::Unconnected("cannot connect: no answer in time".to_owned())),
+        }
+    }
+}
+
+/// What a connection is made of: what sends, and what carries.
+type Connected = (
+    Client,
+    tokio_postgres::Connection<
+        tokio_postgres::Socket,
+        <Tls as MakeTlsConnect<tokio_postgres::Socket>>::Stream,
+    >,
+);
+
+/// PgBouncer: `unsupported startup parameter: options`, or `… in options: lock_timeout`.
+fn is_refused_parameter(error: &DbError) -> bool {
+    error.to_string().contains("unsupported startup parameter")
 }
 
 impl Drop for Link {
@@ -186,6 +219,12 @@ impl Link {
         };
         match &result {
             Err(DbError::Lost(_)) => self.broken = true,
+            // A prepared statement that no longer fits, or is gone: somebody altered the table, or reset the session.
+            // Nothing was written, and a new connection prepares anew.
+            Err(DbError::Refused { code, message }) if matches!(code.as_str(), "0A000" | "26000") => {
+                self.broken = true;
+                return Err(DbError::Unconnected(message.clone()));
+            }
             // It only reads: a failover has made another the one that writes. The next connection finds it.
             Err(DbError::Refused { code, .. }) if code == "25006" => self.broken = true,
             Ok(_) | Err(_) => {}

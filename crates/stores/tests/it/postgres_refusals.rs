@@ -37,13 +37,10 @@ fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &s
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_statement_that_takes_too_long_has_written_nothing() {
-    for (setting, why) in
-        [("statement_timeout", "statement timeout"), ("lock_timeout", "others kept changing")]
-    {
+    for (setting, why) in [("statement_timeout", "statement timeout"), ("lock_timeout", "lock timeout")] {
         let database = database().await;
-        let statement = format!("ALTER DATABASE {} SET {setting} = '50ms'", database.name());
-        database.sql(&statement).expect("it can be set");
-        let store = open(&database.url(), &PostgresOptions::default()).await;
+        let address = format!("{}?options=-c%20{setting}%3D50", database.url());
+        let store = open(&address, &PostgresOptions::default()).await;
         let record = acquire(&store, &sample::claim("running")).await;
         let other = client(&database.url()).await;
         other.batch_execute("BEGIN; LOCK TABLE semel_records IN SHARE MODE").await.expect("nobody writes");
@@ -56,6 +53,46 @@ async fn a_statement_that_takes_too_long_has_written_nothing() {
         acquire(&store, &claim).await;
         let answer = store.apply(&record.id, &change).await.expect("it is decided");
         assert_eq!(answer.decision, Decision::Applied);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_somebody_keeps_locked_does_not_use_up_the_server() {
+    let database = database().await;
+    let store = Arc::new(open(&database.url(), &patience(500)).await);
+    let record = acquire(&store, &sample::claim("running")).await;
+    let other = client(&database.url()).await;
+    other.batch_execute("BEGIN; LOCK TABLE semel_records IN ACCESS EXCLUSIVE MODE").await.expect("it waits");
+    for number in 0..12 {
+        let claim = sample::claim(&format!("key-{number}"));
+        assert_unavailable(store.claim(&claim).await, "lock timeout");
+        let _ = store.sweep(10).await;
+    }
+    let waiting = database.sql(WAITS_FOR_A_LOCK).expect("it reads");
+    let waiting: usize = waiting.trim().parse().expect("it is a number");
+    assert!(waiting <= 1 + PostgresOptions::default().lanes, "nothing is left waiting behind: {waiting}");
+    other.batch_execute("ROLLBACK").await.expect("it gives the lock back");
+    let change = completion(&record, sample::created("done"));
+    assert_eq!(eventually(|| store.apply(&record.id, &change)).await.decision, Decision::Applied);
+    acquire(&store, &sample::claim("key-0")).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_was_altered_is_prepared_anew() {
+    let database = database().await;
+    let store = open(&database.url(), &PostgresOptions::default()).await;
+    let claim = sample::claim("k");
+    acquire(&store, &claim).await;
+    for _ in 0..20 {
+        store.get(&sample::id(&claim)).await.expect("it reads");
+    }
+    let alter = "ALTER TABLE semel_records ALTER COLUMN reason TYPE varchar(200)";
+    database.sql(alter).expect("it can be altered");
+    for _ in 0..20 {
+        let found = store.get(&sample::id(&claim)).await.expect("it reads").record;
+        assert!(found.is_some());
+        let again = store.claim(&sample::claim("k")).await.expect("it is decided");
+        assert_eq!(again.decision, Decision::Wait);
     }
 }
 

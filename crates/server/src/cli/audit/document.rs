@@ -191,5 +191,5 @@ pub(super) fn excerpt(text: &str) -> String {
 
 /// A text of the document, cut short, that cannot steer a terminal.
 pub(super) fn printable(text: &str) -> String {
-    excerpt(text).chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    crate::cli::printable(&excerpt(text))
 }

@@ -5,6 +5,8 @@ use std::io::IsTerminal;
 use semel_stores::doctor::{Check, Health};
 use serde_json::{Value, json};
 
+use crate::cli::printable;
+
 const GREEN: &str = "\u{1b}[32m";
 const YELLOW: &str = "\u{1b}[33m";
 const RED: &str = "\u{1b}[1;31m";
@@ -54,11 +56,6 @@ pub(super) fn to_text(checks: &[Check]) -> String {
     let count = |result| checks.iter().filter(|check| words(&check.health).0 == result).count();
     lines.push(format!("\n{} ok, {} to look at, {} failed", count("ok"), count("warn"), count("fail")));
     lines.join("\n")
-}
-
-/// One line, whatever a file, a name or a server put into it, and nothing that steers a terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use semel_core::{NoteTaken, Reason, Record, State, StateName, Step, Store, Times
 use serde_json::{Value, json};
 
 use super::{operation_id, summary};
-use crate::cli::{Done, blocking, load, say};
+use crate::cli::{Done, blocking, load, printable, say};
 
 pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
@@ -65,7 +65,7 @@ impl Entry<'_> {
             Entry::Step(step) => tell(step),
             Entry::Note(taken) => {
                 let note = &taken.note;
-                format!("by hand: {} by {}, because: {}", note.action, note.who, note.why)
+                printable(&format!("by hand: {} by {}, because: {}", note.action, note.who, note.why))
             }
         }
     }

@@ -83,21 +83,22 @@ pub(super) struct Address {
 impl Address {
     /// Reads an `http://` URL.
     pub(super) fn parse(text: &str) -> anyhow::Result<Address> {
-        let uri: Uri = text.parse().with_context(|| format!("{text:?} is not a URL"))?;
+        let shown = crate::config::redact(text);
+        let uri: Uri = text.parse().with_context(|| format!("{shown:?} is not a URL"))?;
         if uri.scheme() == Some(&Scheme::HTTPS) {
             bail!(
-                "{text}: https is not spoken yet; try the plain http:// address behind the TLS, \
+                "{shown}: https is not spoken yet; try the plain http:// address behind the TLS, \
                  or put a local TLS client such as stunnel in between"
             );
         }
-        ensure!(uri.scheme() == Some(&Scheme::HTTP), "{text:?} is not an http:// URL");
-        let authority = uri.authority().with_context(|| format!("{text:?} names no host"))?;
+        ensure!(uri.scheme() == Some(&Scheme::HTTP), "{shown:?} is not an http:// URL");
+        let authority = uri.authority().with_context(|| format!("{shown:?} names no host"))?;
         ensure!(!authority.as_str().contains('@'), "give credentials with --header, not in the URL");
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        ensure!(!host.is_empty(), "{text:?} names no host");
+        ensure!(!host.is_empty(), "{shown:?} names no host");
         let port = match authority.as_str().strip_prefix(authority.host()) {
             Some("" | ":") | None => 80,
-            Some(_) => authority.port_u16().with_context(|| format!("{text:?}: not a port"))?,
+            Some(_) => authority.port_u16().with_context(|| format!("{shown:?}: not a port"))?,
         };
         let target = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
         Ok(Address { authority: authority.as_str().to_owned(), host, port, target })

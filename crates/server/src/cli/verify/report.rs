@@ -249,7 +249,7 @@ pub(super) fn excerpt(bytes: &[u8]) -> String {
 /// Text that cannot steer a terminal: whitespace becomes one space, and other control characters are shown as such.
 fn printable(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    words.join(" ").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    crate::cli::printable(&words.join(" "))
 }
 
 #[cfg(test)]
