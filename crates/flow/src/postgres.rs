@@ -152,12 +152,12 @@ impl PostgresTransactions {
                 Ok(tx) => tx,
                 // It may have died in the pool, long ago: another connection is as good.
                 Err(error @ DbError::Lost(_)) => {
-                    last = unsent(error);
+                    last = error.not_committed();
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            match claim_within(&mut tx, claim).await.map_err(unsent) {
+            match claim_within(&mut tx, claim).await.map_err(DbError::not_committed) {
                 Ok(Some((answer, is_first))) => return Ok(Claimed { tx, answer, is_first }),
                 Ok(None) => {}
                 Err(error @ DbError::Conflict(_)) => last = error,
@@ -281,14 +281,6 @@ fn not_begun(error: &DbError) -> Transacted {
             tracing::warn!(%error, "a claim failed: nothing is run");
             Transacted::Unavailable
         }
-    }
-}
-
-/// The same error, where it is certain that nothing was committed.
-fn unsent(error: DbError) -> DbError {
-    match error {
-        DbError::Lost(why) => DbError::Unconnected(why),
-        other => other,
     }
 }
 

@@ -52,6 +52,14 @@ impl DbError {
         DbError::Unreadable { column, what: what.to_string() }
     }
 
+    /// The same error, where it is certain that nothing was committed.
+    pub fn not_committed(self) -> DbError {
+        match self {
+            DbError::Lost(why) => DbError::Unconnected(why),
+            other => other,
+        }
+    }
+
     /// Whether a write may have been made.
     pub fn is_ambiguous(&self) -> bool {
         matches!(self, DbError::Lost(_))

@@ -1,8 +1,8 @@
 //! A lane: one connection, and the task that carries changes over it in groups.
 //!
 //! A lone change goes at once. What arrives while a lane is busy travels together in its next round: first claims and
-//! completions of this store's own claims in one transaction, everything else as one read, the protocol's decisions, and one guarded write. What a round could not
-//! settle, because somebody else changed a record in between or because an answer was lost, goes into the next.
+//! completions of this store's own claims in one transaction, everything else as one read, the protocol's decisions
+//! (`decide.rs`), and one guarded write. What a round could not settle, because somebody else changed a record in between or because an answer was lost, goes into the next.
 //!
 //! Invariant: a change is answered only after the transaction that carries it is durable, or nothing was written for
 //! it. A change whose write may or may not have been made is *in doubt*; it is sent again with its token, and if that
@@ -13,21 +13,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use semel_core::transition::ReferenceWrite;
-use semel_core::{
-    Answer, AttemptToken, Change, Claim, Decision, Event, Record, RecordId, Snapshot, StoreError, Timestamp,
-    Write, transition,
-};
-use tokio::sync::{Mutex, mpsc, oneshot};
+use semel_core::{AttemptToken, Event, Record, RecordId, Snapshot, Timestamp};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
+use super::decide::{Decided, Settled, decide};
 use super::errors::DbError;
 use super::executor::Executor;
-use super::group::{self, Side, SideWrite, Update, Writes};
+use super::group::{self, Writes};
+use super::job::{Done, Job, Pending, Work, give_up, settle_failed};
 use super::known::{Claimed, Known};
 use super::link::{Dialer, Link};
 use super::queries::{self, Attempted};
-use super::rows::Versioned;
 use crate::columns::Columns;
 
 /// How many changes travel together at most.
@@ -38,29 +35,6 @@ const MAX_GROUP_BYTES: usize = 4 << 20;
 
 /// How often a change is tried against others that are faster.
 const MAX_ROUNDS: usize = 24;
-
-/// How long a change that is in doubt is pursued, from when its answer was lost.
-const PURSUIT: Duration = Duration::from_secs(4);
-
-/// Something to be done, and who waits for it.
-pub(super) struct Job {
-    pub(super) work: Work,
-    pub(super) reply: oneshot::Sender<Result<Done, StoreError>>,
-}
-
-/// What is to be done.
-pub(super) enum Work {
-    Claim(Box<Claim>),
-    Apply(RecordId, Box<Change>),
-    Get(RecordId),
-    Now,
-}
-
-/// What came of it.
-pub(super) enum Done {
-    Answer(Box<Answer>),
-    Snapshot(Box<Snapshot>),
-}
 
 /// What tests may do to a store.
 #[derive(Clone, Default)]
@@ -85,21 +59,6 @@ pub(super) struct Lane {
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
     pub(super) claimed: Claimed,
-}
-
-/// A job on its way.
-struct Pending {
-    job: Job,
-    /// Nobody knows whether its write was made.
-    doubt: Option<Doubt>,
-    /// There is a record to be read before anything else: it lost the race for a first claim, say.
-    seen: bool,
-}
-
-/// Why nobody knows whether a write was made, and how long that is pursued.
-struct Doubt {
-    why: String,
-    until: Instant,
 }
 
 impl Lane {
@@ -131,7 +90,7 @@ impl Lane {
     /// Sees every job of a group to its end.
     async fn serve(&self, link: &mut Option<Link>, group: Vec<Job>) {
         let mut pending: Vec<Pending> =
-            group.into_iter().map(|job| Pending { job, doubt: None, seen: false }).collect();
+            group.into_iter().map(|job| Pending { job, doubt: None, must_read: false }).collect();
         let mut rounds = 0;
         while !pending.is_empty() && rounds < MAX_ROUNDS {
             if link.as_ref().is_none_or(|link| !link.is_usable()) {
@@ -195,12 +154,13 @@ impl Lane {
         let (mut claims, mut completions) = (Vec::new(), Vec::new());
         for pending in pending {
             match &pending.job.work {
-                Work::Claim(claim) if !pending.seen => match queries::fresh(claim, Timestamp::from_millis(0))
-                {
-                    Some(fresh) => claims.push((pending, fresh)),
-                    None => rest.push(pending),
-                },
-                Work::Apply(id, change) if !pending.seen => match self.claimed.complete(id, change) {
+                Work::Claim(claim) if !pending.must_read => {
+                    match queries::fresh(claim, Timestamp::from_millis(0)) {
+                        Some(fresh) => claims.push((pending, fresh)),
+                        None => rest.push(pending),
+                    }
+                }
+                Work::Apply(id, change) if !pending.must_read => match self.claimed.complete(id, change) {
                     Some(known) => completions.push((pending, known)),
                     None => rest.push(pending),
                 },
@@ -238,7 +198,7 @@ impl Lane {
                 }
                 None => {
                     tracing::trace!(record = %fresh.id, "a claim was not the first");
-                    rest.push(Pending { seen: true, ..pending });
+                    rest.push(Pending { must_read: true, ..pending });
                 }
             }
         }
@@ -249,7 +209,7 @@ impl Lane {
                     let answer = known.answer(change, *now);
                     pending.reply(Ok(Done::Answer(Box::new(answer))));
                 }
-                None => rest.push(Pending { seen: true, ..pending }),
+                None => rest.push(Pending { must_read: true, ..pending }),
             }
         }
         rest
@@ -291,7 +251,7 @@ impl Lane {
     async fn changes(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let (pending, later): (Vec<Pending>, Vec<Pending>) = pending
             .into_iter()
-            .partition(|pending| !matches!(pending.job.work, Work::Claim(_)) || pending.seen);
+            .partition(|pending| !matches!(pending.job.work, Work::Claim(_)) || pending.must_read);
         if pending.is_empty() {
             return later;
         }
@@ -374,14 +334,14 @@ impl Lane {
         let offset = self.offset();
         let attempted = match &pending.job.work {
             Work::Get(id) => {
-                let read = queries::get(link, id, offset).await.map_err(unsent);
+                let read = queries::get(link, id, offset).await.map_err(DbError::not_committed);
                 return pending.end(read.map(|(found, now)| {
                     let record = found.map(|found| found.record);
                     Some(Done::Snapshot(Box::new(Snapshot { record, now })))
                 }));
             }
             Work::Now => {
-                let read = group::get(link, &[], offset).await.map_err(unsent);
+                let read = group::get(link, &[], offset).await.map_err(DbError::not_committed);
                 return pending.end(
                     read.map(|read| Some(Done::Snapshot(Box::new(Snapshot { record: None, now: read.now })))),
                 );
@@ -432,7 +392,7 @@ async fn transaction(
     confirm: bool,
     change: impl AsyncFnOnce(&mut Link) -> Attempted,
 ) -> Attempted {
-    link.run("BEGIN").await.map_err(unsent)?;
+    link.run("BEGIN").await.map_err(DbError::not_committed)?;
     let attempted = match change(link).await {
         Ok(Some(answer)) if confirm => match &answer.record {
             Some(record) => queries::confirm(link, record).await.map(|counted| counted.then_some(answer)),
@@ -446,261 +406,13 @@ async fn transaction(
             Ok(Some(answer))
         }
         Ok(None) => {
-            link.run("ROLLBACK").await.map_err(unsent)?;
+            link.run("ROLLBACK").await.map_err(DbError::not_committed)?;
             Ok(None)
         }
         Err(error) => {
             let _ = link.run("ROLLBACK").await;
             // Without a COMMIT nothing is written.
-            Err(unsent(error))
+            Err(error.not_committed())
         }
     }
-}
-
-/// The same error, where it is certain that nothing was committed.
-fn unsent(error: DbError) -> DbError {
-    match error {
-        DbError::Lost(why) => DbError::Unconnected(why),
-        other => other,
-    }
-}
-
-/// What one look at a record settles.
-enum Settled<'a> {
-    /// It was answered: there is nothing to write.
-    Now,
-    /// It has to be tried again.
-    Again(Box<Pending>),
-    /// There is something to write.
-    Write(Box<Decided<'a>>),
-}
-
-/// A change that was decided, and is to be written.
-struct Decided<'a> {
-    pending: Pending,
-    before: &'a Versioned,
-    write: Write,
-    reference: ReferenceWrite,
-    answer: Answer,
-}
-
-/// Asks the protocol about one job. One record is written once in a round: a second change of it waits.
-fn decide<'a>(pending: Pending, read: &'a group::Read, written: &mut HashSet<RecordId>) -> Settled<'a> {
-    let now = read.now;
-    let Some(id) = pending.job.work.record_id() else {
-        pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record: None, now }))));
-        return Settled::Now;
-    };
-    let before = match read.found.get(&id) {
-        None => None,
-        Some(Ok(before)) => Some(before),
-        Some(Err(error)) => {
-            pending.reply(Err(error.store_error()));
-            return Settled::Now;
-        }
-    };
-    let (event, claim, result) = match &pending.job.work {
-        Work::Claim(claim) => (Event::Claim(claim.attempt), Some(&**claim), None),
-        Work::Apply(_, change) => (*change.event(), None, change.result()),
-        Work::Get(_) | Work::Now => {
-            let record = before.map(|before| before.record.clone());
-            pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record, now }))));
-            return Settled::Now;
-        }
-    };
-    let step = transition(before.map(|before| &before.record.head), &event, now);
-    let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now);
-    let answer = Answer { decision: step.decision, record: after, now, holder: None };
-    let write = match (step.write, before) {
-        // Seen to be made, by a commit that nobody answered for: it is made sure of.
-        (Write::Keep, Some(before))
-            if pending.doubt.is_some() && is_own(&pending.job.work, before, &answer.decision) =>
-        {
-            Write::Update(before.record.head)
-        }
-        (write, _) => write,
-    };
-    match (write, before) {
-        (Write::Keep, _) => {
-            pending.reply(Ok(Done::Answer(Box::new(answer))));
-            Settled::Now
-        }
-        // Its row has vanished: it may be the first after all.
-        (Write::Create(_) | Write::Update(_) | Write::Delete, None) => {
-            Settled::Again(Box::new(Pending { seen: false, ..pending }))
-        }
-        (Write::Create(_) | Write::Update(_) | Write::Delete, Some(before)) => {
-            if !written.insert(id) {
-                return Settled::Again(Box::new(pending));
-            }
-            Settled::Write(Box::new(Decided { pending, before, write, reference: step.reference, answer }))
-        }
-    }
-}
-
-/// Whether the record is as it is by the sender's own write. A claim for a worker is told to wait, also by its own.
-fn is_own(work: &Work, before: &Versioned, decision: &Decision) -> bool {
-    match work {
-        Work::Claim(claim) => before.record.head.token == claim.attempt.token,
-        Work::Apply(..) => matches!(decision, Decision::Execute | Decision::Applied),
-        Work::Get(_) | Work::Now => false,
-    }
-}
-
-impl Decided<'_> {
-    /// Adds what is to be written.
-    fn plan<'a>(&'a self, writes: &mut Writes<'a>) {
-        let before = &self.before.record;
-        match (self.write, &self.answer.record) {
-            (Write::Update(_) | Write::Create(_), Some(after)) => {
-                writes.updates.push(Update { before: self.before, after });
-            }
-            (Write::Delete, _) => writes.deletes.push(self.before),
-            (Write::Keep | Write::Update(_) | Write::Create(_), _) => {}
-        }
-        let command = self.answer.record.as_ref().unwrap_or(before).operation_id;
-        let mut side = |command, what| writes.sides.push(Side { with: before.id, command, what });
-        match self.reference {
-            ReferenceWrite::GiveBack => side(command, SideWrite::GiveBack),
-            ReferenceWrite::TakeBack => side(command, SideWrite::TakeBack),
-            // A claim with a reference goes alone.
-            ReferenceWrite::Keep | ReferenceWrite::Take => {}
-        }
-        if matches!(self.write, Write::Delete | Write::Create(_)) {
-            side(before.operation_id, SideWrite::Forget);
-        }
-        if let (Work::Apply(_, change), Decision::Applied) = (&self.pending.job.work, self.answer.decision)
-            && let Some(note) = change.note()
-        {
-            side(before.operation_id, SideWrite::Note(note));
-        }
-    }
-}
-
-impl Work {
-    /// The record it is about.
-    fn record_id(&self) -> Option<RecordId> {
-        match self {
-            Work::Claim(claim) => Some(claim.scope.record_id()),
-            Work::Apply(id, _) | Work::Get(id) => Some(*id),
-            Work::Now => None,
-        }
-    }
-
-    /// How much of a response it carries.
-    fn bytes(&self) -> usize {
-        match self {
-            Work::Apply(_, change) => change.result().map_or(0, |result| result.response.bytes.len()),
-            Work::Claim(_) | Work::Get(_) | Work::Now => 0,
-        }
-    }
-
-    /// Whether it takes several statements that depend on one another.
-    fn needs_a_transaction(&self) -> bool {
-        match self {
-            Work::Claim(claim) => claim.business_reference.is_some() || !claim.former.is_empty(),
-            Work::Apply(..) | Work::Get(_) | Work::Now => false,
-        }
-    }
-
-    /// Whether doing it twice is as good as once.
-    fn is_repeatable(&self) -> bool {
-        match self {
-            Work::Claim(_) | Work::Get(_) | Work::Now => true,
-            Work::Apply(_, change) => change.event().is_repeatable(),
-        }
-    }
-}
-
-impl Pending {
-    /// Whether somebody waits for it, or nobody can know what becomes of it otherwise. A claim that nobody waits for
-    /// would be acquired for nobody, and end as an unknown, even if it is in doubt: who sent it takes it back.
-    fn is_wanted(&self) -> bool {
-        let waited_for = !self.job.reply.is_closed();
-        match self.job.work {
-            Work::Claim(_) => waited_for,
-            Work::Apply(..) | Work::Get(_) | Work::Now => waited_for || self.doubt.is_some(),
-        }
-    }
-
-    fn reply(self, result: Result<Done, StoreError>) {
-        // Who went away needs no answer.
-        let _ = self.job.reply.send(result);
-    }
-
-    /// Answers, or gives itself back to be tried again.
-    fn end(self, result: Result<Option<Done>, DbError>) -> Option<Pending> {
-        match result {
-            Ok(Some(done)) => {
-                self.reply(Ok(done));
-                None
-            }
-            Ok(None) => Some(self),
-            Err(error) => self.failed(&error),
-        }
-    }
-
-    /// Answers with the error, or gives itself back to be tried again.
-    fn failed(mut self, error: &DbError) -> Option<Pending> {
-        match error {
-            DbError::Conflict(_) => Some(self),
-            // Nothing was written this time, and the connection is to blame.
-            DbError::Unconnected(_) => Some(self),
-            DbError::Lost(why) => {
-                if !self.job.work.is_repeatable() {
-                    self.reply(Err(StoreError::Ambiguous(why.clone())));
-                    return None;
-                }
-                self.doubt.get_or_insert_with(|| Doubt { why: why.clone(), until: Instant::now() + PURSUIT });
-                self.seen = true;
-                Some(self)
-            }
-            DbError::Busy(_) | DbError::Refused { .. } | DbError::Unreadable { .. } => {
-                self.give_up(error);
-                None
-            }
-        }
-    }
-
-    /// Answers with what is known: nothing was written, unless it is in doubt.
-    fn give_up(self, error: &DbError) {
-        let error = match (&self.doubt, error.store_error()) {
-            (None, error @ (StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Damaged(_))) => {
-                error
-            }
-            (Some(_), rejected @ StoreError::Rejected(_)) => rejected,
-            (None, error) => StoreError::Unavailable(error_text(&error)),
-            (Some(first), error) => StoreError::Ambiguous(format!("{}; then: {error}", first.why)),
-        };
-        self.reply(Err(error));
-    }
-}
-
-fn error_text(error: &StoreError) -> String {
-    match error {
-        StoreError::Unavailable(why)
-        | StoreError::Ambiguous(why)
-        | StoreError::Rejected(why)
-        | StoreError::Corrupt(why)
-        | StoreError::Damaged(why) => why.clone(),
-    }
-}
-
-/// Those that `concerned` says fail with the error; gives back those to be tried again.
-fn settle_failed(
-    pending: Vec<Pending>,
-    error: &DbError,
-    concerned: impl Fn(&Pending) -> bool,
-) -> Vec<Pending> {
-    pending
-        .into_iter()
-        .filter_map(|pending| if concerned(&pending) { pending.failed(error) } else { Some(pending) })
-        .collect()
-}
-
-/// Those that `hopeless` says are answered with the error; gives back the others.
-fn give_up(pending: Vec<Pending>, error: &DbError, hopeless: impl Fn(&Pending) -> bool) -> Vec<Pending> {
-    let (hopeless, rest): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(|p| hopeless(p));
-    hopeless.into_iter().for_each(|pending| pending.give_up(error));
-    rest
 }

@@ -2,7 +2,8 @@
 //!
 //! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `known.rs` which completions need no look first, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
+//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided
+//! about it, `known.rs` which completions need no look first, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
@@ -11,10 +12,12 @@
 
 mod address;
 mod api_keys;
+mod decide;
 pub mod doctor;
 mod errors;
 mod executor;
 mod group;
+mod job;
 mod join;
 mod known;
 mod lane;
@@ -40,8 +43,9 @@ pub use address::{Address, AddressError};
 pub use api_keys::PostgresKeys;
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
+use job::{Done, Job, Work};
 pub use join::{RESET_LOCK_TIMEOUT, begin};
-use lane::{Counters, Done, Job, Lane, Levers, Work};
+use lane::{Counters, Lane, Levers};
 use link::Dialer;
 pub use queries::{Attempted, apply, claim, confirm, push_message, settle_first};
 use schema::Found;

@@ -1,0 +1,126 @@
+//! What the protocol says to a job whose record has been read, and what is then to be written.
+
+use std::collections::HashSet;
+
+use semel_core::transition::ReferenceWrite;
+use semel_core::{Answer, Decision, Event, Record, RecordId, Snapshot, Write, transition};
+
+use super::group::{self, Side, SideWrite, Update, Writes};
+use super::job::{Done, Pending, Work};
+use super::rows::Versioned;
+
+/// What one look at a record settles.
+pub(super) enum Settled<'a> {
+    /// It was answered: there is nothing to write.
+    Now,
+    /// It has to be tried again.
+    Again(Box<Pending>),
+    /// There is something to write.
+    Write(Box<Decided<'a>>),
+}
+
+/// A change that was decided, and is to be written.
+pub(super) struct Decided<'a> {
+    pub(super) pending: Pending,
+    pub(super) before: &'a Versioned,
+    pub(super) write: Write,
+    pub(super) reference: ReferenceWrite,
+    pub(super) answer: Answer,
+}
+
+/// Asks the protocol about one job. One record is written once in a round: a second change of it waits.
+pub(super) fn decide<'a>(
+    pending: Pending,
+    read: &'a group::Read,
+    written: &mut HashSet<RecordId>,
+) -> Settled<'a> {
+    let now = read.now;
+    let Some(id) = pending.job.work.record_id() else {
+        pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record: None, now }))));
+        return Settled::Now;
+    };
+    let before = match read.found.get(&id) {
+        None => None,
+        Some(Ok(before)) => Some(before),
+        Some(Err(error)) => {
+            pending.reply(Err(error.store_error()));
+            return Settled::Now;
+        }
+    };
+    let (event, claim, result) = match &pending.job.work {
+        Work::Claim(claim) => (Event::Claim(claim.attempt), Some(&**claim), None),
+        Work::Apply(_, change) => (*change.event(), None, change.result()),
+        Work::Get(_) | Work::Now => {
+            let record = before.map(|before| before.record.clone());
+            pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record, now }))));
+            return Settled::Now;
+        }
+    };
+    let step = transition(before.map(|before| &before.record.head), &event, now);
+    let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now);
+    let answer = Answer { decision: step.decision, record: after, now, holder: None };
+    let write = match (step.write, before) {
+        // Seen to be made, by a commit that nobody answered for: it is made sure of.
+        (Write::Keep, Some(before))
+            if pending.doubt.is_some() && is_own(&pending.job.work, before, &answer.decision) =>
+        {
+            Write::Update(before.record.head)
+        }
+        (write, _) => write,
+    };
+    match (write, before) {
+        (Write::Keep, _) => {
+            pending.reply(Ok(Done::Answer(Box::new(answer))));
+            Settled::Now
+        }
+        // Its row has vanished: it may be the first after all.
+        (Write::Create(_) | Write::Update(_) | Write::Delete, None) => {
+            Settled::Again(Box::new(Pending { must_read: false, ..pending }))
+        }
+        (Write::Create(_) | Write::Update(_) | Write::Delete, Some(before)) => {
+            if !written.insert(id) {
+                return Settled::Again(Box::new(pending));
+            }
+            Settled::Write(Box::new(Decided { pending, before, write, reference: step.reference, answer }))
+        }
+    }
+}
+
+/// Whether the record is as it is by the sender's own write. A claim for a worker is told to wait, also by its own.
+fn is_own(work: &Work, before: &Versioned, decision: &Decision) -> bool {
+    match work {
+        Work::Claim(claim) => before.record.head.token == claim.attempt.token,
+        Work::Apply(..) => matches!(decision, Decision::Execute | Decision::Applied),
+        Work::Get(_) | Work::Now => false,
+    }
+}
+
+impl Decided<'_> {
+    /// Adds what is to be written.
+    pub(super) fn plan<'a>(&'a self, writes: &mut Writes<'a>) {
+        let before = &self.before.record;
+        match (self.write, &self.answer.record) {
+            (Write::Update(_) | Write::Create(_), Some(after)) => {
+                writes.updates.push(Update { before: self.before, after });
+            }
+            (Write::Delete, _) => writes.deletes.push(self.before),
+            (Write::Keep | Write::Update(_) | Write::Create(_), _) => {}
+        }
+        let command = self.answer.record.as_ref().unwrap_or(before).operation_id;
+        let mut side = |command, what| writes.sides.push(Side { with: before.id, command, what });
+        match self.reference {
+            ReferenceWrite::GiveBack => side(command, SideWrite::GiveBack),
+            ReferenceWrite::TakeBack => side(command, SideWrite::TakeBack),
+            // A claim with a reference goes alone.
+            ReferenceWrite::Keep | ReferenceWrite::Take => {}
+        }
+        if matches!(self.write, Write::Delete | Write::Create(_)) {
+            side(before.operation_id, SideWrite::Forget);
+        }
+        if let (Work::Apply(_, change), Decision::Applied) = (&self.pending.job.work, self.answer.decision)
+            && let Some(note) = change.note()
+        {
+            side(before.operation_id, SideWrite::Note(note));
+        }
+    }
+}
