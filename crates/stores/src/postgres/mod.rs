@@ -2,8 +2,9 @@
 //!
 //! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided
-//! about it, `known.rs` which completions need no look first, `upkeep.rs` sweeps, reaps and lists, `doctor.rs` looks at a
+//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `known.rs` which
+//! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
+//! `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
@@ -22,6 +23,7 @@ mod join;
 mod known;
 mod lane;
 mod link;
+mod outbox;
 mod queries;
 mod rows;
 mod schema;
@@ -114,6 +116,7 @@ pub enum OpenError {
 pub struct PostgresStore {
     jobs: mpsc::Sender<Job>,
     upkeep: Upkeep,
+    outbox: outbox::Connections,
     levers: Levers,
     counters: Arc<Counters>,
     tier: Tier,
@@ -153,8 +156,9 @@ impl PostgresStore {
             };
             tokio::spawn(lane.run());
         }
-        let upkeep = Upkeep::new(dialer, link, levers.clock_offset.clone());
-        Ok(PostgresStore { jobs: sender, upkeep, levers, counters, tier })
+        let outbox = outbox::Connections::new(&dialer, &levers.clock_offset);
+        let upkeep = Upkeep::new(dialer, Some(link), levers.clock_offset.clone());
+        Ok(PostgresStore { jobs: sender, upkeep, outbox, levers, counters, tier })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.

@@ -74,8 +74,9 @@ const DELETE: &str =
     "DELETE FROM semel_records WHERE id = $1 AND token = $2 AND revision = $3 RETURNING revision";
 
 const PUSH: &str = "
-    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
-    SELECT $1, $2, count(*), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint
+    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
+    SELECT $1, $2, coalesce(max(position) + 1, 0), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint,
+        (extract(epoch FROM now()) * 1000)::bigint
     FROM semel_outbox WHERE operation_id = $2";
 
 const HOLDERS: &str = "

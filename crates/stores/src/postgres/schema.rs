@@ -7,7 +7,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Value};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 1] = [VERSION_1];
+const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -108,6 +108,23 @@ CREATE FUNCTION semel_audit_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
     $$ BEGIN RAISE EXCEPTION 'the audit log is append-only'; END $$;
 CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE OR DELETE OR TRUNCATE ON semel_audit
     FOR EACH STATEMENT EXECUTE FUNCTION semel_audit_is_append_only();
+";
+
+/// Delivery. Defaults are constants, so that no row is rewritten, and mean what a message is that nobody has tried.
+const VERSION_2: &str = "
+ALTER TABLE semel_outbox
+    ADD COLUMN due_at             bigint NOT NULL DEFAULT 0, -- pending: when it is tried next; while a worker has it,
+                                                             -- when that worker's lease ends
+    ADD COLUMN attempts           bigint NOT NULL DEFAULT 0, -- how often it was taken: bounded, also for one that kills
+                                                             -- its workers
+    ADD COLUMN epoch              bigint NOT NULL DEFAULT 0, -- rises when it is taken: fences late writes, with the token
+    ADD COLUMN token              bytea,                     -- who has it, or had it last; NULL: it waits
+    ADD COLUMN provider_reference text,                      -- what the receiver calls it: not sent again once it is here
+    ADD COLUMN last_error         text,                      -- what the last try that failed came to, for people
+    ADD COLUMN done_at            bigint;                    -- delivered or dead: since when
+CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
+CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -79,12 +79,13 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(dialer: Dialer, link: Link, clock_offset: Arc<AtomicI64>) -> Upkeep {
-        Upkeep { dialer, link: Arc::new(Mutex::new(Some(link))), clock_offset }
+    /// Without a connection, one is made when it is needed.
+    pub(super) fn new(dialer: Dialer, link: Option<Link>, clock_offset: Arc<AtomicI64>) -> Upkeep {
+        Upkeep { dialer, link: Arc::new(Mutex::new(link)), clock_offset }
     }
 
     /// Runs it on the connection, in a task of its own: nobody who loses patience leaves it half done.
-    async fn with<T, F, R>(&self, task: F) -> Result<T, StoreError>
+    pub(super) async fn with<T, F, R>(&self, task: F) -> Result<T, StoreError>
     where
         T: Send + 'static,
         F: FnOnce(Lent) -> R + Send + 'static,
@@ -170,13 +171,13 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbErro
 }
 
 /// The connection, for as long as one task has it.
-struct Lent {
+pub(super) struct Lent {
     link: OwnedMutexGuard<Option<Link>>,
-    offset: i64,
+    pub(super) offset: i64,
 }
 
 impl Lent {
-    fn link(&mut self) -> Result<&mut Link, DbError> {
+    pub(super) fn link(&mut self) -> Result<&mut Link, DbError> {
         self.link.as_mut().ok_or_else(|| DbError::Unconnected("there is no connection".to_owned()))
     }
 }

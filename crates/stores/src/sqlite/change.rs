@@ -36,6 +36,7 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         }
         Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
         Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
+        Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
     }
 }
 
@@ -149,7 +150,7 @@ fn write(
 }
 
 /// Several statements that are taken back together, without their neighbours in the transaction.
-fn all_or_nothing<T>(
+pub(super) fn all_or_nothing<T>(
     connection: &Connection,
     write: impl FnOnce() -> Result<T, StoreError>,
 ) -> Result<T, StoreError> {

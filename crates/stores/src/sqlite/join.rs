@@ -41,7 +41,9 @@ pub fn apply_within(
 fn answer(done: Done) -> Result<Answer, StoreError> {
     match done {
         Done::Answer(answer) => Ok(*answer),
-        Done::Aged(_) => Err(StoreError::Unavailable("the store answered something else".into())),
+        Done::Aged(_) | Done::Outbox(_) => {
+            Err(StoreError::Unavailable("the store answered something else".into()))
+        }
     }
 }
 
@@ -65,8 +67,8 @@ pub fn push_message(
     payload: &[u8],
     now: Timestamp,
 ) -> rusqlite::Result<()> {
-    let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
-               SELECT ?1, ?2, count(*), ?3, ?4, 'pending', ?5 FROM semel_outbox WHERE operation_id = ?2";
+    let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
+               SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5 FROM semel_outbox WHERE operation_id = ?2";
     connection
         .prepare_cached(sql)?
         .execute(params![event_id, command.as_bytes(), kind, payload, now.as_millis()])

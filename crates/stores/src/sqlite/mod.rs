@@ -1,7 +1,7 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
-//! that commits changes in groups, `errors.rs` what SQLite's errors mean.
+//! that commits changes in groups, `outbox.rs` hands messages to workers, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
@@ -9,6 +9,7 @@ mod change;
 pub mod doctor;
 mod errors;
 mod join;
+mod outbox;
 mod queries;
 mod rows;
 mod schema;
@@ -249,14 +250,18 @@ impl SqliteStore {
     async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
         match self.write(work).await? {
             Done::Answer(answer) => Ok(*answer),
-            Done::Aged(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
+            Done::Aged(_) | Done::Outbox(_) => {
+                Err(StoreError::Ambiguous("the writer answered something else".into()))
+            }
         }
     }
 
     async fn age(&self, work: Work) -> Result<usize, StoreError> {
         match self.write(work).await? {
             Done::Aged(count) => Ok(count),
-            Done::Answer(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
+            Done::Answer(_) | Done::Outbox(_) => {
+                Err(StoreError::Ambiguous("the writer answered something else".into()))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
+const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -109,6 +109,23 @@ CREATE TABLE semel_outbox (
 ) STRICT;
 CREATE INDEX semel_outbox_pending ON semel_outbox (created_at, event_id) WHERE state = 'pending';
 CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
+";
+
+/// Delivery. Defaults mean what a message is that nobody has tried.
+const VERSION_6: &str = "
+ALTER TABLE semel_outbox ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;   -- pending: when it is tried next; while a
+                                                                         -- worker has it, when its lease ends
+ALTER TABLE semel_outbox ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0; -- how often it was taken: bounded, also for
+                                                                         -- one that kills its workers
+ALTER TABLE semel_outbox ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;    -- rises when it is taken: fences late writes
+ALTER TABLE semel_outbox ADD COLUMN token BLOB;                          -- who has it, or had it last; NULL: it waits
+ALTER TABLE semel_outbox ADD COLUMN provider_reference TEXT;             -- what the receiver calls it: not sent again
+                                                                         -- once it is here
+ALTER TABLE semel_outbox ADD COLUMN last_error TEXT;                     -- what the last try that failed came to
+ALTER TABLE semel_outbox ADD COLUMN done_at INTEGER;                     -- delivered or dead: since when
+CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
+CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
+use super::outbox::{OutboxDone, OutboxWork};
 use super::queries;
 
 /// The most changes that share one transaction.
@@ -30,12 +31,14 @@ pub(super) enum Work {
     Apply(RecordId, Change),
     Sweep(usize),
     Reap(usize),
+    Outbox(OutboxWork),
 }
 
 /// What was done.
 pub(super) enum Done {
     Answer(Box<Answer>),
     Aged(usize),
+    Outbox(OutboxDone),
 }
 
 /// What tests may do to the writer.
@@ -213,6 +216,7 @@ impl Work {
         match self {
             Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) => true,
             Work::Apply(_, change) => change.event().is_repeatable(),
+            Work::Outbox(work) => work.is_repeatable(),
         }
     }
 }

@@ -1,0 +1,338 @@
+//! Messages that commit with a command and are delivered later: what a message is, what becomes of it after a try
+//! ([`after_try`], the one place that decides it), and the contract of whoever keeps them.
+//!
+//! Delivery is at least once under a stable id. A worker that dies after the receiver has the message and before it
+//! could write that down leaves it to the next worker, which sends it again under the same event id: receivers
+//! deduplicate on that.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::ids::{AttemptToken, OperationId};
+use crate::store::{Note, StoreError};
+use crate::time::Timestamp;
+
+/// Where a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MessageState {
+    /// To be delivered, now or later.
+    Pending,
+    /// The receiver has it.
+    Delivered,
+    /// Given up: it waits for an operator, and those of its command that come after it wait with it.
+    Dead,
+}
+
+impl MessageState {
+    /// Every state.
+    pub const ALL: [MessageState; 3] = [MessageState::Pending, MessageState::Delivered, MessageState::Dead];
+
+    /// Its name in columns and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            MessageState::Pending => "pending",
+            MessageState::Delivered => "delivered",
+            MessageState::Dead => "dead",
+        }
+    }
+
+    /// The state with this name.
+    pub fn parse(name: &str) -> Option<MessageState> {
+        MessageState::ALL.into_iter().find(|state| state.as_str() == name)
+    }
+}
+
+/// A message as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// `operationId:kind`, the same in every try: what the receiver deduplicates on.
+    pub event_id: String,
+    /// The command that sends it.
+    pub operation_id: OperationId,
+    /// Its place among the messages of its command.
+    pub position: i64,
+    /// What it is about.
+    pub kind: String,
+    /// What it says. Lists leave it out.
+    pub payload: Bytes,
+    /// How long that is.
+    pub payload_bytes: u64,
+    /// Where it is.
+    pub state: MessageState,
+    /// When its command committed it, by the store's clock, as all times here.
+    pub created_at: Timestamp,
+    /// Pending: when it is tried next, or, while a worker has it, when that worker's lease ends.
+    pub due_at: Timestamp,
+    /// How often it was taken to be sent.
+    pub attempts: u32,
+    /// Rises whenever it is taken: fences the writes of those who had it before.
+    pub epoch: i64,
+    /// Who has it, or had it last; `None` if it waits for a worker.
+    pub token: Option<AttemptToken>,
+    /// What the receiver calls it: written as soon as the receiver has it.
+    pub provider_reference: Option<String>,
+    /// What the last try that failed came to.
+    pub last_error: Option<String>,
+    /// When it was delivered, or given up.
+    pub done_at: Option<Timestamp>,
+}
+
+impl Message {
+    /// What a worker's writes about it carry.
+    pub fn fence(&self) -> Option<MessageFence> {
+        let token = self.token?;
+        Some(MessageFence { event_id: self.event_id.clone(), epoch: self.epoch, token })
+    }
+
+    /// Whether a worker has it in hand.
+    pub fn is_in_hand(&self, now: Timestamp) -> bool {
+        self.state == MessageState::Pending && self.token.is_some() && self.due_at > now
+    }
+}
+
+/// What a worker's writes carry: they count only while nobody has taken the message after it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MessageFence {
+    /// The message.
+    pub event_id: String,
+    /// The epoch under which it was taken.
+    pub epoch: i64,
+    /// Who took it.
+    pub token: AttemptToken,
+}
+
+/// What a try came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tried {
+    /// The receiver has it.
+    Accepted {
+        /// What the receiver calls it.
+        reference: Option<String>,
+    },
+    /// It may work another time, whether or not the receiver has got it.
+    Failed {
+        /// What happened.
+        why: String,
+        /// How long the receiver asks to be left alone.
+        retry_after: Option<Duration>,
+    },
+    /// The receiver will never take it.
+    Refused {
+        /// What it said.
+        why: String,
+    },
+    /// It is not tried, since no worker lived to tell what came of the last try that it had.
+    Exhausted,
+}
+
+/// How often a message is tried, and how long it waits in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RetryTerms {
+    /// A message that failed so often is dead.
+    pub max_attempts: u32,
+    /// The wait after the first try. It doubles with every further one.
+    pub first_delay: Duration,
+    /// No wait is longer, whatever the receiver asks for.
+    pub max_delay: Duration,
+}
+
+impl Default for RetryTerms {
+    /// Twelve tries in about a day.
+    fn default() -> RetryTerms {
+        RetryTerms {
+            max_attempts: 12,
+            first_delay: Duration::from_secs(5),
+            max_delay: Duration::from_secs(4 * 3600),
+        }
+    }
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// It is delivered.
+    Delivered,
+    /// It is tried again, so long after the store's present.
+    Retry {
+        /// How long.
+        after: Duration,
+    },
+    /// It is given up.
+    Dead,
+}
+
+/// What becomes of a message after its `attempts`-th try. `chance`, drawn anew for every try, moves a wait between its
+/// half and its whole, so that what failed together does not come back together.
+pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) -> Next {
+    match tried {
+        Tried::Accepted { .. } => Next::Delivered,
+        Tried::Refused { .. } | Tried::Exhausted => Next::Dead,
+        Tried::Failed { .. } if attempts >= terms.max_attempts => Next::Dead,
+        Tried::Failed { retry_after, .. } => {
+            let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+            let whole = terms.first_delay.saturating_mul(doubled).min(terms.max_delay);
+            let half = whole / 2;
+            let wait = half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX));
+            let asked = retry_after.unwrap_or(Duration::ZERO).min(terms.max_delay);
+            Next::Retry { after: wait.max(asked) }
+        }
+    }
+}
+
+/// Which messages a worker takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Take {
+    /// A new one for every take.
+    pub token: AttemptToken,
+    /// How long the worker has them for itself.
+    pub lease: Duration,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// Which messages to list.
+#[derive(Clone, Debug)]
+pub struct MessageFilter {
+    /// Only those in this state.
+    pub state: Option<MessageState>,
+    /// Only those of this kind.
+    pub kind: Option<String>,
+    /// Only those that were made before this moment.
+    pub created_before: Option<Timestamp>,
+    /// Only those whose event id comes after this one: the next page.
+    pub after: Option<String>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+impl Default for MessageFilter {
+    fn default() -> MessageFilter {
+        MessageFilter { state: None, kind: None, created_before: None, after: None, limit: 100 }
+    }
+}
+
+/// What an operator may do to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Intervention {
+    /// Try it again now, with all its tries before it.
+    Retry,
+    /// Forget it: it is never sent, and those that wait for it wait no longer.
+    Discard,
+}
+
+impl Intervention {
+    /// Its name in notes and on the command line.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Intervention::Retry => "retry",
+            Intervention::Discard => "discard",
+        }
+    }
+}
+
+/// How many messages there are that are not delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Those to be delivered.
+    pub pending: u64,
+    /// Those given up.
+    pub dead: u64,
+}
+
+/// Keeps messages. They come into it by the transactions of commands.
+///
+/// Times are the store's own. A write that carries a fence changes the one message that was taken under it, or
+/// nothing: `false` says that somebody else has taken the message since, or that the same write was made before.
+#[async_trait]
+pub trait Outbox: Send + Sync + 'static {
+    /// Takes messages that are due, the longest due first, and counts a try for each. Of one command only the first
+    /// that is not delivered is ever taken. What another worker is just taking is passed over, not waited for.
+    async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError>;
+
+    /// Writes down what the receiver calls a message that it has. From then on it is not sent again.
+    async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError>;
+
+    /// Writes down what becomes of a message, and why.
+    async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError>;
+
+    /// The message of this event id, and the store's time.
+    async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError>;
+
+    /// The messages that the filter describes, in the order of their event ids, which is roughly by age.
+    async fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
+
+    /// Does what an operator wants to a message that is dead, or pending and in nobody's hand, and keeps the note in
+    /// the same write. `false` if it is neither.
+    async fn intervene(
+        &self,
+        event_id: &str,
+        intervention: Intervention,
+        note: &Note,
+    ) -> Result<bool, StoreError>;
+
+    /// Deletes at most `limit` messages that were delivered longer ago than `retention`. Says how many.
+    async fn reap_messages(&self, retention: Duration, limit: usize) -> Result<usize, StoreError>;
+
+    /// How many messages are not delivered.
+    async fn depth(&self) -> Result<Depth, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TERMS: RetryTerms = RetryTerms {
+        max_attempts: 4,
+        first_delay: Duration::from_secs(10),
+        max_delay: Duration::from_secs(30),
+    };
+
+    fn failed(retry_after: Option<u64>) -> Tried {
+        Tried::Failed { why: "no".to_owned(), retry_after: retry_after.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn what_becomes_of_a_message_after_a_try() {
+        let seconds = |after: u64| Next::Retry { after: Duration::from_secs(after) };
+        let accepted = Tried::Accepted { reference: None };
+        let refused = Tried::Refused { why: "no".to_owned() };
+        let table = [
+            ("accepted at once", 1, accepted.clone(), u32::MAX, Next::Delivered),
+            ("accepted in the end", 4, accepted, 0, Next::Delivered),
+            ("refused", 1, refused, 0, Next::Dead),
+            ("nobody knows, and no try is left", 5, Tried::Exhausted, 0, Next::Dead),
+            ("first wait, at most", 1, failed(None), u32::MAX, seconds(10)),
+            ("first wait, at least", 1, failed(None), 0, seconds(5)),
+            ("second wait", 2, failed(None), u32::MAX, seconds(20)),
+            ("third wait, bounded", 3, failed(None), u32::MAX, seconds(30)),
+            ("the receiver asks for more", 1, failed(Some(25)), 0, seconds(25)),
+            ("the receiver asks for less", 2, failed(Some(1)), u32::MAX, seconds(20)),
+            ("the receiver asks for too much", 1, failed(Some(86_400)), 0, seconds(30)),
+            ("no try is left", 4, failed(None), 0, Next::Dead),
+            ("fewer are allowed than were made", 9, failed(Some(1)), 0, Next::Dead),
+        ];
+        for (what, attempts, tried, chance, next) in table {
+            assert_eq!(after_try(attempts, &tried, &TERMS, chance), next, "{what}");
+        }
+    }
+
+    #[test]
+    fn waits_never_overflow() {
+        let terms =
+            RetryTerms { max_attempts: u32::MAX, first_delay: Duration::MAX, max_delay: Duration::MAX };
+        for attempts in [0, 1, 31, 32, 33, u32::MAX - 1] {
+            let next = after_try(attempts, &failed(None), &terms, 0);
+            assert!(matches!(next, Next::Retry { .. }), "{attempts}: {next:?}");
+        }
+    }
+
+    #[test]
+    fn every_state_has_its_name() {
+        for state in MessageState::ALL {
+            assert_eq!(MessageState::parse(state.as_str()), Some(state));
+        }
+        assert_eq!(MessageState::parse("lost"), None);
+    }
+}
