@@ -1,45 +1,31 @@
-//! Messages to others that commit with the command: written as rows in its transaction, delivered later.
+//! Messages to others that commit with the command: written as rows in its transaction, delivered later by a [`Worker`]
+//! through a [`Sink`].
+//!
+//! ```text
+//! take (lease, epoch) ─ send ─ write down the receiver's reference ─ mark as delivered
+//!                        ├─ failed: wait, longer each time ─ in the end dead
+//!                        └─ refused: dead
+//! ```
+//!
+//! **At least once, under a stable id.** A worker that dies after the receiver has the message and before that is written
+//! down leaves it to the next one, which sends it again under the same event id. Receivers deduplicate on it. What
+//! becomes of a message after a try is decided in [`semel_core::outbox::after_try`] and nowhere else.
+//!
+//! **In order, for each command.** A message goes out only after those that its command sent before it are delivered, or
+//! were discarded by an operator. A dead one holds back those behind it: what comes out of order is worse than what
+//! comes late. Messages of different commands do not wait for one another.
 
-use semel_core::OperationId;
+mod delivery;
+mod event_id;
+#[cfg(feature = "http-sink")]
+pub mod http;
+mod metrics;
+mod sink;
+mod worker;
 
-/// The longest kind of a message.
-const MAX_KIND: usize = 100;
-
-/// The name of a message, the same in every attempt at its command: whoever receives it may deduplicate on it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EventId {
-    text: String,
-    kind: String,
-}
-
-/// A kind that cannot be one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the kind of a message has 1 to {MAX_KIND} letters, digits, dots, dashes or underscores")]
-pub struct InvalidKind;
-
-impl EventId {
-    /// The message of this kind of this command. A command sends at most one of each kind.
-    pub fn new(command: OperationId, kind: &str) -> Result<EventId, InvalidKind> {
-        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        if kind.is_empty() || kind.len() > MAX_KIND || !kind.chars().all(allowed) {
-            return Err(InvalidKind);
-        }
-        Ok(EventId { text: format!("{command}:{kind}"), kind: kind.to_owned() })
-    }
-
-    /// As it is sent: `operationId:kind`.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
-
-    /// What it is about.
-    pub fn kind(&self) -> &str {
-        &self.kind
-    }
-}
-
-impl std::fmt::Display for EventId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.text)
-    }
-}
+pub use event_id::{EventId, InvalidKind};
+#[cfg(feature = "http-sink")]
+pub use http::{HttpSink, HttpSinkError};
+pub use semel_core::outbox::{Message, MessageState, Outbox, RetryTerms, Tried};
+pub use sink::Sink;
+pub use worker::{Drained, Stop, Worker, WorkerOptions};

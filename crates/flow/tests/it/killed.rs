@@ -9,18 +9,18 @@ use semel_testkit::proxy::{FaultProxy, Matching};
 use crate::lab::{Lab, Postgres, Saw, Sqlite, Step, Work, command, on_postgres, on_sqlite, pays, pool, saw};
 
 /// Tells this test binary to be a process that works on a database: which, and what to do there.
-const PLACE: &str = "SEMEL_TEST_PLACE";
-const TASK: &str = "SEMEL_TEST_TASK";
+pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
+pub(crate) const TASK: &str = "SEMEL_TEST_TASK";
 
 const KEYS: usize = 30;
 
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let mut out = std::io::stdout();
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).expect("somebody listens");
 }
 
 /// Stands still until it is killed.
-fn stand() {
+pub(crate) fn stand() {
     say("here");
     loop {
         std::thread::park();
@@ -70,15 +70,20 @@ async fn a_process_that_works_on_a_database() {
 }
 
 /// A process that was started, and what it says.
-struct Process {
+pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Process {
     fn start(place: &str, task: &str) -> Process {
+        Process::running("killed::a_process_that_works_on_a_database", place, task)
+    }
+
+    /// A process that runs this test.
+    pub(crate) fn running(test: &str, place: &str, task: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().expect("tests run from a file"))
-            .args(["--exact", "killed::a_process_that_works_on_a_database", "--nocapture"])
+            .args(["--exact", test, "--nocapture"])
             .env(PLACE, place)
             .env(TASK, task)
             .stdout(Stdio::piped())
@@ -92,7 +97,7 @@ impl Process {
     }
 
     /// Reads until it says this.
-    fn until(&mut self, expected: &str) {
+    pub(crate) fn until(&mut self, expected: &str) {
         let mut line = String::new();
         while line.trim() != expected {
             line.clear();
@@ -100,7 +105,7 @@ impl Process {
         }
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().expect("SIGKILL is delivered");
         self.child.wait().expect("it is gone");
     }

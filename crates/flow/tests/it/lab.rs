@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
-use semel_core::{Command, Decision, Policy, Record, Store, Transacted};
+use semel_core::{Command, Decision, Outbox, Policy, Record, Store, Transacted};
 use semel_flow::{Answered, Failure, PostgresTransactions, Reply, SqliteTransactions};
 use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
 use semel_stores::{PostgresStore, SqliteStore};
@@ -223,6 +223,11 @@ pub(crate) trait Lab: Clone + Send + Sync + 'static {
     /// The store on the same database.
     fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
+    /// The outbox on the same database, with a clock that can be moved.
+    fn kept(&self) -> impl Future<Output = Kept> + Send;
+    /// Where another process finds the database.
+    fn place(&self) -> String;
+
     /// The same, as a test looks at it.
     fn see(&self, command: &Command, work: Work) -> impl Future<Output = Saw> + Send {
         async move { saw(&self.transact(command, work).await) }
@@ -242,6 +247,46 @@ pub(crate) trait Lab: Clone + Send + Sync + 'static {
     /// Lets every settled record be expired.
     fn expire(&self) -> impl Future<Output = ()> + Send {
         self.run("UPDATE semel_records SET expires_at = updated_at WHERE expires_at IS NOT NULL")
+    }
+}
+
+/// A store whose clock can be moved.
+#[derive(Clone)]
+pub(crate) enum Kept {
+    Postgres(Arc<PostgresStore>),
+    Sqlite(Arc<SqliteStore>),
+}
+
+impl Kept {
+    /// At this place.
+    pub(crate) async fn at(place: &str) -> Kept {
+        if place.starts_with("postgres://") {
+            let address: Address = place.parse().expect("it is an address");
+            Kept::Postgres(Arc::new(PostgresStore::open(&address).await.expect("the database can be used")))
+        } else {
+            Kept::Sqlite(Arc::new(SqliteStore::open(place).expect("the file opens again")))
+        }
+    }
+
+    pub(crate) fn outbox(&self) -> Arc<dyn Outbox> {
+        match self {
+            Kept::Postgres(store) => store.clone(),
+            Kept::Sqlite(store) => store.clone(),
+        }
+    }
+
+    pub(crate) fn store(&self) -> Arc<dyn Store> {
+        match self {
+            Kept::Postgres(store) => store.clone(),
+            Kept::Sqlite(store) => store.clone(),
+        }
+    }
+
+    pub(crate) fn shift_clock(&self, by: Duration) {
+        match self {
+            Kept::Postgres(store) => store.shift_clock(by),
+            Kept::Sqlite(store) => store.shift_clock(by),
+        }
     }
 }
 
@@ -313,6 +358,14 @@ impl Lab for Postgres {
     async fn store(&self) -> Arc<dyn Store> {
         let address: Address = self.database.url().parse().expect("it is an address");
         Arc::new(PostgresStore::open(&address).await.expect("the database can be used"))
+    }
+
+    async fn kept(&self) -> Kept {
+        Kept::at(&self.place()).await
+    }
+
+    fn place(&self) -> String {
+        self.database.url()
     }
 }
 
@@ -415,5 +468,13 @@ impl Lab for Sqlite {
 
     async fn store(&self) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(&self.path).expect("the file opens again"))
+    }
+
+    async fn kept(&self) -> Kept {
+        Kept::at(&self.place()).await
+    }
+
+    fn place(&self) -> String {
+        self.path.to_str().expect("it is text").to_owned()
     }
 }

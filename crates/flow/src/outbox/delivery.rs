@@ -1,0 +1,119 @@
+//! One try at one message: send, write down what the receiver calls it, mark it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use semel_core::outbox::{Message, MessageFence, Next, Outbox, RetryTerms, Tried, after_try};
+use semel_core::{Ids, RandomIds, StoreError};
+
+use super::metrics::Topics;
+use super::sink::Sink;
+
+/// How long a text from outside is that is kept.
+const MAX_TEXT: usize = 500;
+
+/// How often a write is tried whose answer does not come.
+const MAX_WRITES: u32 = 5;
+
+/// What every try needs.
+pub(super) struct Delivery {
+    pub(super) outbox: Arc<dyn Outbox>,
+    pub(super) sink: Arc<dyn Sink>,
+    pub(super) terms: RetryTerms,
+    pub(super) timeout: Duration,
+    pub(super) topics: Topics,
+}
+
+impl Delivery {
+    /// Tries a message that was taken. Nothing is sent after `until`, by which somebody else may have it.
+    pub(super) async fn attempt(&self, message: &Message, until: Instant) {
+        let Some(fence) = message.fence() else { return };
+        let tried = self.send(message, until).await;
+        if let Tried::Accepted { reference: Some(reference) } = &tried
+            && message.provider_reference.is_none()
+        {
+            let reference = bounded(reference);
+            match self.write(|| self.outbox.accept(&fence, &reference)).await {
+                Some(true) => {}
+                // Whoever took it since sends it again, under the same id.
+                Some(false) => return late(&fence),
+                None => return,
+            }
+        }
+        let next = after_try(message.attempts, &tried, &self.terms, chance());
+        let why = match &tried {
+            Tried::Accepted { .. } => None,
+            Tried::Failed { why, .. } | Tried::Refused { why } => Some(bounded(why)),
+            Tried::Exhausted => Some("no worker lived to tell what came of its last try".to_owned()),
+        };
+        match self.write(|| self.outbox.settle(&fence, next, why.as_deref())).await {
+            Some(true) => self.tell(message, next, why.as_deref()),
+            Some(false) => late(&fence),
+            None => {}
+        }
+    }
+
+    async fn send(&self, message: &Message, until: Instant) -> Tried {
+        if let Some(reference) = &message.provider_reference {
+            // A worker wrote down that the receiver has it, and died.
+            return Tried::Accepted { reference: Some(reference.clone()) };
+        }
+        if message.attempts > self.terms.max_attempts {
+            return Tried::Exhausted;
+        }
+        let failed = |why: &str| Tried::Failed { why: why.to_owned(), retry_after: None };
+        let allowed = until.saturating_duration_since(Instant::now()).min(self.timeout);
+        if allowed.is_zero() {
+            return failed("its lease was too short: it was not sent");
+        }
+        let sent = tokio::time::timeout(allowed, self.sink.deliver(message)).await;
+        sent.unwrap_or_else(|_| failed("no answer in time"))
+    }
+
+    /// Writes, and once more if the store does not answer: the fence makes that harmless.
+    async fn write<R>(&self, write: impl Fn() -> R) -> Option<bool>
+    where
+        R: Future<Output = Result<bool, StoreError>>,
+    {
+        for tries in 0..MAX_WRITES {
+            match write().await {
+                Ok(written) => return Some(written),
+                Err(error) => tracing::warn!(%error, "what came of a message cannot be written down"),
+            }
+            tokio::time::sleep(Duration::from_millis(50 << tries)).await;
+        }
+        tracing::error!("what came of a message was not written down: it is sent again when its lease ends");
+        None
+    }
+
+    fn tell(&self, message: &Message, next: Next, why: Option<&str>) {
+        let (event_id, attempts) = (&message.event_id, message.attempts);
+        match next {
+            Next::Delivered => {
+                self.topics.delivered(&message.kind);
+                tracing::debug!(event_id, attempts, "a message was delivered");
+            }
+            Next::Retry { after } => {
+                tracing::info!(event_id, attempts, why, ?after, "a message is tried again");
+            }
+            Next::Dead => {
+                self.topics.dead(&message.kind);
+                tracing::error!(event_id, attempts, why, "a message is dead: see `semel outbox show`");
+            }
+        }
+    }
+}
+
+fn late(fence: &MessageFence) {
+    tracing::warn!(event_id = fence.event_id, "a message was taken by another worker: this one was too late");
+}
+
+fn chance() -> u32 {
+    let [a, b, c, d, ..] = *RandomIds.attempt_token().as_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Its beginning, without what would spoil a log or a database.
+fn bounded(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT).collect()
+}

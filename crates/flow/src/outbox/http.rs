@@ -1,0 +1,219 @@
+//! A sink that sends each message as a POST over HTTP, signed, and does not trust the answer.
+//!
+//! | header | |
+//! |---|---|
+//! | `Semel-Event-Id` | the event id, the same in every try |
+//! | `Idempotency-Key` | the same in quotes, for receivers that know this header |
+//! | `Semel-Event-Kind` | what the message is about |
+//! | `Semel-Signature` | `t=…,v1=…`: the seconds since 1970 when it was sent, and in hex the HMAC-SHA256 of `t.eventId.body` |
+//!
+//! | answer | |
+//! |---|---|
+//! | 2xx | delivered; `Semel-Reference`, or else `Location`, is kept as the receiver's reference |
+//! | 408, 425, 429, 5xx, none, or none in time | tried again, not before `Retry-After` if that is reasonable |
+//! | anything else, redirects included | dead at once: it would be the same the next time |
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use hmac::{Hmac, KeyInit, Mac};
+use http::header::{CONNECTION, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use semel_core::outbox::{Message, Tried};
+use semel_core::{Clock, SystemClock};
+use sha2::Sha256;
+use tokio::net::TcpStream;
+
+use super::sink::Sink;
+
+/// How much of an answer is read, to say what went wrong; and the largest head of an answer.
+const MAX_ANSWER: usize = 64 * 1024;
+const MAX_HEAD: usize = 16 * 1024;
+
+/// The shortest key for signatures.
+const MIN_KEY: usize = 16;
+
+/// Sends messages to one address.
+pub struct HttpSink {
+    target: Uri,
+    authority: String,
+    connect_to: String,
+    content_type: HeaderValue,
+    key: Vec<u8>,
+    connect_timeout: Duration,
+    timeout: Duration,
+}
+
+/// Why messages cannot be sent there.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpSinkError {
+    /// The address is not one.
+    #[error("{0:?} is not an address such as http://receiver.internal:8080/events: {1}")]
+    Address(String, String),
+    /// The address wants TLS.
+    #[error(
+        "{0:?}: https is not built yet; send to http:// on a private network, or to a proxy beside this process that \
+         speaks TLS"
+    )]
+    Tls(String),
+    /// The key is too short.
+    #[error("a key for signatures has at least {MIN_KEY} bytes, and this has {0}")]
+    ShortKey(usize),
+}
+
+impl HttpSink {
+    /// Sends to this address, and signs with this key, which the receiver knows.
+    pub fn new(address: &str, key: &[u8]) -> Result<HttpSink, HttpSinkError> {
+        let wrong = |why: &str| HttpSinkError::Address(address.to_owned(), why.to_owned());
+        let target: Uri =
+            address.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+        match target.scheme_str() {
+            Some("http") => {}
+            Some("https") => return Err(HttpSinkError::Tls(address.to_owned())),
+            _ => return Err(wrong("it does not begin with http://")),
+        }
+        let authority = target.authority().ok_or_else(|| wrong("it has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("it has a user, which is not sent"));
+        }
+        if key.len() < MIN_KEY {
+            return Err(HttpSinkError::ShortKey(key.len()));
+        }
+        let connect_to = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+        Ok(HttpSink {
+            authority: authority.to_string(),
+            connect_to,
+            target,
+            content_type: HeaderValue::from_static("application/json"),
+            key: key.to_owned(),
+            connect_timeout: Duration::from_secs(3),
+            timeout: Duration::from_secs(8),
+        })
+    }
+
+    /// The same, for payloads that are not JSON.
+    pub fn content_type(self, content_type: HeaderValue) -> HttpSink {
+        HttpSink { content_type, ..self }
+    }
+
+    /// The same, with other bounds on the time that connecting takes, and on the time that all of it takes.
+    pub fn timeouts(self, connect: Duration, total: Duration) -> HttpSink {
+        HttpSink { connect_timeout: connect, timeout: total, ..self }
+    }
+
+    async fn send(&self, message: &Message) -> Result<Tried, String> {
+        let request = self.request(message)?;
+        let connecting =
+            tokio::time::timeout(self.connect_timeout, TcpStream::connect(&self.connect_to)).await;
+        let stream = match connecting {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(format!("cannot connect to {}: {error}", self.connect_to)),
+            Err(_) => return Err(format!("cannot connect to {}: no answer in time", self.connect_to)),
+        };
+        let _ = stream.set_nodelay(true);
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(MAX_HEAD)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        // In the same task, so that both end together.
+        let answering = async {
+            let answer = sender.send_request(request).await.map_err(|error| format!("no answer: {error}"))?;
+            let (head, body) = answer.into_parts();
+            // What it accepted, it accepted, whatever comes of the rest.
+            if head.status.is_success() {
+                return Ok(Tried::Accepted { reference: reference(&head.headers) });
+            }
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            Ok(judged(head.status, &head.headers, &body))
+        };
+        tokio::pin!(connection);
+        tokio::pin!(answering);
+        tokio::select! {
+            biased;
+            answered = &mut answering => answered,
+            ended = &mut connection => match ended {
+                // The answer may have come before the end.
+                Ok(()) => answering.await,
+                Err(error) => Err(format!("no answer: {error}")),
+            },
+        }
+    }
+
+    fn request(&self, message: &Message) -> Result<Request<Full<Bytes>>, String> {
+        let seconds = SystemClock.now().as_millis() / 1000;
+        let signature = signature(&self.key, seconds, &message.event_id, &message.payload);
+        let path = self.target.path_and_query().map_or("/", |path| path.as_str());
+        Request::builder()
+            .method(Method::POST)
+            .uri(path)
+            .header(HOST, &self.authority)
+            .header(CONNECTION, "close")
+            .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, &self.content_type)
+            .header("semel-event-id", &message.event_id)
+            .header("semel-event-kind", &message.kind)
+            .header("idempotency-key", format!("\"{}\"", message.event_id))
+            .header("semel-signature", signature)
+            .body(Full::new(message.payload.clone()))
+            .map_err(|error| format!("it cannot be sent: {error}"))
+    }
+}
+
+#[async_trait]
+impl Sink for HttpSink {
+    async fn deliver(&self, message: &Message) -> Tried {
+        match tokio::time::timeout(self.timeout, self.send(message)).await {
+            Ok(Ok(tried)) => tried,
+            Ok(Err(why)) => Tried::Failed { why, retry_after: None },
+            Err(_) => Tried::Failed { why: "no answer in time".to_owned(), retry_after: None },
+        }
+    }
+}
+
+/// The value of `Semel-Signature` for a message sent at this second.
+pub fn signature(key: &[u8], seconds: i64, event_id: &str, body: &[u8]) -> String {
+    use std::fmt::Write;
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of every length");
+    mac.update(format!("{seconds}.{event_id}.").as_bytes());
+    mac.update(body);
+    let mut text = format!("t={seconds},v1=");
+    for byte in mac.finalize().into_bytes() {
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn reference(headers: &HeaderMap) -> Option<String> {
+    let text = |value: &HeaderValue| value.to_str().ok().map(str::to_owned);
+    headers.get("semel-reference").or_else(|| headers.get(LOCATION)).and_then(text)
+}
+
+/// What an answer that is not a success means.
+fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Tried {
+    let said: String = String::from_utf8_lossy(body).chars().take(200).collect();
+    let why = format!("status {}: {}", status.as_u16(), said.trim());
+    match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
+            Tried::Failed { why, retry_after: retry_after(headers) }
+        }
+        status if status.is_server_error() => Tried::Failed { why, retry_after: retry_after(headers) },
+        status if status.is_redirection() => {
+            Tried::Refused { why: format!("{why} (redirects are not followed)") }
+        }
+        _ => Tried::Refused { why },
+    }
+}
+
+/// How long the receiver asks to be left alone: seconds, or a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(semel_core::Timestamp::from_http_date(text)?.since(SystemClock.now())),
+    }
+}

@@ -1,0 +1,56 @@
+//! What is counted. The label is a message's kind, as long as there are few of them.
+
+use std::collections::HashSet;
+use std::sync::{Mutex, PoisonError};
+
+use semel_core::outbox::Depth;
+
+/// So many kinds have a label of their own; the rest is `other`.
+const MAX_TOPICS: usize = 100;
+
+/// The kinds that have a label of their own.
+#[derive(Default)]
+pub(super) struct Topics(Mutex<HashSet<String>>);
+
+impl Topics {
+    fn label(&self, kind: &str) -> String {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !known.contains(kind) {
+            if known.len() >= MAX_TOPICS {
+                return "other".to_owned();
+            }
+            known.insert(kind.to_owned());
+        }
+        kind.to_owned()
+    }
+
+    pub(super) fn delivered(&self, kind: &str) {
+        metrics::counter!("outbox_delivered_total", "topic" => self.label(kind)).increment(1);
+    }
+
+    pub(super) fn dead(&self, kind: &str) {
+        metrics::counter!("outbox_dead_total", "topic" => self.label(kind)).increment(1);
+    }
+}
+
+pub(super) fn depth(depth: Depth) {
+    #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
+    let gauge = |count: u64| count as f64;
+    metrics::gauge!("outbox_pending").set(gauge(depth.pending));
+    metrics::gauge!("outbox_dead").set(gauge(depth.dead));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_beyond_the_bound_share_a_label() {
+        let topics = Topics::default();
+        for kind in 0..MAX_TOPICS {
+            assert_eq!(topics.label(&kind.to_string()), kind.to_string());
+        }
+        assert_eq!(topics.label("one more"), "other");
+        assert_eq!(topics.label("7"), "7", "it was there before");
+    }
+}
