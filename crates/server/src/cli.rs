@@ -10,6 +10,7 @@ mod demo;
 mod doctor;
 mod fingerprint;
 mod keys;
+mod outbox;
 mod records;
 mod serve;
 mod upkeep;
@@ -20,7 +21,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Command};
-use semel_core::{Store, StoreError};
+use semel_core::{Outbox, Store, StoreError};
 use tokio::runtime::Runtime;
 
 use crate::config::{self, Loaded, Sources, StoreLocation};
@@ -44,6 +45,7 @@ pub fn main() -> ExitCode {
         Some(("doctor", matches)) => doctor::run(matches),
         Some(("keys", matches)) => keys::run(matches),
         Some(("records", matches)) => records::run(matches),
+        Some(("outbox", matches)) => outbox::run(matches),
         Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
         Some(("fingerprint", matches)) => fingerprint::run(matches),
         Some(("verify", matches)) => verify::run(matches),
@@ -91,6 +93,7 @@ fn shown_command() -> Command {
         .subcommand(configuration::command())
         .subcommand(doctor::command())
         .subcommand(records::command())
+        .subcommand(outbox::command())
         .subcommands(upkeep::commands())
         .subcommand(fingerprint::command())
         .subcommand(keys::command())
@@ -114,6 +117,17 @@ pub(crate) fn json_flag() -> Arg {
 
 /// Opens the store that the configuration names. A file that is not there holds nothing to work on.
 pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>> {
+    let location = existing_store(matches)?;
+    runtime()?.block_on(crate::gateway::open_store(&location))
+}
+
+/// The same for the messages in it.
+pub(crate) fn open_outbox(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Outbox>> {
+    let location = existing_store(matches)?;
+    runtime()?.block_on(crate::gateway::open_outbox(&location))
+}
+
+fn existing_store(matches: &ArgMatches) -> anyhow::Result<StoreLocation> {
     let loaded = load(matches)?;
     match &loaded.config.store {
         StoreLocation::Memory => {
@@ -128,20 +142,17 @@ pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>>
                 path.display()
             )
         }
-        StoreLocation::Postgres(url) => {
+        location @ StoreLocation::Postgres(url) => {
             let address = url.address()?;
-            runtime()?.block_on(async {
-                let has_tables = semel_stores::postgres::has_tables(&address).await?;
-                anyhow::ensure!(
-                    has_tables,
-                    "there is no store at {}: a gateway makes its tables there when it first starts, and so does \
-                     `semel migrate`; is it the right database?",
-                    address.describe()
-                );
-                crate::gateway::open_store(&loaded.config.store).await
-            })
+            anyhow::ensure!(
+                runtime()?.block_on(semel_stores::postgres::has_tables(&address))?,
+                "there is no store at {}: a gateway makes its tables there when it first starts, and so does \
+                 `semel migrate`; is it the right database?",
+                address.describe()
+            );
+            Ok(location.clone())
         }
-        location @ StoreLocation::Sqlite(_) => runtime()?.block_on(crate::gateway::open_store(location)),
+        location @ StoreLocation::Sqlite(_) => Ok(location.clone()),
     }
 }
 

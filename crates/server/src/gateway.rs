@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use semel_core::{Store, Tier};
+use semel_core::{Outbox, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
@@ -116,6 +116,15 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
 pub async fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
     Ok(match location {
         StoreLocation::Memory => Arc::new(MemoryStore::new()),
+        StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
+        StoreLocation::Postgres(url) => Arc::new(PostgresStore::open(&url.address()?).await?),
+    })
+}
+
+/// Opens the messages of the store that the configuration names. A store in memory has none.
+pub async fn open_outbox(location: &StoreLocation) -> anyhow::Result<Arc<dyn Outbox>> {
+    Ok(match location {
+        StoreLocation::Memory => anyhow::bail!("a store in memory has no messages"),
         StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
         StoreLocation::Postgres(url) => Arc::new(PostgresStore::open(&url.address()?).await?),
     })

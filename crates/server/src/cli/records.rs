@@ -245,7 +245,7 @@ fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Opti
     Ok((!page.is_empty()).then_some(page))
 }
 
-fn before(now: Timestamp, age: Duration) -> Timestamp {
+pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
     let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
     Timestamp::from_millis(now.as_millis().saturating_sub(millis))
 }
@@ -397,7 +397,7 @@ fn act(
 }
 
 /// The person at the keyboard, as far as the system knows.
-fn who() -> String {
+pub(super) fn who() -> String {
     ["SUDO_USER", "USER", "LOGNAME"]
         .iter()
         .find_map(|name| std::env::var(name).ok().filter(|name| !name.is_empty()))

@@ -373,3 +373,64 @@ async fn a_check_warns_of_records_that_no_rule_names_any_more() {
     let aliased = format!("{renamed}aliases = [\"payments.create\"]\n");
     assert!(!check(&aliased).contains("no rule names any more"));
 }
+
+#[test]
+fn an_operator_retries_and_discards_messages() {
+    let folder = TempDir::new().expect("there is room");
+    run(
+        folder.path(),
+        &["keys", "create", "--tenant", "acme", "--caller", "alice", "--store", "sqlite:semel.db"],
+    );
+    let file = rusqlite::Connection::open(folder.path().join("semel.db")).expect("it opens");
+    let command = "01a1df32-caa3-786d-a196-45c465f24292";
+    for (position, kind, state) in [(0, "made", "delivered"), (1, "paid", "dead"), (2, "sent", "pending")] {
+        let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, last_error)
+                   VALUES (?1 || ':' || ?2, unhex(replace(?1, '-', '')), ?3, ?2, x'7b7d', ?4, 1000, 'status 500')";
+        file.execute(sql, rusqlite::params![command, kind, position, state]).expect("it can be written");
+    }
+    let outbox = |arguments: &[&str]| {
+        let store = ["--store", "sqlite:semel.db"];
+        run(folder.path(), &[&["outbox"][..], arguments, &store].concat())
+    };
+    let listed = |arguments: &[&str]| -> serde_json::Value {
+        let output = outbox(&[&["list", "--json"][..], arguments].concat());
+        serde_json::from_slice(&output.stdout).expect("it is JSON")
+    };
+    let (made, paid, sent) =
+        (format!("{command}:made"), format!("{command}:paid"), format!("{command}:sent"));
+    assert_eq!(listed(&[]).as_array().map(Vec::len), Some(3));
+    let dead = listed(&["--state", "dead", "--older-than", "5m"]);
+    assert_eq!((dead[0]["eventId"].as_str(), dead.as_array().map(Vec::len)), (Some(&*paid), Some(1)));
+    assert_eq!(listed(&["--kind", "sent"])[0]["payloadBytes"], 2);
+    assert_eq!(outbox(&["list", "--state", "lost"]).status.code(), Some(2));
+    assert!(text(&outbox(&["list"]).stdout).contains("status 500"));
+
+    let shown = outbox(&["show", &paid]);
+    assert!(
+        shown.status.success() && text(&shown.stdout).contains("lastError          status 500"),
+        "{shown:?}"
+    );
+    assert_eq!(outbox(&["show", "nobody:knows"]).status.code(), Some(1));
+
+    assert_eq!(outbox(&["retry", &paid]).status.code(), Some(2), "it wants a reason");
+    assert_eq!(outbox(&["retry", &paid, "--reason", " "]).status.code(), Some(2), "a real one");
+    let retried = outbox(&["retry", &paid, "--reason", "repaired"]);
+    assert!(retried.status.success() && text(&retried.stdout).contains("pending now"), "{retried:?}");
+    assert_eq!(listed(&["--state", "dead"]).as_array().map(Vec::len), Some(0));
+    let delivered = outbox(&["discard", &made, "--reason", "to try"]);
+    assert_eq!(delivered.status.code(), Some(1));
+    assert!(text(&delivered.stderr).contains("is delivered: discard does not apply"), "{delivered:?}");
+    assert!(outbox(&["discard", &sent, "--reason", "the receiver is gone"]).status.success());
+    assert_eq!(outbox(&["discard", &sent, "--reason", "again"]).status.code(), Some(1));
+
+    let hold = "UPDATE semel_outbox SET token = randomblob(16), due_at = 99999999999999 WHERE kind = 'paid'";
+    file.execute(hold, []).expect("it can be written");
+    let held = outbox(&["retry", &paid, "--reason", "now"]);
+    assert_eq!(held.status.code(), Some(1));
+    assert!(text(&held.stderr).contains("in the hand of a worker"), "{held:?}");
+    assert!(text(&outbox(&["show", &paid]).stdout).contains("inHandUntil"));
+
+    let notes = run(folder.path(), &["records", "show", command, "--store", "sqlite:semel.db"]);
+    let notes = text(&notes.stdout);
+    assert!(notes.contains("outbox retry paid by") && notes.contains("outbox discard sent by"), "{notes}");
+}

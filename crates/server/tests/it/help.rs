@@ -14,6 +14,8 @@ use crate::snapshot;
 
 /// An operation that no store has.
 const ID: &str = "01a1df32-caa3-786d-a196-45c465f24292";
+/// A message that no store has.
+const EVENT: &str = "01a1df32-caa3-786d-a196-45c465f24292:payment.created";
 /// How wide the terminal is.
 const COLUMNS: &str = "100";
 /// A database that cannot be reached: nobody listens there.
@@ -44,6 +46,8 @@ fn needed(name: &str) -> &'static [&'static str] {
         "records show" | "records explain" => &[ID],
         "records resolve" => &[ID, "--verdict", "not-executed", "--reason", "not in the ledger"],
         "records release" | "records purge" => &[ID, "--reason", "asked to"],
+        "outbox show" => &[EVENT],
+        "outbox retry" | "outbox discard" => &[EVENT, "--reason", "asked to"],
         _ => &[],
     }
 }
