@@ -12,7 +12,7 @@
 //! - `PostgresTransactions::transact`: the work is a future that gets an sqlx transaction.
 //! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
 //! - [`Reply`] and [`Failure`]: what the work comes to.
-//! - `tx.push`: a message to others that commits with the command.
+//! - `tx.push`: a message to others that commits with the command; [`outbox`] delivers it.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
 #![cfg_attr(
@@ -39,6 +39,11 @@ pub use reply::{Answered, Failure, Reply};
 pub use semel_core::{Command, Transacted};
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTransactions;
+
+/// The examples of docs/outbox.md, compiled.
+#[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
+#[doc = include_str!("../../../docs/outbox.md")]
+struct OutboxPage;
 
 /// The version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]
