@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use semel_core::{Change, Claim, Decision, Filter, Note, Record, Store};
+use semel_core::outbox::{Intervention, Next, Take};
+use semel_core::{Change, Claim, Decision, Filter, Ids, Note, Outbox, RandomIds, Record, Store};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;
@@ -35,7 +36,7 @@ const FILL: &str = "
 
 const SCANS: &str =
     "SELECT string_agg(relname || ' ' || seq_scan, ', ' ORDER BY relname) FROM pg_stat_user_tables
-    WHERE relname IN ('semel_records', 'semel_references', 'semel_audit')";
+    WHERE relname IN ('semel_records', 'semel_references', 'semel_audit', 'semel_outbox')";
 
 async fn filled() -> Database {
     let database = database().await;
@@ -144,6 +145,40 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
             store.shift_clock(Duration::from_secs(3_600));
             assert!(store.sweep(300).await.expect("it sweeps") > 0);
             assert!(store.reap(300).await.expect("it reaps") > 0);
+        }
+    })
+    .await;
+    assert_eq!(before, after);
+}
+
+/// Delivered messages, some that are due, and some that wait.
+const FILL_OUTBOX: &str = "
+    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at, done_at)
+    SELECT operation_id || ':made', operation_id, 0, 'made', '{}',
+        CASE WHEN n % 10 > 0 THEN 'delivered' ELSE 'pending' END, 1, CASE WHEN n % 20 = 0 THEN 1 ELSE 1125899906842624 END,
+        CASE WHEN n % 10 > 0 THEN n END
+    FROM (SELECT gen_random_uuid() AS operation_id, n FROM generate_series(1, $COUNT) AS n) AS made";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_worker_reads_all_messages() {
+    let database = database().await;
+    database.sql(&FILL_OUTBOX.replace("$COUNT", &RECORDS.to_string())).expect("there is room");
+    database.sql("ANALYZE").expect("its owner may");
+    let (before, after) = scans(&database, async |store| {
+        for _ in 0..TIMES {
+            let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 20 };
+            let taken = store.take(&take).await.expect("they can be taken");
+            assert_eq!(taken.len(), 20);
+            for message in &taken {
+                let fence = message.fence().expect("it was taken");
+                assert!(store.accept(&fence, "ref").await.expect("it writes"));
+                assert!(store.settle(&fence, Next::Dead, Some("why")).await.expect("it writes"));
+            }
+            let id = &taken[0].event_id;
+            assert!(store.message(id).await.expect("it reads").0.is_some());
+            let note = Note { who: "olga".into(), action: "outbox retry".into(), why: "a test".into() };
+            assert!(store.intervene(id, Intervention::Retry, &note).await.expect("it writes"));
+            assert_eq!(store.reap_messages(Duration::ZERO, 100).await.expect("it writes"), 100);
         }
     })
     .await;
