@@ -28,4 +28,4 @@ pub use event_id::{EventId, InvalidKind};
 pub use http::{HttpSink, HttpSinkError};
 pub use semel_core::outbox::{Message, MessageState, Outbox, RetryTerms, Tried};
 pub use sink::Sink;
-pub use worker::{Drained, Stop, Worker, WorkerOptions};
+pub use worker::{Drained, Stop, Wake, Worker, WorkerOptions};

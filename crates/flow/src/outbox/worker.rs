@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::outbox::{Outbox, RetryTerms, Take};
 use semel_core::{Ids, RandomIds};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -61,6 +61,19 @@ pub struct Worker {
     delivery: Arc<Delivery>,
     options: WorkerOptions,
     stop: watch::Sender<bool>,
+    wake: Arc<Notify>,
+}
+
+/// Lets a worker look for messages at once.
+#[derive(Clone)]
+pub struct Wake(Arc<Notify>);
+
+impl Wake {
+    /// There may be a message: call it after a command of this process has committed one. Nothing is lost without it; the
+    /// worker looks by itself a little later.
+    pub fn wake(&self) {
+        self.0.notify_one();
+    }
 }
 
 /// Tells a worker to stop.
@@ -93,12 +106,22 @@ impl Worker {
             timeout: options.timeout,
             topics: Topics::default(),
         };
-        Worker { delivery: Arc::new(delivery), options, stop: watch::Sender::new(false) }
+        Worker {
+            delivery: Arc::new(delivery),
+            options,
+            stop: watch::Sender::new(false),
+            wake: Arc::default(),
+        }
     }
 
     /// What stops it.
     pub fn stopper(&self) -> Stop {
         Stop(self.stop.clone())
+    }
+
+    /// What wakes it.
+    pub fn waker(&self) -> Wake {
+        Wake(self.wake.clone())
     }
 
     /// Works until it is stopped, and then until the tries in hand are done, for as long as they may take. If this is
@@ -128,6 +151,7 @@ impl Worker {
                         self.take(&mut running).await;
                     }
                 }
+                () = self.wake.notified() => self.take(&mut running).await,
                 _ = poll.tick() => self.take(&mut running).await,
             }
         }

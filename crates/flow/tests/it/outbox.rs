@@ -32,6 +32,7 @@ both!(
     delivered_messages_are_forgotten_and_dead_ones_are_not,
     messages_from_before_there_was_delivery_are_delivered,
     lists_show_what_was_asked_for,
+    a_worker_that_is_woken_looks_at_once,
 );
 
 /// What a receiver does with a message.
@@ -491,4 +492,23 @@ async fn lists_show_what_was_asked_for(lab: impl Lab) {
     let dead = MessageFilter { state: Some(MessageState::Dead), ..MessageFilter::default() };
     assert_eq!(outbox.messages(&dead).await.expect("it can be read"), []);
     assert!(outbox.message("nobody:knows").await.expect("it can be read").1 >= now);
+}
+
+async fn a_worker_that_is_woken_looks_at_once(lab: impl Lab) {
+    let kept = lab.kept().await;
+    send(&lab, "first", &["first"]).await;
+    let receiver = Receiver::new(|_| Does::Accept);
+    // By itself it looks once, and then not again while this test runs.
+    let rarely = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
+    let worker = Worker::new(kept.outbox(), receiver.clone(), rarely);
+    let (stop, wake) = (worker.stopper(), worker.waker());
+    let task = tokio::spawn(worker.run());
+    until_count(&lab, "delivered", 1).await;
+    for key in ["second", "third"] {
+        send(&lab, key, &["message"]).await;
+        wake.wake();
+        let wanted = if key == "second" { 2 } else { 3 };
+        until_count(&lab, "delivered", wanted).await;
+    }
+    Working { stop, task }.end().await;
 }
