@@ -10,7 +10,7 @@ use semel_core::{Note, Timestamp};
 use serde_json::{Value, json};
 
 use super::records::{before, who};
-use super::{Done, blocking, open_outbox, say};
+use super::{Done, blocking, open_outbox, printable, say};
 
 /// How many messages are read from the store at a time.
 const PAGE: usize = 500;
@@ -162,7 +162,7 @@ fn list(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::R
                 message.state.as_str(),
                 message.attempts,
                 message.created_at,
-                message.last_error.as_deref().unwrap_or("-"),
+                printable(message.last_error.as_deref().unwrap_or("-")),
             ));
         }
         shown += page.len();
@@ -210,7 +210,7 @@ fn show(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::R
     }
     for (name, value) in shown.as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        say(format!("{name:18} {value}"));
+        say(printable(&format!("{name:18} {value}")));
     }
     Ok(Done::Yes)
 }

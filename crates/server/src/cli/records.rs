@@ -283,7 +283,7 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
     match shown.as_object() {
         Some(members) => members.iter().filter(|(name, _)| *name != "notes").for_each(|(name, value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            say(format!("{name:18} {value}"));
+            say(printable(&format!("{name:18} {value}")));
         }),
         None => say("its record has been forgotten"),
     }
