@@ -86,15 +86,9 @@ impl PostgresTransactions {
             return in_progress();
         };
         let claim = attempt(command);
-        let Claimed { tx, answer, is_first } = match self.claim(&claim, command.policy.wait).await {
-            Ok(claimed) => claimed,
-            Err(error) => return not_begun(&error),
-        };
-        let Answer { decision: Decision::Execute, record: Some(record), now, .. } = answer else {
-            return match tx.commit().await {
-                Ok(()) => decided(answer),
-                Err(error) => not_begun(&db_error(&error)),
-            };
+        let Begun { tx, record, now, is_first } = match self.begin(&claim, command.policy.wait).await {
+            Ok(begun) => begun,
+            Err(told) => return *told,
         };
         let id = record.operation_id;
         let shared = Arc::new(Mutex::new(tx));
@@ -122,23 +116,27 @@ impl PostgresTransactions {
             Ok(Err(Failure::Final(reply))) => {
                 // What it wrote goes; that it failed for good, stays.
                 let _ = tx.rollback().await;
-                let claimed = match self.claim(&claim, command.policy.wait).await {
-                    Ok(claimed) => claimed,
-                    Err(error) => return not_begun(&error),
-                };
-                let Claimed { tx, answer, is_first } = claimed;
-                match answer {
-                    Answer { decision: Decision::Execute, record: Some(record), now, .. } => {
-                        let begun = Begun { tx, record, now, is_first };
-                        self.complete(command, &claim, begun, &reply).await
-                    }
+                match self.begin(&claim, command.policy.wait).await {
+                    Ok(begun) => self.complete(command, &claim, begun, &reply).await,
                     // Somebody else was faster.
-                    answer => {
-                        let _ = tx.commit().await;
-                        decided(answer)
-                    }
+                    Err(told) => *told,
                 }
             }
+        }
+    }
+
+    /// Begins a transaction in which the command is this claim's to carry out. Otherwise says what became of it.
+    async fn begin(&self, claim: &Claim, wait: Duration) -> Result<Begun, Box<Transacted>> {
+        let claimed = self.claim(claim, wait).await.map_err(|error| Box::new(not_begun(&error)))?;
+        let Claimed { tx, answer, is_first } = claimed;
+        match answer {
+            Answer { decision: Decision::Execute, record: Some(record), now, .. } => {
+                Ok(Begun { tx, record, now, is_first })
+            }
+            answer => Err(Box::new(match tx.commit().await {
+                Ok(()) => decided(answer),
+                Err(error) => not_begun(&db_error(&error)),
+            })),
         }
     }
 

@@ -7,7 +7,7 @@ use semel_core::{Answer, Claim, Timestamp};
 
 use super::errors::DbError;
 use super::executor::{Executor, Value};
-use super::queries::{first, fresh, now};
+use super::queries::{first, first_values, fresh, now};
 use crate::columns::Columns;
 
 /// Gives the transaction back the `lock_timeout` that its session had before it began.
@@ -92,31 +92,12 @@ pub(super) async fn try_first(db: &mut impl Executor, claim: &Claim, offset: i64
     };
     let row = Columns::of(&fresh);
     let ids: Vec<_> = claim.record_ids().collect();
-    let values = [
-        Value::Int(Some(offset)),
-        Value::Bytes(Some(&row.id)),
-        Value::Uuid(row.operation_id),
-        Value::Text(Some(&row.tenant)),
-        Value::Text(Some(&row.caller)),
-        Value::Text(Some(&row.operation)),
-        Value::Text(Some(&row.key_hash_prefix)),
-        Value::Int(Some(row.fingerprint_version.into())),
-        Value::Bytes(Some(&row.fingerprint)),
-        Value::Text(Some(&row.state)),
-        Value::Text(Some(&row.reason)),
-        Value::Int(Some(row.epoch.into())),
-        Value::Bytes(Some(&row.token)),
-        Value::Int(Some(row.lease_ms)),
-        Value::Int(Some(row.ttl_ms)),
-        Value::Int(row.tombstone_ttl_ms),
-        Value::Text(Some(&row.on_lease_expired)),
-        Value::Int(Some(row.quarantine_ms)),
-        Value::Int(row.due_at),
-        Value::Text(Some(&row.history[1..])),
+    let mut values = first_values(&row, offset);
+    values.extend([
         Value::BytesList(ids.iter().map(|id| Some(&id.as_bytes()[..])).collect()),
         Value::TextList(claim.reference_operations().map(|name| Some(name.as_str())).collect()),
         Value::Text(claim.business_reference.as_deref()),
-    ];
+    ]);
     let rows = db.query(FIRST, &values).await?;
     let Some(written) = rows.first() else { return Ok(Tried::NotFirst) };
     let taken = written.int(1) == Some(i64::from(claim.business_reference.is_some()));

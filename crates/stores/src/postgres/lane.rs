@@ -186,7 +186,7 @@ impl Lane {
                 return rest;
             }
         };
-        for (pending, fresh) in claims {
+        for (pending, _) in claims {
             let Work::Claim(claim) = &pending.job.work else { continue };
             match first.get(&claim.attempt.token) {
                 Some(now) => {
@@ -196,10 +196,7 @@ impl Lane {
                     }
                     pending.reply(Ok(Done::Answer(Box::new(answer))));
                 }
-                None => {
-                    tracing::trace!(record = %fresh.id, "a claim was not the first");
-                    rest.push(Pending { must_read: true, ..pending });
-                }
+                None => rest.push(Pending { must_read: true, ..pending }),
             }
         }
         for (pending, known) in completions {

@@ -218,34 +218,35 @@ pub(super) fn snapshot(row: Row) -> Result<(Option<Versioned>, Timestamp), DbErr
 async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempted {
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
     let row = Columns::of(&fresh);
-    let rows = db
-        .query(
-            if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT },
-            &[
-                Value::Int(Some(offset)),
-                Value::Bytes(Some(&row.id)),
-                Value::Uuid(row.operation_id),
-                Value::Text(Some(&row.tenant)),
-                Value::Text(Some(&row.caller)),
-                Value::Text(Some(&row.operation)),
-                Value::Text(Some(&row.key_hash_prefix)),
-                Value::Int(Some(row.fingerprint_version.into())),
-                Value::Bytes(Some(&row.fingerprint)),
-                Value::Text(Some(&row.state)),
-                Value::Text(Some(&row.reason)),
-                Value::Int(Some(row.epoch.into())),
-                Value::Bytes(Some(&row.token)),
-                Value::Int(Some(row.lease_ms)),
-                Value::Int(Some(row.ttl_ms)),
-                Value::Int(row.tombstone_ttl_ms),
-                Value::Text(Some(&row.on_lease_expired)),
-                Value::Int(Some(row.quarantine_ms)),
-                Value::Int(row.due_at),
-                Value::Text(Some(&row.history[1..])),
-            ],
-        )
-        .await?;
+    let sql = if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT };
+    let rows = db.query(sql, &first_values(&row, offset)).await?;
     Ok(rows.first().and_then(|row| row.int(0)).map(|now| first(claim, Timestamp::from_millis(now))))
+}
+
+/// The values of a first claim, whose moments are as of time zero, in the order of the statements that insert one.
+pub(super) fn first_values<'a>(row: &'a Columns<'a>, offset: i64) -> Vec<Value<'a>> {
+    vec![
+        Value::Int(Some(offset)),
+        Value::Bytes(Some(&row.id)),
+        Value::Uuid(row.operation_id),
+        Value::Text(Some(&row.tenant)),
+        Value::Text(Some(&row.caller)),
+        Value::Text(Some(&row.operation)),
+        Value::Text(Some(&row.key_hash_prefix)),
+        Value::Int(Some(row.fingerprint_version.into())),
+        Value::Bytes(Some(&row.fingerprint)),
+        Value::Text(Some(&row.state)),
+        Value::Text(Some(&row.reason)),
+        Value::Int(Some(row.epoch.into())),
+        Value::Bytes(Some(&row.token)),
+        Value::Int(Some(row.lease_ms)),
+        Value::Int(Some(row.ttl_ms)),
+        Value::Int(row.tombstone_ttl_ms),
+        Value::Text(Some(&row.on_lease_expired)),
+        Value::Int(Some(row.quarantine_ms)),
+        Value::Int(row.due_at),
+        Value::Text(Some(&row.history[1..])),
+    ]
 }
 
 /// The record of a first claim at `now`. At time zero its moments are durations, to which the database adds its

@@ -77,7 +77,6 @@ CREATE TABLE semel_outbox (
     state        text   NOT NULL,                -- pending, delivered or dead
     created_at   bigint NOT NULL
 );
-CREATE INDEX semel_outbox_pending ON semel_outbox (created_at, event_id) WHERE state = 'pending';
 CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
 
 CREATE TABLE semel_audit (

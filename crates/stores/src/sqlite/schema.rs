@@ -107,7 +107,6 @@ CREATE TABLE semel_outbox (
     state        TEXT    NOT NULL,             -- pending, delivered or dead
     created_at   INTEGER NOT NULL
 ) STRICT;
-CREATE INDEX semel_outbox_pending ON semel_outbox (created_at, event_id) WHERE state = 'pending';
 CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
 ";
 
