@@ -62,8 +62,8 @@ fn states() -> [(&'static str, Option<Head>); 8] {
     let unknown = State::Unknown { since: NOW, reconcile_after: NOW, attempts: 0, quarantine_until: NOW };
     [
         ("none", None),
-        ("Claimed", Some(head(State::Claimed { start_by: LATER }))),
-        ("Processing", Some(head(State::Processing { lease_until: LATER }))),
+        ("Claimed", Some(head(State::Claimed { start_by: LATER, ready_at: NOW }))),
+        ("Processing", Some(head(State::Processing { lease_until: LATER, start_by: None }))),
         ("Succeeded", Some(head(State::Succeeded { expires_at, settled_by }))),
         ("FailedFinal", Some(head(State::FailedFinal { expires_at, settled_by }))),
         ("FailedRetryable", Some(head(State::FailedRetryable { expires_at }))),
@@ -110,12 +110,14 @@ fn events() -> Vec<(&'static str, Event)> {
         ("complete", Event::Complete { fence }),
         ("fail", Event::Fail { fence, reason }),
         ("release", Event::Release { fence, reason }),
+        ("requeue", Event::Requeue { fence, reason, after: Duration::ZERO }),
+        ("defer", Event::Defer { fence, time: Duration::from_secs(1) }),
         ("abandon", Event::Abandon { fence, reason }),
         ("complete by a zombie", Event::Complete { fence: Fence { epoch: 0, ..fence } }),
         ("verdict: executed", Event::Resolve(Verdict::Succeeded)),
         ("verdict: failed", Event::Resolve(Verdict::FailedFinal)),
         ("verdict: not executed", Event::Resolve(Verdict::NotExecuted(Proof::Quarantine))),
-        ("postpone", Event::Postpone { until: LATER }),
+        ("postpone", Event::Postpone { until: LATER, attempts: 0 }),
         ("free", Event::Free),
         ("purge", Event::Purge),
     ]

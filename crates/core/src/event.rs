@@ -43,6 +43,8 @@ pub enum Start {
     Now,
     /// A worker, which must begin within this time.
     Within(Duration),
+    /// The claimer, at once; and whoever resumes it, within this time.
+    Resumable(Duration),
 }
 
 /// What can happen to a command.
@@ -86,6 +88,22 @@ pub enum Event {
         /// How it knows.
         reason: Reason,
     },
+    /// The executor proves that nothing more has happened than its phases say, and leaves the rest to a worker.
+    Requeue {
+        /// The executor.
+        fence: Fence,
+        /// How it knows.
+        reason: Reason,
+        /// How long a worker is to wait.
+        after: Duration,
+    },
+    /// The executor has committed its part, and leaves the outcome to the message that it sends with it.
+    Defer {
+        /// The executor.
+        fence: Fence,
+        /// How long that may take.
+        time: Duration,
+    },
     /// The executor cannot know what happened.
     Abandon {
         /// The executor.
@@ -97,10 +115,12 @@ pub enum Event {
     Age,
     /// Evidence about a command whose outcome is unknown.
     Resolve(Verdict),
-    /// Evidence was sought in vain.
+    /// Evidence is sought, and if that is in vain, sought again later.
     Postpone {
         /// When to seek again.
         until: Timestamp,
+        /// How often it had been sought before. Of several who seek at once, one is the first.
+        attempts: u32,
     },
     /// An operator gives up a command that has not run.
     Free,
@@ -121,6 +141,8 @@ impl Event {
             | Event::Complete { .. }
             | Event::Fail { .. }
             | Event::Release { .. }
+            | Event::Requeue { .. }
+            | Event::Defer { .. }
             | Event::Abandon { .. }
             | Event::Age => true,
             Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => false,
@@ -188,6 +210,9 @@ pub enum Refusal {
     /// The event does not fit the record's state.
     #[error("the record's state does not allow it")]
     WrongState,
+    /// Somebody else was there in between.
+    #[error("somebody else was faster")]
+    Overtaken,
     /// A call of the last attempt could still land.
     #[error("a call of the last attempt could still be in flight until {until}")]
     StillInFlight {
@@ -222,6 +247,17 @@ pub enum ReferenceWrite {
     TakeBack,
 }
 
+/// What becomes of the command's request, in the same atomic write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RequestWrite {
+    /// Nothing.
+    Keep,
+    /// It is kept, since a worker may have to start the command.
+    Store,
+    /// It is erased, since nobody starts the command any more.
+    Erase,
+}
+
 /// What follows from an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Transition {
@@ -229,6 +265,8 @@ pub struct Transition {
     pub write: Write,
     /// What to write about the command's business reference.
     pub reference: ReferenceWrite,
+    /// What to write about its request.
+    pub request: RequestWrite,
     /// What the sender is to do once it is written.
     pub decision: Decision,
 }

@@ -131,7 +131,7 @@ mod tests {
     }
 
     fn running(epoch: Epoch, until: i64) -> Head {
-        head(epoch, State::Processing { lease_until: at(until) }, Reason::Claimed)
+        head(epoch, State::Processing { lease_until: at(until), start_by: None }, Reason::Claimed)
     }
 
     #[test]

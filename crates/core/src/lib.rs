@@ -19,7 +19,9 @@ pub mod outcome;
 pub mod pointer;
 pub mod policy;
 pub mod problem;
+pub mod progress;
 pub mod record;
+pub mod request;
 pub mod response;
 pub mod scope;
 pub mod state;
@@ -38,10 +40,15 @@ pub use outcome::{Outcome, Settlement};
 pub use pointer::JsonPointer;
 pub use policy::Policy;
 pub use problem::Problem;
+pub use progress::{Progress, StepKind};
 pub use record::{Claim, Holder, Record, StoredResult};
+pub use request::{Request, StoredRequest};
 pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
-pub use store::{Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier};
+pub use store::{
+    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Waiting,
+    WaitingFilter,
+};
 pub use time::{Clock, SystemClock, Timestamp};
 pub use transition::{Attempt, Decision, Event, Reference, Start, Transition, Write, transition};

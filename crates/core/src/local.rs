@@ -2,12 +2,14 @@
 //! is asked for, and what became of it. Data only: `flow` carries them out, `http` answers them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::ids::{AttemptToken, OperationId};
 use crate::operation::OperationName;
-use crate::policy::Policy;
+use crate::policy::{OnLeaseExpired, Policy};
 use crate::record::{Claim, Holder, Record};
+use crate::request::StoredRequest;
 use crate::response::Response;
 use crate::scope::Scope;
 use crate::time::Timestamp;
@@ -29,8 +31,42 @@ pub struct Command {
 }
 
 impl Command {
-    /// The claim of one attempt at it.
+    /// The claim of one attempt at it, which the claimer carries out at once.
     pub fn claim(&self, operation_id: OperationId, token: AttemptToken) -> Claim {
+        self.claim_as(operation_id, token, Start::Now, None)
+    }
+
+    /// The claim of one attempt at it that a worker carries out, within `start_within`.
+    pub fn claim_for_later(
+        &self,
+        operation_id: OperationId,
+        token: AttemptToken,
+        request: StoredRequest,
+    ) -> Claim {
+        self.claim_as(operation_id, token, Start::Within(self.policy.start_within), Some(request))
+    }
+
+    /// The claim of one attempt at it that the claimer carries out at once, in phases, and that a worker resumes from its
+    /// input if the claimer does not live, as long as `resume_for` says.
+    pub fn claim_in_phases(
+        &self,
+        operation_id: OperationId,
+        token: AttemptToken,
+        input: StoredRequest,
+        resume_for: Duration,
+    ) -> Claim {
+        let mut claim = self.claim_as(operation_id, token, Start::Resumable(resume_for), Some(input));
+        claim.attempt.terms.on_lease_expired = OnLeaseExpired::Resume;
+        claim
+    }
+
+    fn claim_as(
+        &self,
+        operation_id: OperationId,
+        token: AttemptToken,
+        start: Start,
+        request: Option<StoredRequest>,
+    ) -> Claim {
         Claim {
             scope: self.scope.clone(),
             operation_id,
@@ -38,7 +74,7 @@ impl Command {
                 fingerprint: self.fingerprint,
                 token,
                 terms: self.policy.terms(),
-                start: Start::Now,
+                start,
                 reference: match self.business_reference {
                     Some(_) => Reference::Free,
                     None => Reference::None,
@@ -46,6 +82,7 @@ impl Command {
             },
             business_reference: self.business_reference.clone(),
             former: self.former.to_vec(),
+            request,
         }
     }
 }
@@ -61,6 +98,13 @@ pub enum Transacted {
         response: Box<Response>,
         /// The store's time.
         now: Timestamp,
+    },
+    /// It ran, and is committed, and what it comes to is left to a message that is committed with it.
+    Deferred {
+        /// The record, which is open.
+        record: Box<Record>,
+        /// What the one who asked is told for now.
+        response: Box<Response>,
     },
     /// It did not run: the record says why, or somebody else has it in hand.
     Decided {

@@ -58,7 +58,7 @@ pub enum OnLeaseExpired {
     /// Nobody can prove what happened.
     #[default]
     Unknown,
-    /// As `Unknown`, until the command's phases say where to go on.
+    /// The command has phases, which say where a worker goes on.
     Resume,
     /// The operation is declared safe to repeat: the next request runs it again.
     Rerun,
@@ -109,6 +109,10 @@ pub struct Policy {
     pub in_progress: InProgress,
     /// What an ended lease means.
     pub on_lease_expired: OnLeaseExpired,
+    /// How long a command may wait for a worker, where `mode` is `Async`.
+    pub start_within: Duration,
+    /// Whether the credentials of a request are kept with it for a worker, where `mode` is `Async`.
+    pub store_credentials: bool,
     /// What a server error means.
     pub on_server_error: OnServerError,
     /// What a retry after the TTL gets.
@@ -142,6 +146,8 @@ impl Default for Policy {
             wait: Duration::from_millis(200),
             in_progress: InProgress::Conflict,
             on_lease_expired: OnLeaseExpired::Unknown,
+            start_within: Duration::from_secs(15 * 60),
+            store_credentials: false,
             on_server_error: OnServerError::Unknown,
             on_expired: OnExpired::Forget,
             tombstone_ttl: Duration::from_secs(7 * 24 * 60 * 60),
@@ -170,9 +176,12 @@ pub enum PolicyError {
     /// No key could be long enough and short enough.
     #[error("`key_min_length` is larger than `key_max_length`")]
     KeyLengths,
-    /// Part of the protocol, and not built yet.
-    #[error("`{0}` is reserved: it is not built yet")]
-    Reserved(&'static str),
+    /// Only commands with phases know where to go on.
+    #[error(
+        "`on_lease_expired = \"resume\"` is for commands with phases, which say so themselves: a handler that was cut off \
+         cannot be resumed"
+    )]
+    OnlyPhasesResume,
 }
 
 /// The longest lease, timeout, wait and margin, in days.
@@ -187,13 +196,15 @@ pub const MIN_LEASE: Duration = Duration::from_millis(100);
 impl Policy {
     /// Whether this policy can be followed.
     pub fn validate(&self) -> Result<(), PolicyError> {
-        if self.mode == Mode::Async {
-            return Err(PolicyError::Reserved("mode = \"async\""));
-        }
         if self.on_lease_expired == OnLeaseExpired::Resume {
-            return Err(PolicyError::Reserved("on_lease_expired = \"resume\""));
+            return Err(PolicyError::OnlyPhasesResume);
         }
-        let durations = [("ttl", self.ttl), ("timeout", self.timeout), ("tombstone_ttl", self.tombstone_ttl)];
+        let durations = [
+            ("ttl", self.ttl),
+            ("timeout", self.timeout),
+            ("tombstone_ttl", self.tombstone_ttl),
+            ("start_within", self.start_within),
+        ];
         if let Some((name, _)) = durations.into_iter().find(|(_, duration)| duration.is_zero()) {
             return Err(PolicyError::Zero(name));
         }
@@ -202,6 +213,7 @@ impl Policy {
             ("timeout", self.timeout, MAX_WAIT_DAYS),
             ("wait", self.wait, MAX_WAIT_DAYS),
             ("quarantine_margin", self.quarantine_margin, MAX_WAIT_DAYS),
+            ("start_within", self.start_within, MAX_KEPT_DAYS),
             ("ttl", self.ttl, MAX_KEPT_DAYS),
             ("tombstone_ttl", self.tombstone_ttl, MAX_KEPT_DAYS),
         ];
@@ -258,10 +270,11 @@ mod tests {
             refuse(|p| p.key_rules.min_length = 256),
             "`key_min_length` is larger than `key_max_length`"
         );
-        assert_eq!(refuse(|p| p.mode = Mode::Async), "`mode = \"async\"` is reserved: it is not built yet");
-        assert_eq!(
-            refuse(|p| p.on_lease_expired = OnLeaseExpired::Resume),
-            "`on_lease_expired = \"resume\"` is reserved: it is not built yet"
+        assert_eq!(refuse(|p| p.start_within = Duration::ZERO), "`start_within` must be longer than zero");
+        let resume = refuse(|p| p.on_lease_expired = OnLeaseExpired::Resume);
+        assert!(
+            resume.starts_with("`on_lease_expired = \"resume\"` is for commands with phases"),
+            "{resume}"
         );
     }
 

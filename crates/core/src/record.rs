@@ -3,6 +3,7 @@
 use crate::history::History;
 use crate::ids::OperationId;
 use crate::operation::OperationName;
+use crate::request::StoredRequest;
 use crate::response::StoredResponse;
 use crate::scope::{Principal, RecordId, Scope};
 use crate::state::Head;
@@ -58,6 +59,8 @@ pub struct Claim {
     pub business_reference: Option<String>,
     /// Former names of its operation. A record that is still live under one of them is the record.
     pub former: Vec<OperationName>,
+    /// What a worker needs to carry it out, where that may be left to one.
+    pub request: Option<StoredRequest>,
 }
 
 /// Who holds a business reference.

@@ -27,13 +27,17 @@ pub struct Fence {
 pub enum State {
     /// Reserved, not started: an asynchronous command that waits for a worker.
     Claimed {
-        /// If no worker starts it by then, nothing ran and the key is free again.
+        /// If no worker starts it by then, it is given up.
         start_by: Timestamp,
+        /// No worker starts it earlier.
+        ready_at: Timestamp,
     },
     /// An executor holds the lease.
     Processing {
         /// When the executor's word that it is alive runs out.
         lease_until: Timestamp,
+        /// Until when a worker may start it again, for commands whose request is kept for that.
+        start_by: Option<Timestamp>,
     },
     /// The effect is committed and the response stored.
     Succeeded {
@@ -163,10 +167,23 @@ impl State {
         }
     }
 
+    /// Whether its request is kept, since a worker may yet have to start it.
+    pub const fn keeps_request(&self) -> bool {
+        match self {
+            State::Claimed { .. } | State::Processing { start_by: Some(_), .. } => true,
+            State::Processing { start_by: None, .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => false,
+        }
+    }
+
     /// When a sweeper has something to do: a lease ends, or the time to start.
     pub const fn due_to_sweep(&self) -> Option<Timestamp> {
         match *self {
-            State::Claimed { start_by: due } | State::Processing { lease_until: due } => Some(due),
+            State::Claimed { start_by: due, .. } | State::Processing { lease_until: due, .. } => Some(due),
             State::Succeeded { .. }
             | State::FailedFinal { .. }
             | State::FailedRetryable { .. }
@@ -213,6 +230,8 @@ pub enum Reason {
     Claimed,
     /// A worker started it.
     Started,
+    /// Its transaction is committed, and what it comes to is left to the message that it sends.
+    Deferred,
     /// The handler answered, and its answer is final.
     Answered,
     /// The handler, or the connection to it, proved that nothing ran.
@@ -231,6 +250,10 @@ pub enum Reason {
     ShutDown,
     /// The executor's lease ended without a word.
     LeaseExpired,
+    /// What was left to a message did not come to an end in time.
+    DeferralExpired,
+    /// The message that its outcome was left to is given up.
+    MessageDead,
     /// No worker started it in time.
     NeverStarted,
     /// The claim could not be confirmed, so nothing was started.
@@ -247,9 +270,10 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 17] = [
+    pub const ALL: [Reason; 20] = [
         Reason::Claimed,
         Reason::Started,
+        Reason::Deferred,
         Reason::Answered,
         Reason::NotExecuted,
         Reason::ServerError,
@@ -259,6 +283,8 @@ impl Reason {
         Reason::Panicked,
         Reason::ShutDown,
         Reason::LeaseExpired,
+        Reason::DeferralExpired,
+        Reason::MessageDead,
         Reason::NeverStarted,
         Reason::ClaimUnconfirmed,
         Reason::VerdictExecuted,
@@ -272,6 +298,7 @@ impl Reason {
         match self {
             Reason::Claimed => "claimed",
             Reason::Started => "started",
+            Reason::Deferred => "deferred",
             Reason::Answered => "answered",
             Reason::NotExecuted => "not_executed",
             Reason::ServerError => "server_error",
@@ -281,6 +308,8 @@ impl Reason {
             Reason::Panicked => "panicked",
             Reason::ShutDown => "shut_down",
             Reason::LeaseExpired => "lease_expired",
+            Reason::DeferralExpired => "deferral_expired",
+            Reason::MessageDead => "message_dead",
             Reason::NeverStarted => "never_started",
             Reason::ClaimUnconfirmed => "claim_unconfirmed",
             Reason::VerdictExecuted => "verdict_executed",

@@ -1,10 +1,14 @@
 //! The contract of a store. Whoever implements [`Store`] so that `semel_testkit::conformance` passes has a
 //! store that Semel can run on; this page and that suite are all there is to know.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 
 use crate::ids::OperationId;
+use crate::progress::Progress;
 use crate::record::{Claim, Holder, Record, StoredResult};
+use crate::request::StoredRequest;
 use crate::scope::RecordId;
 use crate::state::{Fence, Reason, StateName};
 use crate::time::Timestamp;
@@ -49,7 +53,8 @@ pub trait Store: Send + Sync + 'static {
     /// the same tenant and operation holds the reference, the event's
     /// [`Reference`](crate::transition::Reference) becomes `Taken`, and the answer names the holder. What
     /// [`ReferenceWrite`](crate::transition::ReferenceWrite) says is written with the record. References outlive
-    /// their records. If a record under one of the
+    /// their records. In the same transaction, what [`RequestWrite`](crate::transition::RequestWrite) says is done with
+    /// the claim's request, as it is by every later change. If a record under one of the
     /// [`former`](Claim::former) names of the operation is still live, the claim is decided on that record.
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError>;
 
@@ -70,6 +75,17 @@ pub trait Store: Send + Sync + 'static {
     /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
     /// store may leave out [`Record::result`] here: lists do not show responses.
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+
+    /// Commands that wait for a worker and may be started now, the longest ready first, with what a worker needs. Whoever
+    /// wants to carry one out must [`start`](Change::start) it first: others may see it, too.
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError>;
+
+    /// At most `limit` commands whose outcome is unknown and for which evidence is to be sought now, the longest due
+    /// first. A store may leave out [`Record::result`], which they do not have.
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// How far the command of this operation id has come, if it has several steps. Forgotten with its record.
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError>;
 
     /// Applies [`Event::Age`] to at most `limit` records whose lease, or time to start, has ended. Says how
     /// many it changed. Safe beside live traffic and beside other sweepers.
@@ -167,6 +183,16 @@ impl Change {
         Change { event: Event::Release { fence, reason }, result: None, note: None }
     }
 
+    /// The executor proves that nothing more has happened than its phases say, and leaves the rest to a worker.
+    pub fn requeue(fence: Fence, reason: Reason, after: Duration) -> Change {
+        Change { event: Event::Requeue { fence, reason, after }, result: None, note: None }
+    }
+
+    /// The executor has committed its part, and leaves the outcome to the message that it sends with it.
+    pub fn defer(fence: Fence, time: Duration) -> Change {
+        Change { event: Event::Defer { fence, time }, result: None, note: None }
+    }
+
     /// The executor cannot know what happened.
     pub fn abandon(fence: Fence, reason: Reason) -> Change {
         Change { event: Event::Abandon { fence, reason }, result: None, note: None }
@@ -184,9 +210,9 @@ impl Change {
         Change { event: Event::Resolve(Verdict::NotExecuted(proof)), result: None, note: None }
     }
 
-    /// Evidence was sought in vain.
-    pub fn postpone(until: Timestamp) -> Change {
-        Change { event: Event::Postpone { until }, result: None, note: None }
+    /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.
+    pub fn postpone(until: Timestamp, attempts: u32) -> Change {
+        Change { event: Event::Postpone { until, attempts }, result: None, note: None }
     }
 
     /// An operator gives up a command that has not run.
@@ -242,6 +268,26 @@ impl Default for Filter {
     fn default() -> Filter {
         Filter { state: None, operation: None, tenant: None, updated_before: None, after: None, limit: 100 }
     }
+}
+
+/// Which commands a worker can start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WaitingFilter {
+    /// Those with phases, or else those without.
+    pub phased: bool,
+    /// Only those of these operations; `None` takes any.
+    pub operations: Option<Vec<String>>,
+    /// At most so many.
+    pub limit: usize,
+}
+
+/// A command that waits for a worker.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// Its record.
+    pub record: Record,
+    /// What a worker needs to carry it out.
+    pub request: StoredRequest,
 }
 
 /// The records of one operation in one state.

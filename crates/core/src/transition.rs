@@ -7,7 +7,8 @@
 use std::time::Duration;
 
 pub use crate::event::{
-    Attempt, Decision, Event, Proof, Reference, ReferenceWrite, Refusal, Start, Transition, Verdict, Write,
+    Attempt, Decision, Event, Proof, Reference, ReferenceWrite, Refusal, RequestWrite, Start, Transition,
+    Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
@@ -36,7 +37,19 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
         (_, Some(after)) => Write::Update(after),
         (Some(_), None) => Write::Delete,
     };
-    Transition { write, reference: reference(before, after, event), decision }
+    let (reference, request) = (reference(before, after, event), request(before, aged, after));
+    Transition { write, reference, request, decision }
+}
+
+/// A request is kept as long as a worker may have to start its command.
+fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> RequestWrite {
+    let kept = |head: Option<Head>| head.is_some_and(|head| head.state.keeps_request());
+    let acquired = aged.is_none_or(|aged| !aged.state.keeps_request());
+    match (kept(before), kept(after)) {
+        (_, true) if acquired => RequestWrite::Store,
+        (true, false) => RequestWrite::Erase,
+        (true | false, true) | (false, false) => RequestWrite::Keep,
+    }
 }
 
 /// A reference is taken with the command, and given back only when nothing can have come of it: it is proven
@@ -76,13 +89,10 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
 /// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
 pub fn age(head: Head, now: Timestamp) -> Option<Head> {
     match head.state {
-        State::Claimed { start_by } if start_by <= now => Some(released(head, Reason::NeverStarted, now)),
-        State::Processing { lease_until } if lease_until <= now => match head.terms.on_lease_expired {
-            OnLeaseExpired::Unknown | OnLeaseExpired::Resume => {
-                Some(unknown(head, Reason::LeaseExpired, now))
-            }
-            OnLeaseExpired::Rerun => Some(released(head, Reason::LeaseExpired, now)),
-        },
+        State::Claimed { start_by, .. } if start_by <= now => Some(given_up(head, Reason::NeverStarted, now)),
+        State::Processing { lease_until, start_by } if lease_until <= now => {
+            Some(lease_ended(head, lease_until, start_by, now))
+        }
         State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } if expires_at <= now => {
             let forget_at = expires_at.plus(head.terms.tombstone_ttl?);
             (forget_at > now).then(|| head.moved(State::Expired { forget_at }, Reason::Expired))
@@ -95,6 +105,25 @@ pub fn age(head: Head, now: Timestamp) -> Option<Head> {
         | State::FailedRetryable { .. }
         | State::Unknown { .. }
         | State::Expired { .. } => Some(head),
+    }
+}
+
+/// What an executor leaves behind that ended without a word.
+fn lease_ended(head: Head, lease_until: Timestamp, start_by: Option<Timestamp>, now: Timestamp) -> Head {
+    if head.reason == Reason::Deferred {
+        // Its message may still be sent, at any time: no quarantine ends that, only a word about the message.
+        let left = unknown(head, Reason::DeferralExpired, now);
+        let State::Unknown { since, reconcile_after, attempts, .. } = left.state else { return left };
+        let quarantine_until = Timestamp::MAX;
+        return Head { state: State::Unknown { since, reconcile_after, attempts, quarantine_until }, ..left };
+    }
+    match (head.terms.on_lease_expired, start_by) {
+        (OnLeaseExpired::Unknown, _) => unknown(head, Reason::LeaseExpired, now),
+        (OnLeaseExpired::Resume | OnLeaseExpired::Rerun, Some(start_by)) if start_by > now => {
+            waiting(head, start_by, lease_until, Reason::LeaseExpired)
+        }
+        (OnLeaseExpired::Resume, _) => unknown(head, Reason::LeaseExpired, now),
+        (OnLeaseExpired::Rerun, _) => released(head, Reason::LeaseExpired, now),
     }
 }
 
@@ -132,9 +161,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::Expired { .. } => keep(Decision::Expired),
         },
         Event::Start { fence, token } => match head.state {
-            State::Claimed { .. } if head.fence() == fence => {
-                let lease_until = now.plus(head.terms.lease);
-                let started = head.moved(State::Processing { lease_until }, Reason::Started);
+            State::Claimed { start_by, .. } if head.fence() == fence => {
+                let processing =
+                    State::Processing { lease_until: now.plus(head.terms.lease), start_by: Some(start_by) };
+                let started = head.moved(processing, Reason::Started);
                 (Some(Head { token, ..started }), Decision::Execute)
             }
             // The worker's own start, sent again.
@@ -153,18 +183,21 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         | Event::Complete { fence }
         | Event::Fail { fence, .. }
         | Event::Release { fence, .. }
+        | Event::Requeue { fence, .. }
+        | Event::Defer { fence, .. }
         | Event::Abandon { fence, .. }
             if fence != head.fence() =>
         {
             keep(Decision::Fenced)
         }
         Event::Renew { .. } => match head.state {
-            State::Processing { .. } => {
+            State::Processing { start_by, .. } if head.reason != Reason::Deferred => {
                 let lease_until = now.plus(head.terms.lease);
-                apply(Head { state: State::Processing { lease_until }, ..head })
+                apply(Head { state: State::Processing { lease_until, start_by }, ..head })
             }
             // A renewal is not evidence: it never leaves `Unknown`.
             State::Claimed { .. }
+            | State::Processing { .. }
             | State::Succeeded { .. }
             | State::FailedFinal { .. }
             | State::FailedRetryable { .. }
@@ -194,6 +227,12 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Succeeded { .. }
             | State::Expired { .. } => keep(Decision::Fenced),
         },
+        // What a deferred command has committed is not taken back by anybody's word.
+        Event::Release { .. } | Event::Requeue { .. }
+            if matches!(head.reason, Reason::Deferred | Reason::DeferralExpired) =>
+        {
+            keep(Decision::Fenced)
+        }
         Event::Release { reason, .. } => match head.state {
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
                 apply(released(head, reason, now))
@@ -203,8 +242,39 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 keep(Decision::Fenced)
             }
         },
+        Event::Requeue { reason, after, .. } => match head.state {
+            State::Processing { start_by: Some(start_by), .. } if now.plus(after) < start_by => {
+                apply(waiting(head, start_by, now.plus(after), reason))
+            }
+            State::Processing { .. } => apply(given_up(head, reason, now)),
+            State::Unknown { .. } if head.terms.on_lease_expired != OnLeaseExpired::Resume => {
+                apply(released(head, reason, now))
+            }
+            State::Unknown { .. }
+            | State::Claimed { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
+        Event::Defer { time, .. } => match head.state {
+            State::Processing { .. } => {
+                let deferred = State::Processing { lease_until: now.plus(time), start_by: None };
+                apply(head.moved(deferred, Reason::Deferred))
+            }
+            State::Claimed { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => keep(Decision::Fenced),
+        },
         Event::Abandon { reason, .. } => match head.state {
             State::Processing { .. } => apply(unknown(head, reason, now)),
+            // The message is given up: from now on its calls can be waited for.
+            State::Unknown { .. } if head.reason == Reason::DeferralExpired => {
+                apply(unknown(head, reason, now))
+            }
             State::Unknown { .. } => keep(Decision::Applied),
             State::Claimed { .. }
             | State::Succeeded { .. }
@@ -214,6 +284,16 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         },
         Event::Age => keep(Decision::Idle),
         Event::Resolve(verdict) => match head.state {
+            // Nobody executes it: evidence that comes before the message's own end is as good as that.
+            State::Processing { .. } if head.reason == Reason::Deferred => match verdict {
+                Verdict::Succeeded => {
+                    apply(succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now))
+                }
+                Verdict::FailedFinal => {
+                    apply(failed_final(head, SettledBy::Verdict, Reason::VerdictExecuted, now))
+                }
+                Verdict::NotExecuted(_) => keep(Decision::Refused(Refusal::WrongState)),
+            },
             State::Unknown { quarantine_until, .. } => match verdict {
                 Verdict::Succeeded => {
                     let settled = succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now);
@@ -237,7 +317,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::FailedRetryable { .. }
             | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
-        Event::Postpone { until } => match head.state {
+        Event::Postpone { until, attempts: seen } => match head.state {
+            State::Unknown { attempts, .. } if attempts != seen => {
+                keep(Decision::Refused(Refusal::Overtaken))
+            }
             State::Unknown { since, attempts, quarantine_until, .. } => {
                 let attempts = attempts.saturating_add(1);
                 let state = State::Unknown { since, reconcile_after: until, attempts, quarantine_until };
@@ -251,6 +334,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
         Event::Free => match head.state {
+            // Some of its phases may have run.
+            State::Claimed { .. } if head.terms.on_lease_expired == OnLeaseExpired::Resume => {
+                keep(Decision::Refused(Refusal::WrongState))
+            }
             State::Claimed { .. } | State::FailedRetryable { .. } => (None, Decision::Applied),
             State::Processing { .. }
             | State::Succeeded { .. }
@@ -281,6 +368,8 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
         | Event::Complete { .. }
         | Event::Fail { .. }
         | Event::Release { .. }
+        | Event::Requeue { .. }
+        | Event::Defer { .. }
         | Event::Abandon { .. } => (None, Decision::Fenced),
         Event::Age => (None, Decision::Idle),
         Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => {
@@ -292,8 +381,14 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
 fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, Decision) {
     let Attempt { fingerprint, token, terms, start, reference: _ } = attempt;
     let (state, decision) = match start {
-        Start::Now => (State::Processing { lease_until: now.plus(terms.lease) }, Decision::Execute),
-        Start::Within(time) => (State::Claimed { start_by: now.plus(time) }, Decision::Wait),
+        Start::Now => {
+            (State::Processing { lease_until: now.plus(terms.lease), start_by: None }, Decision::Execute)
+        }
+        Start::Within(time) => (State::Claimed { start_by: now.plus(time), ready_at: now }, Decision::Wait),
+        Start::Resumable(time) => {
+            let start_by = Some(now.plus(time));
+            (State::Processing { lease_until: now.plus(terms.lease), start_by }, Decision::Execute)
+        }
     };
     (Some(Head { fingerprint, epoch, token, terms, state, reason: Reason::Claimed }), decision)
 }
@@ -308,6 +403,20 @@ fn failed_final(head: Head, settled_by: SettledBy, reason: Reason, now: Timestam
 
 fn released(head: Head, reason: Reason, now: Timestamp) -> Head {
     head.moved(State::FailedRetryable { expires_at: now.plus(head.terms.ttl) }, reason)
+}
+
+/// The command waits for a worker. Whoever had it has it no longer: the epoch rises.
+fn waiting(head: Head, start_by: Timestamp, ready_at: Timestamp, reason: Reason) -> Head {
+    let epoch = head.epoch.saturating_add(1);
+    Head { epoch, ..head.moved(State::Claimed { start_by, ready_at }, reason) }
+}
+
+/// No worker goes on with it. What has phases may have had an effect; nothing else has run.
+fn given_up(head: Head, reason: Reason, now: Timestamp) -> Head {
+    match head.terms.on_lease_expired {
+        OnLeaseExpired::Resume => unknown(head, reason, now),
+        OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => released(head, reason, now),
+    }
 }
 
 fn unknown(head: Head, reason: Reason, now: Timestamp) -> Head {

@@ -57,6 +57,14 @@ where
             answer.extensions_mut().insert(seen);
             answer
         }
+        Some(Transacted::Deferred { record, response }) => {
+            let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
+            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
+            let mut answer = executed(&record, *response);
+            respond::poll(answer.headers_mut(), &record);
+            answer.extensions_mut().insert(seen);
+            answer
+        }
         Some(Transacted::Decided { decision: Decision::Duplicate, holder, .. }) => {
             let own = holder.filter(|holder| holder.principal == principal);
             respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy)

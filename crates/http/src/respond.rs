@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
 use http::{HeaderMap, StatusCode};
-use semel_core::policy::{InProgress, Policy, Profile};
+use semel_core::policy::{InProgress, Mode, Policy, Profile};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
-use semel_core::{OperationId, Problem, Record, Response, Timestamp};
+use semel_core::{OperationId, Problem, Reason, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
 use crate::observe::{Code, Seen};
@@ -73,24 +73,29 @@ pub(crate) fn mismatch(policy: &Policy) -> Answer {
     told(Seen::Mismatch, &Problem::new(Kind::KeyReused, detail), policy)
 }
 
-/// Somebody else has the command in hand.
+/// Somebody else has the command in hand, or will have. Who was told to come back later is told so again.
 pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
+    let told_to_poll = policy.mode == Mode::Async || record.head.reason == Reason::Deferred;
     match policy.in_progress {
-        InProgress::Conflict => {
+        InProgress::Conflict if !told_to_poll => {
             let detail = "The first request with this key has not finished yet.";
             let conflict = Problem::new(Kind::InProgress, detail).about(record.operation_id);
             told(Seen::InProgress, &conflict.retry_after(SOON), policy)
         }
-        InProgress::Accepted => {
+        InProgress::Conflict | InProgress::Accepted => {
             let mut answer = resource::document(record, StatusCode::ACCEPTED);
-            let address = format!("{OPERATIONS_PATH}{}", record.operation_id);
-            answer.headers_mut().insert(LOCATION, ascii(&address));
-            answer.headers_mut().insert(RETRY_AFTER, retry_after(SOON));
-            answer.headers_mut().insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
+            poll(answer.headers_mut(), record);
             answer.extensions_mut().insert(Seen::InProgress);
             answer
         }
     }
+}
+
+/// Where to ask for an operation that is not at its end, and when.
+pub(crate) fn poll(headers: &mut HeaderMap, record: &Record) {
+    headers.insert(LOCATION, ascii(&format!("{OPERATIONS_PATH}{}", record.operation_id)));
+    headers.entry(RETRY_AFTER).or_insert_with(|| retry_after(SOON));
+    headers.insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
 }
 
 /// Somebody else has the command in hand, in a transaction that nobody can look into.

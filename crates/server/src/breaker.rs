@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
-    StoreError, Tier, Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
+    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 
 /// How many failures in a row open the circuit.
@@ -140,6 +140,18 @@ impl Store for Breaker {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.read(self.inner.list(filter)).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        self.read(self.inner.waiting(filter)).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(self.inner.due_to_reconcile(limit)).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.read(self.inner.progress(operation_id)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

@@ -9,7 +9,7 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::{
     AttemptToken, Fingerprint, Head, History, OperationId, OperationName, Principal, Reason, Record,
-    RecordId, State, StateName, StoredResponse, StoredResult, Terms, Timestamp,
+    RecordId, State, StateName, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
 };
 
 /// Every column of a record.
@@ -33,6 +33,8 @@ pub(crate) struct Columns<'a> {
     pub(crate) on_lease_expired: Cow<'a, str>,
     pub(crate) quarantine_ms: i64,
     pub(crate) due_at: Option<i64>,
+    pub(crate) start_by: Option<i64>,
+    pub(crate) ready_at: Option<i64>,
     pub(crate) expires_at: Option<i64>,
     pub(crate) settled_by: Option<Cow<'a, str>>,
     pub(crate) unknown_since: Option<i64>,
@@ -95,6 +97,8 @@ impl<'a> Columns<'a> {
             .into(),
             quarantine_ms: millis(terms.quarantine),
             due_at: state.due_to_sweep().map(Timestamp::as_millis),
+            start_by: None,
+            ready_at: None,
             expires_at: state.expires_at().map(Timestamp::as_millis),
             settled_by: None,
             unknown_since: None,
@@ -121,10 +125,11 @@ impl<'a> Columns<'a> {
                 quarantine_until: Some(quarantine_until.as_millis()),
                 ..common
             },
-            State::Claimed { .. }
-            | State::Processing { .. }
-            | State::FailedRetryable { .. }
-            | State::Expired { .. } => common,
+            State::Claimed { ready_at, .. } => Columns { ready_at: Some(ready_at.as_millis()), ..common },
+            State::Processing { start_by, .. } => {
+                Columns { start_by: start_by.map(Timestamp::as_millis), ..common }
+            }
+            State::FailedRetryable { .. } | State::Expired { .. } => common,
         }
     }
 
@@ -185,8 +190,15 @@ impl<'a> Columns<'a> {
         let name = StateName::parse(&self.state);
         let name = name.ok_or_else(|| damage("state", format!("{:?} is not a state", self.state)))?;
         Ok(match name {
-            StateName::Claimed => State::Claimed { start_by: due_at()? },
-            StateName::Processing => State::Processing { lease_until: due_at()? },
+            StateName::Claimed => {
+                // Written by a version that had no other moment to be ready at.
+                let ready_at = Timestamp::from_millis(self.ready_at.unwrap_or(self.updated_at));
+                State::Claimed { start_by: due_at()?, ready_at }
+            }
+            StateName::Processing => State::Processing {
+                lease_until: due_at()?,
+                start_by: self.start_by.map(Timestamp::from_millis),
+            },
             StateName::Succeeded => State::Succeeded { expires_at: expires_at()?, settled_by: settled_by()? },
             StateName::FailedFinal => {
                 State::FailedFinal { expires_at: expires_at()?, settled_by: settled_by()? }
@@ -233,4 +245,31 @@ fn millis(duration: Duration) -> i64 {
 
 fn duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// The columns of one step of a command.
+pub(crate) struct StepColumns {
+    pub(crate) kind: String,
+    pub(crate) deduplicated: bool,
+    pub(crate) output: Option<bytes::Bytes>,
+    /// Of an item: its own record's operation id, state and status, if that is there.
+    pub(crate) item: Option<[u8; 16]>,
+    pub(crate) state: Option<String>,
+    pub(crate) status: Option<u16>,
+}
+
+impl StepColumns {
+    /// What the step is.
+    pub(crate) fn kind(self) -> Result<StepKind, Damage> {
+        match &*self.kind {
+            "local" => Ok(StepKind::Local { output: self.output.unwrap_or_default() }),
+            "external" => Ok(StepKind::External { deduplicated: self.deduplicated, output: self.output }),
+            "item" => Ok(StepKind::Item {
+                operation_id: self.item.map(OperationId::from_bytes),
+                state: self.state.as_deref().and_then(StateName::parse),
+                status: self.status,
+            }),
+            other => Err(damage("kind", format!("{other:?} is not a kind of step"))),
+        }
+    }
 }

@@ -6,11 +6,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
-use semel_core::transition::{ReferenceWrite, age};
+use semel_core::policy::OnLeaseExpired;
+use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, NoteTaken, OperationId,
-    OperationName, Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError, StoredResult,
-    SystemClock, Tier, Timestamp, transition,
+    OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError,
+    StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting, WaitingFilter, transition,
 };
 
 /// Keeps records in memory.
@@ -26,6 +27,8 @@ struct Tables {
     references: HashMap<(String, String, String), (Holder, bool)>,
     /// What was noted about each command.
     notes: HashMap<OperationId, Vec<NoteTaken>>,
+    /// What workers need, of commands that may have to be started by one.
+    requests: HashMap<OperationId, StoredRequest>,
 }
 
 impl MemoryStore {
@@ -117,6 +120,16 @@ impl Tables {
                 _,
             ) => {}
         }
+        let of = record.as_ref().or(before).map(|record| record.operation_id);
+        match (step.request, of, claim.and_then(|claim| claim.request.clone())) {
+            (RequestWrite::Store, Some(id), Some(request)) => {
+                self.requests.insert(id, request);
+            }
+            (RequestWrite::Erase, Some(id), _) => {
+                self.requests.remove(&id);
+            }
+            (RequestWrite::Keep | RequestWrite::Store | RequestWrite::Erase, _, _) => {}
+        }
         let gone = before.map(|before| before.operation_id);
         if let Some(gone) = gone.filter(|id| record.as_ref().map(|record| record.operation_id) != Some(*id)) {
             self.references.retain(|_, (holder, given_back)| holder.operation_id != gone || !*given_back);
@@ -183,6 +196,50 @@ impl Store for MemoryStore {
         records.sort_by_key(|record| record.operation_id);
         records.truncate(filter.limit);
         Ok(records)
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        let (tables, now) = (self.tables(), self.clock.now());
+        let ready_at = |record: &Record| match record.head.state {
+            State::Claimed { ready_at, start_by } if ready_at <= now && start_by > now => Some(ready_at),
+            _ => None,
+        };
+        let wanted = |record: &&Record| {
+            ready_at(record).is_some()
+                && (record.head.terms.on_lease_expired == OnLeaseExpired::Resume) == filter.phased
+                && filter
+                    .operations
+                    .as_ref()
+                    .is_none_or(|names| names.iter().any(|name| name == record.operation.as_str()))
+        };
+        let with_request = |record: &Record| {
+            let request = tables.requests.get(&record.operation_id)?.clone();
+            Some(Waiting { record: record.clone(), request })
+        };
+        let mut waiting: Vec<Waiting> =
+            tables.records.values().filter(wanted).filter_map(with_request).collect();
+        waiting.sort_by_key(|waiting| (ready_at(&waiting.record), waiting.record.operation_id));
+        waiting.truncate(filter.limit);
+        Ok(waiting)
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let now = self.clock.now();
+        let due = |record: &Record| match record.head.state {
+            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
+            _ => None,
+        };
+        let tables = self.tables();
+        let mut records: Vec<Record> =
+            tables.records.values().filter(|record| due(record).is_some()).cloned().collect();
+        records.sort_by_key(|record| (due(record), record.operation_id));
+        records.truncate(limit);
+        Ok(records)
+    }
+
+    /// Whoever has steps has a database.
+    async fn progress(&self, _: OperationId) -> Result<Vec<Progress>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

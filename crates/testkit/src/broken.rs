@@ -12,8 +12,8 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
     Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History,
-    NoteTaken, OperationId, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError,
-    StoredResult, Tier, Timestamp, Write, transition,
+    NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError,
+    StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -65,11 +65,15 @@ pub enum Flaw {
     PurgesAtOnce,
     /// Keeps only the last step of a record's history.
     ForgetsHowItCameThere,
+    /// Keeps the first request of a command, whoever claims it later.
+    KeepsTheFirstRequest,
+    /// Hands out commands to workers before they are ready.
+    HandsOutTooEarly,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 21] = [
+    pub const ALL: [(Flaw, &'static str); 23] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -91,6 +95,8 @@ impl Flaw {
         (Flaw::DoesNotRecogniseItsOwnClaim, "a_claim_sent_again_is_recognised_as_the_same"),
         (Flaw::PurgesAtOnce, "a_purge_leaves_a_tombstone_until_caches_have_noticed"),
         (Flaw::ForgetsHowItCameThere, "a_record_remembers_how_it_came_there"),
+        (Flaw::KeepsTheFirstRequest, "a_new_attempt_brings_its_own_request"),
+        (Flaw::HandsOutTooEarly, "a_requeued_command_waits_until_it_is_ready"),
     ];
 }
 
@@ -99,6 +105,7 @@ pub struct BrokenStore {
     flaw: Option<Flaw>,
     clock: ManualClock,
     records: Mutex<HashMap<RecordId, Record>>,
+    requests: Mutex<HashMap<RecordId, StoredRequest>>,
 }
 
 /// A broken store as a subject of the suite.
@@ -107,7 +114,8 @@ pub struct BrokenSubject(Arc<BrokenStore>);
 impl BrokenSubject {
     /// A store with this flaw.
     pub fn new(flaw: Option<Flaw>) -> BrokenSubject {
-        BrokenSubject(Arc::new(BrokenStore { flaw, clock: ManualClock::new(), records: Mutex::default() }))
+        let (records, requests) = (Mutex::default(), Mutex::default());
+        BrokenSubject(Arc::new(BrokenStore { flaw, clock: ManualClock::new(), records, requests }))
     }
 }
 
@@ -211,13 +219,14 @@ impl BrokenStore {
             Some(Flaw::StealsEndedLeases) => head.terms.on_lease_expired = OnLeaseExpired::Rerun,
             Some(Flaw::RevivesByRenewal) if matches!(event, Event::Renew { .. }) => {
                 if matches!(head.state, State::Unknown { .. } | State::Processing { .. }) {
-                    head.state = State::Processing { lease_until: now.plus(head.terms.lease) };
+                    head.state =
+                        State::Processing { lease_until: now.plus(head.terms.lease), start_by: None };
                 }
             }
             Some(Flaw::OverwritesCompletions)
                 if matches!(event, Event::Complete { .. }) && head.state.is_terminal() =>
             {
-                head.state = State::Processing { lease_until: now.plus(head.terms.lease) };
+                head.state = State::Processing { lease_until: now.plus(head.terms.lease), start_by: None };
             }
             _ => {}
         }
@@ -317,7 +326,16 @@ impl Store for BrokenStore {
             }
             return Ok(Answer { decision, record, now, holder: None });
         }
-        Ok(self.change(id, event, Some(&claim), None))
+        let answer = self.change(id, event, Some(&claim), None);
+        let own = answer.record.as_ref().is_some_and(|record| record.head.token == claim.attempt.token);
+        if let (true, Some(request)) = (own, claim.request) {
+            let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+            match self.has(Flaw::KeepsTheFirstRequest) {
+                true => requests.entry(id).or_insert(request),
+                false => requests.entry(id).insert_entry(request).into_mut(),
+            };
+        }
+        Ok(answer)
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
@@ -349,6 +367,44 @@ impl Store for BrokenStore {
         records.sort_by_key(|record| record.operation_id);
         records.truncate(filter.limit);
         Ok(records)
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        let now = self.clock.now();
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        let ready = |record: &&Record| match record.head.state {
+            State::Claimed { ready_at, start_by } => {
+                (ready_at <= now || self.has(Flaw::HandsOutTooEarly)) && start_by > now
+            }
+            _ => false,
+        };
+        let wanted = |record: &&Record| {
+            let phased = record.head.terms.on_lease_expired == OnLeaseExpired::Resume;
+            let named = |names: &Vec<String>| names.iter().any(|name| name == record.operation.as_str());
+            phased == filter.phased && filter.operations.as_ref().is_none_or(named)
+        };
+        let mut records: Vec<Record> =
+            self.records().values().filter(ready).filter(wanted).cloned().collect();
+        records.sort_by_key(|record| record.operation_id);
+        let with = |record: Record| Some(Waiting { request: requests.get(&record.id)?.clone(), record });
+        Ok(records.into_iter().filter_map(with).take(filter.limit).collect())
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let now = self.clock.now();
+        let due = |record: &Record| match record.head.state {
+            State::Unknown { reconcile_after, .. } if reconcile_after <= now => Some(reconcile_after),
+            _ => None,
+        };
+        let mut records: Vec<Record> =
+            self.records().values().filter(|record| due(record).is_some()).cloned().collect();
+        records.sort_by_key(|record| (due(record), record.operation_id));
+        records.truncate(limit);
+        Ok(records)
+    }
+
+    async fn progress(&self, _: OperationId) -> Result<Vec<Progress>, StoreError> {
+        Ok(Vec::new())
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Event, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
-    StoreError, Tier, Timestamp,
+    Answer, Census, Change, Claim, Event, Filter, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 
 /// A call of a store.
@@ -128,6 +128,18 @@ impl Store for FaultyStore {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.through(Call::Other, self.inner.list(filter)).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        self.through(Call::Other, self.inner.waiting(filter)).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.through(Call::Other, self.inner.due_to_reconcile(limit)).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.through(Call::Other, self.inner.progress(operation_id)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

@@ -68,6 +68,7 @@ pub fn claim_on(scope: Scope) -> Claim {
         },
         business_reference: None,
         former: Vec::new(),
+        request: None,
     }
 }
 

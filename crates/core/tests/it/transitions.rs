@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
-use semel_core::transition::{PURGE_GRACE, Proof, Refusal, Verdict, age};
+use semel_core::transition::{PURGE_GRACE, Proof, Refusal, RequestWrite, Verdict, age};
 use semel_core::{
     Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
     Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
@@ -53,8 +53,8 @@ fn columns() -> [Option<Head>; 10] {
     let (expires_at, executor, verdict) = (later(60), SettledBy::Executor, SettledBy::Verdict);
     [
         None,
-        Some(head(State::Claimed { start_by: later(60) })),
-        Some(head(State::Processing { lease_until: later(60) })),
+        Some(head(State::Claimed { start_by: later(60), ready_at: NOW })),
+        Some(head(State::Processing { lease_until: later(60), start_by: None })),
         Some(head(State::Succeeded { expires_at, settled_by: executor })),
         Some(head(State::Succeeded { expires_at, settled_by: verdict })),
         Some(head(State::FailedFinal { expires_at, settled_by: executor })),
@@ -80,6 +80,7 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Fenced => "F",
         Decision::Refused(Refusal::WrongState) => "N",
         Decision::Refused(Refusal::Absent) => "Z",
+        Decision::Refused(Refusal::Overtaken) => "O",
         Decision::Refused(Refusal::StillInFlight { .. }) => "Q",
         Decision::Idle => "I",
         Decision::Duplicate => "D",
@@ -106,6 +107,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
     let old_epoch = Fence { epoch: EPOCH - 1, token: MINE };
     let stranger = Fence { epoch: EPOCH, token: FRESH };
     let reason = Reason::NotExecuted;
+    let after = Duration::from_secs(9);
     let claim = |token, body| Event::Claim(attempt(token, body));
     let taken = Event::Claim(Attempt { reference: Reference::Taken, ..attempt(FRESH, "body") });
     let for_worker =
@@ -138,6 +140,10 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("release",        Event::Release { fence: mine, reason },          "F A>retr A>retr F F F F A A>retr F"),
         ("release stranger", Event::Release { fence: stranger, reason },    all_fenced),
         ("release old",    Event::Release { fence: old_epoch, reason },     all_fenced),
+        ("requeue",        Event::Requeue { fence: mine, reason, after },   "F F A>retr F F F F F A>retr F"),
+        ("requeue stranger", Event::Requeue { fence: stranger, reason, after }, all_fenced),
+        ("defer",          Event::Defer { fence: mine, time: after },       "F F A>proc F F F F F F F"),
+        ("defer old",      Event::Defer { fence: old_epoch, time: after },  all_fenced),
         ("abandon",        Event::Abandon { fence: mine, reason },          "F F A>unkn F F F F F A F"),
         ("abandon stranger", Event::Abandon { fence: stranger, reason },    all_fenced),
         ("abandon old",    Event::Abandon { fence: old_epoch, reason },     all_fenced),
@@ -147,7 +153,8 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("not executed",   not_executed(Proof::Quarantine),                 "Z N N N N N N N Q N"),
         ("deduplicated",   not_executed(Proof::ProviderDeduplicates),       "Z N N N N N N N A>retr N"),
         ("tombstone",      not_executed(Proof::ProviderTombstone),          "Z N N N N N N N A>retr N"),
-        ("postpone",       Event::Postpone { until: later(9) },             "Z N N N N N N N A>unkn N"),
+        ("postpone",       Event::Postpone { until: later(9), attempts: 0 }, "Z N N N N N N N A>unkn N"),
+        ("postpone late",  Event::Postpone { until: later(9), attempts: 7 }, "Z N N N N N N N O N"),
         ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
         ("purge",          Event::Purge,                      "Z N N A>expi A>expi A>expi A>expi N N A>expi"),
     ];
@@ -162,13 +169,127 @@ fn every_event_meets_every_state() {
     }
 }
 
+/// Commands that are more than one call: in hand and waiting, with phases; left to a message, and left too long.
+fn long_running() -> [(&'static str, Head); 4] {
+    let phased = |state| Head {
+        terms: Terms { on_lease_expired: OnLeaseExpired::Resume, ..head(state).terms },
+        ..head(state)
+    };
+    let deferred = head(State::Processing { lease_until: later(60), start_by: None });
+    let deferred = Head { reason: Reason::Deferred, ..deferred };
+    [
+        ("phas", phased(State::Processing { lease_until: later(60), start_by: Some(later(99)) })),
+        ("wait", phased(State::Claimed { start_by: later(99), ready_at: NOW })),
+        ("defe", deferred),
+        ("late", Head { reason: Reason::DeferralExpired, ..head(unknown(Timestamp::MAX)) }),
+    ]
+}
+
+#[test]
+fn every_event_meets_commands_that_are_more_than_one_call() {
+    let mine = Fence { epoch: EPOCH, token: MINE };
+    let reason = Reason::NotExecuted;
+    let requeue = |seconds| Event::Requeue { fence: mine, reason, after: Duration::from_secs(seconds) };
+    let not_executed = |proof| Event::Resolve(Verdict::NotExecuted(proof));
+    #[rustfmt::skip]
+    let table = [
+        // event                                                              phas   wait   defe   late
+        ("claim",         Event::Claim(attempt(FRESH, "body")),              "W W W C"),
+        ("claim again",   Event::Claim(attempt(MINE, "body")),               "X W X C"),
+        ("start",         Event::Start { fence: mine, token: FRESH },        "F X>proc F F"),
+        ("renew",         Event::Renew { fence: mine },                      "A>proc F F F"),
+        ("complete",      Event::Complete { fence: mine },                   "A>succ F A>succ A>succ"),
+        ("fail",          Event::Fail { fence: mine, reason },               "A>fail F A>fail A>fail"),
+        ("requeue",       requeue(9),                                        "A>clai F F F"),
+        ("requeue late",  requeue(99),                                       "A>unkn F F F"),
+        ("release",       Event::Release { fence: mine, reason },            "A>retr A>retr F F"),
+        ("defer",         Event::Defer { fence: mine, time: Duration::ZERO }, "A>proc F A>proc F"),
+        ("abandon",       Event::Abandon { fence: mine, reason },            "A>unkn F A>unkn A>unkn"),
+        ("executed",      Event::Resolve(Verdict::Succeeded),                "N N A>succ A>succ"),
+        ("failed",        Event::Resolve(Verdict::FailedFinal),              "N N A>fail A>fail"),
+        ("not executed",  not_executed(Proof::Quarantine),                   "N N N Q"),
+        ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "N N N A>retr"),
+        ("free",          Event::Free,                                       "N N N N"),
+        ("purge",         Event::Purge,                                      "N N N N"),
+    ];
+    for (name, event, expected) in table {
+        let cells: Vec<String> = long_running().map(|(_, head)| cell(Some(head), &event)).to_vec();
+        assert_eq!(cells.join(" "), expected, "{name}");
+    }
+    let aged: Vec<_> = long_running()
+        .map(|(_, head)| age(head, later(60)).map(|aged| (aged.state.name(), aged.epoch)))
+        .to_vec();
+    let at = |name, epoch| Some((name, epoch));
+    assert_eq!(
+        aged,
+        [
+            at(StateName::Claimed, EPOCH + 1),
+            at(StateName::Claimed, EPOCH),
+            at(StateName::Unknown, EPOCH),
+            at(StateName::Unknown, EPOCH)
+        ]
+    );
+    let given_up =
+        long_running().map(|(_, head)| age(head, later(99)).map(|aged| aged.state.name())).to_vec();
+    assert_eq!(given_up, [Some(StateName::Unknown); 4], "something may have happened in each");
+}
+
+#[test]
+fn a_message_that_may_still_be_sent_keeps_its_command_in_quarantine() {
+    let [.., (_, deferred), _] = long_running();
+    let left = age(deferred, later(60)).expect("it is never forgotten");
+    let verdict = Event::Resolve(Verdict::NotExecuted(Proof::Quarantine));
+    let a_year_on = later(365 * 24 * 3600);
+    assert!(matches!(
+        transition(Some(&left), &verdict, a_year_on).decision,
+        Decision::Refused(Refusal::StillInFlight { .. })
+    ));
+    let abandon = Event::Abandon { fence: left.fence(), reason: Reason::MessageDead };
+    let Write::Update(dead) = transition(Some(&left), &abandon, later(70)).write else {
+        panic!("a message that is given up begins the quarantine")
+    };
+    let over = later(70).plus(dead.terms.quarantine);
+    assert_eq!(transition(Some(&dead), &verdict, over).decision, Decision::Applied);
+    let before = Timestamp::from_millis(over.as_millis() - 1);
+    assert_ne!(transition(Some(&dead), &verdict, before).decision, Decision::Applied);
+}
+
+#[test]
+fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
+    let later_claim =
+        Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
+    let phased =
+        Event::Claim(Attempt { start: Start::Resumable(Duration::from_secs(9)), ..attempt(FRESH, "body") });
+    let write = |head: Option<Head>, event: &Event, now| transition(head.as_ref(), event, now).request;
+    for claim in [later_claim, phased] {
+        assert_eq!(write(None, &claim, NOW), RequestWrite::Store);
+        let free = head(State::FailedRetryable { expires_at: later(60) });
+        assert_eq!(write(Some(free), &claim, NOW), RequestWrite::Store);
+    }
+    assert_eq!(write(None, &Event::Claim(attempt(FRESH, "body")), NOW), RequestWrite::Keep);
+    let fence = Fence { epoch: EPOCH, token: MINE };
+    let [(_, phased), (_, waits), ..] = long_running();
+    let requeue = Event::Requeue { fence, reason: Reason::NotExecuted, after: Duration::ZERO };
+    assert_eq!(write(Some(phased), &requeue, NOW), RequestWrite::Keep);
+    assert_eq!(write(Some(phased), &Event::Age, later(60)), RequestWrite::Keep, "it is resumed");
+    assert_eq!(write(Some(phased), &Event::Claim(attempt(FRESH, "body")), later(60)), RequestWrite::Keep);
+    assert_eq!(write(Some(waits), &Event::Start { fence, token: FRESH }, NOW), RequestWrite::Keep);
+    for event in [Event::Complete { fence }, Event::Abandon { fence, reason: Reason::TimedOut }] {
+        assert_eq!(write(Some(phased), &event, NOW), RequestWrite::Erase, "{event:?}");
+    }
+    assert_eq!(write(Some(waits), &Event::Age, later(99)), RequestWrite::Erase, "it is given up");
+    let plain = head(State::Claimed { start_by: later(60), ready_at: NOW });
+    assert_eq!(write(Some(plain), &Event::Free, NOW), RequestWrite::Erase);
+}
+
 #[test]
 fn a_claim_takes_the_terms_of_its_attempt_and_starts_a_lease() {
     let attempt = attempt(FRESH, "body");
     let step = transition(None, &Event::Claim(attempt), NOW);
     let Write::Create(created) = step.write else { panic!("a first claim creates") };
     assert_eq!(created.epoch, 1);
-    assert_eq!(created.state, State::Processing { lease_until: NOW.plus(attempt.terms.lease) });
+    let lease_until = NOW.plus(attempt.terms.lease);
+    assert_eq!(created.state, State::Processing { lease_until, start_by: None });
     let released = head(State::FailedRetryable { expires_at: later(60) });
     let Write::Update(again) = transition(Some(&released), &Event::Claim(attempt), NOW).write else {
         panic!("a re-acquisition updates")
@@ -182,8 +303,8 @@ fn time_acts_at_the_very_instant_and_not_before() {
     let just_before = Timestamp::from_millis(due.as_millis() - 1);
     let settled_by = SettledBy::Executor;
     let cases = [
-        (State::Claimed { start_by: due }, Some(StateName::FailedRetryable)),
-        (State::Processing { lease_until: due }, Some(StateName::Unknown)),
+        (State::Claimed { start_by: due, ready_at: NOW }, Some(StateName::FailedRetryable)),
+        (State::Processing { lease_until: due, start_by: None }, Some(StateName::Unknown)),
         (State::Succeeded { expires_at: due, settled_by }, None),
         (State::FailedFinal { expires_at: due, settled_by }, None),
         (State::FailedRetryable { expires_at: due }, None),
@@ -202,7 +323,7 @@ fn time_acts_at_the_very_instant_and_not_before() {
 
 #[test]
 fn an_ended_lease_means_what_the_operation_declared() {
-    let processing = head(State::Processing { lease_until: NOW });
+    let processing = head(State::Processing { lease_until: NOW, start_by: None });
     let with =
         |on_lease_expired| Head { terms: Terms { on_lease_expired, ..processing.terms }, ..processing };
     let claim = Event::Claim(attempt(FRESH, "body"));
@@ -214,7 +335,7 @@ fn an_ended_lease_means_what_the_operation_declared() {
 
 #[test]
 fn the_quarantine_counts_a_whole_lease_from_when_the_outcome_became_unknown() {
-    let processing = head(State::Processing { lease_until: NOW });
+    let processing = head(State::Processing { lease_until: NOW, start_by: None });
     let swept_late = later(10_000);
     let Some(Head { state: State::Unknown { quarantine_until, .. }, terms, .. }) =
         age(processing, swept_late)
@@ -264,9 +385,10 @@ fn a_purged_record_is_forgotten_after_the_grace() {
 fn events() -> impl Strategy<Value = (u64, Event)> {
     let tokens = prop::sample::select(vec![[1_u8; 16], [2; 16], [3; 16]]).prop_map(AttemptToken::from_bytes);
     let bodies = prop::sample::select(vec!["body", "body", "body", "other"]);
-    let reruns = prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun]);
+    let reruns =
+        prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun, OnLeaseExpired::Resume]);
     let tombstones = prop::option::of(Just(Duration::from_secs(500)));
-    (0..60_u64, 0..14_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
+    (0..60_u64, 0..17_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
         |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl)| {
             let fence = Fence { epoch, token };
             let reason = Reason::Answered;
@@ -293,6 +415,11 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                     3 => Verdict::FailedFinal,
                     _ => Verdict::NotExecuted(Proof::Quarantine),
                 }),
+                13 => {
+                    Event::Requeue { fence, reason: Reason::NotExecuted, after: Duration::from_secs(seconds) }
+                }
+                14 => Event::Defer { fence, time: Duration::from_secs(seconds) },
+                15 => Event::Claim(Attempt { start: Start::Resumable(Duration::from_secs(90)), ..attempt }),
                 _ => Event::Purge,
             };
             (seconds, event)
@@ -339,22 +466,31 @@ proptest! {
                 if matches!(before.state, State::Unknown { .. }) && after.state != before.state {
                     let verdict = matches!(event, Event::Resolve(_));
                     let word = match event {
-                        Event::Complete { fence } | Event::Fail { fence, .. } | Event::Release { fence, .. } =>
-                            fence == before.fence(),
+                        Event::Complete { fence }
+                        | Event::Fail { fence, .. }
+                        | Event::Release { fence, .. }
+                        | Event::Requeue { fence, .. }
+                        | Event::Abandon { fence, .. } => fence == before.fence(),
                         _ => false,
                     };
                     prop_assert!(verdict || word, "only evidence leaves Unknown, not {:?}", event);
                 }
                 if after.epoch > before.epoch {
-                    prop_assert!(matches!(event, Event::Claim(_)));
-                    let rerun = before.terms.on_lease_expired == OnLeaseExpired::Rerun;
+                    let declared = before.terms.on_lease_expired != OnLeaseExpired::Unknown;
                     let free = matches!(before.state, State::FailedRetryable { .. } | State::Claimed { .. });
-                    prop_assert!(free || rerun, "only what did not run is acquired again");
+                    let word = matches!(event, Event::Requeue { fence, .. } if fence == before.fence());
+                    prop_assert!(free || word || declared, "only what did not run is acquired again");
                 }
             }
             if let (Some(before), None) = (head, next) {
                 let open = matches!(before.state, State::Processing { .. } | State::Unknown { .. });
                 prop_assert!(!open, "what runs or is unknown is never forgotten");
+            }
+            let kept = |head: Option<Head>| head.is_some_and(|head| head.state.keeps_request());
+            match step.request {
+                RequestWrite::Keep => prop_assert_eq!(kept(head), kept(next), "{:?}", event),
+                RequestWrite::Store => prop_assert!(kept(next)),
+                RequestWrite::Erase => prop_assert!(kept(head) && !kept(next)),
             }
             if step.decision == Decision::Execute {
                 let held = next.expect("what is executed has a record");

@@ -164,6 +164,7 @@ pub(crate) fn referring(command: Command, reference: &str) -> Command {
 pub(crate) enum Saw {
     Executed(u16, String),
     Replayed(u16, String),
+    Deferred(u16),
     RolledBack(u16),
     Decided(Decision),
     Unavailable,
@@ -181,6 +182,7 @@ pub(crate) fn saw(answered: &Answered) -> Saw {
             let (status, body) = stored(record);
             Saw::Replayed(status, text(&body))
         }
+        Transacted::Deferred { response, .. } => Saw::Deferred(response.status.as_u16()),
         Transacted::Decided { decision, .. } => Saw::Decided(*decision),
         Transacted::RolledBack { response } => Saw::RolledBack(response.status.as_u16()),
         Transacted::Unavailable => Saw::Unavailable,

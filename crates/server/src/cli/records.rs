@@ -387,7 +387,9 @@ fn act(
             let state = record.head.state.name();
             match refusal {
                 Refusal::WrongState => eprintln!("{id} is {state}: {action} does not apply to it"),
-                Refusal::StillInFlight { .. } | Refusal::Absent => eprintln!("{id}: {refusal}"),
+                Refusal::StillInFlight { .. } | Refusal::Absent | Refusal::Overtaken => {
+                    eprintln!("{id}: {refusal}")
+                }
             }
             return Ok(Done::No);
         }

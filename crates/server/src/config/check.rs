@@ -17,7 +17,8 @@ use super::source::Origin;
 pub(super) fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
     let Err(error) = policy.validate() else { return };
     let names: &[&str] = match &error {
-        PolicyError::Zero(name) | PolicyError::TooLong(name, _) | PolicyError::Reserved(name) => &[*name],
+        PolicyError::Zero(name) | PolicyError::TooLong(name, _) => &[*name],
+        PolicyError::OnlyPhasesResume => &["on_lease_expired"],
         PolicyError::LeaseTooShort => &["lease"],
         PolicyError::KeyLengths => &["key_min_length", "key_max_length"],
     };

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use semel_core::transition::ReferenceWrite;
+use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Decision, Event, Record, RecordId, Snapshot, Write, transition};
 
 use super::group::{self, Side, SideWrite, Update, Writes};
@@ -25,6 +25,7 @@ pub(super) struct Decided<'a> {
     pub(super) before: &'a Versioned,
     pub(super) write: Write,
     pub(super) reference: ReferenceWrite,
+    pub(super) request: RequestWrite,
     pub(super) answer: Answer,
 }
 
@@ -81,7 +82,14 @@ pub(super) fn decide<'a>(
             if !written.insert(id) {
                 return Settled::Again(Box::new(pending));
             }
-            Settled::Write(Box::new(Decided { pending, before, write, reference: step.reference, answer }))
+            Settled::Write(Box::new(Decided {
+                pending,
+                before,
+                write,
+                reference: step.reference,
+                request: step.request,
+                answer,
+            }))
         }
     }
 }
@@ -113,6 +121,11 @@ impl Decided<'_> {
             ReferenceWrite::TakeBack => side(command, SideWrite::TakeBack),
             // A claim with a reference goes alone.
             ReferenceWrite::Keep | ReferenceWrite::Take => {}
+        }
+        match self.request {
+            RequestWrite::Erase => side(command, SideWrite::EraseRequest),
+            // A claim with a request goes alone.
+            RequestWrite::Keep | RequestWrite::Store => {}
         }
         if matches!(self.write, Write::Delete | Write::Create(_)) {
             side(before.operation_id, SideWrite::Forget);

@@ -10,7 +10,8 @@ use super::executor::{Executor, Row, Value};
 use super::known::Known;
 use super::link::Link;
 use super::queries::{
-    FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, TAKE_REFERENCES_BACK, note_values, now, snapshot,
+    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
+    TAKE_REFERENCES_BACK, note_values, now, snapshot,
 };
 use super::rows::{Versioned, record_columns};
 use crate::columns::Columns;
@@ -52,18 +53,18 @@ const UPDATE: &str = "
         reconcile_after = i.reconcile_after, attempts = i.attempts, quarantine_until = i.quarantine_until,
         created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
         resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
-        response = i.response, revision = r.revision + 1
+        response = i.response, start_by = i.start_by, ready_at = i.ready_at, revision = r.revision + 1
     FROM unnest(
             $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
             $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
             $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
-            $30::bytea[]
+            $30::bytea[], $31::bigint[], $32::bigint[]
         ) AS i (
             id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
             token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
             unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
-            resource, response_format, encryption_key_id, response
+            resource, response_format, encryption_key_id, response, start_by, ready_at
         )
     WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
     RETURNING r.id";
@@ -213,8 +214,10 @@ pub(super) enum SideWrite<'a> {
     GiveBack,
     /// Its business reference is its own again.
     TakeBack,
-    /// Its business reference, if it was given back, is forgotten with it.
+    /// Its business reference, if it was given back, and its steps are forgotten with it.
     Forget,
+    /// Its request is erased.
+    EraseRequest,
     /// Somebody did it by hand, and said why.
     Note(&'a Note),
 }
@@ -280,6 +283,8 @@ impl Writes<'_> {
             (GIVE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::GiveBack))),
             (TAKE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::TakeBack))),
             (FORGET_REFERENCES, commands(|what| matches!(what, SideWrite::Forget))),
+            (FORGET_PROGRESS, commands(|what| matches!(what, SideWrite::Forget))),
+            (ERASE_REQUESTS, commands(|what| matches!(what, SideWrite::EraseRequest))),
         ] {
             if !ids.is_empty() {
                 link.query(sql, &[Value::UuidList(ids)]).await?;
@@ -334,6 +339,8 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
         ints(rows, |row| result(row).map(|result| result.response_format.into())),
         text(rows, |row| result(row).and_then(|result| result.encryption_key_id.as_deref())),
         bytes(rows, |row| result(row).map(|result| &result.response[..])),
+        ints(rows, |row| row.start_by),
+        ints(rows, |row| row.ready_at),
     ]
 }
 

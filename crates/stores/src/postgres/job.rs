@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::{Answer, Change, Claim, RecordId, Snapshot, StoreError};
+use semel_core::{Answer, Change, Claim, RecordId, Snapshot, Start, StoreError};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -67,7 +67,11 @@ impl Work {
     /// Whether it takes several statements that depend on one another.
     pub(super) fn needs_a_transaction(&self) -> bool {
         match self {
-            Work::Claim(claim) => claim.business_reference.is_some() || !claim.former.is_empty(),
+            Work::Claim(claim) => {
+                claim.business_reference.is_some()
+                    || !claim.former.is_empty()
+                    || claim.attempt.start != Start::Now
+            }
             Work::Apply(..) | Work::Get(_) | Work::Now => false,
         }
     }

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use semel_core::transition::ReferenceWrite;
+use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Change, Event, Record, RecordId, State, Timestamp, Write, transition};
 
 use super::rows::Versioned;
@@ -71,30 +71,32 @@ pub(super) struct Known {
 impl Known {
     fn new(before: Versioned, change: &Change) -> Option<Known> {
         let then = before.record.updated_at;
-        let (after, reference) = decided(&before.record, change, then)?;
+        let after = decided(&before.record, change, then)?;
         let State::Succeeded { expires_at, .. } = after.head.state else { return None };
         // The history has grown by exactly one line, which begins with the moment.
         let line =
             after.history.as_text().strip_prefix(before.record.history.as_text())?.strip_prefix('\n')?;
         let step = line.strip_prefix(&then.as_millis().to_string())?.to_owned();
         let expires_in = expires_at.as_millis() - then.as_millis();
-        (reference == ReferenceWrite::Keep).then_some(Known { before, after, expires_in, step })
+        Some(Known { before, after, expires_in, step })
     }
 
     /// The answer, now that it was written at `now`.
     pub(super) fn answer(&self, change: &Change, now: Timestamp) -> Answer {
         let decision = transition(Some(&self.before.record.head), change.event(), now).decision;
-        let record = decided(&self.before.record, change, now).map(|(after, _)| after);
+        let record = decided(&self.before.record, change, now);
         Answer { decision, record, now, holder: None }
     }
 }
 
-fn decided(before: &Record, change: &Change, now: Timestamp) -> Option<(Record, ReferenceWrite)> {
+/// The record after a change that writes nothing beside it.
+fn decided(before: &Record, change: &Change, now: Timestamp) -> Option<Record> {
     let step = transition(Some(&before.head), change.event(), now);
+    if (step.reference, step.request) != (ReferenceWrite::Keep, RequestWrite::Keep) {
+        return None;
+    }
     match step.write {
-        Write::Update(_) => {
-            Some((Record::after(Some(before), step.write, None, change.result(), now)?, step.reference))
-        }
+        Write::Update(_) => Record::after(Some(before), step.write, None, change.result(), now),
         Write::Keep | Write::Create(_) | Write::Delete => None,
     }
 }

@@ -36,8 +36,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
-    StoreError, Tier, Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
+    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -265,6 +265,18 @@ impl Store for PostgresStore {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.upkeep.list(filter).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        self.upkeep.waiting(filter).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.upkeep.due_to_reconcile(limit).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.upkeep.progress(operation_id).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

@@ -5,8 +5,8 @@
 
 use semel_core::{
     Answer, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId, Principal, RandomIds,
-    Record, RecordId, Reference, StoredResult, Timestamp, Transition, Write,
-    transition::{ReferenceWrite, age, transition},
+    Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp, Transition, Write,
+    transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
 use super::errors::DbError;
@@ -33,9 +33,9 @@ macro_rules! insert {
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
                  reason, epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms,
-                 due_at, created_at, updated_at, history)
+                 due_at, created_at, updated_at, history, start_by, ready_at)
              SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
-                 n.now, n.now, n.now::text || $20
+                 n.now, n.now, n.now::text || $20, n.now + $21, n.now + $22
              FROM ",
             now!(),
             " ON CONFLICT DO NOTHING RETURNING ",
@@ -57,7 +57,8 @@ macro_rules! update {
         lease_ms = $11, ttl_ms = $12, tombstone_ttl_ms = $13, on_lease_expired = $14, quarantine_ms = $15, due_at = $16,
         expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
-        response_format = $28, encryption_key_id = $29, response = $30, revision = revision + 1
+        response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
+        revision = revision + 1
     WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision")
     };
 }
@@ -78,6 +79,14 @@ const PUSH: &str = "
     SELECT $1, $2, coalesce(max(position) + 1, 0), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint,
         (extract(epoch FROM now()) * 1000)::bigint
     FROM semel_outbox WHERE operation_id = $2";
+
+const KEEP_REQUEST: &str = "
+    INSERT INTO semel_requests (operation_id, format, encryption_key_id, request, kept_at) VALUES ($1, $2, $3, $4, $5)
+    ON CONFLICT (operation_id) DO UPDATE SET format = $2, encryption_key_id = $3, request = $4, kept_at = $5";
+
+pub(super) const ERASE_REQUESTS: &str = "DELETE FROM semel_requests WHERE operation_id = ANY($1)";
+
+pub(super) const FORGET_PROGRESS: &str = "DELETE FROM semel_phases WHERE operation_id = ANY($1)";
 
 const HOLDERS: &str = "
     SELECT operation_id, caller FROM semel_references
@@ -219,8 +228,16 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempte
     let Some(fresh) = fresh(claim, Timestamp::from_millis(0)) else { return Ok(None) };
     let row = Columns::of(&fresh);
     let sql = if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT };
-    let rows = db.query(sql, &first_values(&row, offset)).await?;
-    Ok(rows.first().and_then(|row| row.int(0)).map(|now| first(claim, Timestamp::from_millis(now))))
+    let mut values = first_values(&row, offset);
+    values.extend([Value::Int(row.start_by), Value::Int(row.ready_at)]);
+    let rows = db.query(sql, &values).await?;
+    let Some(now) = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis) else {
+        return Ok(None);
+    };
+    if let Some(request) = &claim.request {
+        keep_request(db, claim.operation_id, request, now).await?;
+    }
+    Ok(Some(first(claim, now)))
 }
 
 /// The values of a first claim, whose moments are as of time zero, in the order of the statements that insert one.
@@ -288,6 +305,8 @@ async fn change(
     if !written || !write_reference(db, &step, before.as_ref(), after.as_ref(), claim).await? {
         return Ok(None);
     }
+    let record = after.as_ref().or(before.as_ref().map(|before| &before.record));
+    write_request(db, step.request, record, claim).await?;
     Ok(Some(Answer { decision: step.decision, record: after, now, holder: None }))
 }
 
@@ -325,6 +344,8 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Int(result.map(|result| result.response_format.into())),
         Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
         Value::Bytes(result.map(|result| &result.response[..])),
+        Value::Int(row.start_by),
+        Value::Int(row.ready_at),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     Ok(!db.query(sql, &values).await?.is_empty())
@@ -394,9 +415,46 @@ async fn write_reference(
         ) => {}
     }
     if let (Write::Delete | Write::Create(_), Some(gone)) = (step.write, before) {
-        db.query(FORGET_REFERENCES, &[Value::UuidList(vec![*gone.operation_id.as_bytes()])]).await?;
+        for sql in [FORGET_REFERENCES, FORGET_PROGRESS] {
+            db.query(sql, &[Value::UuidList(vec![*gone.operation_id.as_bytes()])]).await?;
+        }
     }
     Ok(true)
+}
+
+/// What becomes of the request.
+async fn write_request(
+    db: &mut impl Executor,
+    write: RequestWrite,
+    record: Option<&Record>,
+    claim: Option<&Claim>,
+) -> Result<(), DbError> {
+    match (write, record, claim.and_then(|claim| claim.request.as_ref())) {
+        (RequestWrite::Store, Some(record), Some(request)) => {
+            keep_request(db, record.operation_id, request, record.updated_at).await
+        }
+        (RequestWrite::Erase, Some(record), _) => {
+            let ids = Value::UuidList(vec![*record.operation_id.as_bytes()]);
+            db.query(ERASE_REQUESTS, &[ids]).await.map(|_| ())
+        }
+        (RequestWrite::Keep | RequestWrite::Store | RequestWrite::Erase, _, _) => Ok(()),
+    }
+}
+
+async fn keep_request(
+    db: &mut impl Executor,
+    id: OperationId,
+    request: &StoredRequest,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    let values = [
+        Value::Uuid(*id.as_bytes()),
+        Value::Int(Some(request.format.into())),
+        Value::Text(request.encryption_key_id.as_deref()),
+        Value::Bytes(Some(&request.bytes)),
+        Value::Int(Some(now.as_millis())),
+    ];
+    db.query(KEEP_REQUEST, &values).await.map(|_| ())
 }
 
 async fn take_note(

@@ -11,7 +11,7 @@ macro_rules! record_columns {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
-         expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
+         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
          history, revision, status, resource, response_format, encryption_key_id, response"
     };
 }
@@ -22,7 +22,7 @@ macro_rules! record_columns_without_response {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
-         expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
+         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
          history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
     };
 }
@@ -58,6 +58,8 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         on_lease_expired: cells.text("on_lease_expired")?.into(),
         quarantine_ms: cells.number("quarantine_ms")?,
         due_at: cells.maybe_number("due_at")?,
+        start_by: cells.maybe_number("start_by")?,
+        ready_at: cells.maybe_number("ready_at")?,
         expires_at: cells.maybe_number("expires_at")?,
         settled_by: cells.maybe_text("settled_by")?.map(Into::into),
         unknown_since: cells.maybe_number("unknown_since")?,

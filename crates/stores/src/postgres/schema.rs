@@ -7,7 +7,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Value};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 2] = [VERSION_1, VERSION_2];
+const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -124,6 +124,55 @@ ALTER TABLE semel_outbox
 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
 CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
 CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
+";
+
+/// Commands that a worker carries out, or resumes; and evidence about those whose outcome is unknown.
+const VERSION_3: &str = "
+ALTER TABLE semel_records
+    ADD COLUMN start_by bigint, -- processing: until when a worker may start it again
+    ADD COLUMN ready_at bigint; -- claimed: from when on a worker may start it
+CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
+
+CREATE TABLE semel_requests (
+    operation_id      uuid   NOT NULL PRIMARY KEY, -- the command that a worker may have to start
+    format            bigint NOT NULL,
+    encryption_key_id text,
+    kept_at           bigint NOT NULL,
+    request           bytea  NOT NULL
+);
+
+CREATE TABLE semel_phases (
+    operation_id uuid   NOT NULL,           -- the command
+    position     bigint NOT NULL,           -- its place among the steps of its command
+    name         text   NOT NULL,           -- a phase's name, or an item's clientItemId
+    kind         text   NOT NULL,           -- local, external or item
+    deduplicated bigint NOT NULL DEFAULT 0, -- external: 1 if it may be called again
+    output       bytea,                     -- what it came to; external: NULL while nobody knows
+    item_id      bytea,                     -- item: the id of its own record
+    began_at     bigint NOT NULL,
+    done_at      bigint,
+    PRIMARY KEY (operation_id, name)
+);
+
+CREATE TABLE semel_evidence (
+    source            text   NOT NULL,      -- who said so
+    event_id          text   NOT NULL,      -- by which name, so that it is heard once
+    operation_id      uuid   NOT NULL,      -- the command it is about
+    verdict           text   NOT NULL,      -- succeeded, failed_final or not_executed
+    proof             text,                 -- not_executed: why no call can still land
+    why               text   NOT NULL,      -- what was seen, for people
+    received_at       bigint NOT NULL,
+    done_at           bigint,               -- when it was used, or turned out not to be needed
+    outcome           text,                 -- which of these
+    status            bigint,               -- the response that retries get, as in semel_records
+    resource          text,
+    response_format   bigint,
+    encryption_key_id text,
+    response          bytea,
+    PRIMARY KEY (source, event_id)
+);
+CREATE INDEX semel_evidence_open ON semel_evidence (operation_id) WHERE done_at IS NULL;
+CREATE INDEX semel_evidence_age ON semel_evidence (received_at);
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

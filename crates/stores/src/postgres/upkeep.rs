@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
-    Census, Decision, Event, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, StateName,
-    StoreError, Tier, Timestamp, Write, transition, transition::ReferenceWrite,
+    Census, Decision, Event, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot, StateName,
+    StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter, Write, transition,
+    transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -16,6 +17,7 @@ use super::group::{Side, SideWrite, Update, Writes};
 use super::link::{Dialer, Link};
 use super::queries::{self, now, snapshot};
 use super::rows::{Versioned, record, record_columns, record_columns_without_response};
+use crate::columns::StepColumns;
 
 const FIND: &str = concat!(
     "SELECT n.now, ",
@@ -59,6 +61,37 @@ pub(super) const DUE_TO_REAP: &str = concat!(
     ", semel_records WHERE expires_at IS NOT NULL AND expires_at <= n.now AND (expires_at, id) > ($2, $3)
       ORDER BY expires_at, id LIMIT $4"
 );
+
+/// Commands that wait for a worker and may be started now.
+pub(super) const WAITING: &str = concat!(
+    "SELECT q.format, q.encryption_key_id, q.request, ",
+    record_columns_without_response!(),
+    " FROM ",
+    now!(),
+    ", semel_records JOIN LATERAL (
+          SELECT format, encryption_key_id, request FROM semel_requests
+          WHERE semel_requests.operation_id = semel_records.operation_id
+      ) AS q ON true
+      WHERE ready_at IS NOT NULL AND ready_at <= n.now AND state = 'claimed' AND due_at > n.now
+        AND (on_lease_expired = 'resume')::int = $2
+        AND ($3::int = 0 OR operation = ANY($4))
+      ORDER BY ready_at, id LIMIT $5"
+);
+
+/// Commands whose outcome is unknown and for which evidence is to be sought now.
+pub(super) const DUE_TO_RECONCILE: &str = concat!(
+    "SELECT ",
+    record_columns_without_response!(),
+    " FROM ",
+    now!(),
+    ", semel_records WHERE reconcile_after IS NOT NULL AND reconcile_after <= n.now AND state = 'unknown'
+      ORDER BY reconcile_after, id LIMIT $2"
+);
+
+const PROGRESS: &str = "
+    SELECT position, name, kind, deduplicated, output, began_at, done_at, items.operation_id, items.state, items.status
+    FROM semel_phases AS p LEFT JOIN semel_records AS items ON items.id = p.item_id
+    WHERE p.operation_id = $1 ORDER BY position";
 
 /// What the server does with a commit before it answers, and who else has the data.
 pub(super) const DURABILITY: &str = "
@@ -144,6 +177,50 @@ impl Upkeep {
         .await
     }
 
+    /// Commands that wait for a worker, without those that cannot be read.
+    pub(super) async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        let filter = filter.clone();
+        self.with(move |mut lent| async move {
+            let names = filter.operations.as_deref().unwrap_or_default();
+            let values = [
+                Value::Int(Some(lent.offset)),
+                Value::Int(Some(filter.phased.into())),
+                Value::Int(Some(filter.operations.is_some().into())),
+                Value::TextList(names.iter().map(|name| Some(name.as_str())).collect()),
+                Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
+            ];
+            let rows = lent.link()?.query(WAITING, &values).await?;
+            let read = |row: Row| {
+                let request = StoredRequest {
+                    format: row.int(0).and_then(|format| u8::try_from(format).ok())?,
+                    encryption_key_id: row.text(1).map(str::to_owned),
+                    bytes: row.bytes(2)?.clone(),
+                };
+                Some(Waiting { record: record(row, 3).ok()?.record, request })
+            };
+            Ok(rows.into_iter().filter_map(read).collect())
+        })
+        .await
+    }
+
+    /// Commands whose outcome is unknown, without those that cannot be read.
+    pub(super) async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.with(move |mut lent| async move {
+            let values = [Value::Int(Some(lent.offset)), Value::Int(i64::try_from(limit).ok())];
+            let rows = lent.link()?.query(DUE_TO_RECONCILE, &values).await?;
+            Ok(rows.into_iter().filter_map(|row| record(row, 0).ok()).map(|found| found.record).collect())
+        })
+        .await
+    }
+
+    pub(super) async fn progress(&self, id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.with(move |mut lent| async move {
+            let rows = lent.link()?.query(PROGRESS, &[Value::Uuid(*id.as_bytes())]).await?;
+            rows.iter().map(step).collect()
+        })
+        .await
+    }
+
     pub(super) async fn census(&self) -> Result<Vec<Census>, StoreError> {
         self.with(move |mut lent| async move { census(lent.link()?).await }).await
     }
@@ -155,6 +232,25 @@ impl Upkeep {
     pub(super) async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
         self.with(move |mut lent| async move { age(&mut lent, DUE_TO_REAP, limit).await }).await
     }
+}
+
+fn step(row: &Row) -> Result<Progress, DbError> {
+    let number = |column| row.int(column).and_then(|number| u32::try_from(number).ok());
+    let columns = StepColumns {
+        kind: row.text(2).unwrap_or_default().to_owned(),
+        deduplicated: row.int(3) == Some(1),
+        output: row.bytes(4).cloned(),
+        item: row.uuid(7),
+        state: row.text(8).map(str::to_owned),
+        status: number(9).and_then(|status| u16::try_from(status).ok()),
+    };
+    Ok(Progress {
+        position: number(0).unwrap_or(0),
+        name: row.text(1).unwrap_or_default().to_owned(),
+        what: columns.kind().map_err(|damage| DbError::unreadable(damage.column, damage.what))?,
+        began_at: Timestamp::from_millis(row.int(5).unwrap_or(0)),
+        done_at: row.int(6).map(Timestamp::from_millis),
+    })
 }
 
 pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbError> {
@@ -230,23 +326,23 @@ async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, 
 }
 
 async fn age_page(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usize, DbError> {
-    let mut due: Vec<(Versioned, Write, ReferenceWrite, Option<Record>)> = Vec::with_capacity(rows.len());
+    let mut due: Vec<(Versioned, Transition, Option<Record>)> = Vec::with_capacity(rows.len());
     for row in rows {
         match record(row, 2) {
             Ok(before) => {
                 let step = transition(Some(&before.record.head), &Event::Age, now);
                 if step.decision == Decision::Applied {
                     let after = Record::after(Some(&before.record), step.write, None, None, now);
-                    due.push((before, step.write, step.reference, after));
+                    due.push((before, step, after));
                 }
             }
             Err(why) => tracing::error!(%why, "a record cannot be read"),
         }
     }
     let mut writes = Writes::default();
-    for (before, write, reference, after) in &due {
+    for (before, step, after) in &due {
         let side = |what| Side { with: before.record.id, command: before.record.operation_id, what };
-        match (write, after) {
+        match (step.write, after) {
             (Write::Delete, _) => {
                 writes.deletes.push(before);
                 writes.sides.push(side(SideWrite::Forget));
@@ -254,8 +350,11 @@ async fn age_page(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usi
             (_, Some(after)) => writes.updates.push(Update { before, after }),
             (_, None) => {}
         }
-        if *reference == ReferenceWrite::GiveBack {
+        if step.reference == ReferenceWrite::GiveBack {
             writes.sides.push(side(SideWrite::GiveBack));
+        }
+        if step.request == RequestWrite::Erase {
+            writes.sides.push(side(SideWrite::EraseRequest));
         }
     }
     match writes.is_empty() {

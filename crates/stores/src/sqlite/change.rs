@@ -4,7 +4,7 @@
 //! wrapped in a savepoint.
 
 use rusqlite::Connection;
-use semel_core::transition::{ReferenceWrite, age as age_of};
+use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
     Answer, Claim, Decision, Event, Record, Reference, StoreError, StoredResult, Timestamp, Transition,
     Write, transition,
@@ -42,7 +42,7 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
 
 /// Claims by inserting: the unique constraint decides, and only its loser reads the record.
 fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
-    if claim.business_reference.is_some() || !claim.former.is_empty() {
+    if claim.business_reference.is_some() || !claim.former.is_empty() || claim.request.is_some() {
         return claim_with_more(connection, claim, now).map_err(|error| store_error(&error))?;
     }
     let event = Event::Claim(claim.attempt);
@@ -58,7 +58,7 @@ fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answe
     change(connection, before.as_ref(), &event, Some(claim), None, now)
 }
 
-/// A claim that also looks at former names of its operation, and at its business reference.
+/// A claim that also looks at former names of its operation and at its business reference, or keeps its request.
 fn claim_with_more(
     connection: &Connection,
     claim: &Claim,
@@ -103,7 +103,10 @@ fn change(
         Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
         Err(error) => Err(store_error(&error)),
     };
-    if step.reference != ReferenceWrite::Keep || matches!(step.write, Write::Create(_) | Write::Delete) {
+    let several = step.reference != ReferenceWrite::Keep
+        || step.request != RequestWrite::Keep
+        || matches!(step.write, Write::Create(_) | Write::Delete);
+    if several {
         all_or_nothing(connection, write)?;
     } else {
         write()?;
@@ -143,8 +146,18 @@ fn write(
             _,
         ) => {}
     }
+    match (step.request, after.or(before), claim.and_then(|claim| claim.request.as_ref())) {
+        (RequestWrite::Store, Some(record), Some(request)) => {
+            queries::keep_request(connection, record.operation_id, request, record.updated_at)?;
+        }
+        (RequestWrite::Erase, Some(record), _) => {
+            queries::erase_request(connection, record.operation_id)?;
+        }
+        (RequestWrite::Keep | RequestWrite::Store | RequestWrite::Erase, _, _) => {}
+    }
     if let (Write::Delete | Write::Create(_), Some(gone)) = (step.write, before) {
         queries::forget_reference(connection, gone.operation_id)?;
+        queries::forget_progress(connection, gone.operation_id)?;
     }
     Ok(written)
 }

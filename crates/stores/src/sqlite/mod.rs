@@ -25,8 +25,8 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
-    StoreError, Tier, Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
+    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -318,6 +318,19 @@ impl Store for SqliteStore {
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         let filter = filter.clone();
         self.read(move |connection, _| queries::list(connection, &filter)).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection, now| queries::waiting_commands(connection, &filter, now)).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.read(move |connection, now| queries::due_to_reconcile(connection, limit, now)).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.read(move |connection, _| queries::progress(connection, operation_id)).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

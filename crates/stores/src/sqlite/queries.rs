@@ -4,13 +4,13 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
-    Census, Claim, Filter, Head, Holder, Note, NoteTaken, OperationId, OperationName, Principal, Record,
-    RecordId, StateName, Timestamp,
+    Census, Claim, Filter, Head, Holder, Note, NoteTaken, OperationId, OperationName, Principal, Progress,
+    Record, RecordId, StateName, StoredRequest, Timestamp, Waiting as WaitingCommand, WaitingFilter,
 };
 
 use super::errors::is_unreadable;
-use super::rows::{damaged_column, record};
-use crate::columns::Columns;
+use super::rows::{damaged, damaged_column, record};
+use crate::columns::{Columns, StepColumns};
 use crate::doctor::telling::Waiting;
 
 /// The database's present, in milliseconds: the clock that decides.
@@ -23,7 +23,7 @@ pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
 /// Every column but those of the response, which may be large.
 const WITHOUT_RESPONSE: &str = "
     id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
-    epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at,
+    epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at, expires_at,
     settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at,
     history, NULL AS response_format";
 
@@ -201,8 +201,9 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
                  state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
-                 quarantine_ms, due_at, expires_at, created_at, updated_at, history
-             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?21)
+                 quarantine_ms, due_at, expires_at, created_at, updated_at, history, start_by, ready_at
+             ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?21,
+                 ?22, ?23)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -227,6 +228,8 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             row.expires_at,
             row.created_at,
             row.history,
+            row.start_by,
+            row.ready_at,
         ])?;
     Ok(changed == 1)
 }
@@ -244,7 +247,8 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  settled_by = :settled_by, unknown_since = :unknown_since, reconcile_after = :reconcile_after,
                  attempts = :attempts, quarantine_until = :quarantine_until, updated_at = :updated_at,
                  status = :status, resource = :resource, response_format = :response_format,
-                 encryption_key_id = :encryption_key_id, response = :response, history = :history
+                 encryption_key_id = :encryption_key_id, response = :response, history = :history,
+                 start_by = :start_by, ready_at = :ready_at
              WHERE id = :id AND epoch = :epoch_before AND token = :token_before AND state = :state_before",
         )?
         .execute(named_params! {
@@ -271,6 +275,8 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             ":encryption_key_id": result.and_then(|result| result.encryption_key_id.as_deref()),
             ":response": result.map(|result| &result.response[..]),
             ":history": row.history,
+            ":start_by": row.start_by,
+            ":ready_at": row.ready_at,
             ":id": row.id,
             ":epoch_before": before.epoch,
             ":token_before": before.token.as_bytes(),
@@ -292,6 +298,113 @@ pub(super) fn delete(connection: &Connection, id: &RecordId, before: &Head) -> r
             before.state.name().as_str()
         ])?;
     Ok(changed == 1)
+}
+
+/// Keeps the request of a command, instead of one that was kept before.
+pub(super) fn keep_request(
+    connection: &Connection,
+    id: OperationId,
+    request: &StoredRequest,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    let sql = "INSERT INTO semel_requests (operation_id, format, encryption_key_id, request, kept_at)
+               VALUES (?1, ?2, ?3, ?4, ?5)
+               ON CONFLICT DO UPDATE SET format = ?2, encryption_key_id = ?3, request = ?4, kept_at = ?5";
+    let StoredRequest { format, encryption_key_id, bytes } = request;
+    connection.prepare_cached(sql)?.execute(params![
+        id.as_bytes(),
+        format,
+        encryption_key_id,
+        &bytes[..],
+        now.as_millis()
+    ])
+}
+
+/// Erases the request of a command.
+pub(super) fn erase_request(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection.prepare_cached("DELETE FROM semel_requests WHERE operation_id = ?1")?.execute([id.as_bytes()])
+}
+
+/// Commands that wait for a worker and may be started now, without those that cannot be read.
+pub(super) fn waiting_commands(
+    connection: &Connection,
+    filter: &WaitingFilter,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<WaitingCommand>> {
+    // The names as one text, each between separators that no name contains.
+    let operations = filter.operations.as_ref().map(|names| format!("\u{1f}{}\u{1f}", names.join("\u{1f}")));
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+    let sql = format!(
+        "SELECT {WITHOUT_RESPONSE}, format AS request_format, request_key_id, request
+         FROM semel_records JOIN (
+             SELECT operation_id AS request_of, format, encryption_key_id AS request_key_id, request FROM semel_requests
+         ) ON request_of = operation_id
+         WHERE ready_at IS NOT NULL AND ready_at <= ?1 AND state = 'claimed' AND due_at > ?1
+           AND (on_lease_expired = 'resume') = ?2
+           AND (?3 IS NULL OR instr(?3, char(31) || operation || char(31)) > 0)
+         ORDER BY ready_at, id LIMIT ?4"
+    );
+    let read = |row: &Row<'_>| {
+        let request = StoredRequest {
+            format: row.get("request_format")?,
+            encryption_key_id: row.get("request_key_id")?,
+            bytes: row.get::<_, Vec<u8>>("request")?.into(),
+        };
+        Ok(WaitingCommand { record: record(row)?, request })
+    };
+    connection
+        .prepare_cached(&sql)?
+        .query_map(params![now.as_millis(), filter.phased, operations, limit], read)?
+        .filter(|row| !row.as_ref().is_err_and(is_unreadable))
+        .collect()
+}
+
+/// Commands whose outcome is unknown and for which evidence is to be sought now, without those that cannot be read.
+pub(super) fn due_to_reconcile(
+    connection: &Connection,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<Vec<Record>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {WITHOUT_RESPONSE} FROM semel_records
+             WHERE reconcile_after IS NOT NULL AND reconcile_after <= ?1 AND state = 'unknown'
+             ORDER BY reconcile_after LIMIT ?2"
+        ))?
+        .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], record)?
+        .filter(|row| !row.as_ref().is_err_and(is_unreadable))
+        .collect()
+}
+
+/// The steps of a command, in their order.
+pub(super) fn progress(connection: &Connection, id: OperationId) -> rusqlite::Result<Vec<Progress>> {
+    let sql = "SELECT position, name, kind, deduplicated, output, began_at, done_at, items.operation_id, items.state,
+                   items.status
+               FROM semel_phases LEFT JOIN semel_records AS items ON items.id = item_id
+               WHERE semel_phases.operation_id = ?1 ORDER BY position";
+    let read = |row: &Row<'_>| {
+        let step = StepColumns {
+            kind: row.get::<_, String>(2)?,
+            deduplicated: row.get(3)?,
+            output: row.get::<_, Option<Vec<u8>>>(4)?.map(Into::into),
+            item: row.get(7)?,
+            state: row.get(8)?,
+            status: row.get(9)?,
+        };
+        Ok(Progress {
+            position: row.get(0)?,
+            name: row.get(1)?,
+            what: step.kind().map_err(damaged)?,
+            began_at: Timestamp::from_millis(row.get(5)?),
+            done_at: row.get::<_, Option<i64>>(6)?.map(Timestamp::from_millis),
+        })
+    };
+    connection.prepare_cached(sql)?.query_map([id.as_bytes()], read)?.collect()
+}
+
+/// Forgets the steps of a command, together with its record.
+pub(super) fn forget_progress(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection.prepare_cached("DELETE FROM semel_phases WHERE operation_id = ?1")?.execute([id.as_bytes()])
 }
 
 /// Who holds a business reference.

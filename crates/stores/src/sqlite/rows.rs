@@ -28,6 +28,8 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         on_lease_expired: text("on_lease_expired")?,
         quarantine_ms: row.get("quarantine_ms")?,
         due_at: row.get("due_at")?,
+        start_by: row.get("start_by")?,
+        ready_at: row.get("ready_at")?,
         expires_at: row.get("expires_at")?,
         settled_by: row.get::<_, Option<String>>("settled_by")?.map(Into::into),
         unknown_since: row.get("unknown_since")?,

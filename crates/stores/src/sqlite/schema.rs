@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];
+const MIGRATIONS: [&str; 7] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -125,6 +125,51 @@ ALTER TABLE semel_outbox ADD COLUMN done_at INTEGER;                     -- deli
 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
 CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
 CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
+";
+
+/// Commands that a worker carries out, or resumes; and evidence about those whose outcome is unknown.
+const VERSION_7: &str = "
+ALTER TABLE semel_records ADD COLUMN start_by INTEGER;   -- processing: until when a worker may start it again
+ALTER TABLE semel_records ADD COLUMN ready_at INTEGER;   -- claimed: from when on a worker may start it
+CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
+CREATE TABLE semel_requests (
+    operation_id      BLOB    NOT NULL PRIMARY KEY, -- the command that a worker may have to start
+    format            INTEGER NOT NULL,
+    encryption_key_id TEXT,
+    kept_at           INTEGER NOT NULL,
+    request           BLOB    NOT NULL
+) STRICT;
+CREATE TABLE semel_phases (
+    operation_id BLOB    NOT NULL,          -- the command
+    position     INTEGER NOT NULL,          -- its place among the steps of its command
+    name         TEXT    NOT NULL,          -- a phase's name, or an item's clientItemId
+    kind         TEXT    NOT NULL,          -- local, external or item
+    deduplicated INTEGER NOT NULL DEFAULT 0,-- external: whether it may be called again
+    output       BLOB,                      -- what it came to; external: NULL while nobody knows
+    item_id      BLOB,                      -- item: the id of its own record
+    began_at     INTEGER NOT NULL,
+    done_at      INTEGER,
+    PRIMARY KEY (operation_id, name)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE semel_evidence (
+    source            TEXT    NOT NULL,     -- who said so
+    event_id          TEXT    NOT NULL,     -- by which name, so that it is heard once
+    operation_id      BLOB    NOT NULL,     -- the command it is about
+    verdict           TEXT    NOT NULL,     -- succeeded, failed_final or not_executed
+    proof             TEXT,                 -- not_executed: why no call can still land
+    why               TEXT    NOT NULL,     -- what was seen, for people
+    received_at       INTEGER NOT NULL,
+    done_at           INTEGER,              -- when it was used, or turned out not to be needed
+    outcome           TEXT,                 -- which of these
+    status            INTEGER,              -- the response that retries get, as in semel_records
+    resource          TEXT,
+    response_format   INTEGER,
+    encryption_key_id TEXT,
+    response          BLOB,
+    PRIMARY KEY (source, event_id)
+) STRICT;
+CREATE INDEX semel_evidence_open ON semel_evidence (operation_id) WHERE done_at IS NULL;
+CREATE INDEX semel_evidence_age ON semel_evidence (received_at);
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -412,7 +412,7 @@ async fn an_operators_lone_statement_is_never_sent_twice() {
                 if way.contains("groups=false") { Matching::commit() } else { Matching::statement(UPDATE) };
             let armed = bed.proxy.cut_next(matching, cut);
             let until = Timestamp::from_millis(record.updated_at.as_millis() + 60_000);
-            let error = bed.apply(&record, Change::postpone(until)).await.expect_err("nobody can know");
+            let error = bed.apply(&record, Change::postpone(until, 0)).await.expect_err("nobody can know");
             armed.struck().await;
             assert!(matches!(error, StoreError::Ambiguous(_)), "{way} {cut:?}: {error}");
             let found = bed.store.get(&record.id).await.expect("it reads").record.expect("it is there");

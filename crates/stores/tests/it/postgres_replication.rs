@@ -4,7 +4,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Answer, Change, Claim, Decision, Record, RecordId, Store, StoreError, Tier};
+use semel_core::{Answer, Change, Claim, Decision, Record, RecordId, State, Store, StoreError, Tier};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::{Binaries, Cluster, Database};
@@ -165,7 +165,12 @@ async fn what_an_operator_does_is_in_doubt_if_its_wait_is_cancelled() {
     // The setting is heard at some moment: whatever is made before that is made.
     let mut doubts = 0;
     for _ in 0..100 {
-        let (store, postpone) = (bed.store.clone(), Change::postpone(bed.record.updated_at));
+        let sought =
+            match bed.store.get(&id).await.expect("it can be read").record.expect("it is there").head.state {
+                State::Unknown { attempts, .. } => attempts,
+                other => panic!("{other:?}"),
+            };
+        let (store, postpone) = (bed.store.clone(), Change::postpone(bed.record.updated_at, sought));
         let writing = tokio::spawn(async move { store.apply(&id, &postpone).await });
         while !writing.is_finished() {
             if bed.cluster.server().sql("postgres", WAITING).expect("it can be read") != "0" {

@@ -447,7 +447,7 @@ async fn an_operators_word_whose_answer_was_lost_is_not_sent_twice() {
     store.apply(&id, &abandon).await.expect("it is abandoned");
     store.lose_next_commit_answer();
     let until = semel_core::Timestamp::from_millis(1_900_000_000_000);
-    let error = store.apply(&id, &Change::postpone(until)).await.expect_err("the answer is lost");
+    let error = store.apply(&id, &Change::postpone(until, 0)).await.expect_err("the answer is lost");
     assert!(matches!(error, StoreError::Ambiguous(_)), "{error}");
     let state = store.get(&id).await.expect("it reads").record.expect("it is there").head.state;
     assert!(matches!(state, semel_core::State::Unknown { attempts: 1, .. }), "counted once: {state:?}");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Record, RecordId, Snapshot, Store,
-    StoreError, Tier, Timestamp,
+    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
+    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -54,6 +54,18 @@ impl Store for WithoutReferences {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.0.list(filter).await
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        self.0.waiting(filter).await
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.0.due_to_reconcile(limit).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.0.progress(operation_id).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

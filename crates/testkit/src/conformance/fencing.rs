@@ -102,7 +102,7 @@ pub(super) async fn a_settled_record_never_changes(subject: &dyn Subject) {
     let verdicts = [
         Change::resolve_executed(sample::created("another truth")),
         Change::resolve_not_executed(semel_core::transition::Proof::ProviderTombstone),
-        Change::postpone(settled.created_at),
+        Change::postpone(settled.created_at, 0),
         Change::free(),
     ];
     for change in words(fence).into_iter().chain(words(stranger)).chain(verdicts) {

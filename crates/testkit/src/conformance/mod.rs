@@ -12,6 +12,7 @@ mod leases;
 mod records;
 mod references;
 mod verdicts;
+mod workers;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -133,6 +134,13 @@ macro_rules! for_each_conformance_case {
             references: a_reference_that_was_given_back_may_be_gone
             references: a_late_completion_takes_its_reference_back
             references: a_former_name_of_an_operation_still_counts
+            workers: a_command_for_later_waits_with_its_request
+            workers: a_waiting_command_is_started_by_one_worker
+            workers: a_requeued_command_waits_until_it_is_ready
+            workers: a_new_attempt_brings_its_own_request
+            workers: a_command_with_phases_is_resumed_while_its_time_lasts
+            workers: a_deferred_command_is_settled_by_its_message
+            workers: unknown_commands_come_up_for_reconciliation_in_turn
         }
     };
 }

@@ -120,7 +120,7 @@ pub(super) async fn a_postponed_look_for_evidence_is_counted(subject: &dyn Subje
     let State::Unknown { since, quarantine_until, .. } = lost.head.state else { panic!("it is unknown") };
     for attempts in 1..=3 {
         let reconcile_after = since.plus(Duration::from_secs(60 * u64::from(attempts)));
-        let postponed = applied(&*store, &lost.id, Change::postpone(reconcile_after)).await;
+        let postponed = applied(&*store, &lost.id, Change::postpone(reconcile_after, attempts - 1)).await;
         let expected = State::Unknown { since, reconcile_after, attempts, quarantine_until };
         assert_eq!(postponed.head.state, expected);
         assert_eq!(read(&*store, &lost.id).await.head.state, expected);

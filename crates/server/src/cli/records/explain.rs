@@ -99,7 +99,14 @@ fn tell(step: &Step) -> String {
         Reason::Claimed if *epoch > 1 => format!("claimed anew, as epoch {epoch}, and run at once"),
         Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
         Reason::Started => format!("taken up by a worker, as epoch {epoch}"),
+        Reason::Deferred => "committed, and its outcome left to the message that it sends".to_owned(),
         Reason::Answered => format!("answered: {state}, and kept for retries"),
+        Reason::NotExecuted if *state == StateName::Claimed => {
+            format!("proven not executed: it waits for a worker again, as epoch {epoch}")
+        }
+        Reason::NotExecuted if *state == StateName::Unknown => {
+            "given up between two of its phases: unknown".to_owned()
+        }
         Reason::NotExecuted => "proven not executed: the key is free for one retry".to_owned(),
         Reason::ServerError if *state == StateName::Unknown => {
             "answered with a server error, which says nothing about the effect: unknown".to_owned()
@@ -113,8 +120,18 @@ fn tell(step: &Step) -> String {
         Reason::LeaseExpired if *state == StateName::Unknown => {
             "its lease ended without a word from the executor: unknown".to_owned()
         }
+        Reason::LeaseExpired if *state == StateName::Claimed => {
+            format!(
+                "its lease ended without a word from the executor: it waits to be resumed, as epoch {epoch}"
+            )
+        }
         Reason::LeaseExpired => {
             format!("its lease ended without a word from the executor: {state}, as the operation declares")
+        }
+        Reason::DeferralExpired => "its message did not come to an end in time: unknown".to_owned(),
+        Reason::MessageDead => "its message is given up: unknown".to_owned(),
+        Reason::NeverStarted if *state == StateName::Unknown => {
+            "nobody resumed it in time: unknown".to_owned()
         }
         Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
         Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),
@@ -155,11 +172,11 @@ fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
     };
     let id = record.operation_id;
     match record.head.state {
-        State::Claimed { start_by } => format!("now: waits for a worker, until {start_by}"),
-        State::Processing { lease_until } if lease_until <= now => {
+        State::Claimed { start_by, .. } => format!("now: waits for a worker, until {start_by}"),
+        State::Processing { lease_until, .. } if lease_until <= now => {
             "now: its lease has ended; the next retry or sweep will say so".to_owned()
         }
-        State::Processing { lease_until } => {
+        State::Processing { lease_until, .. } => {
             format!("now: runs, with a lease until {lease_until}; a retry waits for it, then gets 409")
         }
         State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } => {

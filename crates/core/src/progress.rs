@@ -1,0 +1,49 @@
+//! How far a command with several steps has come: its phases, or the items of a bulk request. Data only: `flow` writes
+//! it, stores keep it with the record, and whoever asks for the operation sees it.
+
+use bytes::Bytes;
+
+use crate::ids::OperationId;
+use crate::state::StateName;
+use crate::time::Timestamp;
+
+/// One step of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Its place among the steps of its command.
+    pub position: u32,
+    /// Its name: a phase's, or an item's `clientItemId`.
+    pub name: String,
+    /// What it is, and how far it is.
+    pub what: StepKind,
+    /// When it began, by the store's clock.
+    pub began_at: Timestamp,
+    /// When it was done.
+    pub done_at: Option<Timestamp>,
+}
+
+/// What a step is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StepKind {
+    /// A phase that is one transaction of the service's own database.
+    Local {
+        /// What it came to.
+        output: Bytes,
+    },
+    /// A phase that calls somebody else.
+    External {
+        /// Whether the one it calls deduplicates on the phase's key: only then may it be called again.
+        deduplicated: bool,
+        /// What it came to; `None` while nobody knows.
+        output: Option<Bytes>,
+    },
+    /// One item of a bulk request, which has a record of its own.
+    Item {
+        /// The item's own command, once it has been claimed.
+        operation_id: Option<OperationId>,
+        /// Where that stands.
+        state: Option<StateName>,
+        /// The status of its stored response.
+        status: Option<u16>,
+    },
+}

@@ -1,0 +1,171 @@
+//! A request as it is kept for a worker that carries its command out later, and the bytes it is kept as.
+//!
+//! Stores see only [`StoredRequest`]: a format number, room for the id of an encryption key, and bytes. What the bytes
+//! mean is said by their format: a whole HTTP request ([`Request`]), or the input of a command with phases.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Uri};
+
+/// The format that [`Request::encode`] writes.
+pub const REQUEST_FORMAT: u8 = 1;
+
+/// The format of an input that only its own service understands.
+pub const INPUT_FORMAT: u8 = 2;
+
+/// A request as a store keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRequest {
+    /// What the bytes are.
+    pub format: u8,
+    /// The key that they are encrypted with; `None` if they are not.
+    pub encryption_key_id: Option<String>,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// A request that can be sent later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// Its method.
+    pub method: Method,
+    /// What it asks for.
+    pub target: Uri,
+    /// The field lines, in order for each name, repeats intact.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// A stored request that cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the stored request cannot be read: {0}")]
+pub struct UnreadableRequest(&'static str);
+
+/// Fields that say who asks. They are kept only where an operation asks for it.
+const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
+const CREDENTIALS_BY_CUSTOM: [&str; 6] =
+    ["x-api-key", "x-auth-token", "x-access-token", "x-csrf-token", "x-xsrf-token", "x-amz-security-token"];
+
+/// Whether a field is a credential by its name.
+pub fn is_credential(name: &HeaderName) -> bool {
+    CREDENTIALS.contains(name) || CREDENTIALS_BY_CUSTOM.contains(&name.as_str())
+}
+
+impl Request {
+    /// The bytes to keep. Credentials are among them only if they are wanted.
+    pub fn encode(&self, with_credentials: bool) -> StoredRequest {
+        let kept = |(name, _): &(&HeaderName, &HeaderValue)| with_credentials || !is_credential(name);
+        let mut bytes = BytesMut::with_capacity(256 + self.body.len());
+        put(&mut bytes, self.method.as_str().as_bytes());
+        put(&mut bytes, self.target.to_string().as_bytes());
+        let fields: Vec<_> = self.headers.iter().filter(kept).collect();
+        bytes.put_u32(u32::try_from(fields.len()).unwrap_or(u32::MAX));
+        for (name, value) in fields {
+            put(&mut bytes, name.as_str().as_bytes());
+            put(&mut bytes, value.as_bytes());
+        }
+        put(&mut bytes, &self.body);
+        StoredRequest { format: REQUEST_FORMAT, encryption_key_id: None, bytes: bytes.freeze() }
+    }
+}
+
+impl StoredRequest {
+    /// An input that only its own service understands.
+    pub fn input(bytes: Bytes) -> StoredRequest {
+        StoredRequest { format: INPUT_FORMAT, encryption_key_id: None, bytes }
+    }
+
+    /// The request that these bytes are.
+    pub fn decode(&self) -> Result<Request, UnreadableRequest> {
+        if self.encryption_key_id.is_some() {
+            return Err(UnreadableRequest("it is encrypted"));
+        }
+        if self.format != REQUEST_FORMAT {
+            return Err(UnreadableRequest("its format is not known here"));
+        }
+        let mut bytes = self.bytes.clone();
+        let method = Method::from_bytes(&take(&mut bytes)?).map_err(|_| UnreadableRequest("its method"))?;
+        let target =
+            Uri::from_maybe_shared(take(&mut bytes)?).map_err(|_| UnreadableRequest("its target"))?;
+        let mut headers = HeaderMap::new();
+        for _ in 0..number(&mut bytes)? {
+            let name = HeaderName::from_bytes(&take(&mut bytes)?);
+            let value = HeaderValue::from_maybe_shared(take(&mut bytes)?);
+            let (Ok(name), Ok(value)) = (name, value) else { return Err(UnreadableRequest("its header")) };
+            headers.try_append(name, value).map_err(|_| UnreadableRequest("its header is too large"))?;
+        }
+        let body = take(&mut bytes)?;
+        match bytes.is_empty() {
+            true => Ok(Request { method, target, headers, body }),
+            false => Err(UnreadableRequest("something follows it")),
+        }
+    }
+}
+
+fn put(bytes: &mut BytesMut, part: &[u8]) {
+    bytes.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+    bytes.put_slice(part);
+}
+
+fn number(bytes: &mut Bytes) -> Result<u32, UnreadableRequest> {
+    bytes.try_get_u32().map_err(|_| UnreadableRequest("it breaks off"))
+}
+
+fn take(bytes: &mut Bytes) -> Result<Bytes, UnreadableRequest> {
+    let length = number(bytes)? as usize;
+    match bytes.remaining() >= length {
+        true => Ok(bytes.split_to(length)),
+        false => Err(UnreadableRequest("it breaks off")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> Request {
+        let mut headers = HeaderMap::new();
+        headers.append("x-trace", HeaderValue::from_static("one"));
+        headers.append("x-trace", HeaderValue::from_static("two"));
+        headers.append("content-type", HeaderValue::from_static("application/json"));
+        headers.append("authorization", HeaderValue::from_static("Bearer canary"));
+        headers.append("cookie", HeaderValue::from_static("session=canary"));
+        headers.append("x-api-key", HeaderValue::from_static("canary"));
+        Request {
+            method: Method::POST,
+            target: Uri::from_static("/payments?dry=1"),
+            headers,
+            body: Bytes::from_static(b"{\"amount\": 5}"),
+        }
+    }
+
+    #[test]
+    fn what_is_kept_reads_back() {
+        let request = request();
+        assert_eq!(request.encode(true).decode(), Ok(request));
+    }
+
+    #[test]
+    fn credentials_are_left_out_unless_they_are_wanted() {
+        let stored = request().encode(false);
+        assert!(!stored.bytes.windows(6).any(|window| window == b"canary"));
+        let read = stored.decode().expect("it was just written");
+        assert_eq!(read.headers.get_all("x-trace").iter().count(), 2);
+        assert_eq!(read.headers.len(), 3);
+    }
+
+    #[test]
+    fn what_breaks_off_or_goes_on_is_refused() {
+        let stored = request().encode(true);
+        for length in 0..stored.bytes.len() {
+            let short = StoredRequest { bytes: stored.bytes.slice(..length), ..stored.clone() };
+            assert!(short.decode().is_err(), "{length}");
+        }
+        let mut long = stored.bytes.to_vec();
+        long.push(0);
+        assert!(StoredRequest { bytes: long.into(), ..stored.clone() }.decode().is_err());
+        assert!(StoredRequest { format: 9, ..stored.clone() }.decode().is_err());
+        assert!(StoredRequest { encryption_key_id: Some("k".to_owned()), ..stored }.decode().is_err());
+    }
+}

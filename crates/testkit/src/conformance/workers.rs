@@ -1,0 +1,187 @@
+//! Commands that a worker carries out, resumes, or seeks evidence for.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use semel_core::policy::OnLeaseExpired;
+use semel_core::transition::Refusal;
+use semel_core::{
+    Attempt, Change, Claim, Decision, Ids, RandomIds, Reason, Record, Start, StateName, Store, StoredRequest,
+    Terms, Waiting, WaitingFilter,
+};
+
+use super::{Subject, acquire, applied, apply, claim_decision, race, read};
+use crate::sample;
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// A claim on `key` that is left to a worker, with this request.
+fn for_later(key: &str, request: &'static str) -> Claim {
+    let request = Some(StoredRequest::input(Bytes::from_static(request.as_bytes())));
+    Claim { request, ..sample::for_worker(sample::claim(key), HOUR) }
+}
+
+/// A claim on `key` that is carried out at once, and resumed by a worker.
+fn in_phases(key: &str) -> Claim {
+    let claim = for_later(key, "input");
+    let terms = Terms { on_lease_expired: OnLeaseExpired::Resume, ..claim.attempt.terms };
+    Claim { attempt: Attempt { start: Start::Resumable(HOUR), terms, ..claim.attempt }, ..claim }
+}
+
+async fn waiting(store: &dyn Store, phased: bool) -> Vec<Waiting> {
+    let filter = WaitingFilter { phased, operations: None, limit: 100 };
+    store.waiting(&filter).await.expect("the store reads")
+}
+
+async fn only_waiting(store: &dyn Store) -> Waiting {
+    let mut found = waiting(store, false).await;
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+async fn start(store: &dyn Store, record: &Record) -> Option<Record> {
+    let token = RandomIds.attempt_token();
+    let answer = apply(store, &record.id, Change::start(record.head.fence(), token)).await;
+    (answer.decision == Decision::Execute).then_some(answer.record).flatten()
+}
+
+pub(super) async fn a_command_for_later_waits_with_its_request(subject: &dyn Subject) {
+    let store = subject.store();
+    let first = for_later("k", "the first");
+    assert_eq!(claim_decision(&*store, &first).await, Decision::Wait);
+    assert_eq!(claim_decision(&*store, &for_later("k", "a retry")).await, Decision::Wait);
+    acquire(&*store, &sample::claim("another")).await;
+    let found = only_waiting(&*store).await;
+    assert_eq!(found.record, read(&*store, &sample::id(&first)).await);
+    assert_eq!(Some(found.request), first.request, "the request of the claim that counts");
+    let other = WaitingFilter { phased: false, operations: Some(vec!["x".into()]), limit: 9 };
+    assert!(store.waiting(&other).await.expect("the store reads").is_empty());
+    let own = vec!["x".to_owned(), found.record.operation.to_string()];
+    let own = WaitingFilter { operations: Some(own), ..other };
+    assert_eq!(store.waiting(&own).await.expect("the store reads").len(), 1);
+    assert!(waiting(&*store, true).await.is_empty(), "it has no phases");
+    subject.advance(HOUR);
+    assert!(waiting(&*store, false).await.is_empty(), "nobody starts it any more");
+}
+
+pub(super) async fn a_waiting_command_is_started_by_one_worker(subject: &dyn Subject) {
+    let store = subject.store();
+    claim_decision(&*store, &for_later("k", "request")).await;
+    let found = only_waiting(&*store).await;
+    let started = race(16, |_| {
+        let (store, record) = (store.clone(), found.record.clone());
+        async move { start(&*store, &record).await }
+    })
+    .await;
+    let started: Vec<Record> = started.into_iter().flatten().collect();
+    assert_eq!(started.len(), 1, "{started:?}");
+    assert!(waiting(&*store, false).await.is_empty());
+    let done = Change::complete(started[0].head.fence(), sample::created("done"));
+    assert_eq!(applied(&*store, &found.record.id, done).await.head.state.name(), StateName::Succeeded);
+    assert_eq!(claim_decision(&*store, &for_later("k", "a retry")).await, Decision::Replay);
+}
+
+pub(super) async fn a_requeued_command_waits_until_it_is_ready(subject: &dyn Subject) {
+    let store = subject.store();
+    claim_decision(&*store, &for_later("k", "request")).await;
+    let found = only_waiting(&*store).await;
+    let first = start(&*store, &found.record).await.expect("nobody else starts it");
+    let minute = Duration::from_secs(60);
+    let requeue = || Change::requeue(first.head.fence(), Reason::NotExecuted, minute);
+    let queued = applied(&*store, &first.id, requeue()).await;
+    assert_eq!((queued.head.state.name(), queued.head.epoch), (StateName::Claimed, first.head.epoch + 1));
+    assert!(waiting(&*store, false).await.is_empty(), "it is not ready");
+    assert_eq!(apply(&*store, &first.id, requeue()).await.decision, Decision::Fenced);
+    subject.advance(minute);
+    let again = only_waiting(&*store).await;
+    assert_eq!(again.request, found.request);
+    let second = start(&*store, &again.record).await.expect("nobody else starts it");
+    let late = Change::complete(first.head.fence(), sample::created("late"));
+    assert_eq!(apply(&*store, &first.id, late).await.decision, Decision::Fenced);
+    let at_last = Change::requeue(second.head.fence(), Reason::NotExecuted, HOUR);
+    let free = applied(&*store, &first.id, at_last).await;
+    assert_eq!(free.head.state.name(), StateName::FailedRetryable, "its time is over");
+}
+
+pub(super) async fn a_new_attempt_brings_its_own_request(subject: &dyn Subject) {
+    let store = subject.store();
+    claim_decision(&*store, &for_later("k", "the first")).await;
+    subject.advance(HOUR);
+    let second = for_later("k", "the second");
+    assert_eq!(claim_decision(&*store, &second).await, Decision::Wait);
+    let found = only_waiting(&*store).await;
+    assert_eq!(found.record.head.epoch, 2, "the first was never started");
+    assert_eq!(Some(found.request), second.request);
+}
+
+pub(super) async fn a_command_with_phases_is_resumed_while_its_time_lasts(subject: &dyn Subject) {
+    let store = subject.store();
+    let claim = in_phases("k");
+    let first = acquire(&*store, &claim).await;
+    assert!(waiting(&*store, true).await.is_empty(), "it is in hand");
+    subject.advance(Duration::from_secs(31));
+    store.sweep(10).await.expect("the store sweeps");
+    let found = waiting(&*store, true).await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(Some(&found[0].request), claim.request.as_ref());
+    assert_eq!(claim_decision(&*store, &in_phases("k")).await, Decision::Wait, "a worker resumes it");
+    let resumed = start(&*store, &found[0].record).await.expect("nobody else resumes it");
+    assert_eq!(resumed.head.epoch, first.head.epoch + 1);
+    let late = Change::complete(first.head.fence(), sample::created("late"));
+    assert_eq!(apply(&*store, &first.id, late).await.decision, Decision::Fenced);
+    subject.advance(HOUR);
+    assert_eq!(claim_decision(&*store, &in_phases("k")).await, Decision::Reconcile, "it was given up");
+    assert_eq!(
+        apply(&*store, &first.id, Change::free()).await.decision,
+        Decision::Refused(Refusal::WrongState)
+    );
+}
+
+pub(super) async fn a_deferred_command_is_settled_by_its_message(subject: &dyn Subject) {
+    let store = subject.store();
+    let record = acquire(&*store, &sample::claim("k")).await;
+    let fence = record.head.fence();
+    let deferred = applied(&*store, &record.id, Change::defer(fence, HOUR)).await;
+    assert_eq!((deferred.head.state.name(), deferred.head.reason), (StateName::Processing, Reason::Deferred));
+    subject.advance(Duration::from_secs(600));
+    assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Wait, "it has its time");
+    assert_eq!(apply(&*store, &record.id, Change::renew(fence)).await.decision, Decision::Fenced);
+    subject.advance(HOUR);
+    assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Reconcile);
+    assert_eq!(read(&*store, &record.id).await.head.reason, Reason::DeferralExpired);
+    applied(&*store, &record.id, Change::complete(fence, sample::created("late, and true"))).await;
+    assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Replay);
+}
+
+pub(super) async fn unknown_commands_come_up_for_reconciliation_in_turn(subject: &dyn Subject) {
+    let store = subject.store();
+    acquire(&*store, &sample::claim("running")).await;
+    let mut lost = Vec::new();
+    for key in ["a", "b"] {
+        let record = acquire(&*store, &sample::claim(key)).await;
+        let abandon = Change::abandon(record.head.fence(), Reason::TimedOut);
+        lost.push(applied(&*store, &record.id, abandon).await);
+        subject.advance(Duration::from_secs(1));
+    }
+    let due = |limit| {
+        let store = store.clone();
+        async move {
+            let due = store.due_to_reconcile(limit).await.expect("the store reads");
+            due.into_iter().map(|record| record.id).collect::<Vec<_>>()
+        }
+    };
+    assert_eq!(due(9).await, [lost[0].id, lost[1].id]);
+    assert_eq!(due(1).await, [lost[0].id]);
+    let until = lost[1].updated_at.plus(Duration::from_secs(600));
+    let seekers = race(8, |_| {
+        let (store, id) = (store.clone(), lost[0].id);
+        async move { apply(&*store, &id, Change::postpone(until, 0)).await.decision }
+    })
+    .await;
+    let first = seekers.iter().filter(|decision| **decision == Decision::Applied).count();
+    let beaten = Decision::Refused(Refusal::Overtaken);
+    assert_eq!((first, seekers.iter().filter(|decision| **decision == beaten).count()), (1, 7));
+    assert_eq!(due(9).await, [lost[1].id]);
+    subject.advance(Duration::from_secs(600));
+    assert_eq!(due(9).await, [lost[1].id, lost[0].id], "the longest due first");
+}
