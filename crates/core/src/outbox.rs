@@ -10,7 +10,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
+use crate::event::{Event, Refusal};
 use crate::ids::{AttemptToken, OperationId};
+use crate::state::{Head, Reason, State};
 use crate::store::{Note, StoreError};
 use crate::time::Timestamp;
 
@@ -103,6 +105,13 @@ pub struct MessageFence {
     pub token: AttemptToken,
 }
 
+impl MessageFence {
+    /// The command that sends the message, which its event id begins with.
+    pub fn operation_id(&self) -> Option<OperationId> {
+        self.event_id.split_once(':')?.0.parse().ok()
+    }
+}
+
 /// What a try came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tried {
@@ -181,6 +190,30 @@ pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) 
     }
 }
 
+/// What is said about a command whose message is given up, by its worker or by an operator: `None` if its outcome was not
+/// left to that message.
+pub fn given_up(head: &Head) -> Option<Event> {
+    let abandon = Event::Abandon { fence: head.fence(), reason: Reason::MessageDead };
+    head.is_left_to_a_message().then_some(abandon)
+}
+
+/// What is said about a command whose message an operator has sent after all. `Err` if it must not be sent: the command was
+/// declared not executed, and may be carried out anew at any time.
+pub fn sent_after_all(head: &Head) -> Result<Option<Event>, Refusal> {
+    match head.state {
+        State::FailedRetryable { .. } => Err(Refusal::WrongState),
+        State::Unknown { .. } if head.reason == Reason::MessageDead => {
+            Ok(Some(Event::Defer { fence: head.fence(), time: Duration::ZERO }))
+        }
+        State::Claimed { .. }
+        | State::Processing { .. }
+        | State::Succeeded { .. }
+        | State::FailedFinal { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => Ok(None),
+    }
+}
+
 /// Which messages a worker takes.
 #[derive(Clone, Copy, Debug)]
 pub struct Take {
@@ -254,7 +287,8 @@ pub trait Outbox: Send + Sync + 'static {
     /// Writes down what the receiver calls a message that it has. From then on it is not sent again.
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError>;
 
-    /// Writes down what becomes of a message, and why.
+    /// Writes down what becomes of a message, and why. If it is given up, so is, in the same transaction, the command whose
+    /// outcome was left to it ([`given_up`]).
     async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError>;
 
     /// The message of this event id, and the store's time.
@@ -264,7 +298,8 @@ pub trait Outbox: Send + Sync + 'static {
     async fn messages(&self, filter: &MessageFilter) -> Result<Vec<Message>, StoreError>;
 
     /// Does what an operator wants to a message that is dead, or pending and in nobody's hand, and keeps the note in
-    /// the same write. `false` if it is neither.
+    /// the same write, with what follows for its command ([`given_up`], [`sent_after_all`]). `false` if it is neither, or
+    /// if that is refused.
     async fn intervene(
         &self,
         event_id: &str,

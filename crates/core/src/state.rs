@@ -349,6 +349,12 @@ impl Head {
         Fence { epoch: self.epoch, token: self.token }
     }
 
+    /// Whether its outcome was left to a message, and nobody else's word has settled it: whoever delivers the message
+    /// may speak for it.
+    pub const fn is_left_to_a_message(&self) -> bool {
+        matches!(self.reason, Reason::Deferred | Reason::DeferralExpired | Reason::MessageDead)
+    }
+
     /// The same command in another state.
     pub const fn moved(self, state: State, reason: Reason) -> Head {
         Head { state, reason, ..self }

@@ -111,11 +111,7 @@ pub fn age(head: Head, now: Timestamp) -> Option<Head> {
 /// What an executor leaves behind that ended without a word.
 fn lease_ended(head: Head, lease_until: Timestamp, start_by: Option<Timestamp>, now: Timestamp) -> Head {
     if head.reason == Reason::Deferred {
-        // Its message may still be sent, at any time: no quarantine ends that, only a word about the message.
-        let left = unknown(head, Reason::DeferralExpired, now);
-        let State::Unknown { since, reconcile_after, attempts, .. } = left.state else { return left };
-        let quarantine_until = Timestamp::MAX;
-        return Head { state: State::Unknown { since, reconcile_after, attempts, quarantine_until }, ..left };
+        return deferral_expired(head, now);
     }
     match (head.terms.on_lease_expired, start_by) {
         (OnLeaseExpired::Unknown, _) => unknown(head, Reason::LeaseExpired, now),
@@ -141,7 +137,9 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         Event::Claim(attempt) => match head.state {
             State::Claimed { .. } => keep(Decision::Wait),
             // The claimer's own claim, sent again because the first answer was lost.
-            State::Processing { .. } if head.token == attempt.token => keep(Decision::Execute),
+            State::Processing { .. } if head.token == attempt.token && head.reason != Reason::Deferred => {
+                keep(Decision::Execute)
+            }
             State::Processing { .. } => keep(Decision::Wait),
             State::Succeeded { .. } | State::FailedFinal { .. } => keep(Decision::Replay),
             // A claim overtaken by its own release: nobody is left to run it.
@@ -262,6 +260,8 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 let deferred = State::Processing { lease_until: now.plus(time), start_by: None };
                 apply(head.moved(deferred, Reason::Deferred))
             }
+            // An operator has the message sent after all: what it comes to is open again.
+            State::Unknown { .. } if head.reason == Reason::MessageDead => apply(deferral_expired(head, now)),
             State::Claimed { .. }
             | State::Succeeded { .. }
             | State::FailedFinal { .. }
@@ -417,6 +417,13 @@ fn given_up(head: Head, reason: Reason, now: Timestamp) -> Head {
         OnLeaseExpired::Resume => unknown(head, reason, now),
         OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => released(head, reason, now),
     }
+}
+
+/// Its message may still be sent, at any time: no quarantine ends that, only a word about the message.
+fn deferral_expired(head: Head, now: Timestamp) -> Head {
+    let quarantine_until = Timestamp::MAX;
+    let state = State::Unknown { since: now, reconcile_after: now, attempts: 0, quarantine_until };
+    head.moved(state, Reason::DeferralExpired)
 }
 
 fn unknown(head: Head, reason: Reason, now: Timestamp) -> Head {

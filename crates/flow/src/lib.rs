@@ -37,6 +37,7 @@ pub use extract::{Idempotent, NotRead};
 pub use postgres::PostgresTransactions;
 pub use reply::{Answered, Failure, Reply};
 pub use semel_core::{Command, Transacted};
+pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteTransactions;
 

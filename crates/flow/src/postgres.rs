@@ -7,9 +7,10 @@ mod joined;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use semel_core::{Answer, Claim, Command, Decision, OperationId, Record, Timestamp, Transacted};
+use semel_core::{Answer, Claim, Command, Decision, Note, OperationId, Record, Timestamp, Transacted};
 use semel_stores::postgres::{self as store, DbError, Executor};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -17,7 +18,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
-use crate::settle::{attempt, completion, decided, executed, failed, in_progress, rolled_back};
+use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use joined::{Joined, db_error};
 
 /// How often a claim is tried against others that are faster.
@@ -90,39 +91,88 @@ impl PostgresTransactions {
             Ok(begun) => begun,
             Err(told) => return *told,
         };
-        let id = record.operation_id;
-        let shared = Arc::new(Mutex::new(tx));
-        let lent = PgTx { connection: shared.clone().lock_owned().await, command: id };
-        // In a task of its own, too, so that a panic ends only that.
-        let done = tokio::spawn(async move { work(lent).await }).await;
-        let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
-            tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
-            return failed();
-        };
-        match done {
-            Err(_) => {
-                let _ = tx.rollback().await;
-                tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
-                failed()
-            }
-            Ok(Ok(reply)) => {
+        match run(tx, record.operation_id, work).await {
+            Ran::Done { tx, reply, pushed } => {
                 let begun = Begun { tx, record, now, is_first };
-                self.complete(command, &claim, begun, &reply).await
+                self.complete(command, &claim, begun, &reply, pushed).await
             }
-            Ok(Err(Failure::Retryable(reply))) => {
-                let _ = tx.rollback().await;
-                rolled_back(&reply)
-            }
-            Ok(Err(Failure::Final(reply))) => {
-                // What it wrote goes; that it failed for good, stays.
-                let _ = tx.rollback().await;
-                match self.begin(&claim, command.policy.wait).await {
-                    Ok(begun) => self.complete(command, &claim, begun, &reply).await,
-                    // Somebody else was faster.
-                    Err(told) => *told,
-                }
-            }
+            Ran::Failed(Failure::Retryable(reply)) => rolled_back(&reply),
+            // What it wrote goes; that it failed for good, stays.
+            Ran::Failed(Failure::Final(reply)) => match self.begin(&claim, command.policy.wait).await {
+                Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
+                // Somebody else was faster.
+                Err(told) => *told,
+            },
         }
+    }
+
+    /// Settles a command whose outcome was left to a message, once whoever delivers the message knows it: the final
+    /// response, which retries get from now on, commits with what `work` writes.
+    ///
+    /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
+    /// [`transact`](PostgresTransactions::transact); a [`Failure::Final`] settles the command, too.
+    pub async fn settle<F, R>(&self, operation_id: OperationId, work: F) -> Settled
+    where
+        F: FnOnce(PgTx) -> R + Send + 'static,
+        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        self.settle_by(operation_id, Word::Message, work).await
+    }
+
+    /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
+    /// the provider. What was seen is kept with the record, for good.
+    pub async fn resolve<F, R>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
+    where
+        F: FnOnce(PgTx) -> R + Send + 'static,
+        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        self.settle_by(operation_id, Word::Evidence(evidence), work).await
+    }
+
+    async fn settle_by<F, R>(&self, id: OperationId, word: Word, work: F) -> Settled
+    where
+        F: FnOnce(PgTx) -> R + Send + 'static,
+        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        let own = self.clone();
+        let running = tokio::spawn(async move {
+            let (tx, record) = match own.open(id, &word).await {
+                Ok(open) => open,
+                Err(settled) => return settled,
+            };
+            let (tx, record, reply) = match run(tx, id, work).await {
+                Ran::Done { tx, reply, .. } => (tx, record, reply),
+                Ran::Failed(Failure::Retryable(_)) => return Settled::RolledBack,
+                Ran::Failed(Failure::Final(reply)) => match own.open(id, &word).await {
+                    Ok((tx, record)) => (tx, record, reply),
+                    Err(settled) => return settled,
+                },
+            };
+            conclude(tx, record, &word, &reply).await
+        });
+        running.await.unwrap_or(Settled::InDoubt)
+    }
+
+    /// Begins a transaction in which the command can be settled by this word, and by no other.
+    async fn open(
+        &self,
+        id: OperationId,
+        word: &Word,
+    ) -> Result<(Transaction<'static, Postgres>, Record), Settled> {
+        let unavailable = |error: &DbError| {
+            tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
+            Settled::Unavailable
+        };
+        let begun = self.pool.begin_with(sqlx::AssertSqlSafe(store::begin(QUESTION_WAIT))).await;
+        let mut tx = begun.map_err(|error| unavailable(&db_error(&error)))?;
+        let mut joined = Joined::new(&mut tx);
+        let locked = store::lock_command(&mut joined, id, 0).await.map_err(|error| unavailable(&error))?;
+        let Some((record, now)) = locked else { return Err(Settled::Absent) };
+        if !word.counts(&record.head, now) {
+            return Err(Settled::Before(Box::new(record)));
+        }
+        joined.run(store::RESET_LOCK_TIMEOUT).await.map_err(|error| unavailable(&error))?;
+        Ok((tx, record))
     }
 
     /// Begins a transaction in which the command is this claim's to carry out. Otherwise says what became of it.
@@ -167,10 +217,24 @@ impl PostgresTransactions {
     }
 
     /// Keeps the reply, and commits.
-    async fn complete(&self, command: &Command, claim: &Claim, begun: Begun, reply: &Reply) -> Transacted {
+    async fn complete(
+        &self,
+        command: &Command,
+        claim: &Claim,
+        begun: Begun,
+        reply: &Reply,
+        pushed: usize,
+    ) -> Transacted {
         let Begun { mut tx, record, now, is_first } = begun;
         let id = record.operation_id;
-        let change = completion(&command.policy, record.head.fence(), reply);
+        let change = match written(&command.policy, record.head.fence(), reply, pushed) {
+            Ok(change) => change,
+            Err(why) => {
+                let _ = tx.rollback().await;
+                tracing::error!(operation_id = %id, "{why}: rolled back");
+                return failed();
+            }
+        };
         let mut joined = Joined::new(&mut tx);
         let settled = if is_first {
             store::settle_first(&mut joined, record, &change, now).await
@@ -218,7 +282,7 @@ impl PostgresTransactions {
                         tracing::warn!("a lost COMMIT turned out not to have been made: nothing happened");
                         return Transacted::Unavailable;
                     }
-                    (Decision::Replay, Some(record)) => {
+                    (Decision::Replay | Decision::Wait, Some(record)) => {
                         // Written once more, so that this commit waits for all that the lost one should have.
                         let (record, now) = (record.clone(), answer.now);
                         if self.confirm(tx, &record).await {
@@ -240,6 +304,70 @@ impl PostgresTransactions {
     async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &Record) -> bool {
         let confirmed = store::confirm(&mut Joined::new(&mut tx), record).await;
         matches!(confirmed, Ok(true)) && tx.commit().await.is_ok()
+    }
+}
+
+/// What came of the work.
+enum Ran {
+    /// It is done, and not committed.
+    Done { tx: Transaction<'static, Postgres>, reply: Reply, pushed: usize },
+    /// It is rolled back.
+    Failed(Failure),
+}
+
+/// Runs the work in a task of its own, so that a panic ends only that.
+async fn run<F, R>(tx: Transaction<'static, Postgres>, id: OperationId, work: F) -> Ran
+where
+    F: FnOnce(PgTx) -> R + Send + 'static,
+    R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+{
+    let fault = || Ran::Failed(Failure::Retryable(Reply::rolled_back()));
+    let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
+    let lent = PgTx { connection: shared.clone().lock_owned().await, command: id, pushed: pushed.clone() };
+    let done = tokio::spawn(async move { work(lent).await }).await;
+    let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
+        tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
+        return fault();
+    };
+    match done {
+        Ok(Ok(reply)) => Ran::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
+        Ok(Err(failure)) => {
+            let _ = tx.rollback().await;
+            Ran::Failed(failure)
+        }
+        Err(_) => {
+            let _ = tx.rollback().await;
+            tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
+            fault()
+        }
+    }
+}
+
+/// Keeps the reply of a command whose own transaction is long over, and commits.
+async fn conclude(
+    mut tx: Transaction<'static, Postgres>,
+    record: Record,
+    word: &Word,
+    reply: &Reply,
+) -> Settled {
+    let change = word.change(&record.head, reply);
+    let applied = store::apply(&mut Joined::new(&mut tx), &record.id, &change, 0).await;
+    let settled = match applied {
+        Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
+        other => {
+            // Nobody else can change the record: the work has ended the transaction itself, or lost its connection.
+            let _ = tx.rollback().await;
+            tracing::error!(operation_id = %record.operation_id, ?other, "a command could not be settled");
+            return Settled::InDoubt;
+        }
+    };
+    match tx.commit().await.map_err(|error| db_error(&error)) {
+        Ok(()) => Settled::Now(Box::new(settled)),
+        Err(error) if error.is_ambiguous() => Settled::InDoubt,
+        Err(error) => {
+            tracing::warn!(operation_id = %record.operation_id, %error, "a settlement could not be committed");
+            Settled::Unavailable
+        }
     }
 }
 
@@ -286,6 +414,7 @@ fn not_begun(error: &DbError) -> Transacted {
 pub struct PgTx {
     connection: OwnedMutexGuard<Transaction<'static, Postgres>>,
     command: OperationId,
+    pushed: Arc<AtomicUsize>,
 }
 
 impl PgTx {
@@ -299,7 +428,10 @@ impl PgTx {
         let event = EventId::new(self.command, kind)?;
         let command = self.command;
         let mut joined = Joined::new(&mut self.connection);
-        store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await?;
+        if !store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await? {
+            return Err(PushError::Twice(event.to_string()));
+        }
+        self.pushed.fetch_add(1, Ordering::SeqCst);
         Ok(event)
     }
 }
@@ -324,7 +456,10 @@ pub enum PushError {
     /// Its kind cannot be one.
     #[error(transparent)]
     Kind(#[from] InvalidKind),
-    /// The database refused; among others, if the command has sent one of this kind already.
+    /// The command has sent one of this kind already.
+    #[error("there is a message {0} already")]
+    Twice(String),
+    /// The database refused.
     #[error(transparent)]
     Database(#[from] DbError),
 }

@@ -1,5 +1,7 @@
 //! What the service's own work comes to.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
@@ -10,17 +12,21 @@ use serde::Serialize;
 
 /// A response: to the one who asked now, and to every retry.
 #[derive(Clone, Debug)]
-pub struct Reply(Box<Response>);
+pub struct Reply {
+    response: Box<Response>,
+    deferral: Option<Duration>,
+}
 
 impl Reply {
     /// A response without a body.
     pub fn new(status: StatusCode) -> Reply {
-        Reply(Box::new(Response {
+        let response = Response {
             status,
             headers: HeaderMap::new(),
             body: Some(Bytes::new()),
             trailers: HeaderMap::new(),
-        }))
+        };
+        Reply { response: Box::new(response), deferral: None }
     }
 
     /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
@@ -32,19 +38,34 @@ impl Reply {
 
     /// The same with one more header field.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
-        self.0.headers.append(name, value);
+        self.response.headers.append(name, value);
         self
     }
 
     /// The same with this body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
-        self.0.body = Some(body.into());
+        self.response.body = Some(body.into());
         self
+    }
+
+    /// The same for now only: what the command comes to is left to a message that its work has pushed. Whoever delivers
+    /// that calls `settle` with the final response, within this time. Until then retries get 202 and an address to ask at;
+    /// after it the outcome is unknown, and `settle` may still say it.
+    pub fn deferred(self, time: Duration) -> Reply {
+        Reply { deferral: Some(time), ..self }
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        self.response.status
+    }
+
+    pub(crate) fn deferral(&self) -> Option<Duration> {
+        self.deferral
     }
 
     /// As retries get it: without what is not to be kept, or would be too large.
     pub(crate) fn kept(&self, max_body: usize) -> Response {
-        let Response { status, headers, body, trailers } = &*self.0;
+        let Response { status, headers, body, trailers } = &*self.response;
         let body = body.clone().unwrap_or_default();
         if body.len() > max_body {
             Response::without_body(*status, headers)
@@ -64,7 +85,7 @@ impl Reply {
 
     /// As the one who asked gets it.
     pub(crate) fn whole(&self) -> Box<Response> {
-        self.0.clone()
+        self.response.clone()
     }
 }
 
@@ -72,7 +93,7 @@ impl From<http::Response<Bytes>> for Reply {
     fn from(response: http::Response<Bytes>) -> Reply {
         let (parts, body) = response.into_parts();
         let mut reply = Reply::new(parts.status).body(body);
-        reply.0.headers = parts.headers;
+        reply.response.headers = parts.headers;
         reply
     }
 }

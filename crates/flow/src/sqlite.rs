@@ -6,6 +6,7 @@
 
 mod alarm;
 
+use std::cell::Cell;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -13,15 +14,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::{Answer, Claim, Command, Decision, OperationId, Record, StoreError, Timestamp, Transacted};
+use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
+use semel_core::{
+    Answer, Claim, Command, Decision, Note, OperationId, Record, StoreError, Timestamp, Transacted,
+};
 use semel_stores::sqlite::{self as store, OpenError, SqliteOptions};
 use tokio::sync::Mutex;
 
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
-use crate::settle::{attempt, completion, decided, executed, failed, in_progress, rolled_back};
+use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use alarm::Alarm;
 
 /// How long the work of one command may hold the file: shorter than other writers of the file wait for it.
@@ -162,35 +165,19 @@ impl SqliteTransactions {
             transaction.commit()?;
             return Ok(decided(claimed));
         };
-        transaction.execute_batch("SAVEPOINT semel_work")?;
-        let alarm = Alarm::set(interrupt, self.hold);
-        let done = {
-            let _at_work = AtWork::new(&self.file.at_work);
-            let tx = SqliteTx { connection: &transaction, command: record.operation_id, now };
-            // What it leaves behind is rolled back, whatever it is.
-            std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
-        };
-        let in_time = alarm.stop();
         let fault = |why: &str| {
             tracing::error!(operation_id = %record.operation_id, "{why}: rolled back");
             Ok(failed())
         };
-        let Ok(done) = done else { return fault("the work panicked") };
-        let reply = match done {
-            Err(Failure::Retryable(reply)) => return Ok(rolled_back(&reply)),
-            _ if !in_time => return fault("the work held the file for too long"),
-            // By a statement of its own, or by an error such as a full disk. None of it was committed.
-            _ if transaction.is_autocommit() => {
-                return fault("the work's transaction ended before the work did");
-            }
-            Ok(reply) => reply,
-            Err(Failure::Final(reply)) => {
-                // What it wrote goes; that it failed for good, stays.
-                transaction.execute_batch("ROLLBACK TO semel_work")?;
-                reply
-            }
+        let (reply, pushed) = match self.run(&transaction, interrupt, record.operation_id, now, work)? {
+            Ran::Done { reply, pushed } => (reply, pushed),
+            Ran::Failed(reply) => return Ok(rolled_back(&reply)),
+            Ran::Fault(why) => return fault(why),
         };
-        let change = completion(&command.policy, record.head.fence(), &reply);
+        let change = match written(&command.policy, record.head.fence(), &reply, pushed) {
+            Ok(change) => change,
+            Err(why) => return fault(why),
+        };
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             return fault("the work has ended its transaction and begun another");
@@ -199,6 +186,140 @@ impl SqliteTransactions {
             Ok(()) => Ok(executed(settled, now, &reply)),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
             Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+        }
+    }
+
+    /// Runs the work within the transaction that is open. What failed for good is taken back, but not the claim.
+    fn run<F>(
+        &self,
+        transaction: &Connection,
+        interrupt: InterruptHandle,
+        id: OperationId,
+        now: Timestamp,
+        work: F,
+    ) -> rusqlite::Result<Ran>
+    where
+        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
+    {
+        transaction.execute_batch("SAVEPOINT semel_work")?;
+        let alarm = Alarm::set(interrupt, self.hold);
+        let tx = SqliteTx { connection: transaction, command: id, now, pushed: Cell::new(0) };
+        let done = {
+            let _at_work = AtWork::new(&self.file.at_work);
+            // What it leaves behind is rolled back, whatever it is.
+            std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
+        };
+        let in_time = alarm.stop();
+        let Ok(done) = done else { return Ok(Ran::Fault("the work panicked")) };
+        Ok(match done {
+            Err(Failure::Retryable(reply)) => Ran::Failed(reply),
+            _ if !in_time => Ran::Fault("the work held the file for too long"),
+            // By a statement of its own, or by an error such as a full disk. None of it was committed.
+            _ if transaction.is_autocommit() => {
+                Ran::Fault("the work's transaction ended before the work did")
+            }
+            Ok(reply) => Ran::Done { reply, pushed: tx.pushed.get() },
+            Err(Failure::Final(reply)) => {
+                // What it wrote goes; that it failed for good, stays.
+                transaction.execute_batch("ROLLBACK TO semel_work")?;
+                Ran::Done { reply, pushed: 0 }
+            }
+        })
+    }
+
+    /// Settles a command whose outcome was left to a message, once whoever delivers the message knows it: the final
+    /// response, which retries get from now on, commits with what `work` writes.
+    ///
+    /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
+    /// [`transact`](SqliteTransactions::transact); a [`Failure::Final`] settles the command, too.
+    pub async fn settle<F>(&self, operation_id: OperationId, work: F) -> Settled
+    where
+        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+    {
+        self.settle_by(operation_id, Word::Message, work).await
+    }
+
+    /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
+    /// the provider. What was seen is kept with the record, for good.
+    pub async fn resolve<F>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
+    where
+        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+    {
+        self.settle_by(operation_id, Word::Evidence(evidence), work).await
+    }
+
+    async fn settle_by<F>(&self, id: OperationId, word: Word, work: F) -> Settled
+    where
+        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+    {
+        let own = self.clone();
+        let running = tokio::spawn(async move {
+            let connection = own.connection.clone().lock_owned();
+            let Ok(mut connection) = tokio::time::timeout(MAX_QUEUED, connection).await else {
+                return Settled::Unavailable;
+            };
+            let settling = tokio::task::spawn_blocking(move || {
+                match own.try_to_settle(&mut connection, id, &word, work) {
+                    Ok(settled) => settled,
+                    Err(Ended::NotCommitted(error)) => {
+                        tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
+                        Settled::Unavailable
+                    }
+                    Err(Ended::InDoubt(error, _)) => {
+                        tracing::error!(operation_id = %id, %error, "the answer to a COMMIT is in doubt");
+                        own.reconnect(&mut connection);
+                        Settled::InDoubt
+                    }
+                }
+            });
+            settling.await.unwrap_or(Settled::InDoubt)
+        });
+        running.await.unwrap_or(Settled::InDoubt)
+    }
+
+    fn try_to_settle<F>(
+        &self,
+        connection: &mut Connection,
+        id: OperationId,
+        word: &Word,
+        work: F,
+    ) -> Result<Settled, Ended>
+    where
+        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
+    {
+        let interrupt = connection.get_interrupt_handle();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = store::now(&transaction)?;
+        let Some(record) = store::find_command(&transaction, id)? else { return Ok(Settled::Absent) };
+        if !word.counts(&record.head, now) {
+            return Ok(Settled::Before(Box::new(record)));
+        }
+        let reply = match self.run(&transaction, interrupt, id, now, work)? {
+            Ran::Done { reply, .. } => reply,
+            Ran::Failed(_) => return Ok(Settled::RolledBack),
+            Ran::Fault(why) => {
+                tracing::error!(operation_id = %id, "{why}: rolled back");
+                return Ok(Settled::RolledBack);
+            }
+        };
+        let change = word.change(&record.head, &reply);
+        let settled = store::apply_within(&transaction, &record.id, &change, now)?;
+        let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
+            tracing::error!(operation_id = %id, "the work has ended its transaction and begun another");
+            return Ok(Settled::RolledBack);
+        };
+        match transaction.commit() {
+            Ok(()) => Ok(Settled::Now(Box::new(settled))),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
+            Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+        }
+    }
+
+    /// After a COMMIT that failed, a connection proves nothing.
+    fn reconnect(&self, connection: &mut Connection) {
+        match self.file.connect() {
+            Ok(fresh) => *connection = fresh,
+            Err(error) => tracing::error!(%error, "the file cannot be opened anew"),
         }
     }
 
@@ -236,6 +357,16 @@ fn found_anew(connection: &mut Connection, claim: &Claim) -> Result<(Option<Reco
     store::write_anew(&transaction).map_err(sqlite)?;
     transaction.commit().map_err(sqlite)?;
     Ok((found, now))
+}
+
+/// What came of the work.
+enum Ran {
+    /// It is done, and not committed.
+    Done { reply: Reply, pushed: usize },
+    /// It is to be taken back, and this is to be said.
+    Failed(Reply),
+    /// It is to be taken back, and nobody's fault but its own.
+    Fault(&'static str),
 }
 
 /// While it is there, nothing can be committed.
@@ -277,6 +408,7 @@ pub struct SqliteTx<'a> {
     connection: &'a Connection,
     command: OperationId,
     now: Timestamp,
+    pushed: Cell<usize>,
 }
 
 impl SqliteTx<'_> {
@@ -288,7 +420,11 @@ impl SqliteTx<'_> {
     /// Adds a message to the outbox: it is delivered if, and only if, the command commits.
     pub fn push(&self, kind: &str, payload: &[u8]) -> Result<EventId, PushError> {
         let event = EventId::new(self.command, kind)?;
-        store::push_message(self.connection, self.command, event.as_str(), event.kind(), payload, self.now)?;
+        let (command, now) = (self.command, self.now);
+        if !store::push_message(self.connection, command, event.as_str(), event.kind(), payload, now)? {
+            return Err(PushError::Twice(event.to_string()));
+        }
+        self.pushed.set(self.pushed.get() + 1);
         Ok(event)
     }
 }
@@ -307,7 +443,10 @@ pub enum PushError {
     /// Its kind cannot be one.
     #[error(transparent)]
     Kind(#[from] InvalidKind),
-    /// The database refused; among others, if the command has sent one of this kind already.
+    /// The command has sent one of this kind already.
+    #[error("there is a message {0} already")]
+    Twice(String),
+    /// The database refused.
     #[error(transparent)]
     Database(#[from] rusqlite::Error),
 }

@@ -195,7 +195,7 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
     let table = [
         // event                                                              phas   wait   defe   late
         ("claim",         Event::Claim(attempt(FRESH, "body")),              "W W W C"),
-        ("claim again",   Event::Claim(attempt(MINE, "body")),               "X W X C"),
+        ("claim again",   Event::Claim(attempt(MINE, "body")),               "X W W C"),
         ("start",         Event::Start { fence: mine, token: FRESH },        "F X>proc F F"),
         ("renew",         Event::Renew { fence: mine },                      "A>proc F F F"),
         ("complete",      Event::Complete { fence: mine },                   "A>succ F A>succ A>succ"),
@@ -250,6 +250,12 @@ fn a_message_that_may_still_be_sent_keeps_its_command_in_quarantine() {
     };
     let over = later(70).plus(dead.terms.quarantine);
     assert_eq!(transition(Some(&dead), &verdict, over).decision, Decision::Applied);
+    let again = Event::Defer { fence: left.fence(), time: Duration::ZERO };
+    let Write::Update(retried) = transition(Some(&dead), &again, later(80)).write else {
+        panic!("a message that is sent after all ends the quarantine")
+    };
+    assert_eq!((retried.state.name(), retried.reason), (StateName::Unknown, Reason::DeferralExpired));
+    assert_ne!(transition(Some(&retried), &verdict, a_year_on).decision, Decision::Applied);
     let before = Timestamp::from_millis(over.as_millis() - 1);
     assert_ne!(transition(Some(&dead), &verdict, before).decision, Decision::Applied);
 }

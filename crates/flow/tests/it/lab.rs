@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
-use semel_core::{Command, Decision, Outbox, Policy, Record, Store, Transacted};
-use semel_flow::{Answered, Failure, PostgresTransactions, Reply, SqliteTransactions};
+use semel_core::{Command, Decision, Note, OperationId, Outbox, Policy, Record, Store, Transacted};
+use semel_flow::{Answered, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions};
 use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::{self, Database, Server};
@@ -98,6 +98,8 @@ pub(crate) enum End {
     Panic,
     /// With so many bytes.
     Large(usize),
+    /// With 202, for an hour.
+    Deferred,
 }
 
 /// The work of a command.
@@ -131,6 +133,7 @@ impl Work {
             End::Final(code) => Err(Failure::Final(text(code))),
             End::Retryable(code) => Err(Failure::Retryable(text(code))),
             End::Panic => panic!("work that panics"),
+            End::Deferred => Ok(text(202).deferred(Duration::from_secs(3600))),
             End::Large(size) => Ok(Reply::new(StatusCode::CREATED).body(vec![b'x'; size])),
         }
     }
@@ -216,6 +219,13 @@ pub(crate) trait Lab: Clone + Send + Sync + 'static {
 
     /// Carries out a command.
     fn transact(&self, command: &Command, work: Work) -> impl Future<Output = Answered> + Send;
+    /// Settles a command that was left to a message, or by this evidence.
+    fn settle(
+        &self,
+        id: OperationId,
+        evidence: Option<Note>,
+        work: Work,
+    ) -> impl Future<Output = Settled> + Send;
     /// Another one, as another process would have: nothing in common but the database.
     fn second(&self) -> impl Future<Output = Self> + Send;
     /// A number from the database.
@@ -345,6 +355,14 @@ impl Lab for Postgres {
         on_postgres(&self.transactions, command, work).await
     }
 
+    async fn settle(&self, id: OperationId, evidence: Option<Note>, work: Work) -> Settled {
+        let work = |tx| postgres_work(tx, work);
+        match evidence {
+            None => self.transactions.settle(id, work).await,
+            Some(note) => self.transactions.resolve(id, note, work).await,
+        }
+    }
+
     async fn second(&self) -> Postgres {
         self.through(&self.database.url()).await
     }
@@ -377,46 +395,48 @@ pub(crate) async fn on_postgres(
     command: &Command,
     work: Work,
 ) -> Answered {
-    let work = |mut tx: semel_flow::postgres::PgTx| async move {
-        for step in &work.steps {
-            match step {
-                Step::Sql(sql) => {
-                    sqlx::raw_sql(*sql).execute(&mut *tx).await?;
-                }
-                Step::Swallow(sql) => {
-                    let _ = sqlx::raw_sql(*sql).execute(&mut *tx).await;
-                }
-                Step::Push(kind) => {
-                    tx.push(kind, b"{}").await?;
-                }
-                Step::Wait(gate) => gate.pass().await,
-                Step::Call(call) => call(),
+    transactions.transact(command, |tx| postgres_work(tx, work)).await
+}
+
+async fn postgres_work(mut tx: semel_flow::postgres::PgTx, work: Work) -> Result<Reply, Failure> {
+    for step in &work.steps {
+        match step {
+            Step::Sql(sql) => {
+                sqlx::raw_sql(*sql).execute(&mut *tx).await?;
             }
+            Step::Swallow(sql) => {
+                let _ = sqlx::raw_sql(*sql).execute(&mut *tx).await;
+            }
+            Step::Push(kind) => {
+                tx.push(kind, b"{}").await?;
+            }
+            Step::Wait(gate) => gate.pass().await,
+            Step::Call(call) => call(),
         }
-        work.end(&tx.operation_id())
-    };
-    transactions.transact(command, work).await
+    }
+    work.end(&tx.operation_id())
 }
 
 /// Carries out a command in SQLite.
 pub(crate) async fn on_sqlite(transactions: &SqliteTransactions, command: &Command, work: Work) -> Answered {
-    let work = move |tx: &semel_flow::sqlite::SqliteTx<'_>| {
-        for step in &work.steps {
-            match step {
-                Step::Sql(sql) => tx.execute_batch(sql)?,
-                Step::Swallow(sql) => {
-                    let _ = tx.execute_batch(sql);
-                }
-                Step::Push(kind) => {
-                    tx.push(kind, b"{}")?;
-                }
-                Step::Wait(gate) => tokio::runtime::Handle::current().block_on(gate.pass()),
-                Step::Call(call) => call(),
+    transactions.transact(command, move |tx| sqlite_work(tx, &work)).await
+}
+
+fn sqlite_work(tx: &semel_flow::sqlite::SqliteTx<'_>, work: &Work) -> Result<Reply, Failure> {
+    for step in &work.steps {
+        match step {
+            Step::Sql(sql) => tx.execute_batch(sql)?,
+            Step::Swallow(sql) => {
+                let _ = tx.execute_batch(sql);
             }
+            Step::Push(kind) => {
+                tx.push(kind, b"{}")?;
+            }
+            Step::Wait(gate) => tokio::runtime::Handle::current().block_on(gate.pass()),
+            Step::Call(call) => call(),
         }
-        work.end(&tx.operation_id())
-    };
-    transactions.transact(command, work).await
+    }
+    work.end(&tx.operation_id())
 }
 
 /// SQLite.
@@ -453,6 +473,14 @@ impl Lab for Sqlite {
 
     async fn transact(&self, command: &Command, work: Work) -> Answered {
         on_sqlite(&self.transactions, command, work).await
+    }
+
+    async fn settle(&self, id: OperationId, evidence: Option<Note>, work: Work) -> Settled {
+        let work = move |tx: &semel_flow::sqlite::SqliteTx<'_>| sqlite_work(tx, &work);
+        match evidence {
+            None => self.transactions.settle(id, work).await,
+            Some(note) => self.transactions.resolve(id, note, work).await,
+        }
     }
 
     async fn second(&self) -> Sqlite {

@@ -5,6 +5,7 @@
 mod lab;
 
 mod commands;
+mod deferred;
 mod foreign_keys;
 mod http;
 mod killed;

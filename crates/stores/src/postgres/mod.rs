@@ -49,7 +49,7 @@ use job::{Done, Job, Work};
 pub use join::{RESET_LOCK_TIMEOUT, begin};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
-pub use queries::{Attempted, apply, claim, confirm, push_message, settle_first};
+pub use queries::{Attempted, apply, claim, confirm, lock_command, push_message, settle_first};
 use schema::Found;
 pub use schema::SCHEMA_VERSION;
 use upkeep::Upkeep;

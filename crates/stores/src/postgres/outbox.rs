@@ -1,7 +1,7 @@
 //! Messages in PostgreSQL: all SQL about delivering them. They come into it by `push_message`.
 //!
 //! Workers pass over what another one is just taking (`SKIP LOCKED`), and every write carries the epoch and the token of
-//! its take. Each statement is a transaction of its own.
+//! its take. Each statement is a transaction of its own, but where the message's command changes with it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, given_up,
+    sent_after_all,
 };
-use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, StoreError, Timestamp};
+use semel_core::{AttemptToken, Event, Head, Ids, Note, OperationId, RandomIds, StoreError, Timestamp};
 
 use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::link::Dialer;
-use super::queries::now;
+use super::link::{Dialer, Link};
+use super::queries::{lock_command, now, tell};
 use super::schema;
 use super::upkeep::Upkeep;
 
@@ -161,6 +162,39 @@ impl Connections {
     }
 }
 
+/// The command does not allow it.
+struct Refused;
+
+/// Changes a message, and with it, in one transaction, the command that sent it, if there is something to say about that.
+/// `false` if the message did not change.
+async fn with_command(
+    link: &mut Link,
+    command: OperationId,
+    offset: i64,
+    sql: &'static str,
+    values: &[Value<'_>],
+    event: impl Fn(&Head) -> Result<Option<Event>, Refused>,
+) -> Result<bool, DbError> {
+    link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let changed = async {
+        let record = lock_command(link, command, offset).await?.map(|(record, _)| record);
+        let Ok(event) = record.as_ref().map_or(Ok(None), |record| event(&record.head)) else {
+            return Ok(false);
+        };
+        if link.query(sql, values).await?.is_empty() {
+            return Ok(false);
+        }
+        match (record, event) {
+            (Some(record), Some(event)) => tell(link, &record.id, &event, offset).await,
+            (_, None) | (None, _) => Ok(true),
+        }
+    }
+    .await;
+    let end = if matches!(changed, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
+    link.run(end).await?;
+    changed
+}
+
 fn message(row: &Row) -> Result<Message, DbError> {
     let text = |column| row.text(column).unwrap_or_default().to_owned();
     let int = |column| row.int(column).unwrap_or(0);
@@ -253,7 +287,14 @@ impl Outbox for PostgresStore {
                     Value::Int(Some(millis(after))),
                     Value::Text(why.as_deref()),
                 ];
-                Ok(lent.link()?.query(SETTLE, &values).await?.len() == 1)
+                let offset = lent.offset;
+                let link = lent.link()?;
+                match fence.operation_id().filter(|_| state == MessageState::Dead) {
+                    Some(command) => {
+                        with_command(link, command, offset, SETTLE, &values, |head| Ok(given_up(head))).await
+                    }
+                    None => Ok(link.query(SETTLE, &values).await?.len() == 1),
+                }
             })
             .await
     }
@@ -311,11 +352,20 @@ impl Outbox for PostgresStore {
                     Value::Text(Some(&note.action)),
                     Value::Text(Some(&note.why)),
                 ];
-                let sql = match intervention {
-                    Intervention::Retry => RETRY,
-                    Intervention::Discard => DISCARD,
+                let Some(command) = event_id.split_once(':').and_then(|(id, _)| id.parse().ok()) else {
+                    return Ok(false);
                 };
-                Ok(link.query(sql, &values).await?.len() == 1)
+                match intervention {
+                    Intervention::Retry => {
+                        with_command(link, command, offset, RETRY, &values, |head| {
+                            sent_after_all(head).map_err(|_| Refused)
+                        })
+                        .await
+                    }
+                    Intervention::Discard => {
+                        with_command(link, command, offset, DISCARD, &values, |head| Ok(given_up(head))).await
+                    }
+                }
             })
             .await
     }

@@ -78,7 +78,22 @@ const PUSH: &str = "
     INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
     SELECT $1, $2, coalesce(max(position) + 1, 0), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint,
         (extract(epoch FROM now()) * 1000)::bigint
-    FROM semel_outbox WHERE operation_id = $2";
+    FROM semel_outbox WHERE operation_id = $2
+    ON CONFLICT (event_id) DO UPDATE SET
+        payload = excluded.payload, state = 'pending', created_at = excluded.created_at, due_at = excluded.due_at,
+        attempts = 0, epoch = semel_outbox.epoch + 1, token = NULL, provider_reference = NULL, last_error = NULL,
+        done_at = NULL
+    WHERE semel_outbox.state = 'dead'
+    RETURNING position";
+
+/// The record of a command, if there is one, and the time in any case. Nobody else changes it until the transaction ends.
+const LOCK_COMMAND: &str = concat!(
+    "SELECT n.now, ",
+    record_columns!(),
+    " FROM ",
+    now!(),
+    ", semel_records WHERE operation_id = $2 FOR UPDATE OF semel_records"
+);
 
 const KEEP_REQUEST: &str = "
     INSERT INTO semel_requests (operation_id, format, encryption_key_id, request, kept_at) VALUES ($1, $2, $3, $4, $5)
@@ -181,21 +196,45 @@ pub async fn settle_first(
     self::change(db, Some(before), change.event(), None, change.result(), now, 0).await
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command.
+/// The record of this command and the database's time; nobody else changes it until the transaction ends.
+pub async fn lock_command(
+    db: &mut impl Executor,
+    id: OperationId,
+    offset: i64,
+) -> Result<Option<(Record, Timestamp)>, DbError> {
+    let rows = db.query(LOCK_COMMAND, &[Value::Int(Some(offset)), Value::Uuid(*id.as_bytes())]).await?;
+    let Some(row) = rows.into_iter().next() else { return Ok(None) };
+    let (found, now) = snapshot(row)?;
+    Ok(found.map(|found| (found.record, now)))
+}
+
+/// Applies an event to a record, within the transaction that is open. `false` if somebody else changed it in between.
+pub(super) async fn tell(
+    db: &mut impl Executor,
+    id: &RecordId,
+    event: &Event,
+    offset: i64,
+) -> Result<bool, DbError> {
+    let (before, now) = get(db, id, offset).await?;
+    Ok(change(db, before, event, None, None, now, offset).await?.is_some())
+}
+
+/// Adds a message to the outbox. Its place comes after those of the same command. One that was given up before its command
+/// was carried out anew begins again. `false` if there is another of its id.
 pub async fn push_message(
     db: &mut impl Executor,
     command: OperationId,
     event_id: &str,
     kind: &str,
     payload: &[u8],
-) -> Result<(), DbError> {
+) -> Result<bool, DbError> {
     let values = [
         Value::Text(Some(event_id)),
         Value::Uuid(*command.as_bytes()),
         Value::Text(Some(kind)),
         Value::Bytes(Some(payload)),
     ];
-    db.query(PUSH, &values).await.map(|_| ())
+    db.query(PUSH, &values).await.map(|rows| !rows.is_empty())
 }
 
 /// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have

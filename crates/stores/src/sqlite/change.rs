@@ -6,8 +6,8 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Answer, Claim, Decision, Event, Record, Reference, StoreError, StoredResult, Timestamp, Transition,
-    Write, transition,
+    Answer, Claim, Decision, Event, Head, OperationId, Record, Reference, StoreError, StoredResult,
+    Timestamp, Transition, Write, transition,
 };
 
 use super::errors::store_error;
@@ -85,6 +85,18 @@ fn claim_with_more(
     let answer = change(connection, before.as_ref(), &Event::Claim(attempt), Some(claim), None, now);
     Ok(answer
         .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
+}
+
+/// Applies an event to the command of this operation id, if it has a record and `event` has something to say about it.
+pub(super) fn tell_command(
+    connection: &Connection,
+    id: OperationId,
+    event: impl FnOnce(&Head) -> Option<Event>,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let before = queries::find(connection, id).map_err(|error| store_error(&error))?;
+    let Some(event) = before.as_ref().and_then(|record| event(&record.head)) else { return Ok(()) };
+    change(connection, before.as_ref(), &event, None, None, now).map(|_| ())
 }
 
 /// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.

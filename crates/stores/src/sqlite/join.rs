@@ -58,7 +58,8 @@ pub fn write_anew(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("UPDATE semel_schema SET version = version", []).map(|_| ())
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command.
+/// Adds a message to the outbox. Its place comes after those of the same command. One that was given up before its command
+/// was carried out anew begins again. `false` if there is another of its id.
 pub fn push_message(
     connection: &Connection,
     command: OperationId,
@@ -66,11 +67,24 @@ pub fn push_message(
     kind: &str,
     payload: &[u8],
     now: Timestamp,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<bool> {
     let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
-               SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5 FROM semel_outbox WHERE operation_id = ?2";
-    connection
-        .prepare_cached(sql)?
-        .execute(params![event_id, command.as_bytes(), kind, payload, now.as_millis()])
-        .map(|_| ())
+               SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5 FROM semel_outbox WHERE operation_id = ?2
+               ON CONFLICT (event_id) DO UPDATE SET
+                   payload = ?4, state = 'pending', created_at = ?5, due_at = ?5, attempts = 0, epoch = epoch + 1,
+                   token = NULL, provider_reference = NULL, last_error = NULL, done_at = NULL
+               WHERE state = 'dead'";
+    let added = connection.prepare_cached(sql)?.execute(params![
+        event_id,
+        command.as_bytes(),
+        kind,
+        payload,
+        now.as_millis()
+    ])?;
+    Ok(added == 1)
+}
+
+/// The record of this command.
+pub fn find_command(connection: &Connection, id: OperationId) -> Result<Option<Record>, StoreError> {
+    queries::find(connection, id).map_err(|error| store_error(&error))
 }

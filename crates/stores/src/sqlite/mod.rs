@@ -32,7 +32,9 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use api_keys::ApiKeys;
 use errors::store_error;
-pub use join::{apply_within, claim_within, find_within, now, open_connection, push_message, write_anew};
+pub use join::{
+    apply_within, claim_within, find_command, find_within, now, open_connection, push_message, write_anew,
+};
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};
 

@@ -9,12 +9,13 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, given_up,
+    sent_after_all,
 };
 use semel_core::{AttemptToken, Note, OperationId, StoreError, Timestamp};
 
 use super::SqliteStore;
-use super::change::all_or_nothing;
+use super::change::{all_or_nothing, tell_command};
 use super::errors::store_error;
 use super::queries;
 use super::rows::damaged_column;
@@ -65,11 +66,10 @@ macro_rules! is_free {
 const RETRY: &str = concat!(
     "UPDATE semel_outbox SET state = 'pending', due_at = ?2, attempts = 0, epoch = epoch + 1, token = NULL,
          done_at = NULL WHERE ",
-    is_free!(),
-    " RETURNING operation_id, kind"
+    is_free!()
 );
 
-const DISCARD: &str = concat!("DELETE FROM semel_outbox WHERE ", is_free!(), " RETURNING operation_id, kind");
+const DISCARD: &str = concat!("DELETE FROM semel_outbox WHERE ", is_free!());
 
 const GET: &str = concat!("SELECT ", columns!("payload"), " FROM semel_outbox WHERE event_id = ?1");
 
@@ -125,13 +125,21 @@ impl OutboxWork {
                     .map_err(|error| store_error(&error));
             }
             OutboxWork::Intervene(event_id, intervention, note) => {
-                let act = || {
-                    self::intervene(connection, event_id, *intervention, note, now)
-                        .map_err(|error| store_error(&error))
-                };
+                let act = || self::intervene(connection, event_id, *intervention, note, now);
                 return all_or_nothing(connection, act).map(OutboxDone::Changed);
             }
             OutboxWork::Accept(fence, reference) => self::accept(connection, fence, reference),
+            OutboxWork::Settle(fence, Next::Dead, why) => {
+                let die = || {
+                    let changed = self::settle(connection, fence, Next::Dead, why.as_deref(), now)
+                        .map_err(|error| store_error(&error))?;
+                    if let (1, Some(command)) = (changed, fence.operation_id()) {
+                        tell_command(connection, command, given_up, now)?;
+                    }
+                    Ok(changed)
+                };
+                return all_or_nothing(connection, die).map(OutboxDone::Changed);
+            }
             OutboxWork::Settle(fence, next, why) => {
                 self::settle(connection, fence, *next, why.as_deref(), now)
             }
@@ -180,20 +188,29 @@ fn intervene(
     intervention: Intervention,
     note: &Note,
     now: Timestamp,
-) -> rusqlite::Result<usize> {
-    let sql = match intervention {
-        Intervention::Retry => RETRY,
-        Intervention::Discard => DISCARD,
+) -> Result<usize, StoreError> {
+    let sqlite = |error: rusqlite::Error| store_error(&error);
+    let found =
+        connection.prepare_cached(GET).and_then(|mut get| get.query_row([event_id], message).optional());
+    let Some(found) = found.map_err(sqlite)? else { return Ok(0) };
+    let head = queries::find(connection, found.operation_id).map_err(sqlite)?.map(|record| record.head);
+    let (sql, event) = match intervention {
+        Intervention::Retry => match head.as_ref().map_or(Ok(None), sent_after_all) {
+            Ok(event) => (RETRY, event),
+            Err(_) => return Ok(0),
+        },
+        Intervention::Discard => (DISCARD, head.as_ref().and_then(given_up)),
     };
     let changed = connection
-        .prepare_cached(sql)?
-        .query_row(params![event_id, now.as_millis()], |row| {
-            Ok((OperationId::from_bytes(row.get(0)?), row.get::<_, String>(1)?))
-        })
-        .optional()?;
-    let Some((command, kind)) = changed else { return Ok(0) };
-    let note = Note { action: format!("{} {kind}", note.action), ..note.clone() };
-    queries::take_note(connection, command, &note, now)
+        .prepare_cached(sql)
+        .and_then(|mut change| change.execute(params![event_id, now.as_millis()]))
+        .map_err(sqlite)?;
+    if changed == 0 {
+        return Ok(0);
+    }
+    tell_command(connection, found.operation_id, |_| event, now)?;
+    let note = Note { action: format!("{} {}", note.action, found.kind), ..note.clone() };
+    queries::take_note(connection, found.operation_id, &note, now).map_err(sqlite)
 }
 
 fn reap(

@@ -1,0 +1,228 @@
+//! Commands whose outcome is left to a message: the answer now is not the last one.
+
+use std::time::Duration;
+
+use semel_core::outbox::{Intervention, MessageFence, MessageState, Next, Outbox, Take};
+use semel_core::transition::Proof;
+use semel_core::{
+    Change, Decision, Ids, Note, OperationId, RandomIds, Reason, Record, StateName, Transacted,
+};
+use semel_flow::Settled;
+
+use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, stored};
+
+both!(
+    a_deferred_command_is_settled_by_its_message_and_retries_get_that,
+    a_stable_failure_settles_it_too_and_takes_its_writes_back,
+    settling_twice_does_nothing_twice,
+    of_many_who_settle_one_does,
+    a_command_that_defers_and_sends_nothing_is_rolled_back,
+    work_that_fails_settles_nothing_and_can_be_done_again,
+    a_command_that_was_not_deferred_is_not_settled_by_a_message,
+    evidence_settles_it_before_its_message_does,
+    a_message_that_is_given_up_leaves_its_command_unknown,
+    a_discarded_message_leaves_its_command_unknown,
+    a_retried_message_ends_the_quarantine_of_its_command,
+    a_command_declared_not_executed_sends_its_message_anew,
+    a_late_message_settles_a_command_that_was_waited_for_too_long,
+);
+
+/// Pays later.
+fn pays_later() -> Work {
+    Work { steps: vec![Step::Sql(PAY), Step::Push("charge")], end: End::Deferred }
+}
+
+/// What is written when the charge is known.
+fn charged() -> Work {
+    Work { steps: vec![Step::Sql("INSERT INTO payments (note) VALUES ('captured')")], end: End::Created }
+}
+
+fn note() -> Note {
+    Note { who: "a test".into(), action: "resolve".into(), why: "charge ch_1 is captured".into() }
+}
+
+async fn defer(lab: &impl Lab, key: &str) -> Record {
+    let answered = lab.transact(&command(key), pays_later()).await;
+    let Transacted::Deferred { record, response } = answered.outcome() else { panic!("{answered:?}") };
+    assert_eq!(response.status.as_u16(), 202);
+    assert_eq!((record.head.state.name(), record.head.reason), (StateName::Processing, Reason::Deferred));
+    (**record).clone()
+}
+
+async fn record(lab: &impl Lab, id: OperationId) -> Record {
+    lab.store().await.find(id).await.expect("it can be read").record.expect("it is there")
+}
+
+/// Takes the one message that is due.
+async fn take(outbox: &dyn Outbox) -> MessageFence {
+    let take = Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 1 };
+    let taken = outbox.take(&take).await.expect("messages can be taken");
+    taken.first().expect("one is due").fence().expect("it is taken")
+}
+
+async fn a_deferred_command_is_settled_by_its_message_and_retries_get_that(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    assert_eq!(lab.see(&command("k"), pays_later()).await, Saw::Decided(Decision::Wait));
+    let Settled::Now(settled) = lab.settle(open.operation_id, None, charged()).await else {
+        panic!("its message settles it")
+    };
+    assert_eq!(settled.head.state.name(), StateName::Succeeded);
+    assert_eq!(stored(&settled).0, 201);
+    let answer = format!("answer of {}", open.operation_id);
+    assert_eq!(lab.see(&command("k"), pays_later()).await, Saw::Replayed(201, answer));
+    assert_eq!(lab.counts().await, (2, 1, 1), "both transactions wrote once");
+}
+
+async fn a_stable_failure_settles_it_too_and_takes_its_writes_back(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    let declined = charged().ending(End::Final(402));
+    let settled = lab.settle(open.operation_id, None, declined).await;
+    assert!(matches!(&settled, Settled::Now(record) if record.head.state.name() == StateName::FailedFinal));
+    assert_eq!(lab.counts().await.0, 1, "what the failure wrote is taken back");
+    assert!(matches!(lab.see(&command("k"), pays_later()).await, Saw::Replayed(402, _)));
+}
+
+async fn settling_twice_does_nothing_twice(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+    for evidence in [None, Some(note())] {
+        let again = lab.settle(open.operation_id, evidence, charged().ending(End::Final(402))).await;
+        let Settled::Before(record) = again else { panic!("{again:?}") };
+        assert_eq!(stored(&record).0, 201, "the first word counts");
+    }
+    assert_eq!(lab.counts().await.0, 2);
+    let nobody = RandomIds.operation_id(open.created_at);
+    assert!(matches!(lab.settle(nobody, None, charged()).await, Settled::Absent));
+}
+
+async fn of_many_who_settle_one_does(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    let other = lab.second().await;
+    let settling = (0..12).map(|number| {
+        let (lab, id) = (if number % 2 == 0 { lab.clone() } else { other.clone() }, open.operation_id);
+        tokio::spawn(async move { lab.settle(id, (number % 3 == 0).then(note), charged()).await })
+    });
+    let mut now = 0;
+    for task in settling.collect::<Vec<_>>() {
+        match task.await.expect("it does not panic") {
+            Settled::Now(_) => now += 1,
+            Settled::Before(_) | Settled::Unavailable => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!((now, lab.counts().await.0), (1, 2));
+}
+
+async fn a_command_that_defers_and_sends_nothing_is_rolled_back(lab: impl Lab) {
+    let silent = Work { steps: vec![Step::Sql(PAY)], end: End::Deferred };
+    assert_eq!(lab.see(&command("k"), silent).await, Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+}
+
+async fn work_that_fails_settles_nothing_and_can_be_done_again(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    for end in [End::Retryable(503), End::Panic] {
+        let failed = lab.settle(open.operation_id, None, charged().ending(end)).await;
+        assert!(matches!(failed, Settled::RolledBack), "{failed:?}");
+    }
+    assert_eq!(record(&lab, open.operation_id).await, open);
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+    assert_eq!(lab.counts().await.0, 2);
+}
+
+async fn a_command_that_was_not_deferred_is_not_settled_by_a_message(lab: impl Lab) {
+    let store = lab.store().await;
+    let claim = command("k")
+        .claim(RandomIds.operation_id(store.now().await.expect("it is there")), RandomIds.attempt_token());
+    let running = store.claim(&claim).await.expect("it can be claimed").record.expect("it is there");
+    for evidence in [None, Some(note())] {
+        let settled = lab.settle(running.operation_id, evidence, charged()).await;
+        assert!(matches!(settled, Settled::Before(_)), "{settled:?}");
+    }
+    assert_eq!(lab.counts().await.0, 0, "its executor is at it");
+}
+
+async fn evidence_settles_it_before_its_message_does(lab: impl Lab) {
+    let open = defer(&lab, "k").await;
+    let settled = lab.settle(open.operation_id, Some(note()), charged()).await;
+    assert!(matches!(settled, Settled::Now(_)), "{settled:?}");
+    let notes = lab.store().await.notes(open.operation_id).await.expect("they can be read");
+    assert_eq!(notes.into_iter().map(|taken| taken.note).collect::<Vec<_>>(), [note()]);
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Before(_)));
+    assert_eq!(lab.counts().await.0, 2);
+}
+
+/// The command of a message that was just given up: unknown, and free only after a quarantine that begins now.
+async fn is_given_up(kept: &Kept, id: OperationId) -> Record {
+    let store = kept.store();
+    let left = store.find(id).await.expect("it can be read").record.expect("it is there");
+    assert_eq!((left.head.state.name(), left.head.reason), (StateName::Unknown, Reason::MessageDead));
+    let not_executed = Change::resolve_not_executed(Proof::Quarantine);
+    let early = store.apply(&left.id, &not_executed).await.expect("it answers").decision;
+    assert!(matches!(early, Decision::Refused(_)), "a call may still be in flight");
+    left
+}
+
+async fn a_message_that_is_given_up_leaves_its_command_unknown(lab: impl Lab) {
+    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+    let fence = take(&*kept.outbox()).await;
+    let dead = kept.outbox().settle(&fence, Next::Dead, Some("no")).await;
+    assert!(dead.expect("it can be written"));
+    let left = is_given_up(&kept, open.operation_id).await;
+    kept.shift_clock(left.head.terms.quarantine);
+    let freed = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
+    assert_eq!(freed.expect("it answers").decision, Decision::Applied);
+}
+
+async fn a_discarded_message_leaves_its_command_unknown(lab: impl Lab) {
+    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+    let event = format!("{}:charge", open.operation_id);
+    assert!(kept.outbox().intervene(&event, Intervention::Discard, &note()).await.expect("it answers"));
+    is_given_up(&kept, open.operation_id).await;
+    assert_eq!(lab.counts().await.1, 0);
+}
+
+async fn a_retried_message_ends_the_quarantine_of_its_command(lab: impl Lab) {
+    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+    let fence = take(&*kept.outbox()).await;
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    let left = is_given_up(&kept, open.operation_id).await;
+    assert!(
+        kept.outbox().intervene(&fence.event_id, Intervention::Retry, &note()).await.expect("it answers")
+    );
+    kept.shift_clock(left.head.terms.quarantine * 9);
+    let early = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
+    assert!(
+        matches!(early.expect("it answers").decision, Decision::Refused(_)),
+        "it may be sent at any time"
+    );
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+}
+
+async fn a_command_declared_not_executed_sends_its_message_anew(lab: impl Lab) {
+    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+    let fence = take(&*kept.outbox()).await;
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    let verdict = Change::resolve_not_executed(Proof::ProviderTombstone);
+    assert_eq!(kept.store().apply(&open.id, &verdict).await.expect("it answers").decision, Decision::Applied);
+    let retried = kept.outbox().intervene(&fence.event_id, Intervention::Retry, &note()).await;
+    assert!(!retried.expect("it answers"), "the key is free: a retry of the command sends it");
+    let again = defer(&lab, "k").await;
+    assert_eq!((again.operation_id, again.head.epoch), (open.operation_id, 2));
+    let (message, _) = kept.outbox().message(&fence.event_id).await.expect("it can be read");
+    let message = message.expect("it is there");
+    assert_eq!((message.state, message.attempts), (MessageState::Pending, 0));
+    let late = kept.outbox().settle(&fence, Next::Delivered, None).await;
+    assert!(!late.expect("it answers"), "whoever had it before is fenced");
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+}
+
+async fn a_late_message_settles_a_command_that_was_waited_for_too_long(lab: impl Lab) {
+    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+    kept.shift_clock(Duration::from_secs(3601));
+    assert_eq!(kept.store().sweep(9).await.expect("it sweeps"), 1);
+    let left = record(&lab, open.operation_id).await;
+    assert_eq!((left.head.state.name(), left.head.reason), (StateName::Unknown, Reason::DeferralExpired));
+    assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+    assert!(matches!(lab.see(&command("k"), pays_later()).await, Saw::Replayed(201, _)));
+}
