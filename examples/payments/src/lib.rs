@@ -1,0 +1,3 @@
+//! A payment service as a whole, and the payment provider that it calls, each in a process of its own.
+
+pub mod provider;
