@@ -117,8 +117,8 @@ fn pgbouncer() -> Result<PathBuf, String> {
 }
 
 /// Installs one of Debian's packages, with a fresh list of them if the one at hand does not do.
-fn apt_install(package: &str) -> Result<(), String> {
-    eprintln!("── databases: installing Debian's package {package} (apt-get install {package})");
+pub(crate) fn apt_install(package: &str) -> Result<(), String> {
+    eprintln!("── installing Debian's package {package} (apt-get install {package})");
     let install = || {
         let arguments = ["install", "--yes", "--no-install-recommends", package];
         run(Command::new("apt-get").args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))
@@ -170,17 +170,21 @@ fn unpack_debian(to: &Path) -> Result<(), String> {
 }
 
 /// A folder that gets its name once it is complete, and is removed if it never is.
-struct Draft(PathBuf);
+pub(crate) struct Draft(PathBuf);
 
 impl Draft {
-    fn new(to: &Path) -> Result<Draft, String> {
+    pub(crate) fn new(to: &Path) -> Result<Draft, String> {
         let folder = to.with_extension(format!("draft-{}", std::process::id()));
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Draft(folder))
     }
 
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
+    }
+
     /// If somebody else was faster, theirs is as good.
-    fn publish(self, to: &Path) -> Result<(), String> {
+    pub(crate) fn publish(self, to: &Path) -> Result<(), String> {
         match std::fs::rename(&self.0, to) {
             Err(error) if !to.is_dir() => Err(format!("{}: {error}", to.display())),
             _ => Ok(()),
@@ -196,13 +200,18 @@ impl Drop for Draft {
 
 /// Where unpacked programs stay: beside what cargo builds.
 fn cache() -> Result<PathBuf, String> {
+    Ok(target()?.join("databases"))
+}
+
+/// Where cargo builds.
+pub(crate) fn target() -> Result<PathBuf, String> {
     let here =
         std::env::current_exe().map_err(|error| format!("xtask does not know where it is: {error}"))?;
     let target = here.ancestors().nth(2).ok_or("xtask is not where cargo puts programs")?;
-    Ok(target.join("databases"))
+    Ok(target.to_owned())
 }
 
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     Path::new("/proc/self").metadata().is_ok_and(|me| me.uid() == 0)
 }
 
@@ -226,12 +235,12 @@ fn make_runnable(program: &Path) -> Result<(), String> {
         .map_err(|error| format!("{}: {error}", program.display()))
 }
 
-fn run(command: &mut Command) -> Result<(), String> {
+pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     output(command.stderr(Stdio::inherit())).map(drop)
 }
 
 /// What a command prints. Its complaints are in the error, or have been seen.
-fn output(command: &mut Command) -> Result<String, String> {
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let arguments: Vec<_> = command.get_args().map(OsStr::to_string_lossy).collect();
     let shown = format!("{name} {}", arguments.join(" "));

@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod browser;
 mod chaos;
 mod databases;
 mod diagram;
@@ -16,6 +17,7 @@ cargo xtask COMMAND
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
+  browser         installs Chromium for tests under target where it is missing, and says where it is
 
 The conformance vectors are read from the folder that SEMEL_VECTORS names; without it, those tests
 report that they did not run.";
@@ -27,6 +29,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
+        ["browser"] => browser::install().map(|installed| installed.describe()),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
         [] | ["help" | "--help" | "-h"] => {

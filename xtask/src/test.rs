@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{databases, diagram, root};
+use crate::{browser, databases, diagram, root};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
     let installed = databases::install()?;
+    let (browser, place) = browser::install()?.variable();
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     diagram::check()?;
@@ -16,7 +17,8 @@ pub(crate) fn run() -> Result<(), String> {
     {
         // Ends with this block, also if a test fails; and with this process, whatever ends it.
         let shared = installed.start()?;
-        step("tests", &[runner, &["--workspace"]].concat(), &shared.variables())?;
+        let variables = [&shared.variables()[..], &[(browser, place.as_str())]].concat();
+        step("tests", &[runner, &["--workspace"]].concat(), &variables)?;
         let on_postgres = [runner, &["-p", "semel-server", "--test", "it", "gateway::"]].concat();
         let variables = [&shared.variables()[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
         step("the gateway's tests on PostgreSQL", &on_postgres, &variables)?;

@@ -2,6 +2,7 @@
 //!
 //! | | |
 //! |---|---|
+//! | `GET /` | the ledger and the bad days as a page, for people |
 //! | `POST /charges` | charges a card; requests with the same `Idempotency-Key` charge once |
 //! | `GET /charges?reference=R`, `GET /charges/{id}` | what became of it |
 //! | `GET /ledger`, `GET /ledger.csv` | everything, as lines of JSON or as CSV |
@@ -19,6 +20,7 @@ mod key;
 mod ledger;
 mod listing;
 mod order;
+mod page;
 mod refusal;
 mod signature;
 mod switches;
@@ -74,6 +76,9 @@ impl Provider {
     /// Answers requests, for ever.
     pub async fn serve(self, listener: TcpListener) {
         let app = Router::new()
+            .route("/", get(page::show))
+            .route("/style.css", get(page::style))
+            .route("/script.js", get(page::script))
             .route("/charges", post(charges::create).get(charges::look_up))
             .route("/charges/{id}", get(charges::show))
             .route("/ledger", get(listing::lines))

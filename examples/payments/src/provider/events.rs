@@ -33,7 +33,8 @@ pub(super) const SCHEMA: &str = "
         due_ms INTEGER NOT NULL,
         last_error TEXT
     ) STRICT;
-    CREATE INDEX IF NOT EXISTS events_unsent ON events (position) WHERE state = 'unsent';";
+    CREATE INDEX IF NOT EXISTS events_unsent ON events (position) WHERE state = 'unsent';
+    CREATE INDEX IF NOT EXISTS events_by_charge ON events (charge);";
 
 const NOW_MS: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 

@@ -21,6 +21,9 @@ const MAX_FOUND: u32 = 1000;
 /// How much of the ledger is read at a time.
 pub(super) const PAGE: u32 = 500;
 
+/// How much of it people are shown.
+pub(super) const LATEST: u32 = 100;
+
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS charges (
         position INTEGER PRIMARY KEY,
@@ -55,6 +58,13 @@ const READ_PAGE: &str = "
     SELECT id, reference, amount, currency, status, created_at, position FROM charges WHERE position > ?1
     ORDER BY position LIMIT ?2";
 
+const READ_LATEST: &str = "
+    SELECT id, reference, amount, currency, status, created_at, position,
+        (SELECT state FROM events WHERE charge = charges.id)
+    FROM charges ORDER BY position DESC LIMIT ?1";
+const COUNT: &str = "
+    SELECT count(*) FILTER (WHERE status = 'captured'), count(*) FILTER (WHERE status = 'declined') FROM charges";
+
 /// One line of the ledger. It never changes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -83,6 +93,14 @@ impl Status {
             Status::Declined => "declined",
         }
     }
+}
+
+/// The ledger at a glance.
+pub(super) struct Overview {
+    pub(super) captured: i64,
+    pub(super) declined: i64,
+    /// The latest first, each with the state of its event, if it has one.
+    pub(super) latest: Vec<(Charge, Option<String>)>,
 }
 
 /// What the switches say about a new charge.
@@ -196,6 +214,18 @@ impl Ledger {
             connection.prepare_cached(FIND_REFERENCE)?.query_map((reference, MAX_FOUND), read)?.collect()
         };
         self.with(find).await
+    }
+
+    pub(super) async fn overview(&self) -> Result<Overview, Broken> {
+        self.with(|connection| {
+            let tx = connection.transaction()?;
+            let (captured, declined) = tx.query_row(COUNT, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+            let with_event = |row: &Row<'_>| Ok((read(row)?, row.get(7)?));
+            let latest =
+                tx.prepare_cached(READ_LATEST)?.query_map([LATEST], with_event)?.collect::<Result<_, _>>()?;
+            Ok(Overview { captured, declined, latest })
+        })
+        .await
     }
 
     /// The charges that follow this position, in the order in which they were made.

@@ -14,6 +14,8 @@ use super::refusal::Refusal;
 
 /// The longest wait that can be asked for.
 const MAX_SLOW_MS: u64 = 30_000;
+/// The wait that is offered to people.
+const USUAL_SLOW_MS: u64 = 2000;
 
 /// What can go wrong, besides being slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +44,21 @@ impl Switch {
         (Switch::DoubleWebhooks, "double_webhooks"),
         (Switch::ShuffleWebhooks, "shuffle_webhooks"),
     ];
+
+    /// In a few words, for people.
+    pub(super) fn meaning(self) -> &'static str {
+        match self {
+            Switch::Refuse => "answers 503, charges nothing",
+            Switch::ErrorBefore => "answers 500, charges nothing",
+            Switch::Decline => "declines every card",
+            Switch::TimeoutAfterCharging => "charges, then says nothing",
+            Switch::DropResponse => "charges, then closes the connection",
+            Switch::ErrorAfter => "charges, then answers 500",
+            Switch::LoseWebhooks => "sends no event",
+            Switch::DoubleWebhooks => "sends the event twice",
+            Switch::ShuffleWebhooks => "lets the next event overtake",
+        }
+    }
 }
 
 /// How long something is on.
@@ -74,7 +91,7 @@ impl Setting {
         }
     }
 
-    fn show(self) -> Value {
+    pub(super) fn show(self) -> Value {
         match self {
             Setting::Off => json!(false),
             Setting::On => json!(true),
@@ -84,11 +101,17 @@ impl Setting {
 }
 
 /// All switches. They are not in the ledger: a provider that is started again has those it was started with.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub struct Switches {
     settings: [Setting; Switch::ALL.len()],
     slow_ms: u64,
     slow: Setting,
+}
+
+impl Default for Switches {
+    fn default() -> Switches {
+        Switches { settings: Default::default(), slow_ms: USUAL_SLOW_MS, slow: Setting::Off }
+    }
 }
 
 impl Switches {
@@ -125,6 +148,15 @@ impl Switches {
         &mut self.settings[switch as usize]
     }
 
+    pub(super) fn get(&self, switch: Switch) -> Setting {
+        self.settings[switch as usize]
+    }
+
+    /// The wait in milliseconds, and how long it is on.
+    pub(super) fn slow(&self) -> (u64, Setting) {
+        (self.slow_ms, self.slow)
+    }
+
     /// Whether it is on for the request that asks, which uses it up by one.
     pub(super) fn take(&mut self, switch: Switch) -> bool {
         self.setting(switch).take()
@@ -148,7 +180,7 @@ impl Switches {
         };
         let mut shown = Map::from_iter([("slow".to_owned(), slow)]);
         for (switch, name) in Switch::ALL {
-            shown.insert(name.to_owned(), self.settings[switch as usize].show());
+            shown.insert(name.to_owned(), self.get(switch).show());
         }
         Value::Object(shown)
     }
@@ -171,7 +203,7 @@ fn read_slow(value: &Value) -> Result<(u64, Setting), String> {
         number => (number.as_u64(), Some(Setting::On)),
     };
     match (ms, setting) {
-        (Some(0), Some(_)) => Ok((0, Setting::Off)),
+        (Some(0), Some(_)) => Ok((USUAL_SLOW_MS, Setting::Off)),
         (Some(ms), Some(setting)) if ms <= MAX_SLOW_MS => Ok((ms, setting)),
         _ => Err(wrong()),
     }

