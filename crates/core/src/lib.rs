@@ -40,7 +40,7 @@ pub use outcome::{Outcome, Settlement};
 pub use pointer::JsonPointer;
 pub use policy::Policy;
 pub use problem::Problem;
-pub use progress::{Progress, StepKind};
+pub use progress::{Item, Progress, StepKind};
 pub use record::{Claim, Holder, Record, StoredResult};
 pub use request::{Request, StoredRequest};
 pub use response::{Response, StoredResponse};

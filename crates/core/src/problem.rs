@@ -59,6 +59,8 @@ pub enum Kind {
     UpstreamUnreachable,
     /// The command failed and was rolled back: nothing happened.
     RolledBack,
+    /// A bulk request whose items cannot be told apart, or are too many.
+    InvalidBulk,
     /// The upstream failed, and it is not known what it did with a request that is not a command.
     UpstreamFailed,
     /// There is no such operation for this caller.
@@ -82,7 +84,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 25] = [
+    pub const ALL: [Kind; 26] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -103,6 +105,7 @@ impl Kind {
         Kind::Overloaded,
         Kind::UpstreamUnreachable,
         Kind::RolledBack,
+        Kind::InvalidBulk,
         Kind::UpstreamFailed,
         Kind::OperationNotFound,
         Kind::MalformedRequest,
@@ -258,6 +261,13 @@ impl Kind {
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "The command failed and was rolled back",
                 "Nothing happened: the same request may be sent again with the same key.",
+            ),
+            Kind::InvalidBulk => entry(
+                "INVALID_BULK_REQUEST",
+                "invalid-bulk-request",
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "The items of the request cannot be carried out",
+                "Nothing ran. Give each item a clientItemId of its own, and send fewer if they are too many.",
             ),
             Kind::UpstreamFailed => entry(
                 "UPSTREAM_FAILED",

@@ -4,6 +4,8 @@
 use bytes::Bytes;
 
 use crate::ids::OperationId;
+use crate::record::Record;
+use crate::scope::RecordId;
 use crate::state::StateName;
 use crate::time::Timestamp;
 
@@ -20,6 +22,15 @@ pub struct Progress {
     pub began_at: Timestamp,
     /// When it was done.
     pub done_at: Option<Timestamp>,
+}
+
+/// An item of a bulk request, before anything is known about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its `clientItemId`.
+    pub name: String,
+    /// The id of its own record.
+    pub record: RecordId,
 }
 
 /// What a step is.
@@ -46,4 +57,15 @@ pub enum StepKind {
         /// The status of its stored response.
         status: Option<u16>,
     },
+}
+
+impl StepKind {
+    /// An item whose own record is this, if there is one yet.
+    pub fn item(record: Option<&Record>) -> StepKind {
+        StepKind::Item {
+            operation_id: record.map(|record| record.operation_id),
+            state: record.map(|record| record.head.state.name()),
+            status: record.and_then(|record| record.result.as_ref()).map(|result| result.status),
+        }
+    }
 }

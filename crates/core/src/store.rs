@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 
 use crate::ids::OperationId;
-use crate::progress::Progress;
+use crate::progress::{Item, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
 use crate::request::StoredRequest;
 use crate::scope::RecordId;
@@ -83,6 +83,10 @@ pub trait Store: Send + Sync + 'static {
     /// At most `limit` commands whose outcome is unknown and for which evidence is to be sought now, the longest due
     /// first. A store may leave out [`Record::result`], which they do not have.
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// Writes down which items a bulk request has, in their order, so that [`progress`](Store::progress) shows them. Those
+    /// that are written down already stay as they are.
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError>;
 
     /// How far the command of this operation id has come, if it has several steps. Forgotten with its record.
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError>;

@@ -20,6 +20,7 @@
     allow(dead_code, reason = "without a database there is nothing to carry out")
 )]
 
+pub mod bulk;
 #[cfg(feature = "axum")]
 mod extract;
 mod gate;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
-    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 
 /// How many failures in a row open the circuit.
@@ -148,6 +148,10 @@ impl Store for Breaker {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.read(self.inner.due_to_reconcile(limit)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.write(self.inner.announce(operation_id, items)).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

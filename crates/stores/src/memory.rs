@@ -9,9 +9,10 @@ use async_trait::async_trait;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, NoteTaken, OperationId,
-    OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, Store, StoreError,
-    StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting, WaitingFilter, transition,
+    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, Item, NoteTaken, OperationId,
+    OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, StepKind, Store,
+    StoreError, StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting, WaitingFilter,
+    transition,
 };
 
 /// Keeps records in memory.
@@ -29,6 +30,8 @@ struct Tables {
     notes: HashMap<OperationId, Vec<NoteTaken>>,
     /// What workers need, of commands that may have to be started by one.
     requests: HashMap<OperationId, StoredRequest>,
+    /// The items of bulk requests.
+    items: HashMap<OperationId, Vec<Item>>,
 }
 
 impl MemoryStore {
@@ -132,6 +135,7 @@ impl Tables {
         }
         let gone = before.map(|before| before.operation_id);
         if let Some(gone) = gone.filter(|id| record.as_ref().map(|record| record.operation_id) != Some(*id)) {
+            self.items.remove(&gone);
             self.references.retain(|_, (holder, given_back)| holder.operation_id != gone || !*given_back);
         }
         match &record {
@@ -237,9 +241,23 @@ impl Store for MemoryStore {
         Ok(records)
     }
 
-    /// Whoever has steps has a database.
-    async fn progress(&self, _: OperationId) -> Result<Vec<Progress>, StoreError> {
-        Ok(Vec::new())
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.tables().items.entry(operation_id).or_insert_with(|| items.to_vec());
+        Ok(())
+    }
+
+    /// Items only: whoever has phases has a database.
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        let tables = self.tables();
+        let parent = tables.records.values().find(|record| record.operation_id == operation_id);
+        let began_at = parent.map_or_else(|| self.clock.now(), |parent| parent.created_at);
+        let shown = |(position, item): (usize, &Item)| {
+            let what = StepKind::item(tables.records.get(&item.record));
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            Progress { position, name: item.name.clone(), what, began_at, done_at: None }
+        };
+        let items = tables.items.get(&operation_id).map_or(&[][..], Vec::as_slice);
+        Ok(items.iter().enumerate().map(shown).collect())
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

@@ -11,9 +11,9 @@ use http::HeaderValue;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History,
-    NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, Store, StoreError,
-    StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, Write, transition,
+    Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item,
+    NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, StepKind, Store,
+    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -106,6 +106,7 @@ pub struct BrokenStore {
     clock: ManualClock,
     records: Mutex<HashMap<RecordId, Record>>,
     requests: Mutex<HashMap<RecordId, StoredRequest>>,
+    items: Mutex<HashMap<OperationId, Vec<Item>>>,
 }
 
 /// A broken store as a subject of the suite.
@@ -114,8 +115,13 @@ pub struct BrokenSubject(Arc<BrokenStore>);
 impl BrokenSubject {
     /// A store with this flaw.
     pub fn new(flaw: Option<Flaw>) -> BrokenSubject {
-        let (records, requests) = (Mutex::default(), Mutex::default());
-        BrokenSubject(Arc::new(BrokenStore { flaw, clock: ManualClock::new(), records, requests }))
+        BrokenSubject(Arc::new(BrokenStore {
+            flaw,
+            clock: ManualClock::new(),
+            records: Mutex::default(),
+            requests: Mutex::default(),
+            items: Mutex::default(),
+        }))
     }
 }
 
@@ -403,8 +409,26 @@ impl Store for BrokenStore {
         Ok(records)
     }
 
-    async fn progress(&self, _: OperationId) -> Result<Vec<Progress>, StoreError> {
-        Ok(Vec::new())
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.items
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(operation_id)
+            .or_insert(items.to_vec());
+        Ok(())
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        let items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
+        let items = items.get(&operation_id).cloned().unwrap_or_default();
+        let records = self.records();
+        let shown = |(position, item): (usize, Item)| {
+            let what = StepKind::item(records.get(&item.record));
+            let position = u32::try_from(position).unwrap_or(u32::MAX);
+            Progress { position, name: item.name, what, began_at: self.clock.now(), done_at: None }
+        };
+        let there = records.values().any(|record| record.operation_id == operation_id);
+        Ok(items.into_iter().enumerate().filter(|_| there).map(shown).collect())
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

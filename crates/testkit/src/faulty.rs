@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Event, Filter, NoteTaken, OperationId, Progress, Record, RecordId,
+    Answer, Census, Change, Claim, Event, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
     Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 
@@ -136,6 +136,10 @@ impl Store for FaultyStore {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.through(Call::Other, self.inner.due_to_reconcile(limit)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.through(Call::Other, self.inner.announce(operation_id, items)).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

@@ -4,6 +4,7 @@
 
 mod lab;
 
+mod bulk;
 mod commands;
 mod deferred;
 mod foreign_keys;

@@ -36,8 +36,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
-    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -273,6 +273,10 @@ impl Store for PostgresStore {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.upkeep.due_to_reconcile(limit).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.upkeep.announce(operation_id, items).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

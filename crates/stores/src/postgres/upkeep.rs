@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
-    Census, Decision, Event, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot, StateName,
-    StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter, Write, transition,
+    Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
+    StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter, Write,
+    transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -86,6 +87,14 @@ pub(super) const DUE_TO_RECONCILE: &str = concat!(
     now!(),
     ", semel_records WHERE reconcile_after IS NOT NULL AND reconcile_after <= n.now AND state = 'unknown'
       ORDER BY reconcile_after, id LIMIT $2"
+);
+
+const ANNOUNCE: &str = concat!(
+    "INSERT INTO semel_phases (operation_id, position, name, kind, item_id, began_at)
+     SELECT $2, i.position, i.name, 'item', i.id, n.now
+     FROM unnest($3::bigint[], $4::text[], $5::bytea[]) AS i (position, name, id), ",
+    now!(),
+    " ON CONFLICT DO NOTHING"
 );
 
 const PROGRESS: &str = "
@@ -209,6 +218,22 @@ impl Upkeep {
             let values = [Value::Int(Some(lent.offset)), Value::Int(i64::try_from(limit).ok())];
             let rows = lent.link()?.query(DUE_TO_RECONCILE, &values).await?;
             Ok(rows.into_iter().filter_map(|row| record(row, 0).ok()).map(|found| found.record).collect())
+        })
+        .await
+    }
+
+    pub(super) async fn announce(&self, id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        let items = items.to_vec();
+        self.with(move |mut lent| async move {
+            let positions = 0..i64::try_from(items.len()).unwrap_or(0);
+            let values = [
+                Value::Int(Some(lent.offset)),
+                Value::Uuid(*id.as_bytes()),
+                Value::IntList(positions.map(Some).collect()),
+                Value::TextList(items.iter().map(|item| Some(item.name.as_str())).collect()),
+                Value::BytesList(items.iter().map(|item| Some(&item.record.as_bytes()[..])).collect()),
+            ];
+            lent.link()?.query(ANNOUNCE, &values).await.map(|_| ())
         })
         .await
     }

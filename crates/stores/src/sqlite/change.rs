@@ -36,6 +36,11 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         }
         Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
         Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
+        Work::Announce(id, items) => {
+            let announce =
+                || queries::announce(connection, *id, items, now).map_err(|error| store_error(&error));
+            all_or_nothing(connection, announce).map(Done::Aged)
+        }
         Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
     }
 }

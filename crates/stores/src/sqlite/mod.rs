@@ -25,8 +25,8 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
-    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -329,6 +329,15 @@ impl Store for SqliteStore {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.read(move |connection, now| queries::due_to_reconcile(connection, limit, now)).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        match self.write(Work::Announce(operation_id, items.to_vec())).await? {
+            Done::Aged(_) => Ok(()),
+            Done::Answer(_) | Done::Outbox(_) => {
+                Err(StoreError::Ambiguous("the writer answered something else".into()))
+            }
+        }
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

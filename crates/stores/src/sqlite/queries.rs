@@ -4,8 +4,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
-    Census, Claim, Filter, Head, Holder, Note, NoteTaken, OperationId, OperationName, Principal, Progress,
-    Record, RecordId, StateName, StoredRequest, Timestamp, Waiting as WaitingCommand, WaitingFilter,
+    Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId, OperationName, Principal,
+    Progress, Record, RecordId, StateName, StoredRequest, Timestamp, Waiting as WaitingCommand,
+    WaitingFilter,
 };
 
 use super::errors::is_unreadable;
@@ -374,6 +375,25 @@ pub(super) fn due_to_reconcile(
         .query_map(params![now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX)], record)?
         .filter(|row| !row.as_ref().is_err_and(is_unreadable))
         .collect()
+}
+
+/// Writes down the items of a command. Says how many are new.
+pub(super) fn announce(
+    connection: &Connection,
+    id: OperationId,
+    items: &[Item],
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    let sql = "INSERT INTO semel_phases (operation_id, position, name, kind, item_id, began_at)
+               VALUES (?1, ?2, ?3, 'item', ?4, ?5) ON CONFLICT DO NOTHING";
+    let mut insert = connection.prepare_cached(sql)?;
+    let mut added = 0;
+    for (position, item) in items.iter().enumerate() {
+        let position = i64::try_from(position).unwrap_or(i64::MAX);
+        let values = params![id.as_bytes(), position, item.name, item.record.as_bytes(), now.as_millis()];
+        added += insert.execute(values)?;
+    }
+    Ok(added)
 }
 
 /// The steps of a command, in their order.

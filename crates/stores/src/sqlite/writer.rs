@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::{Answer, Change, Claim, RecordId, StoreError, Timestamp};
+use semel_core::{Answer, Change, Claim, Item, OperationId, RecordId, StoreError, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
@@ -32,6 +32,7 @@ pub(super) enum Work {
     Sweep(usize),
     Reap(usize),
     Outbox(OutboxWork),
+    Announce(OperationId, Vec<Item>),
 }
 
 /// What was done.
@@ -214,7 +215,7 @@ impl Work {
     /// Whether doing it twice is as good as once.
     fn is_repeatable(&self) -> bool {
         match self {
-            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) => true,
+            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) | Work::Announce(..) => true,
             Work::Apply(_, change) => change.event().is_repeatable(),
             Work::Outbox(work) => work.is_repeatable(),
         }

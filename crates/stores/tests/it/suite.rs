@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
-    Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -62,6 +62,10 @@ impl Store for WithoutReferences {
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.0.due_to_reconcile(limit).await
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.0.announce(operation_id, items).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

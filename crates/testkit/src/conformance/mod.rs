@@ -140,6 +140,7 @@ macro_rules! for_each_conformance_case {
             workers: a_new_attempt_brings_its_own_request
             workers: a_command_with_phases_is_resumed_while_its_time_lasts
             workers: a_deferred_command_is_settled_by_its_message
+            workers: the_items_of_a_bulk_request_are_shown_as_long_as_it_is
             workers: unknown_commands_come_up_for_reconciliation_in_turn
         }
     };

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Refusal;
 use semel_core::{
-    Attempt, Change, Claim, Decision, Ids, RandomIds, Reason, Record, Start, StateName, Store, StoredRequest,
-    Terms, Waiting, WaitingFilter,
+    Attempt, Change, Claim, Decision, Ids, Item, RandomIds, Reason, Record, Start, StateName, StepKind,
+    Store, StoredRequest, Terms, Waiting, WaitingFilter,
 };
 
 use super::{Subject, acquire, applied, apply, claim_decision, race, read};
@@ -151,6 +151,35 @@ pub(super) async fn a_deferred_command_is_settled_by_its_message(subject: &dyn S
     assert_eq!(read(&*store, &record.id).await.head.reason, Reason::DeferralExpired);
     applied(&*store, &record.id, Change::complete(fence, sample::created("late, and true"))).await;
     assert_eq!(claim_decision(&*store, &sample::claim("k")).await, Decision::Replay);
+}
+
+pub(super) async fn the_items_of_a_bulk_request_are_shown_as_long_as_it_is(subject: &dyn Subject) {
+    let store = subject.store();
+    let whole = acquire(&*store, &sample::claim("whole")).await;
+    let first = sample::claim("first");
+    let item = |name: &str, claim: &Claim| Item { name: name.to_owned(), record: sample::id(claim) };
+    let items = [item("b", &first), item("a", &sample::claim("never"))];
+    for _ in 0..2 {
+        store.announce(whole.operation_id, &items).await.expect("the store writes");
+    }
+    let own = acquire(&*store, &first).await;
+    applied(&*store, &own.id, Change::complete(own.head.fence(), sample::created("done"))).await;
+    let shown = store.progress(whole.operation_id).await.expect("the store reads");
+    let whats: Vec<_> = shown.iter().map(|step| (step.name.as_str(), step.what.clone())).collect();
+    let done = StepKind::Item {
+        operation_id: Some(own.operation_id),
+        state: Some(StateName::Succeeded),
+        status: Some(201),
+    };
+    let open = StepKind::Item { operation_id: None, state: None, status: None };
+    assert_eq!(whats, [("b", done), ("a", open)], "in their order");
+    let other = store.progress(own.operation_id).await.expect("the store reads");
+    assert!(other.is_empty(), "{other:?}");
+    let end = Change::complete(whole.head.fence(), sample::created("all"));
+    applied(&*store, &whole.id, end).await;
+    subject.advance(HOUR * 25);
+    assert_eq!(store.reap(9).await.expect("the store reaps"), 2);
+    assert!(store.progress(whole.operation_id).await.expect("the store reads").is_empty());
 }
 
 pub(super) async fn unknown_commands_come_up_for_reconciliation_in_turn(subject: &dyn Subject) {
