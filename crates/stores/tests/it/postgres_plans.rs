@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use semel_core::outbox::{Intervention, Next, Take};
-use semel_core::{Change, Claim, Decision, Filter, Ids, Note, Outbox, RandomIds, Record, Store};
+use semel_core::{
+    Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Store, WaitingFilter,
+};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;
@@ -36,7 +38,8 @@ const FILL: &str = "
 
 const SCANS: &str =
     "SELECT string_agg(relname || ' ' || seq_scan, ', ' ORDER BY relname) FROM pg_stat_user_tables
-    WHERE relname IN ('semel_records', 'semel_references', 'semel_audit', 'semel_outbox')";
+    WHERE relname IN (
+        'semel_records', 'semel_references', 'semel_audit', 'semel_outbox', 'semel_requests', 'semel_phases')";
 
 async fn filled() -> Database {
     let database = database().await;
@@ -49,6 +52,9 @@ async fn filled() -> Database {
         .expect("there is room");
     database
         .sql("INSERT INTO semel_audit SELECT gen_random_uuid(), 1, operation_id, 'a', 'b', 'c' FROM semel_records")
+        .expect("there is room");
+    database
+        .sql("INSERT INTO semel_phases SELECT operation_id, 0, 'a', 'item', 0, NULL, id, 1, NULL FROM semel_records")
         .expect("there is room");
     database.sql("ANALYZE").expect("its owner may");
     database
@@ -151,6 +157,52 @@ async fn no_sweep_or_reap_reads_a_whole_table() {
     assert_eq!(before, after);
 }
 
+/// Commands that wait for a worker, some that are unknown, and items.
+const FILL_WAITING: &str = "
+    UPDATE semel_records SET state = 'claimed', ready_at = created_at, due_at = created_at + 3600000
+    WHERE get_byte(id, 0) < 8;
+    UPDATE semel_records SET state = 'unknown', due_at = NULL, expires_at = NULL, unknown_since = created_at,
+        reconcile_after = created_at, attempts = 0, quarantine_until = created_at
+    WHERE get_byte(id, 0) BETWEEN 8 AND 15;
+    INSERT INTO semel_requests SELECT operation_id, 2, NULL, 1, 'input' FROM semel_records";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_worker_or_reconciler_reads_all_records() {
+    let database = filled().await;
+    database.sql(FILL_WAITING).expect("there is room");
+    database.sql("VACUUM ANALYZE").expect("its owner may");
+    let (before, after) = scans(&database, async |store| {
+        for round in 0..TIMES {
+            for operations in [None, Some(vec!["payments.create".to_owned()])] {
+                let filter = WaitingFilter { phased: false, operations, limit: 20 };
+                let waiting = store.waiting(&filter).await.expect("it reads");
+                assert_eq!(waiting.len(), 20);
+                let record = &waiting[round % 20].record;
+                let start = Change::start(record.head.fence(), RandomIds.attempt_token());
+                let started = store.apply(&record.id, &start).await.expect("it is decided");
+                assert_eq!(started.decision, Decision::Execute);
+                let fence = started.record.expect("it is there").head.fence();
+                let complete = Change::complete(fence, sample::created("done"));
+                let done = store.apply(&record.id, &complete).await.expect("it is decided");
+                assert_eq!(done.decision, Decision::Applied);
+            }
+            let due = store.due_to_reconcile(20).await.expect("it reads");
+            assert_eq!(due.len(), 20);
+            let id = due[0].operation_id;
+            store.announce(id, &[Item { name: "b".into(), record: due[0].id }]).await.expect("it writes");
+            assert_eq!(store.progress(id).await.expect("it reads").len(), 2);
+            let later = due[0].updated_at.plus(Duration::from_secs(3600));
+            let postpone = Change::postpone(later, 0);
+            assert_eq!(
+                store.apply(&due[0].id, &postpone).await.expect("it is decided").decision,
+                Decision::Applied
+            );
+        }
+    })
+    .await;
+    assert_eq!(before, after);
+}
+
 /// Delivered messages, some that are due, and some that wait.
 const FILL_OUTBOX: &str = "
     INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at, done_at)
@@ -161,7 +213,7 @@ const FILL_OUTBOX: &str = "
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_worker_reads_all_messages() {
-    let database = database().await;
+    let database = filled().await;
     database.sql(&FILL_OUTBOX.replace("$COUNT", &RECORDS.to_string())).expect("there is room");
     database.sql("ANALYZE").expect("its owner may");
     let (before, after) = scans(&database, async |store| {
