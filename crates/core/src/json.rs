@@ -83,6 +83,44 @@ pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Result<Option<String
     }
 }
 
+/// What a pointer leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// There is no such member.
+    Nothing,
+    /// `null`.
+    Null,
+    /// A string, or a number or a boolean as it was written.
+    Text(String),
+    /// An array or an object.
+    Nested,
+}
+
+/// What each of `pointers` leads to in a JSON text, which is read once.
+///
+/// # Errors
+/// [`NotCanonical`] says why the text is not JSON without ambiguity: another reader may find something else.
+pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<Found>, NotCanonical> {
+    let mut document = parse::document(text)?;
+    let found = pointers.iter().map(|pointer| match document.descend(pointer.tokens()) {
+        None => Found::Nothing,
+        Some(Value::Null) => Found::Null,
+        Some(Value::Bool(value)) => Found::Text(value.to_string()),
+        Some(Value::Number(number)) => Found::Text((*number).to_owned()),
+        Some(Value::String(string)) => Found::Text(string.to_string()),
+        Some(Value::Array(_) | Value::Object(_)) => Found::Nested,
+    });
+    Ok(found.collect())
+}
+
+/// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled. An exponent too
+/// large to count says no.
+pub fn same_number(left: &str, right: &str) -> bool {
+    let is_number =
+        |text: &str| matches!(parse::document(text.as_bytes()), Ok(Value::Number(all)) if all == text);
+    is_number(left) && is_number(right) && number::same_value(left, right)
+}
+
 /// A parsed document. It borrows from the text whatever needs no unescaping.
 #[derive(Debug)]
 enum Value<'a> {
@@ -196,6 +234,42 @@ fn write_escaped(c: char, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_pointers_lead_to_is_found_as_it_was_written() {
+        let pointers: Vec<_> = ["/n", "/s", "/t", "/z", "/o", "/o/0/x", "/no"]
+            .map(|text| JsonPointer::parse(text).expect("it is a pointer"))
+            .into();
+        let text = br#"{"n": 12.00, "s": "\u0061", "t": true, "z": null, "o": [{"x": 1e2}]}"#;
+        let text_of = |text: &str| Found::Text(text.to_owned());
+        assert_eq!(
+            find(text, &pointers),
+            Ok(vec![
+                text_of("12.00"),
+                text_of("a"),
+                text_of("true"),
+                Found::Null,
+                Found::Nested,
+                text_of("1e2"),
+                Found::Nothing,
+            ])
+        );
+        assert_eq!(find(br#"{"n":1,"n":2}"#, &pointers), Err(NotCanonical::DuplicateMember));
+    }
+
+    #[test]
+    fn only_numbers_are_the_same_number() {
+        for (left, right) in
+            [("1200", "1200.00"), ("1.2e3", "1200"), ("9007199254740993", "9007199254740993.0")]
+        {
+            assert!(same_number(left, right), "{left} {right}");
+        }
+        for (left, right) in
+            [("007", "7"), ("+7", "7"), ("7 ", "7"), ("", ""), ("a", "a"), ("7.", "7"), ("7", "8")]
+        {
+            assert!(!same_number(left, right), "{left} {right}");
+        }
+    }
 
     fn exact(text: &str) -> Result<String, NotCanonical> {
         canonicalize(text.as_bytes(), Numbers::Exact, &[])

@@ -16,7 +16,7 @@ pub(super) fn write(text: &str, numbers: Numbers, out: &mut String) -> Result<()
 }
 
 /// Whether two JSON numbers are exactly the same decimal value. An exponent too large to count says no.
-fn same_value(left: &str, right: &str) -> bool {
+pub(super) fn same_value(left: &str, right: &str) -> bool {
     match (Decimal::read(left), Decimal::read(right)) {
         (Some(left), Some(right)) => left.same_value(&right),
         (None, _) | (_, None) => false,
