@@ -13,6 +13,7 @@
 //! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
 //! - [`Reply`] and [`Failure`]: what the work comes to.
 //! - `tx.push`: a message to others that commits with the command; [`outbox`] delivers it.
+//! - [`reconcile`]: what others say was done, against what we believe.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
 #![cfg_attr(
@@ -27,6 +28,7 @@ mod gate;
 pub mod outbox;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod reconcile;
 mod reply;
 mod settle;
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,259 @@
+//! The comparison: both ledgers in the order of their references, walked through side by side.
+
+use semel_core::json::same_number;
+
+use super::entries::{Age, Ledger};
+
+/// How many findings of a kind are listed; all are counted.
+pub const MAX_LISTED: usize = 100;
+
+/// How many entries with one reference are looked at on each side; there should be one.
+const MAX_TWINS: usize = 64;
+
+/// How many lines of one reference are named.
+const MAX_LINES: usize = 5;
+
+/// What can be wrong with a reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// They have it, and we do not.
+    MissingOurs,
+    /// We have it, and they do not.
+    MissingTheirs,
+    /// We have it more than once.
+    DoubleOurs,
+    /// They have it more than once.
+    DoubleTheirs,
+    /// Both have it, and do not say the same about it.
+    Different,
+}
+
+impl Kind {
+    /// Every kind.
+    pub const ALL: [Kind; 5] =
+        [Kind::MissingOurs, Kind::MissingTheirs, Kind::DoubleOurs, Kind::DoubleTheirs, Kind::Different];
+
+    /// Its name in metrics and logs, which is a promise.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::MissingOurs => "missing_ours",
+            Kind::MissingTheirs => "missing_theirs",
+            Kind::DoubleOurs => "double_ours",
+            Kind::DoubleTheirs => "double_theirs",
+            Kind::Different => "different",
+        }
+    }
+}
+
+/// Something that is wrong with one reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What.
+    pub kind: Kind,
+    /// With which.
+    pub reference: String,
+    /// Where we have it: the first lines.
+    pub our_lines: Vec<u32>,
+    /// Where they have it: the first lines.
+    pub their_lines: Vec<u32>,
+    /// What is different, if that is what is wrong.
+    pub differences: Vec<Difference>,
+}
+
+/// A value that is not the same on both sides, as each has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Which of the values that are compared, counted from 0.
+    pub value: usize,
+    /// What we have.
+    pub ours: String,
+    /// What they have.
+    pub theirs: String,
+}
+
+/// All that is wrong in one way.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Findings {
+    /// How many references it is wrong with.
+    pub total: u64,
+    /// The first of them, in their order.
+    pub first: Vec<Finding>,
+}
+
+/// What was read of one side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Entries that were compared.
+    pub entries: u64,
+    /// Entries that the filter left out.
+    pub left_out: u64,
+}
+
+/// What a comparison came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What was read of ours.
+    pub ours: Counted,
+    /// What was read of theirs.
+    pub theirs: Counted,
+    /// References that both sides have once, with the same values.
+    pub agreeing: u64,
+    /// References that one side lacks, and that may be on their way.
+    pub too_young: u64,
+    /// References that one side lacks, and that may be forgotten there.
+    pub too_old: u64,
+    findings: [Findings; 5],
+}
+
+impl Report {
+    /// What is wrong in this way.
+    pub fn findings(&self, kind: Kind) -> &Findings {
+        &self.findings[kind as usize]
+    }
+
+    /// Whether nothing is wrong.
+    pub fn agrees(&self) -> bool {
+        self.findings.iter().all(|findings| findings.total == 0)
+    }
+
+    fn found(&mut self, kind: Kind, pair: &Pair<'_>, differences: Vec<Difference>) {
+        let findings = &mut self.findings[kind as usize];
+        findings.total += 1;
+        if findings.first.len() < MAX_LISTED {
+            findings.first.push(Finding {
+                kind,
+                reference: pair.reference.to_owned(),
+                our_lines: pair.ours.lines(),
+                their_lines: pair.theirs.lines(),
+                differences,
+            });
+        }
+    }
+}
+
+/// Compares two ledgers that compare the same number of values.
+pub fn compare(ours: &Ledger, theirs: &Ledger) -> Report {
+    let mut report = Report { ours: counted(ours), theirs: counted(theirs), ..Report::default() };
+    let (our_order, their_order) = (ours.in_order(), theirs.in_order());
+    let (mut our_rest, mut their_rest) = (&our_order[..], &their_order[..]);
+    while let Some(reference) = first_reference(ours, our_rest, theirs, their_rest) {
+        let pair = Pair {
+            reference,
+            ours: Twins::take(ours, &mut our_rest, reference),
+            theirs: Twins::take(theirs, &mut their_rest, reference),
+        };
+        judge(&mut report, &pair);
+    }
+    report
+}
+
+fn counted(ledger: &Ledger) -> Counted {
+    Counted { entries: ledger.len() as u64, left_out: ledger.left_out }
+}
+
+fn first_reference<'a>(
+    ours: &'a Ledger,
+    our_rest: &[u32],
+    theirs: &'a Ledger,
+    their_rest: &[u32],
+) -> Option<&'a str> {
+    let our_first = our_rest.first().map(|entry| ours.reference(*entry));
+    let their_first = their_rest.first().map(|entry| theirs.reference(*entry));
+    our_first.into_iter().chain(their_first).min()
+}
+
+/// All entries with one reference.
+struct Pair<'a> {
+    reference: &'a str,
+    ours: Twins<'a>,
+    theirs: Twins<'a>,
+}
+
+/// The entries of one side that have the same reference.
+struct Twins<'a> {
+    ledger: &'a Ledger,
+    entries: &'a [u32],
+}
+
+impl<'a> Twins<'a> {
+    fn take(ledger: &'a Ledger, rest: &mut &'a [u32], reference: &str) -> Twins<'a> {
+        let count = rest.iter().take_while(|entry| ledger.reference(**entry) == reference).count();
+        let (entries, after) = rest.split_at(count);
+        *rest = after;
+        Twins { ledger, entries }
+    }
+
+    fn lines(&self) -> Vec<u32> {
+        let lines = self.entries.iter().map(|entry| self.ledger.line(*entry)).filter(|line| *line > 0);
+        lines.take(MAX_LINES).collect()
+    }
+
+    fn are_all(&self, age: Age) -> bool {
+        self.entries.iter().all(|entry| self.ledger.age(*entry) == age)
+    }
+
+    /// The first entry that nobody on the other side has the values of.
+    fn unmatched(&self, other: &Twins<'_>) -> Option<u32> {
+        let candidates = self.entries.iter().take(MAX_TWINS).copied();
+        let mut unmatched = candidates.filter(|entry| {
+            let mut others = other.entries.iter().take(MAX_TWINS);
+            !others.any(|theirs| differences(self.ledger, *entry, other.ledger, *theirs).next().is_none())
+        });
+        unmatched.next()
+    }
+}
+
+fn judge(report: &mut Report, pair: &Pair<'_>) {
+    let Pair { ours, theirs, .. } = pair;
+    let mut is_wrong = false;
+    for (kind, side) in [(Kind::DoubleOurs, ours), (Kind::DoubleTheirs, theirs)] {
+        if side.entries.len() > 1 {
+            is_wrong = true;
+            report.found(kind, pair, Vec::new());
+        }
+    }
+    match (ours.entries, theirs.entries) {
+        ([], _) => missing(report, Kind::MissingOurs, pair, theirs),
+        (_, []) => missing(report, Kind::MissingTheirs, pair, ours),
+        ([our_first, ..], [their_first, ..]) => {
+            let (our_odd, their_odd) = (ours.unmatched(theirs), theirs.unmatched(ours));
+            if our_odd.is_some() || their_odd.is_some() {
+                let (one, other) = (our_odd.unwrap_or(*our_first), their_odd.unwrap_or(*their_first));
+                let differences = differences(ours.ledger, one, theirs.ledger, other).collect();
+                report.found(Kind::Different, pair, differences);
+            } else if !is_wrong {
+                report.agreeing += 1;
+            }
+        }
+    }
+}
+
+/// One side lacks what the other `has`.
+fn missing(report: &mut Report, kind: Kind, pair: &Pair<'_>, has: &Twins<'_>) {
+    if has.are_all(Age::TooYoung) {
+        report.too_young += 1;
+    } else if has.are_all(Age::TooOld) {
+        report.too_old += 1;
+    } else {
+        report.found(kind, pair, Vec::new());
+    }
+}
+
+fn differences<'a>(
+    ours: &'a Ledger,
+    one: u32,
+    theirs: &'a Ledger,
+    other: u32,
+) -> impl Iterator<Item = Difference> + 'a {
+    let pairs = ours.values(one).zip(theirs.values(other)).enumerate();
+    pairs.filter(|(_, (ours, theirs))| !same(ours, theirs)).map(|(value, (ours, theirs))| Difference {
+        value,
+        ours: ours.to_owned(),
+        theirs: theirs.to_owned(),
+    })
+}
+
+/// Whether two values say the same: the same text, or the same number.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    one == other || same_number(one, other)
+}

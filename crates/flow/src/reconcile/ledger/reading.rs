@@ -1,0 +1,373 @@
+//! Makes a ledger of its bytes: which columns count, which entries count, and what cannot be read.
+
+use std::fmt;
+use std::path::Path;
+
+use semel_core::json::{self as core_json, Found};
+use semel_core::{JsonPointer, Timestamp};
+
+use super::compare::same;
+use super::csv::Csv;
+use super::entries::{Age, Ages, Ledger};
+use super::json::{Lines, List};
+
+/// The largest entry, in bytes.
+pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+
+/// What comes first in a file that some programs write, and says only that it is UTF-8.
+const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
+
+/// How a ledger is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines of fields with commas between; the first names the columns.
+    Csv,
+    /// One JSON object on each line.
+    Ndjson,
+    /// A JSON list of objects.
+    Json,
+}
+
+impl Format {
+    /// Every format.
+    pub const ALL: [Format; 3] = [Format::Csv, Format::Ndjson, Format::Json];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Format::Csv => "csv",
+            Format::Ndjson => "ndjson",
+            Format::Json => "json",
+        }
+    }
+
+    /// The format of a file with this name, if its extension says so.
+    pub fn of_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "csv" => Some(Format::Csv),
+            "ndjson" | "jsonl" => Some(Format::Ndjson),
+            "json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+
+    /// The format of a response with this `Content-Type`, if that says so.
+    pub fn of_content_type(content_type: &str) -> Option<Format> {
+        let (media_type, _) = content_type.split_once(';').unwrap_or((content_type, ""));
+        match media_type.trim().to_ascii_lowercase().as_str() {
+            "text/csv" => Some(Format::Csv),
+            "application/x-ndjson"
+            | "application/ndjson"
+            | "application/jsonl"
+            | "application/x-jsonlines" => Some(Format::Ndjson),
+            "application/json" => Some(Format::Json),
+            _ => None,
+        }
+    }
+}
+
+/// An entry counts only if it has this value there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The column.
+    pub name: String,
+    /// What it must hold.
+    pub value: String,
+}
+
+/// What of an entry counts. A name is that of a column in CSV; in JSON, it is that of a member, or a JSON Pointer if it
+/// begins with a slash.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// What entries are found by.
+    pub reference: String,
+    /// What must be the same on both sides.
+    pub compare: Vec<String>,
+    /// When an entry was made.
+    pub time: Option<String>,
+    /// Which entries count: those for which each named column has one of the values that are given for it.
+    pub filter: Vec<Condition>,
+    /// A reference ends where this first stands in it.
+    pub strip_suffix: Option<String>,
+}
+
+impl Columns {
+    /// Every name, in the order in which [`Reading`] wants the values.
+    fn names(&self) -> Vec<&str> {
+        let conditions = self.filter.iter().map(|condition| &condition.name);
+        let names = std::iter::once(&self.reference).chain(&self.compare).chain(&self.time).chain(conditions);
+        names.map(String::as_str).collect()
+    }
+}
+
+/// Why a ledger cannot be read, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    line: Option<u32>,
+    why: String,
+}
+
+impl Unreadable {
+    pub(super) fn at(line: u32, why: impl Into<String>) -> Unreadable {
+        Unreadable { line: Some(line), why: why.into() }
+    }
+
+    fn everywhere(why: String) -> Unreadable {
+        Unreadable { line: None, why }
+    }
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.line {
+            Some(line) => write!(f, "line {line}: {}", self.why),
+            None => f.write_str(&self.why),
+        }
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// A ledger while it is read. Feed it all there is, in order and in pieces of any size.
+#[derive(Debug)]
+pub struct Reading {
+    source: Source,
+    taker: Taker,
+    /// How much of the byte order mark was met; `None` once the text has begun.
+    mark: Option<usize>,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// With where the columns stand that count, once the header is read.
+    Csv {
+        csv: Csv,
+        header: Option<Header>,
+    },
+    Ndjson {
+        lines: Lines,
+        pointers: Vec<JsonPointer>,
+    },
+    Json {
+        list: List,
+        pointers: Vec<JsonPointer>,
+    },
+}
+
+#[derive(Debug)]
+struct Header {
+    width: usize,
+    places: Vec<usize>,
+}
+
+/// Makes entries of values.
+#[derive(Debug)]
+struct Taker {
+    columns: Columns,
+    ages: Ages,
+    ledger: Ledger,
+    /// Whether any entry had each of the columns that count.
+    met: Vec<bool>,
+}
+
+impl Reading {
+    /// Begins to read.
+    ///
+    /// # Errors
+    /// If a name cannot be one in this format.
+    pub fn new(format: Format, columns: &Columns, ages: Ages) -> Result<Reading, Unreadable> {
+        let names = columns.names();
+        let pointers = || names.iter().map(|name| pointer(name)).collect::<Result<Vec<_>, _>>();
+        let source = match format {
+            Format::Csv => Source::Csv { csv: Csv::new(), header: None },
+            Format::Ndjson => Source::Ndjson { lines: Lines::new(), pointers: pointers()? },
+            Format::Json => Source::Json { list: List::new(), pointers: pointers()? },
+        };
+        let taker = Taker {
+            columns: columns.clone(),
+            ages,
+            ledger: Ledger::new(columns.compare.len()),
+            met: vec![false; names.len()],
+        };
+        Ok(Reading { source, taker, mark: Some(0) })
+    }
+
+    /// Reads on.
+    ///
+    /// # Errors
+    /// If something cannot be read: nothing is left out.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Unreadable> {
+        let bytes = self.after_mark(bytes)?;
+        let taker = &mut self.taker;
+        match &mut self.source {
+            Source::Csv { csv, header } => {
+                csv.feed(bytes, &mut |line, fields| taker.fields(header, line, fields))
+            }
+            Source::Ndjson { lines, pointers } => {
+                lines.feed(bytes, &mut |line, text| taker.object(pointers, line, text))
+            }
+            Source::Json { list, pointers } => {
+                list.feed(bytes, &mut |line, text| taker.object(pointers, line, text))
+            }
+        }
+    }
+
+    /// There is no more.
+    ///
+    /// # Errors
+    /// If something cannot be read, or is cut off; or if there is no header, or no entry has a member that counts: its
+    /// name is wrong.
+    pub fn finish(mut self) -> Result<Ledger, Unreadable> {
+        let taker = &mut self.taker;
+        match &mut self.source {
+            Source::Csv { csv, header } => {
+                csv.finish(&mut |line, fields| taker.fields(header, line, fields))?;
+                if header.is_none() {
+                    let why = "there is no header: the first line of CSV names the columns";
+                    return Err(Unreadable::everywhere(why.to_owned()));
+                }
+            }
+            Source::Ndjson { lines, pointers } => {
+                lines.finish(&mut |line, text| taker.object(pointers, line, text))?;
+            }
+            Source::Json { list, .. } => list.finish()?,
+        }
+        self.taker.finish()
+    }
+
+    fn after_mark<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Unreadable> {
+        let Some(met) = self.mark else { return Ok(bytes) };
+        let mut met = met;
+        for (index, byte) in bytes.iter().enumerate() {
+            if met == BYTE_ORDER_MARK.len() || *byte != BYTE_ORDER_MARK[met] {
+                self.mark = None;
+                let is_text = matches!(met, 0 | 3);
+                return if is_text { Ok(&bytes[index..]) } else { Err(Unreadable::at(1, "not UTF-8")) };
+            }
+            met += 1;
+        }
+        self.mark = Some(met);
+        Ok(&[])
+    }
+}
+
+/// Where a name leads in JSON.
+fn pointer(name: &str) -> Result<JsonPointer, Unreadable> {
+    let escaped = || format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+    let text = if name.starts_with('/') { name.to_owned() } else { escaped() };
+    JsonPointer::parse(&text).map_err(|error| Unreadable::everywhere(format!("{name:?}: {error}")))
+}
+
+impl Header {
+    fn read(line: u32, columns: &[&str], names: &[&str]) -> Result<Header, Unreadable> {
+        let place = |name: &&str| {
+            let mut places = (0..columns.len()).filter(|place| columns[*place] == *name);
+            match (places.next(), places.next()) {
+                (Some(place), None) => Ok(place),
+                (Some(_), Some(_)) => {
+                    Err(Unreadable::at(line, format!("two columns are called {name:?}: which one counts?")))
+                }
+                (None, _) => {
+                    let shown: Vec<_> = columns.iter().take(20).map(|column| format!("{column:?}")).collect();
+                    let why = format!("there is no column {name:?}; there are {}", shown.join(", "));
+                    Err(Unreadable::at(line, why.chars().take(400).collect::<String>()))
+                }
+            }
+        };
+        let places = names.iter().map(place).collect::<Result<_, _>>()?;
+        Ok(Header { width: columns.len(), places })
+    }
+}
+
+impl Taker {
+    fn fields(&mut self, header: &mut Option<Header>, line: u32, fields: &[&str]) -> Result<(), Unreadable> {
+        let Some(header) = header else {
+            *header = Some(Header::read(line, fields, &self.columns.names())?);
+            self.met.fill(true);
+            return Ok(());
+        };
+        if fields.len() != header.width {
+            let why = format!("the header has {} fields, and this has {}", header.width, fields.len());
+            return Err(Unreadable::at(line, why));
+        }
+        let values: Vec<&str> = header.places.iter().map(|place| fields[*place]).collect();
+        self.take(line, &values)
+    }
+
+    fn object(&mut self, pointers: &[JsonPointer], line: u32, text: &[u8]) -> Result<(), Unreadable> {
+        if !text.starts_with(b"{") {
+            return Err(Unreadable::at(line, "expected an object, which begins with `{`"));
+        }
+        let found =
+            core_json::find(text, pointers).map_err(|error| Unreadable::at(line, error.to_string()))?;
+        for (met, found) in self.met.iter_mut().zip(&found) {
+            *met |= *found != Found::Nothing;
+        }
+        if let Some(nested) = found.iter().position(|found| *found == Found::Nested) {
+            let why = format!("{:?} is no text and no number, but has members", self.columns.names()[nested]);
+            return Err(Unreadable::at(line, why));
+        }
+        let text = |found| if let Found::Text(text) = found { text } else { String::new() };
+        let values: Vec<String> = found.into_iter().map(text).collect();
+        self.take(line, &values.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Takes an entry with these values, in the order of [`Columns::names`].
+    fn take(&mut self, line: u32, values: &[&str]) -> Result<(), Unreadable> {
+        let Columns { compare, time, filter, strip_suffix, .. } = &self.columns;
+        let (reference, rest) = values.split_first().unwrap_or((&"", &[]));
+        let (compared, rest) = rest.split_at(compare.len());
+        let (times, filtered) = rest.split_at(time.iter().len());
+        if !counts(filter, filtered) {
+            self.ledger.left_out += 1;
+            return Ok(());
+        }
+        let age = match times.first() {
+            None => Age::Due,
+            Some(text) => self.ages.of(parse_time(text).map_err(|why| Unreadable::at(line, why))?),
+        };
+        let suffix = strip_suffix.as_ref().and_then(|suffix| reference.find(suffix.as_str()));
+        let reference = &reference[..suffix.unwrap_or(reference.len())];
+        self.ledger.add(line, age, reference, compared).map_err(|why| Unreadable::at(line, why))
+    }
+
+    fn finish(self) -> Result<Ledger, Unreadable> {
+        let is_empty = self.ledger.is_empty() && self.ledger.left_out == 0;
+        if let Some(missing) = self.met.iter().position(|met| !met && !is_empty) {
+            let why = format!("no entry has a member {:?}: is it called so?", self.columns.names()[missing]);
+            return Err(Unreadable::everywhere(why));
+        }
+        Ok(self.ledger)
+    }
+}
+
+/// Whether each column that the filter names has one of its values.
+fn counts(filter: &[Condition], values: &[&str]) -> bool {
+    let holds = |condition: &Condition, value: &str| same(&condition.value, value);
+    filter.iter().all(|condition| {
+        let mut same_column = filter.iter().zip(values).filter(|(other, _)| other.name == condition.name);
+        same_column.any(|(other, value)| holds(other, value))
+    })
+}
+
+/// A time of RFC 3339, or seconds since 1970.
+fn parse_time(text: &str) -> Result<Timestamp, String> {
+    /// The year 5138 in seconds, and 1973 in milliseconds.
+    const MOST_SECONDS: i64 = 100_000_000_000;
+    let expected = "expected one of RFC 3339, such as 2026-11-15T12:33:01Z, or seconds since 1970";
+    if let Some(time) = Timestamp::from_rfc3339(text) {
+        return Ok(time);
+    }
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
+    let is_digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let seconds = whole.parse::<i64>().ok().filter(|_| is_digits(whole) && is_digits(fraction));
+    let shown: String = text.chars().take(40).collect();
+    match seconds {
+        Some(seconds) if seconds < MOST_SECONDS => {
+            let thousandths: i64 = format!("{fraction:0<3}")[..3].parse().unwrap_or(0);
+            Ok(Timestamp::from_millis(seconds * 1000 + thousandths))
+        }
+        Some(_) => Err(format!("{shown:?} is no time: {expected}, and these are milliseconds, it seems")),
+        None => Err(format!("{shown:?} is no time: {expected}")),
+    }
+}
