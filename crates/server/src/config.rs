@@ -14,6 +14,7 @@ use http::Uri;
 use semel_core::Policy;
 use semel_http::Maintenance;
 
+use crate::ledger::Watch;
 use crate::upstream::Protocol;
 
 mod advice;
@@ -23,6 +24,7 @@ mod findings;
 mod identity;
 mod init;
 mod kind;
+mod ledger;
 mod load;
 mod nearest;
 mod operation;
@@ -44,6 +46,7 @@ mod warn;
 pub use diagnostic::{Diagnostic, Errors, Severity};
 pub use identity::{Identity, ProxyRange};
 pub use init::init;
+pub(crate) use ledger::parse_condition;
 pub use load::{Loaded, load};
 pub use operation::{OperationConfig, Route};
 pub(crate) use redact::redact;
@@ -82,6 +85,8 @@ pub struct Config {
     pub operations: Vec<OperationConfig>,
     /// The work in the background.
     pub maintenance: Maintenance,
+    /// The comparison of ledgers on a schedule, if there is one.
+    pub ledger: Option<Watch>,
 }
 
 /// The bounds of the listener for clients.
@@ -124,6 +129,7 @@ impl Default for Config {
             defaults: Policy::default(),
             operations: Vec::new(),
             maintenance: Maintenance::default(),
+            ledger: None,
         }
     }
 }

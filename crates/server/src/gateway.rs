@@ -19,7 +19,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use crate::{identity, listener};
+use crate::{identity, ledger, listener};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -43,6 +43,9 @@ impl Gateway {
         let bind = async |setting: &str, address: SocketAddr| {
             TcpListener::bind(address).await.map_err(|error| cannot_listen(setting, address, &error))
         };
+        if let Some(watch) = &config.ledger {
+            watch.check().context("`[ledger]`")?;
+        }
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
         let store = open_store(&config.store).await?;
@@ -63,7 +66,8 @@ impl Gateway {
             admin::router(Admin { store: store.clone(), closing: closing.clone(), metrics: metrics.clone() });
         let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
         let maintenance = Maintenance { named, ..config.maintenance.clone() };
-        let background = vec![
+        let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
+        let mut background = vec![
             tokio::spawn(maintenance.run(store)),
             tokio::spawn(upkeep(metrics)),
             tokio::spawn(async move {
@@ -72,6 +76,7 @@ impl Gateway {
                 }
             }),
         ];
+        background.extend(ledger);
         let serving = tokio::spawn(listener::serve(clients, service, config.server.clone(), stopped));
         let drain = config.drain;
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })

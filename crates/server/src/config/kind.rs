@@ -119,6 +119,10 @@ impl<K: Kind> Kind for Maybe<K> {
         K::expected()
     }
 
+    fn choices() -> Vec<&'static str> {
+        K::choices()
+    }
+
     fn parse(text: &str) -> Result<Self::Value, Refusal> {
         K::parse(text).map(Some)
     }

@@ -8,9 +8,10 @@ use super::check;
 use super::diagnostic::{Diagnostic, Errors};
 use super::findings::Findings;
 use super::identity::IdentityTable;
+use super::ledger::{self, LedgerTable};
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
-use super::settings::{DEFAULTS, GENERAL, IDENTITY, MAINTENANCE, OPERATION, SERVER, TABLES};
+use super::settings::{DEFAULTS, GENERAL, IDENTITY, LEDGER, MAINTENANCE, OPERATION, SERVER, TABLES};
 use super::show::{Row, Rows};
 use super::source::Origin;
 use super::sources::{FILE_VARIABLE, Sources};
@@ -57,6 +58,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
 struct Loader {
     config: Config,
     identity: IdentityTable,
+    ledger: LedgerTable,
     /// As written: they are read when the defaults are known.
     operations: Vec<Value>,
     findings: Findings,
@@ -97,11 +99,12 @@ impl Loader {
             let message = format!("expected a table: write `[{name}]`");
             return self.findings.error(entry.value.origin.clone(), name, message);
         };
-        let Loader { config, identity, findings, .. } = self;
+        let Loader { config, identity, ledger, findings, .. } = self;
         match name {
             "server" => read_table(findings, name, SERVER, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_table(findings, name, DEFAULTS, &mut config.defaults, table),
+            "ledger" => read_table(findings, name, LEDGER, ledger, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
         }
     }
@@ -174,6 +177,7 @@ impl Loader {
         if let Some(identity) = check::identity(&mut self.findings, &self.identity) {
             self.config.identity = identity;
         }
+        self.config.ledger = ledger::check(&mut self.findings, &self.ledger);
         check::config(&mut self.findings, &self.config, self.identity.source);
         warn::config(&mut self.findings, &self.config);
     }
@@ -186,6 +190,7 @@ impl Loader {
         rows.add("defaults", DEFAULTS, &self.config.defaults);
         self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
         rows.add("maintenance", MAINTENANCE, &self.config);
+        rows.add("ledger", LEDGER, &self.ledger);
         let rows = rows.finish();
         let (errors, warnings) = self.findings.finish();
         errors.map(|()| Loaded { config: self.config, warnings, rows, file: None })

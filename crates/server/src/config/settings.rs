@@ -8,9 +8,11 @@ use semel_core::policy::{
     InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
+use semel_flow::reconcile::ledger::Format;
 
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
 use super::kind::{Choice, Kind, List, Maybe, OrOff, Words};
+use super::ledger::{ConditionKind, LedgerTable, Text};
 use super::operation::{OperationTable, Route};
 use super::scalar::{Count, Period, Size, Wait};
 use super::setting::{Setting, SettingInfo, setting};
@@ -173,8 +175,113 @@ pub(super) const MAINTENANCE: &[Setting<Config>] = &[
     setting!("reap_batch", Count<1, 100_000>, maintenance.reap_batch, "How many are removed at a time"),
 ];
 
+/// `[ledger]`.
+pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
+    setting!(
+        "theirs",
+        Maybe<Text>,
+        settings.theirs,
+        "What others say was done: a file, or an http:// address that answers with one",
+        "\"http://127.0.0.1:4000/charges.ndjson\""
+    ),
+    setting!("ours", Text, settings.ours, "What we believe was done: store, or a file"),
+    setting!("interval", Period, interval, "How long from one comparison to the next"),
+    setting!("first_after", Wait, first_after, "How long from the start to the first comparison"),
+    setting!(
+        "reference",
+        Maybe<Text>,
+        settings.reference,
+        "The column or member that both know an entry by",
+        "\"reference\""
+    ),
+    setting!(
+        "compare",
+        List<Text>,
+        settings.compare,
+        "Columns or members that must be the same; with a file as ours"
+    ),
+    setting!(
+        "time",
+        Maybe<Text>,
+        settings.time,
+        "The column or member that says when an entry was made",
+        "\"createdAt\""
+    ),
+    setting!(
+        "their_reference",
+        Maybe<Text>,
+        settings.their_reference,
+        "What the reference is called in theirs, if otherwise",
+        "\"idempotencyKey\""
+    ),
+    setting!(
+        "their_compare",
+        List<Text>,
+        settings.their_compare,
+        "What compare is called in theirs, if otherwise"
+    ),
+    setting!(
+        "their_time",
+        Maybe<Text>,
+        settings.their_time,
+        "What the time is called in theirs, if otherwise",
+        "\"created\""
+    ),
+    setting!(
+        "our_filter",
+        List<ConditionKind>,
+        settings.our_filter,
+        "Which of our entries count: NAME=VALUE"
+    ),
+    setting!(
+        "their_filter",
+        List<ConditionKind>,
+        settings.their_filter,
+        "Which of their entries count: NAME=VALUE"
+    ),
+    setting!(
+        "strip_suffix",
+        Maybe<Text>,
+        settings.strip_suffix,
+        "Their references end where this first stands in them",
+        "\":\""
+    ),
+    setting!(
+        "operation",
+        Maybe<Text>,
+        settings.operation,
+        "With ours from the store: only records of this operation",
+        "\"payments.create\""
+    ),
+    setting!("grace", Wait, settings.grace, "What is younger is not missed: it may be on its way"),
+    setting!("max_age", OrOff<Period>, settings.max_age, "What is older is not missed: it may be forgotten"),
+    setting!(
+        "format",
+        Maybe<Choice<Format>>,
+        settings.format,
+        "How both are written, if their names do not say so",
+        "\"csv\""
+    ),
+    setting!(
+        "their_format",
+        Maybe<Choice<Format>>,
+        settings.their_format,
+        "How theirs is written, if otherwise",
+        "\"ndjson\""
+    ),
+    setting!(
+        "authorization_env",
+        Maybe<Text>,
+        settings.authorization_env,
+        "With an address: the variable that holds the value of Authorization",
+        "\"PROVIDER_AUTHORIZATION\""
+    ),
+    setting!("timeout", Period, settings.timeout, "The longest that reading from an address may take"),
+    setting!("max_size", Size<1024>, settings.max_size, "The most that is read from an address"),
+];
+
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 5] = ["server", "identity", "defaults", "operation", "maintenance"];
+pub(super) const TABLES: [&str; 6] = ["server", "identity", "defaults", "operation", "maintenance", "ledger"];
 
 /// Names of tables and settings that are promised and not built yet.
 pub(super) const RESERVED: [&str; 5] =
@@ -193,6 +300,7 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("defaults", DEFAULTS, &config.defaults),
         infos("operation", OPERATION, &OperationTable::default()),
         infos("maintenance", MAINTENANCE, &config),
+        infos("ledger", LEDGER, &LedgerTable::default()),
     ]
     .concat()
 }
@@ -203,6 +311,11 @@ impl Words for Protocol {
 
 impl Words for LogFormat {
     const WORDS: &'static [(&'static str, Self)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+}
+
+impl Words for Format {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("csv", Format::Csv), ("ndjson", Format::Ndjson), ("json", Format::Json)];
 }
 
 impl Words for Mode {

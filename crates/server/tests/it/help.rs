@@ -46,6 +46,7 @@ fn needed(name: &str) -> &'static [&'static str] {
         "records show" | "records explain" => &[ID],
         "records resolve" => &[ID, "--verdict", "not-executed", "--reason", "not in the ledger"],
         "records release" | "records purge" => &[ID, "--reason", "asked to"],
+        "reconcile ledger" => &["--ours", "store", "--theirs", "provider.csv", "--reference", "key"],
         "outbox show" => &[EVENT],
         "outbox retry" | "outbox discard" => &[EVENT, "--reason", "asked to"],
         _ => &[],

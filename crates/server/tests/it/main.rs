@@ -8,6 +8,7 @@ mod fingerprint;
 mod gateway;
 mod guard;
 mod help;
+mod ledger;
 mod readme;
 mod snapshot;
 mod verify;

@@ -4,7 +4,7 @@
 //! `demo` and `semel serve` stay up, on ports of their own; addresses are translated on the way. A command that cannot
 //! be run here has to be in `ELSEWHERE`, with the reason.
 
-mod blocks;
+pub(crate) mod blocks;
 mod session;
 
 use blocks::{blocks, commands, says};

@@ -219,3 +219,39 @@ fn every_value_knows_where_it_came_from() {
         source: "default".into()
     }));
 }
+
+#[test]
+fn a_ledger_is_compared_if_another_is_named() {
+    use crate::ledger::Source;
+    use semel_flow::reconcile::ledger::{Condition, Format};
+
+    assert_eq!(config("[ledger]\ninterval = \"1h\"\ngrace = \"1h\"").ledger, None);
+    let text = r#"
+[ledger]
+theirs = "http://provider.internal/charges?day=today"
+their_reference = "/meta/key"
+their_filter = ["status=captured", "live=true"]
+strip_suffix = ":"
+operation = "payments.create"
+max_age = "20h"
+authorization_env = "PROVIDER"
+"#;
+    let Loaded { config, rows, .. } = loaded(&file(text));
+    let watch = config.ledger.expect("there is one");
+    assert_eq!((watch.interval, watch.first_after), (Duration::from_secs(86_400), Duration::from_secs(60)));
+    let comparison = watch.comparison;
+    assert_eq!(comparison.ours.source, Source::Store { operation: Some("payments.create".to_owned()) });
+    assert_eq!(
+        (comparison.grace, comparison.max_age),
+        (Duration::from_secs(900), Some(Duration::from_secs(72_000)))
+    );
+    let condition = |name: &str, value: &str| Condition { name: name.to_owned(), value: value.to_owned() };
+    assert_eq!(
+        comparison.theirs.columns.filter,
+        [condition("status", "captured"), condition("live", "true")]
+    );
+    let Source::Url(url) = comparison.theirs.source else { panic!("it is an address") };
+    assert_eq!((url.format, url.max_size), (None::<Format>, 256 << 20));
+    let row = rows.iter().find(|row| row.name == "ledger.their_filter").expect("it is shown");
+    assert_eq!(row.to_string(), "ledger.their_filter = [\"status=captured\", \"live=true\"]  # semel.toml:5");
+}

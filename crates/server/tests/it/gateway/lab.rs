@@ -187,6 +187,17 @@ impl Site {
 
     /// The same, with a configuration file.
     pub(crate) fn start_with(&self, upstream: SocketAddr, file: &str, arguments: &[&str]) -> Gateway {
+        self.start_in(upstream, file, arguments, &[])
+    }
+
+    /// The same, with these variables.
+    pub(crate) fn start_in(
+        &self,
+        upstream: SocketAddr,
+        file: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Gateway {
         let config = self.folder.path().join("semel.toml");
         std::fs::write(&config, file).expect("there is room");
         let mut process = self
@@ -202,6 +213,7 @@ impl Site {
             ])
             .args(["--upstream", &format!("http://{upstream}")])
             .args(arguments)
+            .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

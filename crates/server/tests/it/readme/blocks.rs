@@ -3,23 +3,23 @@
 use crate::snapshot::masked;
 
 /// A fenced block.
-pub(super) struct Block {
-    pub(super) language: String,
-    pub(super) text: String,
+pub(crate) struct Block {
+    pub(crate) language: String,
+    pub(crate) text: String,
     /// The line of its first line.
-    pub(super) line: usize,
+    pub(crate) line: usize,
 }
 
 /// A command as it is printed.
-pub(super) struct Command {
+pub(crate) struct Command {
     /// Without its comment.
-    pub(super) line: String,
+    pub(crate) line: String,
     /// How it must end: 0, unless the comment says `exit code 1`.
-    pub(super) code: i32,
+    pub(crate) code: i32,
 }
 
 /// Every fenced block of a page.
-pub(super) fn blocks(page: &str) -> Vec<Block> {
+pub(crate) fn blocks(page: &str) -> Vec<Block> {
     let mut blocks = Vec::new();
     let mut open: Option<Block> = None;
     for (line, number) in page.lines().zip(1..) {
@@ -40,7 +40,7 @@ pub(super) fn blocks(page: &str) -> Vec<Block> {
 }
 
 /// The commands of a `sh` block; one may go on over several lines.
-pub(super) fn commands(block: &str) -> Vec<Command> {
+pub(crate) fn commands(block: &str) -> Vec<Command> {
     let joined = block.replace("\\\n", " ");
     let lines = joined.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     let parts = lines.map(|line| line.split_once("  #").unwrap_or((line, "")));
@@ -54,7 +54,7 @@ pub(super) fn commands(block: &str) -> Vec<Command> {
 
 /// Whether this was said: line by line, but that `…` stands for anything within a line, a line of its own for any
 /// number of lines, and what differs from run to run is not compared.
-pub(super) fn says(said: &str, shown: &str) -> Result<(), String> {
+pub(crate) fn says(said: &str, shown: &str) -> Result<(), String> {
     let (said, shown) = (masked(said), masked(shown));
     let said: Vec<&str> = said.lines().map(str::trim_end).collect();
     let (mut at, mut anywhere) = (0, false);

@@ -192,3 +192,67 @@ semel.toml:1:1: error: `operation.match`: missing: every operation has a `name` 
 "#,
     );
 }
+
+#[test]
+fn a_ledger_needs_another_to_be_compared_with() {
+    wrong(
+        r#"
+[ledger]
+reference = "id"
+"#,
+        r#"
+semel.toml:2:13: error: `ledger.theirs`: missing: a ledger to compare with, a file or an http:// address
+ 2 | reference = "id"
+   |             ^^^^
+"#,
+    );
+}
+
+#[test]
+fn what_is_compared_must_have_a_name() {
+    wrong(
+        r#"
+[ledger]
+theirs = "provider.csv"
+"#,
+        r#"
+semel.toml:2:10: error: `ledger.reference`: missing: the column or member that both sides know an entry by
+ 2 | theirs = "provider.csv"
+   |          ^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn the_store_has_nothing_to_compare_but_operation_ids() {
+    wrong(
+        r#"
+[ledger]
+theirs = "provider.csv"
+reference = "key"
+compare = ["amount"]
+"#,
+        r#"
+semel.toml:4:11: error: `ledger.compare`: our ledger is the store, of which only operation ids are compared: leave it out
+ 4 | compare = ["amount"]
+   |           ^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_schedule_has_no_standard_input() {
+    wrong(
+        r#"
+[ledger]
+theirs = "-"
+reference = "key"
+format = "csv"
+"#,
+        r#"
+semel.toml:2:10: error: `ledger.theirs`: the standard input is for `semel reconcile ledger`: expected a file or an address
+ 2 | theirs = "-"
+   |          ^^^
+"#,
+    );
+}

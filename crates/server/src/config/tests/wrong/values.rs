@@ -393,3 +393,42 @@ fn no_refusal_of_a_store_shows_its_password() {
         assert!(!message.contains("hunter2"), "{message}");
     }
 }
+
+#[test]
+fn values_of_the_ledger() {
+    wrong(
+        r#"
+[ledger]
+theirs = ""
+interval = "0s"
+compare = "amount"
+their_filter = ["status"]
+grace = 15
+format = "xml"
+max_size = "1B"
+"#,
+        r#"
+semel.toml:2:10: error: `ledger.theirs`: expected a text that is not empty, found ""
+ 2 | theirs = ""
+   |          ^^
+semel.toml:3:12: error: `ledger.interval`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
+ 3 | interval = "0s"
+   |            ^^^^
+semel.toml:4:11: error: `ledger.compare`: expected a list, each a text that is not empty, found "amount"
+ 4 | compare = "amount"
+   |           ^^^^^^^^
+semel.toml:5:17: error: `ledger.their_filter`: expected a column or member and its value, such as "status=captured", found "status"
+ 5 | their_filter = ["status"]
+   |                 ^^^^^^^^
+semel.toml:6:9: error: `ledger.grace`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 15
+ 6 | grace = 15
+   |         ^^
+semel.toml:7:10: error: `ledger.format`: expected "csv", "ndjson" or "json", found "xml"
+ 7 | format = "xml"
+   |          ^^^^^
+semel.toml:8:12: error: `ledger.max_size`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, from 1KiB to 1024GiB, found "1B"
+ 8 | max_size = "1B"
+   |            ^^^^
+"#,
+    );
+}

@@ -1,0 +1,254 @@
+//! `semel reconcile ledger`: two ledgers, compared by a reference.
+
+use std::time::Duration;
+
+use anyhow::{Context, anyhow};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_core::StateName;
+use semel_flow::reconcile::ledger::{Condition, Counted, Finding, Format, Kind, Report};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, open_store, printable, runtime, say};
+use crate::config::{parse_condition, parse_duration};
+use crate::ledger::{Compared, Comparison, Settings, Source, compare, plan};
+
+pub(super) fn command() -> Command {
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let list = |name, value, help| text(name, value, help).value_delimiter(',').action(ArgAction::Append);
+    let format = |name, help| text(name, "FORMAT", help).value_parser(Format::ALL.map(Format::as_str));
+    let filter = |name, help| text(name, "NAME=VALUE", help).action(ArgAction::Append);
+    Command::new("ledger")
+        .about("Compare our ledger with theirs: what either lacks, holds twice, or has otherwise")
+        .long_about(
+            "Compares two ledgers: ours, which says what we believe was done, and theirs, which says what the provider \
+             did. It tells what either side lacks, what either side holds twice, and what differs between them.\n\n\
+             A ledger is CSV with a header, NDJSON, or a JSON list of objects. A name is that of a column, or of a \
+             member, or a JSON Pointer such as /charge/amount. Numbers are compared exactly, however they are spelled: \
+             1200 is 1200.00. What cannot be read ends it, with the line; nothing is left out in silence.\n\n\
+             `--ours store` takes the operation ids of all commands that succeeded; theirs must then hold what it got \
+             as Semel-Operation-Id, or keys that begin with it (`--strip-suffix :`). A store forgets: name the \
+             `--max-age` that it remembers.\n\n\
+             `semel serve` does the same once a day if `[ledger]` says so; without `--theirs`, this does it once, now.",
+        )
+        .after_help(
+            "Examples:\n  \
+             semel reconcile ledger --ours charges.csv --theirs provider.ndjson \\\n      \
+             --reference id --compare amount,currency --their-filter status=captured\n  \
+             semel reconcile ledger --ours store --operation payments.create --theirs provider.csv \\\n      \
+             --their-reference idempotency_key --strip-suffix : --their-time created --max-age 20h\n\n\
+             Exit codes: 0 they agree, 1 they do not, 2 wrong use, or they cannot be compared.",
+        )
+        .arg(text("ours", "LEDGER", "What we believe was done: store, a file, or - for the standard input").requires("theirs"))
+        .arg(text(
+            "theirs",
+            "LEDGER",
+            "What they say was done: a file, an http:// address, or - [default: as `[ledger]` says]",
+        ).requires("ours"))
+        .arg(format("format", "How both are written, if their names do not say so").requires("theirs"))
+        .arg(format("their-format", "How theirs is written, if not like ours").requires("theirs"))
+        .arg(text("operation", "NAME", "With `--ours store`: only records of this operation").requires("theirs"))
+        .arg(text("reference", "NAME", "What both sides know an entry by").requires("theirs"))
+        .arg(list("compare", "NAMES", "What must be the same, with commas between").requires("theirs"))
+        .arg(text("time", "NAME", "When an entry was made: RFC 3339, or seconds since 1970").requires("theirs"))
+        .arg(text("their-reference", "NAME", "What the reference is called in theirs [default: the same]").requires("theirs"))
+        .arg(list("their-compare", "NAMES", "What they call it, in the same order [default: the same]").requires("theirs"))
+        .arg(text("their-time", "NAME", "What the time is called in theirs [default: the same]").requires("theirs"))
+        .arg(filter("our-filter", "Which of our entries count; of one name, any value will do").requires("theirs"))
+        .arg(filter("their-filter", "Which of their entries count, such as status=captured").requires("theirs"))
+        .arg(text("strip-suffix", "TEXT", "Their references end where this first stands in them").requires("theirs"))
+        .arg(text("grace", "TIME", "What is younger is not missed: it may be on its way [default: 15m]").requires("theirs"))
+        .arg(text("max-age", "TIME", "What is older is not missed: it may be forgotten").requires("theirs"))
+        .arg(text("authorization-env", "NAME", "The variable with the value of Authorization for an address").requires("theirs"))
+        .args([crate::cli::store_flag(), crate::cli::json_flag()])
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let comparison = match matches.contains_id("theirs") {
+        true => asked_for(matches)?,
+        false => configured(matches)?,
+    };
+    let store = match comparison.ours.source {
+        Source::Store { .. } => Some(open_store(matches)?),
+        Source::File(..) | Source::Input(_) | Source::Url(_) => None,
+    };
+    let compared = runtime()?.block_on(compare(&comparison, store.as_ref()))?;
+    let names = &comparison.ours.columns.compare;
+    match matches.get_flag("json") {
+        true => say(to_json(&compared, names)),
+        false => tell(&compared, names),
+    }
+    Ok(if compared.report.agrees() { Done::Yes } else { Done::No })
+}
+
+fn configured(matches: &ArgMatches) -> anyhow::Result<Comparison> {
+    let watch = crate::cli::load(matches)?.config.ledger;
+    let advice =
+        "name two ledgers with `--ours` and `--theirs`; no `[ledger]` is configured that could be compared";
+    Ok(watch.context(advice)?.comparison)
+}
+
+fn asked_for(matches: &ArgMatches) -> anyhow::Result<Comparison> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let list = |name: &str| matches.get_many::<String>(name).unwrap_or_default().cloned().collect();
+    let format = |name: &str| {
+        let named = text(name);
+        named.and_then(|name| Format::ALL.into_iter().find(|format| format.as_str() == name))
+    };
+    let defaults = Settings::default();
+    let grace = duration(matches, "grace")?;
+    let settings = Settings {
+        ours: text("ours").unwrap_or(defaults.ours),
+        theirs: text("theirs"),
+        format: format("format"),
+        their_format: format("their-format"),
+        operation: text("operation"),
+        reference: text("reference"),
+        compare: list("compare"),
+        time: text("time"),
+        their_reference: text("their-reference"),
+        their_compare: list("their-compare"),
+        their_time: text("their-time"),
+        our_filter: conditions(matches, "our-filter")?,
+        their_filter: conditions(matches, "their-filter")?,
+        strip_suffix: text("strip-suffix").filter(|suffix| !suffix.is_empty()),
+        grace: grace.unwrap_or(defaults.grace),
+        max_age: duration(matches, "max-age")?,
+        authorization_env: text("authorization-env"),
+        timeout: defaults.timeout,
+        max_size: defaults.max_size,
+    };
+    plan(&settings, grace.is_some())
+        .map_err(|refusal| anyhow!("--{}: {}", refusal.setting.replace('_', "-"), refusal.message))
+}
+
+fn duration(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
+    let Some(text) = matches.get_one::<String>(name) else { return Ok(None) };
+    let duration = parse_duration(text);
+    duration
+        .map(Some)
+        .with_context(|| format!("--{name}: {text:?} is not a duration such as \"15m\" or \"20h\""))
+}
+
+fn conditions(matches: &ArgMatches, name: &str) -> anyhow::Result<Vec<Condition>> {
+    let given = matches.get_many::<String>(name).unwrap_or_default();
+    let read = given.map(|text| {
+        parse_condition(text).with_context(|| {
+            format!("--{name}: {text:?} is not a name and its value, such as status=captured")
+        })
+    });
+    read.collect()
+}
+
+/// For people: a line for each finding, then the sums.
+fn tell(compared: &Compared, names: &[String]) {
+    let Compared { report, our_states } = compared;
+    if !report.agrees() {
+        say(format!("{:14}  {:40}  WHERE", "KIND", "REFERENCE"));
+    }
+    for kind in Kind::ALL {
+        let findings = report.findings(kind);
+        for finding in &findings.first {
+            let state = our_states.get(&finding.reference).copied();
+            let (reference, place) =
+                (printable(&finding.reference), printable(&place(finding, state, names)));
+            say(format!("{:14}  {reference:40}  {place}", kind.as_str().replace('_', " ")));
+        }
+        let more = findings.total - findings.first.len() as u64;
+        if more > 0 {
+            say(format!("{:14}  … and {more} more", kind.as_str().replace('_', " ")));
+        }
+    }
+    say(sums(report));
+}
+
+/// Where it was found, and what is known about it.
+fn place(finding: &Finding, state: Option<StateName>, names: &[String]) -> String {
+    let lines = |whose: &str, lines: &[u32]| {
+        let numbers: Vec<String> = lines.iter().map(u32::to_string).collect();
+        match numbers.len() {
+            0 => None,
+            1 => Some(format!("{whose} line {}", numbers[0])),
+            _ => Some(format!("{whose} lines {}", numbers.join(", "))),
+        }
+    };
+    let differences = finding.differences.iter().map(|difference| {
+        let name = names.get(difference.value).map_or("", String::as_str);
+        format!("{name} {:?} is {:?} in theirs", difference.ours, difference.theirs)
+    });
+    let state = state.map(|state| format!("our record is {}", state.as_str()));
+    let places = [lines("our", &finding.our_lines), lines("their", &finding.their_lines), state];
+    let parts: Vec<String> = differences.chain(places.into_iter().flatten()).collect();
+    if parts.is_empty() { "in the store".to_owned() } else { parts.join("; ") }
+}
+
+fn sums(report: &Report) -> String {
+    let side = |whose: &str, counted: Counted| {
+        let Counted { entries, left_out } = counted;
+        let noun = if entries == 1 { "entry" } else { "entries" };
+        match left_out {
+            0 => format!("{whose}: {entries} {noun}"),
+            _ => format!("{whose}: {entries} {noun}, and {left_out} that the filter leaves out"),
+        }
+    };
+    let counts =
+        Kind::ALL.map(|kind| format!("{} {}", report.findings(kind).total, kind.as_str().replace('_', " ")));
+    let excused = format!("{} too young, {} too old", report.too_young, report.too_old);
+    let verdict = if report.agrees() { "they agree" } else { "they do not agree" };
+    format!(
+        "{}\n{}\n{} agree, {}, {excused}\n{verdict}",
+        side("ours", report.ours),
+        side("theirs", report.theirs),
+        report.agreeing,
+        counts.join(", ")
+    )
+}
+
+/// For programs: the names are promises.
+fn to_json(compared: &Compared, names: &[String]) -> Value {
+    let Compared { report, our_states } = compared;
+    let side = |counted: Counted| json!({ "entries": counted.entries, "leftOut": counted.left_out });
+    let findings = |kind: Kind| {
+        let findings = report.findings(kind);
+        let first: Vec<Value> = findings
+            .first
+            .iter()
+            .map(|finding| {
+                let mut shown = json!({
+                    "reference": finding.reference,
+                    "ourLines": finding.our_lines,
+                    "theirLines": finding.their_lines,
+                });
+                if kind == Kind::Different {
+                    let differences = finding.differences.iter().map(|difference| {
+                        json!({
+                            "name": names.get(difference.value),
+                            "ours": difference.ours,
+                            "theirs": difference.theirs,
+                        })
+                    });
+                    shown["differences"] = differences.collect();
+                }
+                if let Some(state) = our_states.get(&finding.reference) {
+                    shown["ourState"] = state.as_str().into();
+                }
+                shown
+            })
+            .collect();
+        json!({ "total": findings.total, "first": first })
+    };
+    json!({
+        "agree": report.agrees(),
+        "ours": side(report.ours),
+        "theirs": side(report.theirs),
+        "agreeing": report.agreeing,
+        "tooYoung": report.too_young,
+        "tooOld": report.too_old,
+        "missingOurs": findings(Kind::MissingOurs),
+        "missingTheirs": findings(Kind::MissingTheirs),
+        "doubleOurs": findings(Kind::DoubleOurs),
+        "doubleTheirs": findings(Kind::DoubleTheirs),
+        "different": findings(Kind::Different),
+    })
+}

@@ -1,0 +1,421 @@
+//! What is compared with what: the same settings in the configuration and on the command line, put together if they go
+//! together.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use http::{HeaderValue, Uri};
+use semel_flow::reconcile::ledger::{Columns, Condition, Format};
+
+/// The most values that are compared.
+const MAX_COMPARED: usize = 32;
+
+/// What can be said about a comparison.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Our ledger: `store`, a file, or `-`.
+    pub ours: String,
+    /// Their ledger: a file, an address, or `-`.
+    pub theirs: Option<String>,
+    /// How both are written, if their names do not say so.
+    pub format: Option<Format>,
+    /// How theirs is written, if not like ours.
+    pub their_format: Option<Format>,
+    /// With `store`: only records of this operation.
+    pub operation: Option<String>,
+    /// What entries are found by.
+    pub reference: Option<String>,
+    /// What must be the same.
+    pub compare: Vec<String>,
+    /// When an entry was made.
+    pub time: Option<String>,
+    /// What the reference is called in theirs.
+    pub their_reference: Option<String>,
+    /// What is compared, as it is called in theirs.
+    pub their_compare: Vec<String>,
+    /// What the time is called in theirs.
+    pub their_time: Option<String>,
+    /// Which of our entries count.
+    pub our_filter: Vec<Condition>,
+    /// Which of their entries count.
+    pub their_filter: Vec<Condition>,
+    /// Their references end where this first stands in them.
+    pub strip_suffix: Option<String>,
+    /// What is younger is not missed.
+    pub grace: Duration,
+    /// What is older is not missed.
+    pub max_age: Option<Duration>,
+    /// The variable that holds the value of `Authorization`, where theirs is an address.
+    pub authorization_env: Option<String>,
+    /// The longest that reading from an address may take.
+    pub timeout: Duration,
+    /// The most that is read from an address, in bytes.
+    pub max_size: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            ours: STORE.to_owned(),
+            theirs: None,
+            format: None,
+            their_format: None,
+            operation: None,
+            reference: None,
+            compare: Vec::new(),
+            time: None,
+            their_reference: None,
+            their_compare: Vec::new(),
+            their_time: None,
+            our_filter: Vec::new(),
+            their_filter: Vec::new(),
+            strip_suffix: None,
+            grace: Duration::from_secs(15 * 60),
+            max_age: None,
+            authorization_env: None,
+            timeout: Duration::from_secs(5 * 60),
+            max_size: 256 << 20,
+        }
+    }
+}
+
+/// The word for the records of the store.
+const STORE: &str = "store";
+/// The word for the standard input.
+pub const INPUT: &str = "-";
+
+/// Two ledgers, and what of them is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What we believe was done.
+    pub ours: Side,
+    /// What they say was done.
+    pub theirs: Side,
+    /// What is younger is not missed.
+    pub grace: Duration,
+    /// What is older is not missed.
+    pub max_age: Option<Duration>,
+}
+
+/// One of two ledgers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Side {
+    /// Where it is.
+    pub source: Source,
+    /// What of it counts.
+    pub columns: Columns,
+}
+
+/// Where a ledger is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the store: the records that succeeded, of one operation or of all.
+    Store {
+        /// The operation.
+        operation: Option<String>,
+    },
+    /// In a file.
+    File(PathBuf, Format),
+    /// On the standard input.
+    Input(Format),
+    /// At an address.
+    Url(Url),
+}
+
+/// An address that answers with a ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Url {
+    /// The address.
+    pub address: Uri,
+    /// How the ledger is written, if `Content-Type` does not say so.
+    pub format: Option<Format>,
+    /// The variable that holds the value of `Authorization`.
+    pub authorization_env: Option<String>,
+    /// The longest that it may take.
+    pub timeout: Duration,
+    /// The most that is read, in bytes.
+    pub max_size: usize,
+}
+
+impl Url {
+    /// What `Authorization` says, if anything.
+    ///
+    /// # Errors
+    /// If the variable is not set, or can be in no header.
+    pub fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
+        let Some(name) = &self.authorization_env else { return Ok(None) };
+        let value = std::env::var(name)
+            .map_err(|_| anyhow::anyhow!("the variable {name}, which holds the credential, is not set"))?;
+        // The value itself is never shown.
+        let mut value = HeaderValue::from_str(&value)
+            .map_err(|_| anyhow::anyhow!("the variable {name} holds what no header can carry"))?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
+}
+
+/// Why settings do not go together.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The setting, as the configuration calls it.
+    pub setting: &'static str,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal { setting, message: message.into() })
+}
+
+/// Puts a comparison together. `grace_is_set` says whether anybody asked for it, or it is the default.
+///
+/// # Errors
+/// The first thing that is wrong.
+pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refusal> {
+    let ours_is_store = settings.ours == STORE;
+    let Some(their_place) = &settings.theirs else {
+        return refuse("theirs", "missing: the other ledger, a file or an http:// address");
+    };
+    let our_source = our_source(settings)?;
+    let their_source = their_source(settings, their_place)?;
+    if our_source.is_input() && their_source.is_input() {
+        return refuse("theirs", "only one of the two can be the standard input");
+    }
+    their_credential(settings, &their_source)?;
+    store_settings(settings, ours_is_store)?;
+    let Some(their_reference) = settings.their_reference.as_ref().or(settings.reference.as_ref()) else {
+        return refuse("reference", "missing: the column or member that both sides know an entry by");
+    };
+    if settings.reference.is_none() && !ours_is_store {
+        return refuse("reference", "missing: our column or member for it; `their_reference` is theirs only");
+    }
+    let their_compare = match &settings.their_compare[..] {
+        [] => &settings.compare,
+        names if names.len() == settings.compare.len() => &settings.their_compare,
+        names => {
+            let message = format!("names {}, and `compare` names {}", names.len(), settings.compare.len());
+            return refuse("their_compare", message);
+        }
+    };
+    if settings.compare.len() > MAX_COMPARED {
+        return refuse("compare", format!("more than {MAX_COMPARED} values"));
+    }
+    let their_time = settings.their_time.as_ref().or(settings.time.as_ref());
+    if !ours_is_store && their_time.is_none() {
+        let named = [("grace", grace_is_set), ("max_age", settings.max_age.is_some())];
+        if let Some((setting, _)) = named.into_iter().find(|(_, is_set)| *is_set) {
+            return refuse(setting, "nothing has an age: name the column or member with `time`");
+        }
+    }
+    let ours = Side {
+        source: our_source,
+        columns: Columns {
+            reference: settings.reference.clone().unwrap_or_default(),
+            compare: settings.compare.clone(),
+            time: settings.time.clone(),
+            filter: settings.our_filter.clone(),
+            strip_suffix: None,
+        },
+    };
+    let theirs = Side {
+        source: their_source,
+        columns: Columns {
+            reference: their_reference.clone(),
+            compare: their_compare.clone(),
+            time: their_time.cloned(),
+            filter: settings.their_filter.clone(),
+            strip_suffix: settings.strip_suffix.clone(),
+        },
+    };
+    Ok(Comparison { ours, theirs, grace: settings.grace, max_age: settings.max_age })
+}
+
+impl Source {
+    fn is_input(&self) -> bool {
+        matches!(self, Source::Input(_))
+    }
+}
+
+fn our_source(settings: &Settings) -> Result<Source, Refusal> {
+    match settings.ours.as_str() {
+        STORE => Ok(Source::Store { operation: settings.operation.clone() }),
+        address if is_address(address) => {
+            refuse("ours", "an address is for their ledger only: ours is \"store\" or a file")
+        }
+        place => local(place, settings.format, "ours", "format"),
+    }
+}
+
+fn their_source(settings: &Settings, place: &str) -> Result<Source, Refusal> {
+    let format = settings.their_format.or(settings.format);
+    match place {
+        STORE => refuse("theirs", "the store is our ledger; a file of that name is \"./store\""),
+        address if is_address(address) => Ok(Source::Url(Url {
+            address: parse_address(address)?,
+            format,
+            authorization_env: settings.authorization_env.clone(),
+            timeout: settings.timeout,
+            max_size: settings.max_size,
+        })),
+        place => local(place, format, "theirs", "their_format"),
+    }
+}
+
+fn is_address(place: &str) -> bool {
+    place.contains("://")
+}
+
+fn parse_address(text: &str) -> Result<Uri, Refusal> {
+    let expected = "expected an address such as \"http://provider.internal/charges.ndjson\"";
+    if text.starts_with("https://") {
+        let advice =
+            "https is not built yet: use http:// on a private network, a proxy that speaks TLS, or a file";
+        return refuse("theirs", advice);
+    }
+    let address = text.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
+    let Some(address) = address else { return refuse("theirs", expected) };
+    match address.authority() {
+        Some(authority) if authority.as_str().contains('@') => refuse(
+            "theirs",
+            "credentials do not belong in the address: `authorization_env` names a variable for them",
+        ),
+        Some(authority) if authority.host().is_empty() => refuse("theirs", expected),
+        Some(_) => Ok(address),
+        None => refuse("theirs", expected),
+    }
+}
+
+fn local(
+    place: &str,
+    format: Option<Format>,
+    setting: &'static str,
+    format_setting: &'static str,
+) -> Result<Source, Refusal> {
+    if place == INPUT {
+        return match format {
+            Some(format) => Ok(Source::Input(format)),
+            None => refuse(format_setting, "missing: how the standard input is written: csv, ndjson or json"),
+        };
+    }
+    if place.is_empty() {
+        return refuse(setting, "expected the name of a file");
+    }
+    let path = Path::new(place);
+    match format.or_else(|| Format::of_path(path)) {
+        Some(format) => Ok(Source::File(path.to_owned(), format)),
+        None => {
+            let message = format!("missing: {place:?} does not say whether it is csv, ndjson or json");
+            refuse(format_setting, message)
+        }
+    }
+}
+
+fn their_credential(settings: &Settings, source: &Source) -> Result<(), Refusal> {
+    match (&settings.authorization_env, source) {
+        (Some(_), Source::Store { .. } | Source::File(..) | Source::Input(_)) => {
+            refuse("authorization_env", "goes with an address only, and `theirs` is none")
+        }
+        (Some(name), Source::Url(_)) if name.contains(['=', '\0']) => {
+            refuse("authorization_env", "expected the name of a variable")
+        }
+        (Some(_) | None, _) => Ok(()),
+    }
+}
+
+/// The store has operation ids and times, and nothing else that a provider could know.
+fn store_settings(settings: &Settings, ours_is_store: bool) -> Result<(), Refusal> {
+    if !ours_is_store {
+        return match &settings.operation {
+            Some(_) => refuse("operation", "goes with `ours = \"store\"` only"),
+            None => Ok(()),
+        };
+    }
+    let only_files = [
+        ("compare", !settings.compare.is_empty()),
+        ("their_compare", !settings.their_compare.is_empty()),
+        ("our_filter", !settings.our_filter.is_empty()),
+    ];
+    match only_files.into_iter().find(|(_, is_set)| *is_set) {
+        Some((setting, _)) => {
+            refuse(setting, "our ledger is the store, of which only operation ids are compared: leave it out")
+        }
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files() -> Settings {
+        let text = |text: &str| Some(text.to_owned());
+        Settings {
+            ours: "a.csv".into(),
+            theirs: text("b.json"),
+            reference: text("id"),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn theirs_is_called_like_ours_unless_it_is_said() {
+        let names = vec!["amount".to_owned()];
+        let settings = Settings { compare: names.clone(), time: Some("at".to_owned()), ..files() };
+        let plan = plan(&settings, false).expect("it goes together");
+        assert_eq!(plan.theirs.columns, plan.ours.columns);
+        assert_eq!(plan.ours.source, Source::File("a.csv".into(), Format::Csv));
+        assert_eq!(plan.theirs.source, Source::File("b.json".into(), Format::Json));
+        let settings = Settings {
+            their_reference: Some("key".to_owned()),
+            their_compare: vec!["value".to_owned()],
+            their_time: Some("created".to_owned()),
+            ..settings
+        };
+        let plan = super::plan(&settings, true).expect("it goes together");
+        assert_eq!((plan.ours.columns.reference, plan.theirs.columns.reference), ("id".into(), "key".into()));
+        assert_eq!(plan.theirs.columns.compare, ["value"]);
+        assert_eq!(plan.theirs.columns.time.as_deref(), Some("created"));
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        let text = |text: &str| Some(text.to_owned());
+        let names = |count: usize| vec!["x".to_owned(); count];
+        let store = || Settings { ours: "store".into(), ..files() };
+        let at = |theirs: &str| Settings { theirs: text(theirs), ..files() };
+        let condition = Condition { name: "a".to_owned(), value: "b".to_owned() };
+        for (settings, setting, part) in [
+            (Settings { theirs: None, ..files() }, "theirs", "missing"),
+            (Settings { reference: None, ..files() }, "reference", "missing"),
+            (Settings { reference: None, their_reference: text("x"), ..files() }, "reference", "our column"),
+            (at("store"), "theirs", "./store"),
+            (at("https://a/b"), "theirs", "not built"),
+            (at("ftp://a/b"), "theirs", "expected an address"),
+            (at("http:///b"), "theirs", "expected an address"),
+            (at("http://u:p@a/b"), "theirs", "credentials"),
+            (at(""), "theirs", "the name of a file"),
+            (at("b.txt"), "their_format", "does not say"),
+            (at("-"), "their_format", "standard input"),
+            (Settings { ours: "http://a/b.csv".into(), ..files() }, "ours", "for their ledger only"),
+            (Settings { ours: "-".into(), format: Some(Format::Csv), ..at("-") }, "theirs", "only one"),
+            (Settings { compare: names(2), their_compare: names(1), ..files() }, "their_compare", "names 1"),
+            (Settings { compare: names(33), ..files() }, "compare", "more than 32"),
+            (Settings { max_age: Some(Duration::ZERO), ..files() }, "max_age", "nothing has an age"),
+            (Settings { operation: text("a"), ..files() }, "operation", "goes with"),
+            (Settings { authorization_env: text("A"), ..files() }, "authorization_env", "address only"),
+            (
+                Settings { authorization_env: text("A=b"), ..at("http://a/b") },
+                "authorization_env",
+                "name of a variable",
+            ),
+            (Settings { compare: names(1), ..store() }, "compare", "only operation ids"),
+            (Settings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
+        ] {
+            let refusal = plan(&settings, false).expect_err(part);
+            assert_eq!(refusal.setting, setting, "{refusal:?}");
+            assert!(refusal.message.contains(part), "{refusal:?}");
+        }
+        assert_eq!(plan(&files(), true).expect_err("nothing has an age").setting, "grace");
+        assert!(plan(&store(), true).is_ok(), "records have an age");
+    }
+}
