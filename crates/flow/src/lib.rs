@@ -13,6 +13,8 @@
 //! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
 //! - [`Reply`] and [`Failure`]: what the work comes to.
 //! - `tx.push`: a message to others that commits with the command; [`outbox`] delivers it.
+//! - [`Reply::deferred`]: the answer for now; whoever delivers the message says what the command came to (`settle`).
+//! - [`bulk`]: many commands in one request.
 //! - [`reconcile`]: what others say was done, against what we believe.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
@@ -48,6 +50,16 @@ pub use sqlite::SqliteTransactions;
 #[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
 #[doc = include_str!("../../../docs/outbox.md")]
 struct OutboxPage;
+
+/// The example of docs/deferred.md, compiled.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/deferred.md")]
+struct DeferredPage;
+
+/// The example of docs/bulk.md, compiled.
+#[cfg(all(doctest, feature = "postgres"))]
+#[doc = include_str!("../../../docs/bulk.md")]
+struct BulkPage;
 
 /// The version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]
