@@ -2,21 +2,21 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, response};
-use semel_core::{Change, Decision, Outcome, Policy, Reason, Record};
+use semel_core::{Change, Decision, Outcome, Reason, Record};
 use tower::Service;
 
-use crate::body::{self, Body, BoxError, Collected};
+use crate::body::{self, Body, BoxError, Collected, Reserved};
 use crate::execution::{Execution, Lease, NotExecuted};
 use crate::layer::Shared;
-use crate::observe::{self, HandlerTime, Seen};
-use crate::request::Command;
+use crate::observe::{self, About, HandlerTime, Seen};
+use crate::operations::Rule;
 use crate::respond::{self, Answer, OUTCOME};
-use crate::settle;
+use crate::settle::{self, Unexecuted};
 
 /// A service that can carry out commands.
 pub(crate) trait Handler<R>:
@@ -29,6 +29,28 @@ impl<S, R> Handler<R> for S where
         + Send
         + 'static
 {
+}
+
+/// A command that was acquired, whoever has: the one who asked, or a worker.
+pub(crate) struct Acquired {
+    pub(crate) record: Record,
+    pub(crate) rule: Rule,
+    /// When the store was asked for it, by the clock of this process: the lease counts from then, so that it ends here
+    /// before it ends in the store.
+    pub(crate) asked: Instant,
+    /// What is written if it provably does not run.
+    pub(crate) unexecuted: Unexecuted,
+}
+
+impl Acquired {
+    /// What observations of it are about.
+    pub(crate) fn about(&self) -> About {
+        About {
+            operation: self.rule.label.clone(),
+            principal: Some(self.record.principal.clone()),
+            key_hash_prefix: Some(self.record.key_hash_prefix.clone()),
+        }
+    }
 }
 
 /// What came of running the handler.
@@ -52,53 +74,54 @@ pub(crate) enum Content {
 /// Carries out an acquired command and settles its record before it answers.
 pub(crate) async fn execute<S, R>(
     shared: Arc<Shared>,
-    command: Command,
+    acquired: Acquired,
+    mut request: Request<Body>,
+    _room: Arc<Reserved>,
     inner: S,
-    record: Record,
-    asked: Instant,
 ) -> Answer
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    let policy = command.rule.policy.clone();
+    let (record, policy) = (&acquired.record, &*acquired.rule.policy);
     let registered = shared.running.execute(record.id, record.head.fence());
-    let lease = Lease::new(asked, policy.lease);
+    let lease = Lease::new(acquired.asked, record.head.terms.lease);
     let execution = Execution {
         operation_id: record.operation_id,
         operation: record.operation.clone(),
-        label: command.rule.label.clone(),
+        label: acquired.rule.label.clone(),
         principal: record.principal.clone(),
         attempt: record.head.epoch,
         lease: lease.clone(),
     };
     if execution.check_lease().is_err() {
         // The claim took longer than the lease it asked for: nothing may begin under it.
-        settle::release(&shared, &record, Reason::ClaimUnconfirmed).await;
-        return respond::store_unavailable(&policy);
+        settle::give_back(&shared, record, acquired.unexecuted, Reason::ClaimUnconfirmed).await;
+        return respond::store_unavailable(policy);
     }
-    let about = command.about();
     let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-    observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
-    let _room = command.room.clone();
-    let mut request = command.into_request();
+    observe::decision(&shared.labels, &acquired.about(), seen, Some(record.head.state.name()), None);
     request.extensions_mut().insert(execution);
     let begun = Instant::now();
+    // The terms are those of the claim, which others may count on; a worker may have another policy by now.
+    let terms = record.head.terms;
+    let limit = policy.timeout.min(terms.quarantine.saturating_sub(terms.lease));
     let ran = tokio::select! {
-        ran = run(inner, request, &policy) => ran,
-        never = renew(&shared, &record, &lease, &policy) => match never {},
+        ran = run(inner, request, limit, policy.max_stored_response) => ran,
+        never = renew(&shared, record, &lease) => match never {},
     };
     let time = begun.elapsed();
-    let mut answer = settle::settle(&shared, &policy, &about, &record, ran, time, registered).await;
+    let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
     answer.extensions_mut().insert(seen);
     answer.extensions_mut().insert(HandlerTime(time));
     answer
 }
 
 /// Renews the lease until it is dropped: three times in its length, and sooner after a failure.
-async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy) -> Infallible {
-    let third = policy.lease / 3;
+async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
+    let length = record.head.terms.lease;
+    let third = length / 3;
     let mut pause = third;
     loop {
         tokio::time::sleep(pause).await;
@@ -108,7 +131,7 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy)
         let renewed = tokio::time::timeout(third, shared.store.apply(&record.id, &renewal)).await;
         match renewed.map(|answer| answer.map(|answer| answer.decision)) {
             Ok(Ok(Decision::Applied)) => {
-                lease.renewed(asked, policy.lease);
+                lease.renewed(asked, length);
                 pause = third;
             }
             // Somebody else's truth stands now. The handler is not stopped, but its word may no longer count.
@@ -118,14 +141,14 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease, policy: &Policy)
             }
             Ok(Err(_)) | Err(_) => {
                 tracing::warn!(operation_id = %record.operation_id, "a lease was not renewed yet");
-                pause = policy.lease / 12;
+                pause = length / 12;
             }
         }
     }
 }
 
 /// Runs the handler within its time, in a task of its own, so that a panic ends only the task.
-async fn run<S, R>(inner: S, request: Request<Body>, policy: &Policy) -> Ran
+async fn run<S, R>(inner: S, request: Request<Body>, time: Duration, max_kept: usize) -> Ran
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -133,8 +156,8 @@ where
 {
     // What the handler said with its head stands, whatever becomes of its body.
     let declared = Arc::new(OnceLock::new());
-    let mut task = tokio::spawn(call(inner, request, policy.max_stored_response, declared.clone()));
-    let reason = match tokio::time::timeout(policy.timeout, &mut task).await {
+    let mut task = tokio::spawn(call(inner, request, max_kept, declared.clone()));
+    let reason = match tokio::time::timeout(time, &mut task).await {
         Ok(Ok(Ok(ran))) => return ran,
         Ok(Ok(Err(_))) => Reason::BrokeOff,
         Ok(Err(_)) => Reason::Panicked,

@@ -4,14 +4,15 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use http::HeaderValue;
 use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use semel_core::problem::Kind;
 use semel_core::{
     Change, Clock, Decision, Ids, Policy, Principal, Problem, RandomIds, Reason, Record, Store, StoreError,
     SystemClock, Timestamp,
 };
+use tokio::sync::Notify;
 use tower::Layer;
 
 use crate::body::Room;
@@ -21,6 +22,7 @@ use crate::operations::{ConfigError, Operation, Operations};
 use crate::respond::{self, Answer};
 use crate::running::Running;
 use crate::service::Idempotency;
+use crate::worker::{Worker, WorkerOptions};
 
 /// Why a request is not let in.
 #[derive(Clone, Debug)]
@@ -62,6 +64,9 @@ impl Denied {
 /// Says who is asking, from a request's head.
 pub(crate) type Identify = dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync;
 
+/// Takes out of a header what is not to be kept.
+pub(crate) type BeforeKeeping = dyn Fn(&mut HeaderMap) + Send + Sync;
+
 /// Makes the commands of a service safe to retry. Clones share their state.
 ///
 /// Put it outside of everything that has an effect, and inside of nothing that changes the request's path.
@@ -92,6 +97,7 @@ impl IdempotencyLayer {
         Builder {
             store,
             identify: Box::new(|_| Err(Denied::unauthenticated())),
+            before_keeping: Box::new(|_| {}),
             defaults: Policy::default(),
             operations: Vec::new(),
             cache_bytes: 64 << 20,
@@ -101,6 +107,43 @@ impl IdempotencyLayer {
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
         }
+    }
+
+    /// What carries out asynchronous commands with `inner`, the service that this layer is put around. Without one that
+    /// [runs](Worker::run), somewhere on the same store, they wait until `start_within` is over, and are given up.
+    ///
+    /// The service gets the request as the client sent it, but for credentials (unless the operation wants them), trailers
+    /// and what belonged to the connection. Its extensions hold an [`Execution`](crate::Execution), which says who
+    /// asks, and nothing that the layers in front had put there.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// use axum::{Extension, Router, routing::post};
+    /// use semel_core::{Principal, policy::Mode};
+    /// use semel_http::{Denied, Execution, IdempotencyLayer, Maintenance, Operation, WorkerOptions};
+    ///
+    /// async fn make_report(Extension(execution): Extension<Execution>, what: String) -> String {
+    ///     format!("{what}, for {}", execution.principal().caller())
+    /// }
+    ///
+    /// # async fn example(store: Arc<dyn semel_core::Store>) -> Result<(), Box<dyn std::error::Error>> {
+    /// let layer = IdempotencyLayer::builder(store.clone())
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .operation(Operation::new("reports.create", "POST /reports").with(|policy| policy.mode = Mode::Async))
+    ///     .build()?;
+    /// let app = Router::new().route("/reports", post(make_report));
+    /// tokio::spawn(layer.worker(app.clone(), WorkerOptions::default()).run());
+    /// tokio::spawn(Maintenance::default().run(store));
+    /// let app = app.layer(layer.clone());
+    /// # let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    /// axum::serve(listener, app).await?;
+    /// layer.shutdown(Duration::from_secs(30)).await; // of the worker, too
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn worker<S>(&self, inner: S, options: WorkerOptions) -> Worker<S> {
+        Worker::new(self.shared.clone(), inner, options)
     }
 
     /// Ends in good order: claims nothing from now on, waits for what runs, and after `limit` hands what is
@@ -151,6 +194,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 pub struct Builder {
     store: Arc<dyn Store>,
     identify: Box<Identify>,
+    before_keeping: Box<BeforeKeeping>,
     defaults: Policy,
     operations: Vec<Operation>,
     cache_bytes: u64,
@@ -172,6 +216,16 @@ impl Builder {
         identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
     ) -> Builder {
         self.identify = Box::new(identify);
+        self
+    }
+
+    /// Takes out of a request's header what is not to be kept with it for a worker: credentials with names of your own,
+    /// for example. The usual ones are never kept, unless the operation wants them.
+    pub fn before_keeping(
+        mut self,
+        before_keeping: impl Fn(&mut HeaderMap) + Send + Sync + 'static,
+    ) -> Builder {
+        self.before_keeping = Box::new(before_keeping);
         self
     }
 
@@ -231,6 +285,8 @@ impl Builder {
         let shared = Shared {
             store: self.store,
             identify: self.identify,
+            before_keeping: self.before_keeping,
+            wake: Notify::new(),
             operations: Operations::new(self.defaults, self.operations)?,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
@@ -249,6 +305,9 @@ impl Builder {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) identify: Box<Identify>,
+    pub(crate) before_keeping: Box<BeforeKeeping>,
+    /// There may be something for a worker of this process.
+    pub(crate) wake: Notify,
     pub(crate) operations: Operations,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,

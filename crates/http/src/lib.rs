@@ -23,6 +23,7 @@ mod respond;
 mod running;
 mod service;
 mod settle;
+mod worker;
 
 pub use body::{Body, BoxError};
 pub use execution::{Execution, NotExecuted};
@@ -33,3 +34,4 @@ pub use operations::{ConfigError, Operation, is_command};
 pub use respond::problem;
 pub use semel_core::Outcome;
 pub use service::Idempotency;
+pub use worker::{Stop, Worker, WorkerOptions};

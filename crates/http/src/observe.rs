@@ -13,6 +13,8 @@ use semel_core::{Principal, Record, StateName, StoreError};
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
+    /// It was taken up, and is left to a worker.
+    Accepted,
     /// It was run, for the first time.
     Executed,
     /// It was run again, since it provably had not been before.
@@ -37,6 +39,7 @@ impl Seen {
     /// The value of the label `outcome`.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Seen::Accepted => "accepted",
             Seen::Executed => "executed",
             Seen::Reacquired => "reacquired",
             Seen::Replayed => "replayed",
@@ -52,6 +55,7 @@ impl Seen {
     /// The state that it implies of the record, where it does.
     pub(crate) const fn state(self) -> Option<StateName> {
         match self {
+            Seen::Accepted => Some(StateName::Claimed),
             Seen::Executed | Seen::Reacquired | Seen::InProgress => Some(StateName::Processing),
             Seen::Unknown => Some(StateName::Unknown),
             Seen::Expired => Some(StateName::Expired),
@@ -62,7 +66,7 @@ impl Seen {
     /// The name of the event in the log.
     const fn event(self) -> &'static str {
         match self {
-            Seen::Executed | Seen::Reacquired => "idempotency_claim",
+            Seen::Accepted | Seen::Executed | Seen::Reacquired => "idempotency_claim",
             Seen::Replayed => "idempotency_replay",
             Seen::Mismatch => "idempotency_mismatch",
             Seen::InProgress => "idempotency_in_progress",
@@ -138,7 +142,8 @@ pub(crate) fn decision(
             counter!("idempotency_in_progress_total", "operation" => operation()).increment(1);
         }
         Seen::Expired => counter!("idempotency_expired_total", "operation" => operation()).increment(1),
-        Seen::Executed
+        Seen::Accepted
+        | Seen::Executed
         | Seen::Reacquired
         | Seen::Mismatch
         | Seen::Unknown
@@ -160,7 +165,7 @@ pub(crate) fn decision(
                 counter!("idempotency_duplicates_total", "operation" => operation(), "tenant" => tenant)
                     .increment(1);
             }
-            Seen::Reacquired | Seen::Refused | Seen::StoreError => {}
+            Seen::Accepted | Seen::Reacquired | Seen::Refused | Seen::StoreError => {}
         }
     }
     tracing::info!(

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use http::Method;
 use semel_core::operation::OperationNameError;
 use semel_core::pointer::PointerError;
-use semel_core::policy::{KeyRequirement, PolicyError};
-use semel_core::{JsonPointer, OperationName, Policy};
+use semel_core::policy::{KeyRequirement, Mode, PolicyError};
+use semel_core::{JsonPointer, OperationName, Policy, WaitingFilter};
 
 /// A rule for the commands of one route: a name, and what is different from the defaults.
 ///
@@ -125,18 +125,32 @@ pub(crate) struct Rule {
     pub(crate) local: bool,
 }
 
+impl Rule {
+    /// Whether its commands are left to a worker.
+    pub(crate) fn is_async(&self) -> bool {
+        self.policy.mode == Mode::Async && !self.local
+    }
+
+    /// Its name, and its former ones.
+    fn names(&self) -> impl Iterator<Item = &OperationName> {
+        std::iter::once(&self.name).chain(&*self.former)
+    }
+}
+
 /// All rules, and the defaults for commands that match none.
 pub(crate) struct Operations {
     defaults: Arc<Policy>,
     by_method: HashMap<Method, matchit::Router<Rule>>,
     by_name: HashMap<String, Arc<Policy>>,
+    /// The names, former ones too, of operations that have a rule and are left to a worker.
+    asynchronous: Vec<String>,
     unmatched: Arc<str>,
 }
 
 impl Operations {
     pub(crate) fn new(defaults: Policy, operations: Vec<Operation>) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
-        let mut by_name = HashMap::new();
+        let (mut by_name, mut asynchronous) = (HashMap::new(), Vec::new());
         let mut by_method: HashMap<Method, matchit::Router<Rule>> = HashMap::new();
         for operation in operations {
             let Operation { name, route, change, exclude, reference, aliases, local } = operation;
@@ -159,13 +173,17 @@ impl Operations {
                 local,
                 former: aliases.iter().map(|alias| operation_name(alias)).collect::<Result<_, _>>()?,
             };
+            if rule.is_async() {
+                asynchronous.extend(rule.names().map(ToString::to_string));
+            }
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
                 return Err(ConfigError::Repeated(name));
             }
             let routes = by_method.entry(method).or_default();
             routes.insert(path, rule).map_err(|error| ConfigError::Path(name, error.to_string()))?;
         }
-        Ok(Operations { defaults: Arc::new(defaults), by_method, by_name, unmatched: Arc::from("unmatched") })
+        let (defaults, unmatched) = (Arc::new(defaults), Arc::from("unmatched"));
+        Ok(Operations { defaults, by_method, by_name, asynchronous, unmatched })
     }
 
     /// The policy of what matches no rule.
@@ -176,6 +194,18 @@ impl Operations {
     /// The policy of the operation of that name.
     pub(crate) fn policy(&self, name: &OperationName) -> &Policy {
         self.by_name.get(name.as_str()).unwrap_or(&self.defaults)
+    }
+
+    /// At most `limit` of the commands that a worker carries out here; `None` if none are left to one.
+    pub(crate) fn waiting(&self, limit: usize) -> Option<WaitingFilter> {
+        let any = self.defaults.mode == Mode::Async;
+        let operations = (!any).then(|| self.asynchronous.clone());
+        (any || !self.asynchronous.is_empty()).then_some(WaitingFilter { phased: false, operations, limit })
+    }
+
+    /// The rule by which a worker carries out a command that was claimed under `name`; `None` if there is none any more.
+    pub(crate) fn for_worker(&self, method: &Method, path: &str, name: &OperationName) -> Option<Rule> {
+        self.command(method, path).filter(|rule| rule.is_async() && rule.names().any(|own| own == name))
     }
 
     /// The rule for this request if it is a command; `None` if it passes through.
@@ -291,6 +321,36 @@ mod tests {
         assert_eq!(name(&rules, "POST", "/payments/7").as_deref(), Some("POST /payments/{id}"));
         let rule = rules.command(&Method::POST, "/payments/7/capture").expect("it is a command");
         assert_eq!((rule.policy.ttl, rule.policy.lease), (day, Policy::default().lease));
+    }
+
+    #[test]
+    fn workers_look_for_what_is_asynchronous() {
+        let later = |policy: &mut Policy| policy.mode = Mode::Async;
+        let rules = || {
+            vec![
+                Operation::new("reports.create", "POST /reports").with(later).alias("reports"),
+                Operation::new("transfers.create", "POST /transfers").with(later).local(),
+                Operation::new("payments.create", "POST /payments").with(|policy| policy.mode = Mode::Sync),
+            ]
+        };
+        let named = operations(rules()).expect("the rules are fine");
+        let names = named.waiting(1).and_then(|filter| filter.operations).expect("only those with rules");
+        assert_eq!(names, ["reports.create", "reports"]);
+        let all = Policy { mode: Mode::Async, ..Policy::default() };
+        let all = Operations::new(all, rules()).expect("the rules are fine");
+        assert_eq!(all.waiting(1).map(|filter| filter.operations), Some(None));
+        assert!(operations(vec![]).expect("no rules are fine").waiting(1).is_none());
+
+        let under = |operations: &Operations, path: &str, name: &str| {
+            let name = OperationName::new(name).expect("tests use real names");
+            operations.for_worker(&Method::POST, path, &name).is_some()
+        };
+        assert!(under(&named, "/reports", "reports.create"));
+        assert!(under(&named, "/reports", "reports"), "a former name");
+        assert!(!under(&named, "/reports", "reports.make"), "nobody knows it any more");
+        assert!(!under(&named, "/transfers", "transfers.create"), "its handler keeps the record itself");
+        assert!(!under(&all, "/payments", "payments.create"), "it is carried out at once");
+        assert!(!under(&named, "/x", "POST /x") && under(&all, "/x", "POST /x"));
     }
 
     #[test]

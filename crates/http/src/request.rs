@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HeaderName, HeaderValue, UPGRADE};
+use http::header::{
+    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TE,
+    TRAILER, TRANSFER_ENCODING, UPGRADE,
+};
 use http::request::Parts;
-use http::{HeaderMap, Request, StatusCode, Version};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
-use semel_core::{Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, Timestamp};
+use semel_core::{
+    Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, StoredRequest, Timestamp,
+};
 
 use crate::body::{self, Body, BoxError, Collected, Reserved};
 use crate::layer::{Denied, Shared};
@@ -22,6 +28,21 @@ pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Only Semel speaks in header fields of this prefix.
 const OWN_PREFIX: &str = "semel-";
+
+/// Fields that belong to one connection, or that announce what is not kept.
+const NOT_KEPT: [HeaderName; 8] = [
+    CONNECTION,
+    HeaderName::from_static("keep-alive"),
+    HeaderName::from_static("proxy-connection"),
+    TE,
+    TRAILER,
+    TRANSFER_ENCODING,
+    UPGRADE,
+    EXPECT,
+];
+
+/// Fields that no connection may claim for itself: the command was read by them.
+const ALWAYS_KEPT: [HeaderName; 5] = [KEY, HOST, CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH];
 
 /// The longest business reference.
 const MAX_REFERENCE_BYTES: usize = 255;
@@ -58,6 +79,35 @@ impl Command {
             former: self.rule.former.clone(),
             policy: self.rule.policy.clone(),
         }
+    }
+
+    /// The request as it is kept for a worker: without its trailers, without what belongs to its connection, without what
+    /// `before_keeping` takes out, and without credentials unless the operation wants them.
+    pub(crate) fn to_keep(&self, before_keeping: impl Fn(&mut HeaderMap)) -> StoredRequest {
+        let mut headers = self.parts.headers.clone();
+        let named: Vec<HeaderName> = tokens(&headers, CONNECTION)
+            .filter_map(|token| HeaderName::try_from(token).ok())
+            .filter(|name| !ALWAYS_KEPT.contains(name))
+            .collect();
+        for name in named.iter().chain(&NOT_KEPT) {
+            headers.remove(name);
+        }
+        before_keeping(&mut headers);
+        let uri = &self.parts.uri;
+        // In HTTP/2, the host is in the target, of which only the path is kept.
+        if let (None, Some(authority)) = (headers.get(HOST), uri.authority())
+            && let Ok(host) = HeaderValue::from_str(authority.as_str())
+        {
+            headers.insert(HOST, host);
+        }
+        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+        let request = semel_core::Request {
+            method: self.parts.method.clone(),
+            target: Uri::from(path),
+            headers,
+            body: self.body.clone(),
+        };
+        request.encode(self.rule.policy.store_credentials)
     }
 
     /// The request as the handler gets it.
@@ -177,12 +227,14 @@ fn admit(
 
 /// Whether the request asks for another protocol. HTTP/2 is another way to say the same, and may be ignored.
 fn switches_protocols(headers: &HeaderMap) -> bool {
-    let tokens = |name: HeaderName| {
-        let lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-        lines.flat_map(|line| line.split(',')).map(str::trim)
-    };
-    tokens(CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
-        && tokens(UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
+    tokens(headers, CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
+        && tokens(headers, UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
+}
+
+/// What a head says in a list.
+fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
+    let lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
 /// What exactly is asked for.

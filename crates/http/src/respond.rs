@@ -86,9 +86,17 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
             let mut answer = resource::document(record, StatusCode::ACCEPTED);
             poll(answer.headers_mut(), record);
             answer.extensions_mut().insert(Seen::InProgress);
+            answer.extensions_mut().insert(record.head.state.name());
             answer
         }
     }
+}
+
+/// The command is claimed for a worker, by this request.
+pub(crate) fn accepted(record: &Record, policy: &Policy) -> Answer {
+    let mut answer = in_progress(record, policy);
+    answer.extensions_mut().insert(Seen::Accepted);
+    answer
 }
 
 /// Where to ask for an operation that is not at its end, and when.

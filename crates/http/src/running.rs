@@ -1,7 +1,6 @@
 //! The commands this process is carrying out: who waits for them, and how the process ends without losing one.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel_core::{Fence, Record, RecordId, Timestamp};
@@ -15,7 +14,7 @@ pub(crate) type Signal = watch::Receiver<Option<Option<Settled>>>;
 
 /// The commands this process is carrying out.
 pub(crate) struct Running {
-    closing: AtomicBool,
+    closing: watch::Sender<bool>,
     active: watch::Sender<usize>,
     executing: Mutex<HashMap<RecordId, Executing>>,
 }
@@ -28,7 +27,7 @@ struct Executing {
 impl Running {
     pub(crate) fn new() -> Running {
         Running {
-            closing: AtomicBool::new(false),
+            closing: watch::Sender::new(false),
             active: watch::Sender::new(0),
             executing: Mutex::default(),
         }
@@ -54,7 +53,7 @@ impl Running {
 
     /// Whether nothing may be begun any more.
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::SeqCst)
+        *self.closing.borrow()
     }
 
     /// Registers an execution, so that duplicates in this process are told when it is done.
@@ -71,7 +70,13 @@ impl Running {
 
     /// No command is claimed from now on.
     pub(crate) fn close(&self) {
-        self.closing.store(true, Ordering::SeqCst);
+        self.closing.send_replace(true);
+    }
+
+    /// Waits until nothing may be begun any more.
+    pub(crate) async fn closed(&self) {
+        // The sender is in `self`, so waiting cannot fail.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
     }
 
     /// Waits until every command that was counted in is done.

@@ -9,18 +9,23 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Request;
-use semel_core::{Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp, transition};
+use semel_core::{
+    Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
+    transition,
+};
 use tower::Service;
 
 use crate::body::{Body, BoxError};
-use crate::execute::{self, Handler};
+use crate::execute::{self, Acquired, Handler};
 use crate::layer::Shared;
 use crate::local;
 use crate::observe::{self, About, HandlerTime, Seen};
+use crate::operations::Rule;
 use crate::request::{self, Command, Reading};
 use crate::respond::{self, Answer};
 use crate::running::Active;
-use crate::settle;
+use crate::settle::{self, Unexecuted};
+use crate::worker::ByWorker;
 
 /// A service whose commands are safe to retry. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
 #[derive(Clone)]
@@ -58,6 +63,11 @@ where
         let successor = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, successor);
         let shared = self.shared.clone();
+        if request.extensions().get().is_some_and(|ByWorker(layer)| Arc::ptr_eq(layer, &shared)) {
+            // Our own worker was given a service with this layer around it: what it carries out is claimed already.
+            let carried_out = inner.call(request.map(Body::stream));
+            return Box::pin(async move { Ok(carried_out.await?.map(Body::stream)) });
+        }
         Box::pin(async move {
             match request::read(&shared, request).await {
                 Reading::Command(command) => Ok(observed(shared, *command, inner).await),
@@ -116,6 +126,10 @@ where
         // A handler that panicked outside of its transaction may have done so after it.
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
+    if command.rule.is_async() {
+        let task = tokio::spawn(claim_for_worker(shared, command, active));
+        return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
+    }
     let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
@@ -150,34 +164,65 @@ where
         command.asked().claim(shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
-    let claimed = match shared.within("claim", shared.store.claim(&claim)).await {
+    let claimed = match send_claim(&shared, &claim, &command.rule).await {
         Ok(claimed) => claimed,
-        Err(error) => {
-            tracing::warn!(%error, operation = &*command.rule.label, "a claim failed: nothing is run");
-            if matches!(error, StoreError::Ambiguous(_)) {
-                let held = shared.running.hold();
-                tokio::spawn(settle::release_unconfirmed(shared, claim, held));
-            }
-            return AfterClaim::Answered(Box::new(respond::store_unavailable(&policy)));
-        }
+        Err(answer) => return AfterClaim::Answered(answer),
     };
     match (claimed.decision, claimed.record) {
-        (Decision::Duplicate, _) => {
-            let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
-            let answer = respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy);
-            AfterClaim::Answered(Box::new(answer))
-        }
         (Decision::Execute, Some(record)) if shared.running.is_closing() => {
-            settle::release(&shared, &record, Reason::ShutDown).await;
+            settle::give_back(&shared, &record, Unexecuted::Release, Reason::ShutDown).await;
             AfterClaim::Answered(Box::new(respond::shutting_down(&policy)))
         }
         (Decision::Execute, Some(record)) => {
-            AfterClaim::Answered(Box::new(execute::execute(shared, command, inner, record, asked).await))
+            let unexecuted = Unexecuted::Release;
+            let acquired = Acquired { record, rule: command.rule.clone(), asked, unexecuted };
+            let (room, request) = (command.room.clone(), command.into_request());
+            AfterClaim::Answered(Box::new(execute::execute(shared, acquired, request, room, inner).await))
         }
         (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
         (decision, record) => {
             let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);
             AfterClaim::Answered(Box::new(answer))
+        }
+    }
+}
+
+/// Claims the command for a worker, and says where to ask for it. Runs detached, as every claim.
+async fn claim_for_worker(shared: Arc<Shared>, command: Command, _active: Active) -> Answer {
+    let policy = command.rule.policy.clone();
+    let request = command.to_keep(&shared.before_keeping);
+    let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
+    let claim = command.asked().claim_for_later(id, token, request);
+    let asked = Instant::now();
+    let claimed = match send_claim(&shared, &claim, &command.rule).await {
+        Ok(claimed) => claimed,
+        Err(answer) => return *answer,
+    };
+    match (claimed.decision, claimed.record) {
+        (Decision::Wait, Some(record)) if record.head.token == token => {
+            shared.wake.notify_one();
+            respond::accepted(&record, &policy)
+        }
+        (decision, record) => decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy),
+    }
+}
+
+/// Sends a claim. Where the store fails, or somebody else holds the business reference, nothing is run.
+async fn send_claim(shared: &Arc<Shared>, claim: &Claim, rule: &Rule) -> Result<StoreAnswer, Box<Answer>> {
+    let policy = &rule.policy;
+    match shared.within("claim", shared.store.claim(claim)).await {
+        Ok(claimed) if claimed.decision == Decision::Duplicate => {
+            let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
+            Err(Box::new(respond::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
+        }
+        Ok(claimed) => Ok(claimed),
+        Err(error) => {
+            tracing::warn!(%error, operation = &*rule.label, "a claim failed: nothing is run");
+            if matches!(error, StoreError::Ambiguous(_)) {
+                let held = shared.running.hold();
+                tokio::spawn(settle::release_unconfirmed(shared.clone(), claim.clone(), held));
+            }
+            Err(Box::new(respond::store_unavailable(policy)))
         }
     }
 }

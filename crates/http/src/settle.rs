@@ -15,9 +15,9 @@ use semel_core::{
 };
 
 use crate::body::Body;
-use crate::execute::{Content, Ran};
+use crate::execute::{Acquired, Content, Ran};
 use crate::layer::Shared;
-use crate::observe::{self, About};
+use crate::observe;
 use crate::respond::{self, Answer};
 use crate::running::{Active, Registered};
 use crate::service;
@@ -28,16 +28,33 @@ const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Durati
 /// How long a write is tried after the client was answered without it.
 const LAST_TRIES: Duration = Duration::from_secs(120);
 
+/// What is written about a command that provably did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unexecuted {
+    /// Its key is free for one fresh request.
+    Release,
+    /// A worker starts it again, after this time.
+    Requeue(Duration),
+}
+
+impl Unexecuted {
+    fn change(self, fence: Fence, reason: Reason) -> Change {
+        match self {
+            Unexecuted::Release => Change::release(fence, reason),
+            Unexecuted::Requeue(after) => Change::requeue(fence, reason, after),
+        }
+    }
+}
+
 /// Settles the record and answers the one who asked.
 pub(crate) async fn settle(
     shared: &Arc<Shared>,
-    policy: &Policy,
-    about: &About,
-    record: &Record,
+    acquired: &Acquired,
     ran: Ran,
     time: Duration,
     registered: Registered,
 ) -> Answer {
+    let (record, policy, about) = (&acquired.record, &*acquired.rule.policy, &acquired.about());
     let settlement = match &ran {
         Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
         Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
@@ -48,7 +65,7 @@ pub(crate) async fn settle(
         Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
     };
     let asked = Instant::now();
-    let written = write(shared, record, settlement, kept).await;
+    let written = write(shared, acquired, settlement, kept).await;
     match written {
         Ok((answer, kept)) if answer.decision == Decision::Applied => {
             let settled = answer.record.unwrap_or_else(|| record.clone());
@@ -152,31 +169,32 @@ fn keep(parts: &response::Parts, content: &Content) -> Response {
 /// of the response.
 async fn write(
     shared: &Arc<Shared>,
-    record: &Record,
+    acquired: &Acquired,
     settlement: Settlement,
     kept: Response,
 ) -> Result<(StoreAnswer, Option<Response>), StoreError> {
-    let fence = record.head.fence();
+    let record = &acquired.record;
+    let change = |kept: &Response| change(record.head.fence(), settlement, acquired.unexecuted, kept);
     let bare = Response::without_body(kept.status, &kept.headers);
-    let mut first = change(fence, settlement, &kept);
+    let mut first = change(&kept);
     let mut kept = first.result().is_some().then_some(kept);
     let mut written = try_to_write(shared, &record.id, &first).await;
     if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, &kept) {
         // The store can never take this response. The command is settled all the same, without it.
         tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
-        first = change(fence, settlement, &bare);
+        first = change(&bare);
         kept = Some(bare.clone());
         written = try_to_write(shared, &record.id, &first).await;
     }
     if let Err(error) = &written {
         tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-        let bare = change(fence, settlement, &bare);
+        let bare = change(&bare);
         tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare, shared.running.hold()));
     }
     written.map(|answer| (answer, kept))
 }
 
-fn change(fence: Fence, settlement: Settlement, kept: &Response) -> Change {
+fn change(fence: Fence, settlement: Settlement, unexecuted: Unexecuted, kept: &Response) -> Change {
     let result = || StoredResult {
         response: kept.encode(),
         status: kept.status.as_u16(),
@@ -185,12 +203,17 @@ fn change(fence: Fence, settlement: Settlement, kept: &Response) -> Change {
     match settlement {
         Settlement::Complete => Change::complete(fence, result()),
         Settlement::Fail(reason) => Change::fail(fence, reason, result()),
-        Settlement::Release(reason) => Change::release(fence, reason),
+        Settlement::Release(reason) => unexecuted.change(fence, reason),
         Settlement::Abandon(reason) => Change::abandon(fence, reason),
     }
 }
 
-async fn try_to_write(shared: &Shared, id: &RecordId, change: &Change) -> Result<StoreAnswer, StoreError> {
+/// Sends a change, a few times if need be.
+pub(crate) async fn try_to_write(
+    shared: &Shared,
+    id: &RecordId,
+    change: &Change,
+) -> Result<StoreAnswer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".into());
     for pause in PAUSES {
         tokio::time::sleep(pause).await;
@@ -218,11 +241,11 @@ async fn go_on_writing(shared: Arc<Shared>, id: RecordId, mut change: Change, ba
 }
 
 /// Gives back a command that was acquired and not begun.
-pub(crate) async fn release(shared: &Arc<Shared>, record: &Record, reason: Reason) {
-    let release = Change::release(record.head.fence(), reason);
-    if try_to_write(shared, &record.id, &release).await.is_err() {
+pub(crate) async fn give_back(shared: &Arc<Shared>, record: &Record, unexecuted: Unexecuted, reason: Reason) {
+    let change = unexecuted.change(record.head.fence(), reason);
+    if try_to_write(shared, &record.id, &change).await.is_err() {
         let held = shared.running.hold();
-        tokio::spawn(go_on_writing(shared.clone(), record.id, release.clone(), release, held));
+        tokio::spawn(go_on_writing(shared.clone(), record.id, change.clone(), change, held));
     }
 }
 
@@ -235,12 +258,36 @@ pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, _held
         for id in claim.record_ids() {
             if let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await
                 && let Some(record) = snapshot.record
-                && record.head.token == claim.attempt.token
             {
+                if record.head.token != claim.attempt.token {
+                    if record.operation_id == claim.operation_id {
+                        // It arrived, and somebody else has the command by now: a worker that was to start it.
+                        return;
+                    }
+                    continue;
+                }
                 let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
                 if shared.within("apply", shared.store.apply(&id, &release)).await.is_ok() {
                     return;
                 }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}
+
+/// Takes back a start that could not be confirmed, so that no `Unknown` remains where nothing ran. It may yet arrive, so
+/// this goes on while the command still waits as it did.
+pub(crate) async fn requeue_unconfirmed(shared: Arc<Shared>, waiting: Record, own: Fence, _held: Active) {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    let requeue = Change::requeue(own, Reason::ClaimUnconfirmed, Duration::ZERO);
+    while begun.elapsed() < LAST_TRIES {
+        if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await {
+            let still_waits = answer.record.is_some_and(|record| record.head.fence() == waiting.head.fence());
+            if answer.decision == Decision::Applied || !still_waits {
+                return;
             }
         }
         tokio::time::sleep(pause).await;
