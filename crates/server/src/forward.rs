@@ -79,7 +79,7 @@ fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Keys that we issued let somebody in here, and are nobody else's business.
-fn remove_own_credentials(headers: &mut HeaderMap) {
+pub fn remove_own_credentials(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, API_KEY] {
         let ours = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY_PREFIX));
         if headers.get_all(&name).iter().any(ours) {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::{Outbox, Store, Tier};
-use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown};
+use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,7 +19,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use crate::{identity, ledger, listener};
+use crate::{forward, identity, ledger, listener};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -56,7 +56,8 @@ impl Gateway {
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
         let upstream = Upstream::new(authority, config.upstream_protocol, shortest_call);
-        let service = layer.layer(Proxy::new(upstream, config.defaults.timeout));
+        let proxy = Proxy::new(upstream, config.defaults.timeout);
+        let service = layer.layer(proxy.clone());
 
         let (address, admin_address) = (clients.local_addr()?, admins.local_addr()?);
 
@@ -69,6 +70,7 @@ impl Gateway {
         let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
         let mut background = vec![
             tokio::spawn(maintenance.run(store)),
+            tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
             tokio::spawn(async move {
                 if let Err(error) = axum::serve(admins, admin).await {
@@ -138,6 +140,7 @@ pub async fn open_outbox(location: &StoreLocation) -> anyhow::Result<Arc<dyn Out
 async fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<IdempotencyLayer> {
     let builder = IdempotencyLayer::builder(store)
         .identify(identity::identify(config).await?)
+        .before_keeping(forward::remove_own_credentials)
         .defaults(config.defaults.clone());
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
     Ok(builder.build()?)

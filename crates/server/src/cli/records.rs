@@ -388,7 +388,7 @@ fn act(
             match refusal {
                 Refusal::WrongState => eprintln!("{id} is {state}: {action} does not apply to it"),
                 Refusal::StillInFlight { .. } | Refusal::Absent | Refusal::Overtaken => {
-                    eprintln!("{id}: {refusal}")
+                    eprintln!("{id}: {refusal}");
                 }
             }
             return Ok(Done::No);

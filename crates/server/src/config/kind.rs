@@ -14,6 +14,9 @@ pub(super) trait Kind {
     /// Whether the text may be written as an integer without quotes.
     const BARE_INTEGER: bool = false;
 
+    /// Whether the text may be written as a boolean without quotes.
+    const BARE_BOOLEAN: bool = false;
+
     /// What is accepted, as it goes on after "expected".
     fn expected() -> String;
 
@@ -30,9 +33,12 @@ pub(super) trait Kind {
         let parsed = match &value.content {
             Content::Text(text) => Self::parse(text),
             Content::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
-            Content::Integer(_) | Content::List(_) | Content::Table(_) | Content::Other(_) => {
-                Err(Refusal::Unexpected)
-            }
+            Content::Boolean(word) if Self::BARE_BOOLEAN => Self::parse(word),
+            Content::Integer(_)
+            | Content::Boolean(_)
+            | Content::List(_)
+            | Content::Table(_)
+            | Content::Other(_) => Err(Refusal::Unexpected),
         };
         parsed.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
     }
@@ -168,6 +174,8 @@ pub(super) trait Words: Copy + PartialEq + 'static {
     const WORDS: &'static [(&'static str, Self)];
     /// Words of the contract that are not built yet.
     const RESERVED: &'static [&'static str] = &[];
+    /// Words that are understood, and refused later with a reason of their own: no list shows them.
+    const UNLISTED: &'static [(&'static str, Self)] = &[];
 }
 
 /// One of the words of `W`.
@@ -190,7 +198,7 @@ impl<W: Words> Kind for Choice<W> {
     }
 
     fn parse(text: &str) -> Result<W, Refusal> {
-        if let Some((_, value)) = W::WORDS.iter().find(|(word, _)| *word == text) {
+        if let Some((_, value)) = W::WORDS.iter().chain(W::UNLISTED).find(|(word, _)| *word == text) {
             return Ok(*value);
         }
         if W::RESERVED.contains(&text) {

@@ -54,6 +54,30 @@ impl Kind for Period {
     }
 }
 
+/// Yes or no.
+pub(super) struct Switch;
+
+impl Kind for Switch {
+    type Value = bool;
+    const BARE_BOOLEAN: bool = true;
+
+    fn expected() -> String {
+        "true or false".to_owned()
+    }
+
+    fn choices() -> Vec<&'static str> {
+        vec!["true", "false"]
+    }
+
+    fn parse(text: &str) -> Result<bool, Refusal> {
+        text.parse().map_err(|_| Refusal::Unexpected)
+    }
+
+    fn show(value: &bool) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
 /// A number of bytes, at least `MIN`.
 pub(super) struct Size<const MIN: u64>;
 

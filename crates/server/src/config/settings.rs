@@ -14,7 +14,7 @@ use super::identity::{IdentitySource, IdentityTable, ProxyRange};
 use super::kind::{Choice, Kind, List, Maybe, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
 use super::operation::{OperationTable, Route};
-use super::scalar::{Count, Period, Size, Wait};
+use super::scalar::{Count, Period, Size, Switch, Wait};
 use super::setting::{Setting, SettingInfo, setting};
 use super::{Config, LogFormat, Protocol, StoreLocation};
 
@@ -72,6 +72,13 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
 /// `[defaults]`; an `[[operation]]` may override each.
 pub(super) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("mode", Choice<Mode>, mode, "When a command is carried out"),
+    setting!("start_within", Period, start_within, "How long a command of mode async may wait to be started"),
+    setting!(
+        "store_credentials",
+        Switch,
+        store_credentials,
+        "Whether a command of mode async keeps its credentials until it is carried out"
+    ),
     setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
     setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),
     setting!(
@@ -284,8 +291,7 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
 pub(super) const TABLES: [&str; 6] = ["server", "identity", "defaults", "operation", "maintenance", "ledger"];
 
 /// Names of tables and settings that are promised and not built yet.
-pub(super) const RESERVED: [&str; 5] =
-    ["authorize_url", "limits", "outbox", "reconcile", "store_credentials"];
+pub(super) const RESERVED: [&str; 4] = ["authorize_url", "limits", "outbox", "reconcile"];
 
 /// Every setting, in the order they are shown.
 pub fn settings() -> Vec<SettingInfo> {
@@ -319,8 +325,7 @@ impl Words for Format {
 }
 
 impl Words for Mode {
-    const WORDS: &'static [(&'static str, Self)] = &[("sync", Mode::Sync)];
-    const RESERVED: &'static [&'static str] = &["async"];
+    const WORDS: &'static [(&'static str, Self)] = &[("sync", Mode::Sync), ("async", Mode::Async)];
 }
 
 impl Words for KeyRequirement {
@@ -348,7 +353,7 @@ impl Words for InProgress {
 impl Words for OnLeaseExpired {
     const WORDS: &'static [(&'static str, Self)] =
         &[("unknown", OnLeaseExpired::Unknown), ("rerun", OnLeaseExpired::Rerun)];
-    const RESERVED: &'static [&'static str] = &["resume"];
+    const UNLISTED: &'static [(&'static str, Self)] = &[("resume", OnLeaseExpired::Resume)];
 }
 
 impl Words for OnServerError {

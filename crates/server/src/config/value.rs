@@ -23,6 +23,8 @@ pub(super) enum Content {
     Text(String),
     /// An integer, in decimal digits.
     Integer(String),
+    /// `true` or `false`.
+    Boolean(&'static str),
     /// An array.
     List(Vec<Value>),
     /// A table.
@@ -74,6 +76,7 @@ impl fmt::Display for Content {
             }
             Content::Text(text) => write!(f, "\"{}\"", redact(text)),
             Content::Integer(digits) => f.write_str(digits),
+            Content::Boolean(_) => f.write_str("a boolean"),
             Content::List(_) => f.write_str("a list"),
             Content::Table(_) => f.write_str("a table"),
             Content::Other(what) => f.write_str(what),
@@ -113,7 +116,7 @@ fn value(source: &Arc<Source>, value: &toml::Spanned<DeValue<'_>>) -> Value {
             Content::Integer(decimal.map_or_else(|_| integer.to_string(), |number| number.to_string()))
         }
         DeValue::Float(_) => Content::Other("a fraction"),
-        DeValue::Boolean(_) => Content::Other("a boolean"),
+        DeValue::Boolean(value) => Content::Boolean(if *value { "true" } else { "false" }),
         DeValue::Datetime(_) => Content::Other("a date"),
         DeValue::Array(elements) => {
             Content::List(elements.iter().map(|element| self::value(source, element)).collect())

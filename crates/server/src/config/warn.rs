@@ -26,14 +26,14 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
         let message = format!("{range} is everybody: any client can claim to be any caller");
         findings.warn("identity.trusted_proxies", message);
     }
-    policy(findings, "defaults", &config.defaults);
+    policy(findings, "defaults", &config.defaults, &config.store);
     for operation in &config.operations {
-        policy(findings, &format!("operation.{}", operation.name), &operation.policy);
+        policy(findings, &format!("operation.{}", operation.name), &operation.policy, &config.store);
     }
 }
 
 /// Warns of what was set under `prefix`: what an operation has from the defaults was warned of there.
-fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
+fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, store: &StoreLocation) {
     let weak = [
         (
             "key",
@@ -56,6 +56,12 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
             "on_server_error",
             policy.on_server_error == OnServerError::Retry,
             "a server error can follow the effect: the command can run twice",
+        ),
+        (
+            "store_credentials",
+            policy.store_credentials && *store != StoreLocation::Memory,
+            "whoever can read the store can act as the caller: credentials are kept there in the clear until their \
+             command is carried out",
         ),
     ];
     for (name, applies, message) in weak {

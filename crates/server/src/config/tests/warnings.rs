@@ -59,6 +59,27 @@ semel.toml:16:7: warning: `operation.b.key`: a command without a key passes unpr
 }
 
 #[test]
+fn credentials_that_are_kept_are_named_where_they_are_kept() {
+    let warning = "whoever can read the store can act as the caller: credentials are kept there in the clear until \
+                   their command is carried out";
+    let text =
+        "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nmode = \"async\"\nstore_credentials = true\n";
+    assert_eq!(
+        warnings(&file(text)),
+        [format!(
+            "semel.toml:5:21: warning: `operation.a.store_credentials`: {warning}\n \
+             5 | store_credentials = true\n   |                     ^^^^"
+        )]
+    );
+    for (word, warned) in [("true", 1), ("false", 0)] {
+        let shown = warnings(&Sources::new().variable("SEMEL_STORE_CREDENTIALS", word));
+        assert_eq!(shown.len(), warned, "{shown:?}");
+    }
+    let in_memory = Sources::new().flag("store", "memory:").flag("store-credentials", "true");
+    assert_eq!(warnings(&in_memory).len(), 1, "nothing is kept but in this process");
+}
+
+#[test]
 fn a_weak_choice_by_flag_names_the_flag() {
     assert_eq!(
         warnings(&Sources::new().flag("store", "memory:")),

@@ -103,8 +103,6 @@ authorize_url = "http://127.0.0.1:1"
 active_keys = 1
 [reconcile]
 [outbox]
-[defaults]
-store_credentials = true
 [[operation]]
 name = "a"
 match = "POST /a"
@@ -123,12 +121,9 @@ semel.toml:4:2: error: `reconcile`: reserved: not built yet
 semel.toml:5:2: error: `outbox`: reserved: not built yet
  5 | [outbox]
    |  ^^^^^^
-semel.toml:7:1: error: `defaults.store_credentials`: reserved: not built yet
- 7 | store_credentials = true
-   | ^^^^^^^^^^^^^^^^^
-semel.toml:11:1: error: `operation.a.authorize_url`: reserved: not built yet
- 11 | authorize_url = "http://127.0.0.1:1"
-    | ^^^^^^^^^^^^^
+semel.toml:9:1: error: `operation.a.authorize_url`: reserved: not built yet
+ 9 | authorize_url = "http://127.0.0.1:1"
+   | ^^^^^^^^^^^^^
 "#,
     );
 }

@@ -72,7 +72,7 @@ fn values_of_the_defaults() {
     wrong(
         r#"
 [defaults]
-mode = "async"
+mode = "asinc"
 key = "requird"
 key_syntax = true
 key_min_length = 0
@@ -93,10 +93,12 @@ max_request = "1M"
 max_request_age = "of"
 timestamp_header = "sent at"
 max_stored_response = -1
+start_within = "0s"
+store_credentials = "yes"
 "#,
         r#"
-semel.toml:2:8: error: `defaults.mode`: "async" is reserved: not built yet; expected "sync"
- 2 | mode = "async"
+semel.toml:2:8: error: `defaults.mode`: expected "sync" or "async", found "asinc"; did you mean "async"?
+ 2 | mode = "asinc"
    |        ^^^^^^^
 semel.toml:3:7: error: `defaults.key`: expected "required", "optional" or "ignored", found "requird"; did you mean "required"?
  3 | key = "requird"
@@ -128,7 +130,7 @@ semel.toml:11:8: error: `defaults.wait`: expected a duration such as "200ms", "3
 semel.toml:12:15: error: `defaults.in_progress`: expected "conflict" or "accepted", found "Accepted"; did you mean "accepted"?
  12 | in_progress = "Accepted"
     |               ^^^^^^^^^^
-semel.toml:13:20: error: `defaults.on_lease_expired`: "resume" is reserved: not built yet; expected "unknown" or "rerun"
+semel.toml:13:20: error: `defaults.on_lease_expired`: `on_lease_expired = "resume"` is for commands with phases, which say so themselves: a handler that was cut off cannot be resumed
  13 | on_lease_expired = "resume"
     |                    ^^^^^^^^
 semel.toml:14:19: error: `defaults.on_server_error`: expected "unknown", "replay" or "retry", found 500
@@ -158,6 +160,12 @@ semel.toml:21:20: error: `defaults.timestamp_header`: expected a header's name, 
 semel.toml:22:23: error: `defaults.max_stored_response`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, at most 1024GiB, found -1
  22 | max_stored_response = -1
     |                       ^^
+semel.toml:23:16: error: `defaults.start_within`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
+ 23 | start_within = "0s"
+    |                ^^^^
+semel.toml:24:21: error: `defaults.store_credentials`: expected true or false, found "yes"
+ 24 | store_credentials = "yes"
+    |                     ^^^^^
 "#,
     );
 }
