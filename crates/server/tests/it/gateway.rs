@@ -4,6 +4,7 @@ mod contract;
 mod crashes;
 mod identity;
 pub(crate) mod lab;
+mod later;
 mod load;
 mod operating;
 mod proxying;

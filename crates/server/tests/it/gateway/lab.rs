@@ -168,16 +168,25 @@ impl Site {
 
     /// The states of all records, in order.
     pub(crate) fn states(&self) -> Vec<String> {
-        const STATES: &str = "SELECT state FROM semel_records ORDER BY state";
+        self.column("SELECT state FROM semel_records ORDER BY state")
+    }
+
+    /// What a query of one column finds in the store.
+    pub(crate) fn column(&self, query: &str) -> Vec<String> {
         match &self.postgres {
             None => {
                 let file = rusqlite::Connection::open(self.database()).expect("the file opens");
-                let mut query = file.prepare(STATES).expect("it is there");
+                let mut query = file.prepare(query).expect("it is there");
                 let rows = query.query_map([], |row| row.get(0)).expect("it reads");
                 rows.collect::<Result<_, _>>().expect("it reads")
             }
-            Some(database) => database.sql(STATES).expect("it reads").lines().map(str::to_owned).collect(),
+            Some(database) => database.sql(query).expect("it reads").lines().map(str::to_owned).collect(),
         }
+    }
+
+    /// Whether the records are in PostgreSQL.
+    pub(crate) fn is_postgres(&self) -> bool {
+        self.postgres.is_some()
     }
 
     /// Starts a gateway in front of this upstream.
