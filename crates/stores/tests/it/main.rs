@@ -11,6 +11,7 @@ mod postgres_refusals;
 mod postgres_replication;
 mod postgres_schema;
 mod postgres_tls;
+mod requests;
 mod sqlite;
 mod sqlite_doctor;
 mod sqlite_faults;
