@@ -60,7 +60,7 @@ pub use semel_core::policy;
 pub use semel_core::{Policy, Principal, Store};
 pub use semel_http::{
     Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance, NotExecuted,
-    Operation, Outcome, Shutdown,
+    Operation, Outcome, Shutdown, Stop, Worker, WorkerOptions,
 };
 pub use semel_stores::MemoryStore;
 #[cfg(feature = "postgres")]
