@@ -134,6 +134,36 @@ async fn killed_with_commands_that_wait_and_run_the_next_gateway_runs_only_those
 }
 
 #[tokio::test]
+async fn killed_at_any_moment_an_accepted_command_comes_to_one_end() {
+    let arguments = [&ASYNC[..], &["--lease", "500ms"]].concat();
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let mut lost = 0;
+    for round in 0..10 {
+        let mut gateway = site.start(upstream.address, &arguments);
+        let before = upstream.effects();
+        let accepted = gateway.send(numbered(round)).await;
+        assert_eq!(accepted.status, 202);
+        tokio::time::sleep(Duration::from_micros(200 * round as u64)).await;
+        gateway.kill();
+        let second = site.start(upstream.address, &arguments);
+        let state = loop {
+            let state = operation(&second, &accepted).await["state"].clone();
+            if state == "succeeded" || state == "unknown" {
+                break state;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        };
+        let effects = upstream.effects() - before;
+        assert!(
+            effects == 1 || (effects == 0 && state == "unknown"),
+            "round {round}: {state}, {effects} effects"
+        );
+        lost += usize::from(state == "unknown");
+    }
+    println!("10 kills, {lost} of them while the command ran, at most one effect each");
+}
+
+#[tokio::test]
 async fn an_upstream_that_is_away_is_tried_again_until_it_is_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
