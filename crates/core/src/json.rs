@@ -121,6 +121,34 @@ pub fn same_number(left: &str, right: &str) -> bool {
     is_number(left) && is_number(right) && number::same_value(left, right)
 }
 
+/// What a pointer leads to, whatever it is.
+pub(crate) fn point(text: &[u8], pointer: &JsonPointer) -> Result<Pointed, NotCanonical> {
+    let mut document = parse::document(text)?;
+    if let Some(value) = document.descend(pointer.tokens()) {
+        let mut out = String::new();
+        value.write(Numbers::Exact, &mut out)?;
+        return Ok(Pointed::Value(out));
+    }
+    let place = pointer.tokens().split_last().and_then(|(last, path)| Some((last, document.descend(path)?)));
+    Ok(match place {
+        // An object where an array was expected is another shape, although it could have a member of that name.
+        Some((last, Value::Object(_))) if array_index(last).is_none() => Pointed::Missing,
+        Some((last, Value::Array(_))) if array_index(last).is_some() => Pointed::Missing,
+        Some(_) | None => Pointed::NoPlace,
+    })
+}
+
+/// What a pointer leads to in a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pointed {
+    /// This, in its canonical form.
+    Value(String),
+    /// Nothing, although there is the object or array that would have it.
+    Missing,
+    /// Nothing, and there is no place where it could be: the document has another shape.
+    NoPlace,
+}
+
 /// A parsed document. It borrows from the text whatever needs no unescaping.
 #[derive(Debug)]
 enum Value<'a> {

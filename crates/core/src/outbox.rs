@@ -180,10 +180,7 @@ pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) 
         Tried::Refused { .. } | Tried::Exhausted => Next::Dead,
         Tried::Failed { .. } if attempts >= terms.max_attempts => Next::Dead,
         Tried::Failed { retry_after, .. } => {
-            let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
-            let whole = terms.first_delay.saturating_mul(doubled).min(terms.max_delay);
-            let half = whole / 2;
-            let wait = half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX));
+            let wait = backoff(terms.first_delay, terms.max_delay, attempts, chance);
             let asked = retry_after.unwrap_or(Duration::ZERO).min(terms.max_delay);
             Next::Retry { after: wait.max(asked) }
         }
@@ -212,6 +209,13 @@ pub fn sent_after_all(head: &Head) -> Result<Option<Event>, Refusal> {
         | State::Unknown { .. }
         | State::Expired { .. } => Ok(None),
     }
+}
+
+/// How long to wait after the `attempts`-th time: doubled with each, and by chance between its half and its whole.
+pub(crate) fn backoff(first: Duration, max: Duration, attempts: u32, chance: u32) -> Duration {
+    let doubled = 2_u32.saturating_pow(attempts.saturating_sub(1));
+    let half = first.saturating_mul(doubled).min(max) / 2;
+    half + half.mul_f64(f64::from(chance) / f64::from(u32::MAX))
 }
 
 /// Which messages a worker takes.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use thiserror::Error;
 
-use crate::json::{self, NotCanonical};
+use crate::json::{self, NotCanonical, Pointed};
 
 /// The path to one place in a JSON document, such as `/payment/reference`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +48,14 @@ impl JsonPointer {
     /// [`NotCanonical`] says why the body is not JSON without ambiguity: another reader may find something else.
     pub fn scalar(&self, body: &[u8]) -> Result<Option<String>, NotCanonical> {
         json::scalar(body, self)
+    }
+
+    /// What this pointer leads to in a JSON body, whatever it is, in canonical form and with every number exact.
+    ///
+    /// # Errors
+    /// As for [`scalar`](Self::scalar).
+    pub fn point(&self, body: &[u8]) -> Result<Pointed, NotCanonical> {
+        json::point(body, self)
     }
 
     /// The unescaped names and indices along the path; never empty.
@@ -137,5 +145,26 @@ mod tests {
             assert_eq!(pointer(text).scalar(body), Ok(found.map(str::to_owned)), "{text}");
         }
         assert_eq!(pointer("/a").scalar(br#"{"a":"1","a":"2"}"#), Err(NotCanonical::DuplicateMember));
+    }
+
+    #[test]
+    fn what_is_missing_is_told_from_a_document_of_another_shape() {
+        let body = br#"{"data": [{"b": 1.10, "a": 12345678901234567890}], "none": null, "n": 1}"#;
+        let value = |text: &str| Pointed::Value(text.to_owned());
+        for (text, found) in [
+            ("/data/0", value(r#"{"a":12345678901234567890,"b":1.1}"#)),
+            ("/none", value("null")),
+            ("/data/1", Pointed::Missing),
+            ("/other", Pointed::Missing),
+            ("/data/x", Pointed::NoPlace),
+            ("/other/0", Pointed::NoPlace),
+            ("/n/0", Pointed::NoPlace),
+            ("/none/0", Pointed::NoPlace),
+        ] {
+            assert_eq!(pointer(text).point(body), Ok(found), "{text}");
+        }
+        assert_eq!(pointer("/0").point(b"[]"), Ok(Pointed::Missing));
+        assert_eq!(pointer("/0").point(br#"{"error": 1}"#), Ok(Pointed::NoPlace), "there is no list");
+        assert!(pointer("/0").point(b"<html>").is_err());
     }
 }

@@ -7,9 +7,10 @@ use std::time::Duration;
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
+use semel_core::transition::Proof;
 use semel_core::{
-    AttemptToken, Fingerprint, Head, History, OperationId, OperationName, Principal, Reason, Record,
-    RecordId, State, StateName, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
+    AttemptToken, Fingerprint, Found, Head, History, OperationId, OperationName, Principal, Reason, Record,
+    RecordId, State, StateName, Statement, StepKind, StoredResponse, StoredResult, Terms, Timestamp,
 };
 
 /// Every column of a record.
@@ -216,7 +217,7 @@ impl<'a> Columns<'a> {
 }
 
 impl<'a> ResultColumns<'a> {
-    fn of(result: &'a StoredResult) -> ResultColumns<'a> {
+    pub(crate) fn of(result: &'a StoredResult) -> ResultColumns<'a> {
         ResultColumns {
             status: result.status,
             resource: result.resource.as_deref().map(Cow::Borrowed),
@@ -226,7 +227,7 @@ impl<'a> ResultColumns<'a> {
         }
     }
 
-    fn result(self) -> StoredResult {
+    pub(crate) fn result(self) -> StoredResult {
         StoredResult {
             response: StoredResponse {
                 format: self.response_format,
@@ -245,6 +246,56 @@ fn millis(duration: Duration) -> i64 {
 
 fn duration(millis: i64) -> Duration {
     Duration::from_millis(u64::try_from(millis).unwrap_or(0))
+}
+
+/// The columns of a statement.
+pub(crate) struct StatementColumns<'a> {
+    pub(crate) source: String,
+    pub(crate) event_id: String,
+    pub(crate) operation_id: [u8; 16],
+    pub(crate) verdict: String,
+    pub(crate) proof: Option<String>,
+    pub(crate) why: String,
+    pub(crate) result: Option<ResultColumns<'a>>,
+}
+
+const PROOFS: [(Proof, &str); 3] = [
+    (Proof::ProviderDeduplicates, "provider_deduplicates"),
+    (Proof::ProviderTombstone, "provider_tombstone"),
+    (Proof::Quarantine, "quarantine"),
+];
+
+/// The verdict, the proof and the response of a statement.
+pub(crate) fn of_statement(
+    statement: &Statement,
+) -> (&'static str, Option<&'static str>, Option<ResultColumns<'_>>) {
+    match statement.found() {
+        Found::Executed(result) => ("succeeded", None, Some(ResultColumns::of(result))),
+        Found::Failed(result) => ("failed_final", None, Some(ResultColumns::of(result))),
+        Found::NotExecuted(proof) => {
+            let name = PROOFS.iter().find(|(known, _)| known == proof).map(|(_, name)| *name);
+            ("not_executed", name, None)
+        }
+        // No statement says so.
+        Found::Pending | Found::NoAnswer { .. } => ("", None, None),
+    }
+}
+
+impl StatementColumns<'_> {
+    /// The statement of these columns.
+    pub(crate) fn statement(self) -> Result<Statement, Damage> {
+        let result = self.result.map(ResultColumns::result);
+        let proof = PROOFS.iter().find(|(_, name)| Some(*name) == self.proof.as_deref());
+        let found = match (&*self.verdict, result, proof) {
+            ("succeeded", Some(result), _) => Found::Executed(result),
+            ("failed_final", Some(result), _) => Found::Failed(result),
+            ("not_executed", _, Some((proof, _))) => Found::NotExecuted(*proof),
+            (other, _, _) => return Err(damage("verdict", format!("{other:?} is not a verdict"))),
+        };
+        let operation_id = OperationId::from_bytes(self.operation_id);
+        Statement::new(self.source, self.event_id, operation_id, found, self.why)
+            .ok_or_else(|| damage("status", "it does not fit the verdict"))
+    }
 }
 
 /// The columns of one step of a command.

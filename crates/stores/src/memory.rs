@@ -2,17 +2,19 @@
 //!
 //! It forgets everything with its process (tier 3): for tests, and to read before the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::policy::OnLeaseExpired;
+use semel_core::reconcile::{Heard, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    Answer, Census, Change, Claim, Clock, Decision, Event, Filter, Holder, Item, NoteTaken, OperationId,
-    OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, StepKind, Store,
-    StoreError, StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting, WaitingFilter,
-    transition,
+    Answer, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter, Holder, Item, NoteTaken,
+    OperationId, OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, Statement,
+    StepKind, Store, StoreError, StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting,
+    WaitingFilter, transition,
 };
 
 /// Keeps records in memory.
@@ -32,6 +34,15 @@ struct Tables {
     requests: HashMap<OperationId, StoredRequest>,
     /// The items of bulk requests.
     items: HashMap<OperationId, Vec<Item>>,
+    /// What was said about commands, by source and name.
+    evidence: HashMap<(String, String), Kept>,
+}
+
+/// A statement, and what became of it.
+struct Kept {
+    statement: Statement,
+    received_at: Timestamp,
+    outcome: Option<StatementOutcome>,
 }
 
 impl MemoryStore {
@@ -286,5 +297,59 @@ impl Store for MemoryStore {
 
     fn tier(&self) -> Tier {
         Tier::Three
+    }
+}
+
+#[async_trait]
+impl Evidence for MemoryStore {
+    async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
+        let (mut tables, received_at) = (self.tables(), self.clock.now());
+        let name = (statement.source.clone(), statement.event_id.clone());
+        if tables.evidence.contains_key(&name) {
+            return Ok(Heard::Before);
+        }
+        tables.evidence.insert(name, Kept { statement: statement.clone(), received_at, outcome: None });
+        Ok(Heard::New)
+    }
+
+    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+        let tables = self.tables();
+        let open = |kept: &&Kept| kept.outcome.is_none() && kept.statement.operation_id == id;
+        let mut found: Vec<&Kept> = tables.evidence.values().filter(open).collect();
+        found.sort_by_key(|kept| (kept.received_at, &kept.statement.source, &kept.statement.event_id));
+        Ok(found.into_iter().take(limit).map(|kept| kept.statement.clone()).collect())
+    }
+
+    async fn commands_with_evidence(
+        &self,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<OperationId>, StoreError> {
+        let tables = self.tables();
+        let open = tables.evidence.values().filter(|kept| kept.outcome.is_none());
+        let ids: BTreeSet<OperationId> = open.map(|kept| kept.statement.operation_id).collect();
+        Ok(ids.into_iter().filter(|id| after.is_none_or(|last| *id > last)).take(limit).collect())
+    }
+
+    async fn close_statement(
+        &self,
+        source: &str,
+        event_id: &str,
+        outcome: StatementOutcome,
+    ) -> Result<bool, StoreError> {
+        let mut tables = self.tables();
+        let kept = tables.evidence.get_mut(&(source.to_owned(), event_id.to_owned()));
+        let Some(kept) = kept.filter(|kept| kept.outcome.is_none()) else { return Ok(false) };
+        kept.outcome = Some(outcome);
+        Ok(true)
+    }
+
+    async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let is_old = |kept: &Kept| kept.received_at.plus(retention) <= now;
+        let old: Vec<_> = tables.evidence.iter().filter(|(_, kept)| is_old(kept)).collect();
+        let old: Vec<_> = old.into_iter().map(|(name, _)| name.clone()).take(limit).collect();
+        old.iter().for_each(|name| drop(tables.evidence.remove(name)));
+        Ok(old.len())
     }
 }

@@ -4,6 +4,7 @@
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `known.rs` which
 //! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
+//! `evidence.rs` keeps what others say about commands,
 //! `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
@@ -16,6 +17,7 @@ mod api_keys;
 mod decide;
 pub mod doctor;
 mod errors;
+mod evidence;
 mod executor;
 mod group;
 mod job;

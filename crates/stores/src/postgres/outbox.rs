@@ -157,7 +157,7 @@ impl Connections {
         Connections { all: (0..CONNECTIONS).map(|_| connection()).collect(), turn: AtomicUsize::new(0) }
     }
 
-    fn next(&self) -> &Upkeep {
+    pub(super) fn next(&self) -> &Upkeep {
         &self.all[self.turn.fetch_add(1, Ordering::Relaxed) % self.all.len()]
     }
 }

@@ -42,6 +42,7 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
             all_or_nothing(connection, announce).map(Done::Aged)
         }
         Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
+        Work::Evidence(work) => work.perform(connection, now).map(Done::Aged),
     }
 }
 

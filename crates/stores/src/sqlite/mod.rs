@@ -1,13 +1,14 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
-//! that commits changes in groups, `outbox.rs` hands messages to workers, `errors.rs` what SQLite's errors mean.
+//! that commits changes in groups, `outbox.rs` hands messages to workers, `evidence.rs` keeps what others say about commands, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
 mod change;
 pub mod doctor;
 mod errors;
+mod evidence;
 mod join;
 mod outbox;
 mod queries;

@@ -44,7 +44,8 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
     columns.record().map_err(damaged)
 }
 
-fn result(row: &Row<'_>) -> rusqlite::Result<Option<ResultColumns<'static>>> {
+/// The stored response in a row.
+pub(super) fn result(row: &Row<'_>) -> rusqlite::Result<Option<ResultColumns<'static>>> {
     let Some(response_format) = row.get("response_format")? else { return Ok(None) };
     Ok(Some(ResultColumns {
         status: row.get("status")?,

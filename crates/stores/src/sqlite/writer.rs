@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
+use super::evidence::EvidenceWork;
 use super::outbox::{OutboxDone, OutboxWork};
 use super::queries;
 
@@ -33,6 +34,7 @@ pub(super) enum Work {
     Reap(usize),
     Outbox(OutboxWork),
     Announce(OperationId, Vec<Item>),
+    Evidence(EvidenceWork),
 }
 
 /// What was done.
@@ -215,7 +217,7 @@ impl Work {
     /// Whether doing it twice is as good as once.
     fn is_repeatable(&self) -> bool {
         match self {
-            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) | Work::Announce(..) => true,
+            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) | Work::Announce(..) | Work::Evidence(_) => true,
             Work::Apply(_, change) => change.event().is_repeatable(),
             Work::Outbox(work) => work.is_repeatable(),
         }

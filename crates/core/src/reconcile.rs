@@ -1,0 +1,396 @@
+//! Evidence about commands whose outcome is unknown: what a look-up finds, what is done after it ([`after_look`], the one
+//! place that decides it), what evidence means for a command that it cannot settle ([`bearing`]), and the contract of
+//! whoever keeps evidence that came by itself.
+//!
+//! Whether evidence settles a command is not decided here: [`transition`](crate::transition::transition()) does, by
+//! [`Event::Resolve`](crate::Event::Resolve).
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::ids::OperationId;
+use crate::outbox::backoff;
+use crate::record::StoredResult;
+use crate::state::State;
+use crate::store::{Change, StoreError};
+use crate::time::Timestamp;
+use crate::transition::{Proof, Verdict};
+
+/// What a look-up says about a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// It took place, and this is what retries get. A status of 400 or more is no success, and counts as no answer.
+    Executed(StoredResult),
+    /// It was answered with a stable failure, and this is what retries get. A status below 400 is no failure, and counts
+    /// as no answer.
+    Failed(StoredResult),
+    /// It did not take place.
+    NotExecuted(Proof),
+    /// Whoever carries it out is still at it.
+    Pending,
+    /// Nothing was learnt.
+    NoAnswer {
+        /// What happened.
+        why: String,
+        /// How long whoever was asked wants to be left alone.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Found {
+    /// Nothing was learnt, for this reason.
+    pub fn no_answer(why: impl Into<String>) -> Found {
+        Found::NoAnswer { why: why.into(), retry_after: None }
+    }
+
+    /// The verdict, if it is one.
+    pub fn verdict(&self) -> Option<Verdict> {
+        match self {
+            Found::Executed(result) if result.status < 400 => Some(Verdict::Succeeded),
+            Found::Failed(result) if result.status >= 400 => Some(Verdict::FailedFinal),
+            Found::NotExecuted(proof) => Some(Verdict::NotExecuted(*proof)),
+            Found::Executed(_) | Found::Failed(_) | Found::Pending | Found::NoAnswer { .. } => None,
+        }
+    }
+
+    /// What settles the command, if it is a verdict.
+    pub fn change(&self) -> Option<Change> {
+        self.verdict()?;
+        match self {
+            Found::Executed(result) | Found::Failed(result) => Some(Change::resolve_executed(result.clone())),
+            Found::NotExecuted(proof) => Some(Change::resolve_not_executed(*proof)),
+            Found::Pending | Found::NoAnswer { .. } => None,
+        }
+    }
+}
+
+impl Verdict {
+    /// Its name in metrics, logs and on the command line.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Verdict::Succeeded => "executed",
+            Verdict::FailedFinal => "failed",
+            Verdict::NotExecuted(_) => "not_executed",
+        }
+    }
+}
+
+/// How often evidence is sought, and how long it takes until the next time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReconcileTerms {
+    /// The wait after the first look. It doubles with every further one.
+    pub first_delay: Duration,
+    /// No wait is longer, whatever whoever was asked wants.
+    pub max_delay: Duration,
+    /// A command that was put off so often is left to an operator.
+    pub max_attempts: u32,
+}
+
+impl Default for ReconcileTerms {
+    /// Twenty looks in about half a day.
+    fn default() -> ReconcileTerms {
+        ReconcileTerms {
+            first_delay: Duration::from_secs(5),
+            max_delay: Duration::from_secs(3600),
+            max_attempts: 20,
+        }
+    }
+}
+
+impl ReconcileTerms {
+    /// How long after its `attempts`-th look a command is looked for again. `chance`, drawn anew for every look, moves
+    /// the wait between its half and its whole.
+    pub fn wait(&self, attempts: u32, chance: u32) -> Duration {
+        backoff(self.first_delay, self.max_delay, attempts, chance)
+    }
+}
+
+/// What is done after a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookedNext {
+    /// The command is settled with this verdict, if its state allows it.
+    Settle(Verdict),
+    /// It is looked for again, so long after the store's present.
+    Again {
+        /// How long.
+        after: Duration,
+    },
+    /// It is not looked for again by itself: it waits for an operator.
+    GiveUp,
+}
+
+/// What is done after the `attempts`-th look for a command. A provider that is still at it after the last look is left to
+/// an operator like one that never answers: an unknown that nobody notices is worse than one that somebody looks at.
+pub fn after_look(attempts: u32, found: &Found, terms: &ReconcileTerms, chance: u32) -> LookedNext {
+    if let Some(verdict) = found.verdict() {
+        return LookedNext::Settle(verdict);
+    }
+    let asked = match found {
+        Found::NoAnswer { retry_after, .. } => retry_after.unwrap_or(Duration::ZERO),
+        Found::Executed(_) | Found::Failed(_) | Found::NotExecuted(_) | Found::Pending => Duration::ZERO,
+    };
+    if attempts >= terms.max_attempts {
+        return LookedNext::GiveUp;
+    }
+    LookedNext::Again { after: terms.wait(attempts, chance).max(asked.min(terms.max_delay)) }
+}
+
+/// Whether nobody looks for this command any more by itself: it was given up, and waits for an operator, or for evidence
+/// that comes by itself.
+pub const fn is_dead_letter(state: &State) -> bool {
+    match state {
+        State::Unknown { reconcile_after, .. } => reconcile_after.as_millis() >= Timestamp::MAX.as_millis(),
+        State::Claimed { .. }
+        | State::Processing { .. }
+        | State::Succeeded { .. }
+        | State::FailedFinal { .. }
+        | State::FailedRetryable { .. }
+        | State::Expired { .. } => false,
+    }
+}
+
+/// What evidence that could not settle a command means for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bearing {
+    /// It may be needed later.
+    Waits,
+    /// The record says the same, or nothing any more.
+    Confirms,
+    /// The record says otherwise: somebody was wrong.
+    Contradicts,
+}
+
+/// What a verdict that was refused means for a command in this state.
+///
+/// A stable failure and "not executed" do not contradict each other: neither had an effect.
+pub fn bearing(state: &State, verdict: Verdict) -> Bearing {
+    let had_effect = match verdict {
+        Verdict::Succeeded => true,
+        Verdict::FailedFinal | Verdict::NotExecuted(_) => false,
+    };
+    let said = match state {
+        State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => return Bearing::Waits,
+        State::Expired { .. } => return Bearing::Confirms,
+        State::Succeeded { .. } => true,
+        State::FailedFinal { .. } | State::FailedRetryable { .. } => false,
+    };
+    if said == had_effect { Bearing::Confirms } else { Bearing::Contradicts }
+}
+
+/// Evidence that came by itself, such as by a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statement {
+    /// Who says so.
+    pub source: String,
+    /// By which name, so that it is heard once.
+    pub event_id: String,
+    /// The command it is about.
+    pub operation_id: OperationId,
+    /// What was seen, for people.
+    pub seen: String,
+    found: Found,
+    verdict: Verdict,
+}
+
+impl Statement {
+    /// What `source` says under this name; `None` if it is no verdict.
+    pub fn new(
+        source: String,
+        event_id: String,
+        operation_id: OperationId,
+        found: Found,
+        seen: String,
+    ) -> Option<Statement> {
+        let verdict = found.verdict()?;
+        Some(Statement { source, event_id, operation_id, seen, found, verdict })
+    }
+
+    /// What it says.
+    pub fn found(&self) -> &Found {
+        &self.found
+    }
+
+    /// Its verdict.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+}
+
+/// Whether a statement was heard before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// It is kept from now on.
+    New,
+    /// One of this source and name was kept before.
+    Before,
+}
+
+/// What became of a statement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StatementOutcome {
+    /// It settled its command.
+    Used,
+    /// Its command was settled, and the record says the same.
+    Confirmed,
+    /// Its command was settled, and the record says otherwise.
+    Contradicted,
+}
+
+impl StatementOutcome {
+    /// Its name in columns.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            StatementOutcome::Used => "used",
+            StatementOutcome::Confirmed => "confirmed",
+            StatementOutcome::Contradicted => "contradicted",
+        }
+    }
+}
+
+/// Keeps evidence that came by itself, until it was used or turned out not to be needed, and a while longer, so that it
+/// is recognised when it comes again.
+#[async_trait]
+pub trait Evidence: Send + Sync + 'static {
+    /// Keeps a statement, unless one of the same source and name was kept before. An answer means that it is durable.
+    async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError>;
+
+    /// At most `limit` statements about this command that are not done, the first heard first.
+    async fn open_statements(
+        &self,
+        operation_id: OperationId,
+        limit: usize,
+    ) -> Result<Vec<Statement>, StoreError>;
+
+    /// At most `limit` commands about which there are statements that are not done, in the order of their ids, from the
+    /// one after `after` on.
+    async fn commands_with_evidence(
+        &self,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<OperationId>, StoreError>;
+
+    /// The statement of this source and name is done. `false` if it was before, or is not kept.
+    async fn close_statement(
+        &self,
+        source: &str,
+        event_id: &str,
+        outcome: StatementOutcome,
+    ) -> Result<bool, StoreError>;
+
+    /// Deletes at most `limit` statements that were heard longer ago than `retention`. Says how many.
+    async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, StatusCode};
+
+    use super::*;
+    use crate::response::Response;
+    use crate::state::SettledBy;
+
+    const TERMS: ReconcileTerms = ReconcileTerms {
+        first_delay: Duration::from_secs(10),
+        max_delay: Duration::from_secs(30),
+        max_attempts: 4,
+    };
+
+    fn result(status: u16) -> StoredResult {
+        let code = StatusCode::from_u16(status).expect("tests use real statuses");
+        let response = Response::retain(code, &HeaderMap::new(), Bytes::new(), &HeaderMap::new());
+        StoredResult { response: response.encode(), status, resource: None }
+    }
+
+    fn no_answer(retry_after: Option<u64>) -> Found {
+        Found::NoAnswer { why: "no".to_owned(), retry_after: retry_after.map(Duration::from_secs) }
+    }
+
+    #[test]
+    fn what_is_done_after_a_look() {
+        let again = |after: u64| LookedNext::Again { after: Duration::from_secs(after) };
+        let settle = LookedNext::Settle;
+        let tombstone = Proof::ProviderTombstone;
+        let table = [
+            ("it took place", 1, Found::Executed(result(201)), u32::MAX, settle(Verdict::Succeeded)),
+            ("it did at last", 9, Found::Executed(result(201)), 0, settle(Verdict::Succeeded)),
+            ("it failed", 1, Found::Failed(result(402)), 0, settle(Verdict::FailedFinal)),
+            ("it did not", 1, Found::NotExecuted(tombstone), 0, settle(Verdict::NotExecuted(tombstone))),
+            ("a success that is none", 1, Found::Executed(result(402)), u32::MAX, again(10)),
+            ("a failure that is none", 1, Found::Failed(result(201)), u32::MAX, again(10)),
+            ("first wait, at most", 1, no_answer(None), u32::MAX, again(10)),
+            ("first wait, at least", 1, no_answer(None), 0, again(5)),
+            ("second wait", 2, Found::Pending, u32::MAX, again(20)),
+            ("third wait, bounded", 3, no_answer(None), u32::MAX, again(30)),
+            ("the provider asks for more", 1, no_answer(Some(25)), 0, again(25)),
+            ("the provider asks for less", 2, no_answer(Some(1)), u32::MAX, again(20)),
+            ("the provider asks for too much", 1, no_answer(Some(86_400)), 0, again(30)),
+            ("no look is left", 4, no_answer(None), 0, LookedNext::GiveUp),
+            ("still at it, and no look is left", 4, Found::Pending, 0, LookedNext::GiveUp),
+            ("fewer are allowed than were made", 9, no_answer(Some(1)), 0, LookedNext::GiveUp),
+        ];
+        for (what, attempts, found, chance, next) in table {
+            assert_eq!(after_look(attempts, &found, &TERMS, chance), next, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_verdict_has_its_change_and_nothing_else_has() {
+        let verdicts =
+            [Found::Executed(result(201)), Found::Failed(result(402)), Found::NotExecuted(Proof::Quarantine)];
+        for found in verdicts {
+            let change = found.change().expect("it is a verdict");
+            let verdict = found.verdict().expect("it is a verdict");
+            assert_eq!(*change.event(), crate::Event::Resolve(verdict));
+        }
+        let others =
+            [Found::Pending, no_answer(None), Found::Executed(result(402)), Found::Failed(result(201))];
+        for found in others {
+            assert!(found.change().is_none(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn only_an_unknown_that_nobody_looks_for_is_a_dead_letter() {
+        let now = Timestamp::from_millis(0);
+        let unknown = |reconcile_after| State::Unknown {
+            since: now,
+            reconcile_after,
+            attempts: 1,
+            quarantine_until: Timestamp::MAX,
+        };
+        assert!(is_dead_letter(&unknown(Timestamp::MAX)));
+        assert!(!is_dead_letter(&unknown(now)));
+        assert!(!is_dead_letter(&State::FailedRetryable { expires_at: Timestamp::MAX }));
+    }
+
+    #[test]
+    fn what_a_refused_verdict_means() {
+        let at = Timestamp::from_millis(0);
+        let settled_by = SettledBy::Executor;
+        let succeeded = State::Succeeded { expires_at: at, settled_by };
+        let failed = State::FailedFinal { expires_at: at, settled_by };
+        let free = State::FailedRetryable { expires_at: at };
+        let running = State::Processing { lease_until: at, start_by: None };
+        let not_executed = Verdict::NotExecuted(Proof::ProviderDeduplicates);
+        let table = [
+            (running, Verdict::Succeeded, Bearing::Waits),
+            (running, not_executed, Bearing::Waits),
+            (State::Claimed { start_by: at, ready_at: at }, Verdict::Succeeded, Bearing::Waits),
+            (succeeded, Verdict::Succeeded, Bearing::Confirms),
+            (succeeded, Verdict::FailedFinal, Bearing::Contradicts),
+            (succeeded, not_executed, Bearing::Contradicts),
+            (failed, Verdict::Succeeded, Bearing::Contradicts),
+            (failed, Verdict::FailedFinal, Bearing::Confirms),
+            (failed, not_executed, Bearing::Confirms),
+            (free, Verdict::Succeeded, Bearing::Contradicts),
+            (free, Verdict::FailedFinal, Bearing::Confirms),
+            (free, not_executed, Bearing::Confirms),
+            (State::Expired { forget_at: at }, Verdict::Succeeded, Bearing::Confirms),
+        ];
+        for (state, verdict, expected) in table {
+            assert_eq!(bearing(&state, verdict), expected, "{verdict:?} about {state:?}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Evidence in PostgreSQL: all SQL about statements that came by themselves. Each statement of SQL is a transaction of its
+//! own, and changes nothing when it is sent a second time.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::{Evidence, OperationId, Statement, StoreError};
+
+use super::PostgresStore;
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::queries::now;
+use crate::columns::{ResultColumns, StatementColumns, of_statement};
+
+/// One that was heard before stays as it was.
+const TAKE_IN: &str = concat!(
+    "INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
+         response_format, encryption_key_id, response)
+     SELECT $2, $3, $4, $5, $6, $7, n.now, $8, $9, $10, $11, $12 FROM ",
+    now!(),
+    " ON CONFLICT DO NOTHING RETURNING received_at"
+);
+
+const OPEN: &str = "
+    SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
+        response
+    FROM semel_evidence WHERE operation_id = $1 AND done_at IS NULL
+    ORDER BY received_at, source, event_id LIMIT $2";
+
+const COMMANDS: &str = "
+    SELECT DISTINCT operation_id FROM semel_evidence WHERE done_at IS NULL AND operation_id > $1
+    ORDER BY operation_id LIMIT $2";
+
+const CLOSE: &str = concat!(
+    "UPDATE semel_evidence SET done_at = n.now, outcome = $4 FROM ",
+    now!(),
+    " WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING done_at"
+);
+
+const REAP: &str = concat!(
+    "WITH old AS MATERIALIZED (
+         SELECT source, event_id FROM semel_evidence, ",
+    now!(),
+    "    WHERE received_at <= n.now - $2
+         ORDER BY received_at LIMIT $3 FOR UPDATE OF semel_evidence SKIP LOCKED),
+     gone AS (
+         DELETE FROM semel_evidence USING old
+         WHERE semel_evidence.source = old.source AND semel_evidence.event_id = old.event_id RETURNING 1)
+     SELECT count(*) FROM gone"
+);
+
+fn statement(row: &Row) -> Result<Statement, DbError> {
+    let text = |column| row.text(column).unwrap_or_default().to_owned();
+    let number = |column| row.int(column).and_then(|number| u16::try_from(number).ok());
+    let format = number(8).and_then(|format| u8::try_from(format).ok());
+    let result = match (number(6), format, row.bytes(10)) {
+        (Some(status), Some(response_format), Some(response)) => Some(ResultColumns {
+            status,
+            resource: row.text(7).map(|text| text.to_owned().into()),
+            response_format,
+            encryption_key_id: row.text(9).map(|text| text.to_owned().into()),
+            response: response.clone(),
+        }),
+        (Some(_) | None, Some(_) | None, Some(_) | None) => None,
+    };
+    let columns = StatementColumns {
+        source: text(0),
+        event_id: text(1),
+        operation_id: row.uuid(2).ok_or_else(|| DbError::unreadable("operation_id", "there is none"))?,
+        verdict: text(3),
+        proof: row.text(4).map(str::to_owned),
+        why: text(5),
+        result,
+    };
+    columns.statement().map_err(|damage| DbError::unreadable(damage.column, damage.what))
+}
+
+fn count(limit: usize) -> Value<'static> {
+    Value::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
+}
+
+#[async_trait]
+impl Evidence for PostgresStore {
+    async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
+        let statement = statement.clone();
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let (verdict, proof, result) = of_statement(&statement);
+                let result = result.as_ref();
+                let number = |number: Option<u16>| Value::Int(number.map(i64::from));
+                let values = [
+                    Value::Int(Some(lent.offset)),
+                    Value::Text(Some(&statement.source)),
+                    Value::Text(Some(&statement.event_id)),
+                    Value::Uuid(*statement.operation_id.as_bytes()),
+                    Value::Text(Some(verdict)),
+                    Value::Text(proof),
+                    Value::Text(Some(&statement.seen)),
+                    number(result.map(|result| result.status)),
+                    Value::Text(result.and_then(|result| result.resource.as_deref())),
+                    number(result.map(|result| result.response_format.into())),
+                    Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
+                    Value::Bytes(result.map(|result| &result.response[..])),
+                ];
+                let new = lent.link()?.query(TAKE_IN, &values).await?.len() == 1;
+                Ok(if new { Heard::New } else { Heard::Before })
+            })
+            .await
+    }
+
+    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let values = [Value::Uuid(*id.as_bytes()), count(limit)];
+                lent.link()?.query(OPEN, &values).await?.iter().map(statement).collect()
+            })
+            .await
+    }
+
+    async fn commands_with_evidence(
+        &self,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<OperationId>, StoreError> {
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let after = after.map_or([0; 16], |id| *id.as_bytes());
+                let rows = lent.link()?.query(COMMANDS, &[Value::Uuid(after), count(limit)]).await?;
+                Ok(rows.iter().filter_map(|row| row.uuid(0)).map(OperationId::from_bytes).collect())
+            })
+            .await
+    }
+
+    async fn close_statement(
+        &self,
+        source: &str,
+        event_id: &str,
+        outcome: StatementOutcome,
+    ) -> Result<bool, StoreError> {
+        let (source, event_id) = (source.to_owned(), event_id.to_owned());
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let values = [
+                    Value::Int(Some(lent.offset)),
+                    Value::Text(Some(&source)),
+                    Value::Text(Some(&event_id)),
+                    Value::Text(Some(outcome.as_str())),
+                ];
+                Ok(lent.link()?.query(CLOSE, &values).await?.len() == 1)
+            })
+            .await
+    }
+
+    async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
+        let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let values = [Value::Int(Some(lent.offset)), Value::Int(Some(retention)), count(limit)];
+                let rows = lent.link()?.query(REAP, &values).await?;
+                let gone = rows.first().and_then(|row| row.int(0)).unwrap_or(0);
+                Ok(usize::try_from(gone).unwrap_or(0))
+            })
+            .await
+    }
+}

@@ -1,0 +1,145 @@
+//! Evidence in a SQLite file: all SQL about statements that came by themselves.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rusqlite::{Connection, Row, params};
+use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
+
+use super::SqliteStore;
+use super::errors::store_error;
+use super::rows::{damaged, result};
+use super::writer::Work;
+use crate::columns::{StatementColumns, of_statement};
+
+/// One that was heard before stays as it was.
+const TAKE_IN: &str = "
+    INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
+        response_format, encryption_key_id, response)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+
+const OPEN: &str = "
+    SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
+        response
+    FROM semel_evidence WHERE operation_id = ?1 AND done_at IS NULL
+    ORDER BY received_at, source, event_id LIMIT ?2";
+
+const COMMANDS: &str = "
+    SELECT DISTINCT operation_id FROM semel_evidence WHERE done_at IS NULL AND operation_id > ?1
+    ORDER BY operation_id LIMIT ?2";
+
+const CLOSE: &str = "
+    UPDATE semel_evidence SET done_at = ?3, outcome = ?4 WHERE source = ?1 AND event_id = ?2 AND done_at IS NULL";
+
+const REAP: &str = "
+    DELETE FROM semel_evidence WHERE rowid IN (
+        SELECT rowid FROM semel_evidence WHERE received_at <= ?1 ORDER BY received_at LIMIT ?2)";
+
+/// A change to evidence. Each can be made twice: the second changes nothing.
+pub(super) enum EvidenceWork {
+    TakeIn(Box<Statement>),
+    Close(String, String, StatementOutcome),
+    Reap(Duration, usize),
+}
+
+impl EvidenceWork {
+    /// Makes the change within the transaction that is open, and says how many rows it changed.
+    pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<usize, StoreError> {
+        let changed = match self {
+            EvidenceWork::TakeIn(statement) => take_in(connection, statement, now),
+            EvidenceWork::Close(source, event_id, outcome) => {
+                let values = params![source, event_id, now.as_millis(), outcome.as_str()];
+                connection.prepare_cached(CLOSE).and_then(|mut close| close.execute(values))
+            }
+            EvidenceWork::Reap(retention, limit) => {
+                let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+                let until = now.as_millis().saturating_sub(retention);
+                let values = params![until, count(*limit)];
+                connection.prepare_cached(REAP).and_then(|mut reap| reap.execute(values))
+            }
+        };
+        changed.map_err(|error| store_error(&error))
+    }
+}
+
+fn take_in(connection: &Connection, statement: &Statement, now: Timestamp) -> rusqlite::Result<usize> {
+    let (verdict, proof, result) = of_statement(statement);
+    let result = result.as_ref();
+    connection.prepare_cached(TAKE_IN)?.execute(params![
+        statement.source,
+        statement.event_id,
+        statement.operation_id.as_bytes(),
+        verdict,
+        proof,
+        statement.seen,
+        now.as_millis(),
+        result.map(|result| result.status),
+        result.and_then(|result| result.resource.as_deref()),
+        result.map(|result| result.response_format),
+        result.and_then(|result| result.encryption_key_id.as_deref()),
+        result.map(|result| &result.response[..]),
+    ])
+}
+
+fn statement(row: &Row<'_>) -> rusqlite::Result<Statement> {
+    let columns = StatementColumns {
+        source: row.get("source")?,
+        event_id: row.get("event_id")?,
+        operation_id: row.get("operation_id")?,
+        verdict: row.get("verdict")?,
+        proof: row.get("proof")?,
+        why: row.get("why")?,
+        result: result(row)?,
+    };
+    columns.statement().map_err(damaged)
+}
+
+fn count(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
+}
+
+#[async_trait]
+impl Evidence for SqliteStore {
+    async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
+        let work = EvidenceWork::TakeIn(Box::new(statement.clone()));
+        let taken = self.age(Work::Evidence(work)).await?;
+        Ok(if taken == 1 { Heard::New } else { Heard::Before })
+    }
+
+    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+        self.read(move |connection, _| {
+            let mut open = connection.prepare_cached(OPEN)?;
+            open.query_map(params![id.as_bytes(), count(limit)], statement)?.collect()
+        })
+        .await
+    }
+
+    async fn commands_with_evidence(
+        &self,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<OperationId>, StoreError> {
+        self.read(move |connection, _| {
+            let after = after.map_or([0; 16], |id| *id.as_bytes());
+            let mut commands = connection.prepare_cached(COMMANDS)?;
+            let read = |row: &Row<'_>| row.get(0).map(OperationId::from_bytes);
+            commands.query_map(params![after, count(limit)], read)?.collect()
+        })
+        .await
+    }
+
+    async fn close_statement(
+        &self,
+        source: &str,
+        event_id: &str,
+        outcome: StatementOutcome,
+    ) -> Result<bool, StoreError> {
+        let work = EvidenceWork::Close(source.to_owned(), event_id.to_owned(), outcome);
+        Ok(self.age(Work::Evidence(work)).await? == 1)
+    }
+
+    async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.age(Work::Evidence(EvidenceWork::Reap(retention, limit))).await
+    }
+}
