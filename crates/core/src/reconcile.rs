@@ -194,7 +194,8 @@ pub struct Statement {
 }
 
 impl Statement {
-    /// What `source` says under this name; `None` if it is no verdict.
+    /// What `source` says under this name; `None` if it is no verdict, or one that cannot be kept for later: "not executed"
+    /// with no better proof than a quarantine says what was so when it was said, and a call may have landed since.
     pub fn new(
         source: String,
         event_id: String,
@@ -202,7 +203,8 @@ impl Statement {
         found: Found,
         seen: String,
     ) -> Option<Statement> {
-        let verdict = found.verdict()?;
+        let verdict =
+            found.verdict().filter(|verdict| *verdict != Verdict::NotExecuted(Proof::Quarantine))?;
         Some(Statement { source, event_id, operation_id, seen, found, verdict })
     }
 
@@ -235,6 +237,8 @@ pub enum StatementOutcome {
     Confirmed,
     /// Its command was settled, and the record says otherwise.
     Contradicted,
+    /// Its source has nothing to do with its command.
+    OutOfBounds,
 }
 
 impl StatementOutcome {
@@ -244,6 +248,7 @@ impl StatementOutcome {
             StatementOutcome::Used => "used",
             StatementOutcome::Confirmed => "confirmed",
             StatementOutcome::Contradicted => "contradicted",
+            StatementOutcome::OutOfBounds => "out_of_bounds",
         }
     }
 }
@@ -348,6 +353,23 @@ mod tests {
             [Found::Pending, no_answer(None), Found::Executed(result(402)), Found::Failed(result(201))];
         for found in others {
             assert!(found.change().is_none(), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_statement_is_a_verdict_that_stays_true() {
+        let id = OperationId::from_bytes([7; 16]);
+        let says = |found| Statement::new("provider".into(), "e1".into(), id, found, "seen".into());
+        let executed = says(Found::Executed(result(201))).expect("it took place for good");
+        assert_eq!(
+            (executed.verdict(), executed.found()),
+            (Verdict::Succeeded, &Found::Executed(result(201)))
+        );
+        for proof in [Proof::ProviderTombstone, Proof::ProviderDeduplicates] {
+            assert!(says(Found::NotExecuted(proof)).is_some());
+        }
+        for found in [Found::NotExecuted(Proof::Quarantine), Found::Pending, Found::Failed(result(201))] {
+            assert_eq!(says(found.clone()), None, "{found:?}");
         }
     }
 

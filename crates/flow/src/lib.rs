@@ -15,7 +15,7 @@
 //! - `tx.push`: a message to others that commits with the command; [`outbox`] delivers it.
 //! - [`Reply::deferred`]: the answer for now; whoever delivers the message says what the command came to (`settle`).
 //! - [`bulk`]: many commands in one request.
-//! - [`reconcile`]: what others say was done, against what we believe.
+//! - [`reconcile`]: what becomes of commands whose outcome is unknown; and what others say was done, against what we believe.
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
 #![cfg_attr(
@@ -33,6 +33,8 @@ pub mod postgres;
 pub mod reconcile;
 mod reply;
 mod settle;
+#[cfg(any(feature = "http-sink", feature = "http-evidence"))]
+mod signature;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

@@ -10,7 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use semel_core::{Answer, Claim, Command, Decision, Note, OperationId, Record, Timestamp, Transacted};
+use semel_core::{
+    Answer, Change, Claim, Command, Decision, Note, OperationId, Record, RecordId, Timestamp, Transacted,
+};
 use semel_stores::postgres::{self as store, DbError, Executor};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -19,7 +21,7 @@ use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
-use joined::{Joined, db_error};
+use joined::{Joined, Lent, db_error};
 
 /// How often a claim is tried against others that are faster.
 const MAX_TRIES: usize = 8;
@@ -396,6 +398,17 @@ async fn claim_within(tx: &mut PgConnection, claim: &Claim) -> Result<Option<(An
         joined.run(store::RESET_LOCK_TIMEOUT).await?;
     }
     Ok(Some((answer, is_first)))
+}
+
+/// Applies a change to a record within a transaction of the service's own, in READ COMMITTED, so that rows of its own can
+/// change with it: for a [`Settle`](crate::reconcile::Settle). Commit only if the decision is `Applied`. `None` says that
+/// somebody else changed the record in between: roll back, and try again.
+pub async fn apply_within(
+    connection: &mut PgConnection,
+    id: &RecordId,
+    change: &Change,
+) -> Result<Option<Answer>, DbError> {
+    store::apply(&mut Lent(Joined::new(connection)), id, change, 0).await
 }
 
 /// Nothing was committed.

@@ -259,10 +259,9 @@ pub(crate) struct StatementColumns<'a> {
     pub(crate) result: Option<ResultColumns<'a>>,
 }
 
-const PROOFS: [(Proof, &str); 3] = [
+const PROOFS: [(Proof, &str); 2] = [
     (Proof::ProviderDeduplicates, "provider_deduplicates"),
     (Proof::ProviderTombstone, "provider_tombstone"),
-    (Proof::Quarantine, "quarantine"),
 ];
 
 /// The verdict, the proof and the response of a statement.

@@ -17,24 +17,20 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use hmac::{Hmac, KeyInit, Mac};
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use semel_core::outbox::{Message, Tried};
 use semel_core::{Clock, SystemClock};
-use sha2::Sha256;
 use tokio::net::TcpStream;
 
 use super::sink::Sink;
+use crate::signature::{MIN_KEY, sign};
 
 /// How much of an answer is read, to say what went wrong; and the largest head of an answer.
 const MAX_ANSWER: usize = 64 * 1024;
 const MAX_HEAD: usize = 16 * 1024;
-
-/// The shortest key for signatures.
-const MIN_KEY: usize = 16;
 
 /// Sends messages to one address.
 pub struct HttpSink {
@@ -177,15 +173,8 @@ impl Sink for HttpSink {
 
 /// The value of `Semel-Signature` for a message sent at this second.
 pub fn signature(key: &[u8], seconds: i64, event_id: &str, body: &[u8]) -> String {
-    use std::fmt::Write;
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of every length");
-    mac.update(format!("{seconds}.{event_id}.").as_bytes());
-    mac.update(body);
-    let mut text = format!("t={seconds},v1=");
-    for byte in mac.finalize().into_bytes() {
-        let _ = write!(text, "{byte:02x}");
-    }
-    text
+    let mac = sign(key, &[format!("{seconds}.{event_id}.").as_bytes(), body]);
+    format!("t={seconds},v1={mac}")
 }
 
 fn reference(headers: &HeaderMap) -> Option<String> {

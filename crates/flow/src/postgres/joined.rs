@@ -23,6 +23,19 @@ impl<'a> Joined<'a> {
     }
 }
 
+/// A connection that is in a transaction which claims nothing.
+pub(super) struct Lent<'a>(pub(super) Joined<'a>);
+
+impl Executor for Lent<'_> {
+    async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+        self.0.query(sql, values).await
+    }
+
+    async fn run(&mut self, sql: &'static str) -> Result<(), DbError> {
+        self.0.run(sql).await
+    }
+}
+
 impl Executor for Joined<'_> {
     const JOINED: bool = true;
 

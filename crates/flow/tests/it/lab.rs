@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::header::LOCATION;
 use http::{HeaderValue, StatusCode};
-use semel_core::{Command, Decision, Note, OperationId, Outbox, Policy, Record, Store, Transacted};
+use semel_core::{Command, Decision, Evidence, Note, OperationId, Outbox, Policy, Record, Store, Transacted};
 use semel_flow::{Answered, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions};
 use semel_stores::postgres::{Address, SCHEMA_VERSION, migrate_database};
 use semel_stores::{PostgresStore, SqliteStore};
@@ -281,6 +281,13 @@ impl Kept {
     }
 
     pub(crate) fn outbox(&self) -> Arc<dyn Outbox> {
+        match self {
+            Kept::Postgres(store) => store.clone(),
+            Kept::Sqlite(store) => store.clone(),
+        }
+    }
+
+    pub(crate) fn evidence(&self) -> Arc<dyn Evidence> {
         match self {
             Kept::Postgres(store) => store.clone(),
             Kept::Sqlite(store) => store.clone(),

@@ -1,0 +1,532 @@
+//! A look-up that asks over HTTP, and does not trust the answer.
+//!
+//! | answer | |
+//! |---|---|
+//! | 2xx | the object at `result`, and the word at its `status`, say what became of the command |
+//! | 404, or a list without it | not found: what that means is declared |
+//! | 410 | a tombstone: it will never take place under this id |
+//! | 429, 5xx, none, or none in time | no answer: asked again, not before `Retry-After` if that is reasonable |
+//! | anything else, redirects included | no answer, and somebody should look at the settings |
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::rt::TokioIo;
+use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
+use semel_core::transition::Proof;
+use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp};
+use tokio::net::TcpStream;
+
+use super::look_up::{Finding, LookUp};
+use super::reading::{command, quoted, result, word};
+
+/// The largest answer, and the largest head of one.
+const MAX_ANSWER: usize = 1 << 20;
+const MAX_HEAD: usize = 16 * 1024;
+
+/// What stands for the command in an address.
+const OPERATION_ID: &str = "{operation_id}";
+const TENANT: &str = "{tenant}";
+const CALLER: &str = "{caller}";
+
+/// What a provider means that does not know a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NotFound {
+    /// Nothing: it may not know it yet.
+    #[default]
+    Unknown,
+    /// It was not executed. With [`LookUpReading::deduplicates`] the key is free at once, else after the quarantine.
+    NotExecuted,
+}
+
+/// How the answer of a provider is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookUpReading {
+    /// Where the object is that stands for the command; the whole answer if there is none.
+    pub result: Option<JsonPointer>,
+    /// Where in it the operation id is, to be sure that it is about this command.
+    pub reference: Option<JsonPointer>,
+    /// Where in it is what became of the command. Without it, that it is there means that it took place.
+    pub status: Option<JsonPointer>,
+    /// The words that mean: it took place.
+    pub executed: Vec<String>,
+    /// The words that mean: it failed for good.
+    pub failed: Vec<String>,
+    /// The words that mean: the provider is still at it.
+    pub pending: Vec<String>,
+    /// What it means that the provider does not know it.
+    pub not_found: NotFound,
+    /// Whether the provider deduplicates on our operation id, or a key that is made of it: then nothing can take place twice
+    /// there, and "not executed" frees the key at once.
+    pub deduplicates: bool,
+    /// Where in the object the body is that retries get; the whole object if there is none.
+    pub response: Option<JsonPointer>,
+    /// The status that retries get if it took place: below 400.
+    pub response_status: StatusCode,
+    /// The status that retries get if it failed: 400 or more.
+    pub failed_status: StatusCode,
+    /// The largest body that is kept for retries; of a larger one only the status is.
+    pub max_response: usize,
+}
+
+impl Default for LookUpReading {
+    fn default() -> LookUpReading {
+        LookUpReading {
+            result: None,
+            reference: None,
+            status: None,
+            executed: Vec::new(),
+            failed: Vec::new(),
+            pending: Vec::new(),
+            not_found: NotFound::Unknown,
+            deduplicates: false,
+            response: None,
+            response_status: StatusCode::OK,
+            failed_status: StatusCode::UNPROCESSABLE_ENTITY,
+            max_response: MAX_ANSWER,
+        }
+    }
+}
+
+impl LookUpReading {
+    /// What an answer of success says about a command.
+    pub fn read(&self, answer: &[u8], about: OperationId) -> Finding {
+        match self.try_to_read(answer, about) {
+            Ok(finding) => finding,
+            Err(why) => Finding::no_answer(why),
+        }
+    }
+
+    fn try_to_read(&self, answer: &[u8], about: OperationId) -> Result<Finding, String> {
+        let not_json = |error: NotCanonical| format!("the answer cannot be read: {error}");
+        let object = match &self.result {
+            None => {
+                let whole = canonicalize(answer, Numbers::Exact, &[]).map_err(not_json)?;
+                String::from_utf8_lossy(&whole).into_owned()
+            }
+            Some(pointer) => match pointer.point(answer).map_err(not_json)? {
+                Pointed::Value(object) if object != "null" => object,
+                Pointed::Value(_) | Pointed::Missing => {
+                    return Ok(self.not_found(&format!("there is nothing at {pointer} of the answer")));
+                }
+                Pointed::NoPlace => {
+                    return Err(format!("the answer has another shape: there is no place for {pointer}"));
+                }
+            },
+        };
+        if let Some(pointer) = &self.reference {
+            let found = word(pointer, object.as_bytes()).map_err(not_json)?;
+            let found =
+                found.ok_or_else(|| format!("there is no reference at {pointer} of what was found"))?;
+            if command(&found) != Some(about) {
+                return Err(format!("what was found is about {}, which is another command", quoted(&found)));
+            }
+        }
+        let Some(pointer) = &self.status else {
+            return Ok(Finding::new(self.executed(&object)?, "the provider has it"));
+        };
+        let status = word(pointer, object.as_bytes()).map_err(not_json)?;
+        let status = status.ok_or_else(|| format!("there is no status at {pointer} of what was found"))?;
+        let seen = format!("its {pointer} is {}", quoted(&status));
+        let found = match &status {
+            status if self.executed.contains(status) => self.executed(&object)?,
+            status if self.failed.contains(status) => {
+                Found::Failed(result(self.failed_status, self.body(&object)?, self.max_response))
+            }
+            status if self.pending.contains(status) => Found::Pending,
+            _ => return Err(format!("{seen}, which is none of the words that are known")),
+        };
+        Ok(Finding::new(found, seen))
+    }
+
+    fn executed(&self, object: &str) -> Result<Found, String> {
+        Ok(Found::Executed(result(self.response_status, self.body(object)?, self.max_response)))
+    }
+
+    /// The body that retries get.
+    fn body(&self, object: &str) -> Result<String, String> {
+        let Some(pointer) = &self.response else { return Ok(object.to_owned()) };
+        match pointer.point(object.as_bytes()) {
+            Ok(Pointed::Value(body)) => Ok(body),
+            Ok(Pointed::Missing | Pointed::NoPlace) => {
+                Err(format!("there is no response at {pointer} of what was found"))
+            }
+            Err(error) => Err(format!("the answer cannot be read: {error}")),
+        }
+    }
+
+    /// What it means that the provider does not know the command.
+    pub fn not_found(&self, seen: &str) -> Finding {
+        match (self.not_found, self.deduplicates) {
+            (NotFound::Unknown, _) => Finding::no_answer(format!("the provider does not know it: {seen}")),
+            (NotFound::NotExecuted, true) => {
+                Finding::new(Found::NotExecuted(Proof::ProviderDeduplicates), seen)
+            }
+            (NotFound::NotExecuted, false) => Finding::new(Found::NotExecuted(Proof::Quarantine), seen),
+        }
+    }
+}
+
+/// Asks a provider over HTTP.
+pub struct HttpLookUp {
+    /// The path and query, with what stands for the command in it.
+    template: String,
+    authority: String,
+    connect_to: String,
+    authorization: Option<HeaderValue>,
+    reading: LookUpReading,
+    connect_timeout: Duration,
+    timeout: Duration,
+}
+
+/// Why a provider cannot be asked there.
+#[derive(Debug, thiserror::Error)]
+pub enum HttpLookUpError {
+    /// The address is not one.
+    #[error(
+        "{0:?} is not an address such as http://provider.internal/charges?reference={{operation_id}}: {1}"
+    )]
+    Address(String, String),
+    /// The address wants TLS.
+    #[error(
+        "{0:?}: https is not built yet; ask over http:// on a private network, or through a proxy beside this process \
+         that speaks TLS"
+    )]
+    Tls(String),
+}
+
+impl HttpLookUp {
+    /// Asks at this address, in which `{operation_id}`, `{tenant}` and `{caller}` stand for what they say,
+    /// percent-encoded.
+    pub fn new(address: &str, reading: LookUpReading) -> Result<HttpLookUp, HttpLookUpError> {
+        let wrong = |why: &str| HttpLookUpError::Address(address.to_owned(), why.to_owned());
+        if address.starts_with("https://") {
+            return Err(HttpLookUpError::Tls(address.to_owned()));
+        }
+        if !address.starts_with("http://") {
+            return Err(wrong("it does not begin with http://"));
+        }
+        if address.contains('#') {
+            return Err(wrong("it has a fragment, which is not sent"));
+        }
+        let mut plain = address.to_owned();
+        for name in [OPERATION_ID, TENANT, CALLER] {
+            plain = plain.replace(name, "x");
+        }
+        if plain.contains(['{', '}']) {
+            return Err(wrong("only {operation_id}, {tenant} and {caller} can stand in it"));
+        }
+        let target: Uri = plain.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
+        let authority = target.authority().ok_or_else(|| wrong("it has no host"))?.clone();
+        if authority.as_str().contains('@') {
+            return Err(wrong("it has a user, which is not sent"));
+        }
+        let rest = &address["http://".len()..];
+        let template = match rest.find(['/', '?']) {
+            Some(end) if rest[..end] != *authority.as_str() => {
+                return Err(wrong("the host is the same for every command"));
+            }
+            Some(end) if rest[end..].starts_with('?') => format!("/{}", &rest[end..]),
+            Some(end) => rest[end..].to_owned(),
+            None => String::new(),
+        };
+        if !template.contains(OPERATION_ID) {
+            return Err(wrong("it does not say which command is meant: {operation_id} is missing"));
+        }
+        let connect_to = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
+        Ok(HttpLookUp {
+            template,
+            authority: authority.to_string(),
+            connect_to,
+            authorization: None,
+            reading,
+            connect_timeout: Duration::from_secs(3),
+            timeout: Duration::from_secs(5),
+        })
+    }
+
+    /// The same, with this in the header `Authorization`.
+    pub fn authorization(self, mut value: HeaderValue) -> HttpLookUp {
+        value.set_sensitive(true);
+        HttpLookUp { authorization: Some(value), ..self }
+    }
+
+    /// The same, with another bound on the time that all of it takes.
+    pub fn timeout(self, timeout: Duration) -> HttpLookUp {
+        HttpLookUp { timeout, connect_timeout: self.connect_timeout.min(timeout), ..self }
+    }
+
+    async fn ask(&self, record: &Record) -> Result<Finding, String> {
+        let request = self.request(record)?;
+        let connecting =
+            tokio::time::timeout(self.connect_timeout, TcpStream::connect(&self.connect_to)).await;
+        let stream = match connecting {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(format!("cannot connect to {}: {error}", self.connect_to)),
+            Err(_) => return Err(format!("cannot connect to {}: no answer in time", self.connect_to)),
+        };
+        let _ = stream.set_nodelay(true);
+        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
+            .max_buf_size(MAX_HEAD)
+            .handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| error.to_string())?;
+        // In the same task, so that both end together.
+        let answering = async {
+            let answer = sender.send_request(request).await.map_err(|error| format!("no answer: {error}"))?;
+            let (head, body) = answer.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await;
+            let body = body.map_err(|error| format!("its answer broke off, or is too large: {error}"))?;
+            Ok(self.judged(head.status, &head.headers, &body.to_bytes(), record.operation_id))
+        };
+        tokio::pin!(connection);
+        tokio::pin!(answering);
+        tokio::select! {
+            biased;
+            answered = &mut answering => answered,
+            ended = &mut connection => match ended {
+                // The answer may have come before the end.
+                Ok(()) => answering.await,
+                Err(error) => Err(format!("no answer: {error}")),
+            },
+        }
+    }
+
+    fn request(&self, record: &Record) -> Result<Request<Empty<Bytes>>, String> {
+        let id = record.operation_id.to_string();
+        let path = filled(&self.template, &id, record.principal.tenant(), record.principal.caller());
+        let request = Request::builder()
+            .method(Method::GET)
+            .uri(path)
+            .header(HOST, &self.authority)
+            .header(CONNECTION, "close")
+            .header(ACCEPT, "application/json")
+            .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
+            .header("semel-operation-id", id);
+        let request = match &self.authorization {
+            Some(value) => request.header(AUTHORIZATION, value),
+            None => request,
+        };
+        request.body(Empty::new()).map_err(|error| format!("it cannot be asked for: {error}"))
+    }
+
+    fn judged(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], about: OperationId) -> Finding {
+        let answered = format!("{} answered {}", self.authority, status.as_u16());
+        let finding = match status {
+            StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
+            StatusCode::GONE => {
+                return Finding::new(Found::NotExecuted(Proof::ProviderTombstone), answered);
+            }
+            StatusCode::NO_CONTENT => return Finding::no_answer(format!("{answered}, with nothing to read")),
+            status if status.is_success() => self.reading.read(body, about),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                let retry_after = retry_after(headers);
+                return Finding::new(Found::NoAnswer { why: answered, retry_after }, "");
+            }
+            status if status.is_redirection() => {
+                return Finding::no_answer(format!(
+                    "{answered}; redirects are not followed: name the final address"
+                ));
+            }
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                return Finding::no_answer(format!("{answered}: it wants other credentials"));
+            }
+            _ => return Finding::no_answer(format!("{answered}: it does not understand what it is asked")),
+        };
+        match finding.found {
+            Found::NoAnswer { why, retry_after } => {
+                Finding::new(Found::NoAnswer { why: format!("{answered}: {why}"), retry_after }, "")
+            }
+            found => Finding { found, seen: format!("{answered}: {}", finding.seen) },
+        }
+    }
+}
+
+#[async_trait]
+impl LookUp for HttpLookUp {
+    async fn look_up(&self, record: &Record) -> Finding {
+        match tokio::time::timeout(self.timeout, self.ask(record)).await {
+            Ok(Ok(finding)) => finding,
+            Ok(Err(why)) => Finding::no_answer(why),
+            Err(_) => Finding::no_answer(format!("{} did not answer in time", self.authority)),
+        }
+    }
+}
+
+/// The template with everything in its place. What is put in is not looked at again.
+fn filled(template: &str, id: &str, tenant: &str, caller: &str) -> String {
+    let mut text = String::with_capacity(template.len() + id.len());
+    let mut rest = template;
+    while let Some(at) = rest.find('{') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let names = [(OPERATION_ID, id), (TENANT, tenant), (CALLER, caller)];
+        match names.into_iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                encode(value, &mut text);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
+}
+
+/// Percent-encodes everything but the unreserved characters of RFC 3986.
+fn encode(value: &str, text: &mut String) {
+    use std::fmt::Write;
+    for byte in value.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
+                text.push(char::from(byte));
+            }
+            other => {
+                let _ = write!(text, "%{other:02X}");
+            }
+        }
+    }
+}
+
+/// How long the provider asks to be left alone: seconds, or a date.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
+    match text.parse() {
+        Ok(seconds) => Some(Duration::from_secs(seconds)),
+        Err(_) => Some(Timestamp::from_http_date(text)?.since(SystemClock.now())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use semel_core::StoredResult;
+
+    const ID: OperationId = OperationId::from_bytes([7; 16]);
+
+    fn pointer(text: &str) -> Option<JsonPointer> {
+        Some(JsonPointer::parse(text).expect("tests use pointers"))
+    }
+
+    fn reading() -> LookUpReading {
+        LookUpReading {
+            result: pointer("/data/0"),
+            reference: pointer("/reference"),
+            status: pointer("/status"),
+            executed: vec!["captured".into(), "true".into()],
+            failed: vec!["declined".into()],
+            pending: vec!["processing".into()],
+            not_found: NotFound::NotExecuted,
+            response_status: StatusCode::CREATED,
+            failed_status: StatusCode::PAYMENT_REQUIRED,
+            ..LookUpReading::default()
+        }
+    }
+
+    fn charge(status: &str) -> String {
+        format!(r#"{{"data":[{{"status":{status},"reference":"{ID}:charge","amount":1.50}}]}}"#)
+    }
+
+    fn body(result: &StoredResult) -> String {
+        let body = result.response.decode().expect("it was just made").body.expect("it is kept");
+        String::from_utf8(body.to_vec()).expect("it is text")
+    }
+
+    #[test]
+    fn the_words_of_the_provider_are_verdicts() {
+        let read = |answer: &str| reading().read(answer.as_bytes(), ID).found;
+        match read(&charge(r#""captured""#)) {
+            Found::Executed(result) => {
+                assert_eq!(result.status, 201);
+                let expected = format!(r#"{{"amount":1.5,"reference":"{ID}:charge","status":"captured"}}"#);
+                assert_eq!(body(&result), expected, "the object, with every number exact");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(read(&charge("true")), Found::Executed(_)));
+        assert!(matches!(read(&charge(r#""declined""#)), Found::Failed(result) if result.status == 402));
+        assert_eq!(read(&charge(r#""processing""#)), Found::Pending);
+        assert_eq!(read(r#"{"data":[]}"#), Found::NotExecuted(Proof::Quarantine));
+        let deduplicates = LookUpReading { deduplicates: true, ..reading() };
+        let not_executed = Found::NotExecuted(Proof::ProviderDeduplicates);
+        assert_eq!(deduplicates.read(br#"{"data":[]}"#, ID).found, not_executed);
+    }
+
+    #[test]
+    fn nothing_is_concluded_from_what_is_not_understood() {
+        let other = OperationId::from_bytes([8; 16]);
+        let table = [
+            ("not JSON", "<html>".to_owned()),
+            ("empty", String::new()),
+            ("another shape", r#"{"error":"too many requests"}"#.to_owned()),
+            ("not a list", r#"{"data":{}}"#.to_owned()),
+            ("no list", r#"{"data":null}"#.to_owned()),
+            ("an unknown word", charge(r#""refunded""#)),
+            ("no word", charge("{}")),
+            ("two words", charge(r#""captured","status":"declined""#)),
+            ("another command", charge(r#""captured""#).replace(&ID.to_string(), &other.to_string())),
+            ("no reference", r#"{"data":[{"status":"captured"}]}"#.to_owned()),
+        ];
+        for (what, answer) in table {
+            let found = reading().read(answer.as_bytes(), ID).found;
+            assert!(matches!(found, Found::NoAnswer { .. }), "{what}: {found:?}");
+        }
+        let whole = LookUpReading { result: None, status: None, reference: None, ..reading() };
+        assert!(
+            matches!(whole.read(b"<html>", ID).found, Found::NoAnswer { .. }),
+            "not even without a status"
+        );
+        let unsure = LookUpReading { not_found: NotFound::Unknown, ..reading() };
+        assert!(matches!(unsure.read(br#"{"data":[]}"#, ID).found, Found::NoAnswer { .. }));
+    }
+
+    #[test]
+    fn a_response_that_is_too_large_is_kept_without_its_body() {
+        let small = LookUpReading { max_response: 10, ..reading() };
+        let Found::Executed(result) = small.read(charge(r#""captured""#).as_bytes(), ID).found else {
+            panic!("it was executed")
+        };
+        assert_eq!((result.status, result.response.decode().expect("it reads").body), (201, None));
+    }
+
+    #[test]
+    fn an_address_names_the_command_and_one_host() {
+        let new = |address: &str| HttpLookUp::new(address, reading());
+        for address in [
+            "http://provider/charges/{operation_id}",
+            "http://provider:8080?reference={operation_id}&t={tenant}&c={caller}",
+        ] {
+            assert!(new(address).is_ok(), "{address}");
+        }
+        assert!(matches!(new("https://provider/{operation_id}"), Err(HttpLookUpError::Tls(_))));
+        for address in [
+            "",
+            "provider/{operation_id}",
+            "ftp://provider/{operation_id}",
+            "http:///{operation_id}",
+            "http://provider/charges",
+            "http://{tenant}.provider/{operation_id}",
+            "http://{operation_id}",
+            "http://user:password@provider/{operation_id}",
+            "http://provider/{operation_id}#x",
+            "http://provider/{operation_id}/{key}",
+            "http://provider/{operation_id",
+            "http://provider/ {operation_id}",
+        ] {
+            assert!(matches!(new(address), Err(HttpLookUpError::Address(..))), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_filled_in_cannot_change_the_address() {
+        let template = "/c/{operation_id}?t={tenant}&c={caller}";
+        let text = filled(template, "1-2", "a/b?c=d&e#f {caller}", "é\r\n");
+        assert_eq!(text, "/c/1-2?t=a%2Fb%3Fc%3Dd%26e%23f%20%7Bcaller%7D&c=%C3%A9%0D%0A");
+    }
+}

@@ -1,0 +1,266 @@
+//! One look for one command: put it off, use what came by itself, ask, and write down what was learnt.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, after_look, bearing};
+use semel_core::transition::{Proof, Refusal, Verdict};
+use semel_core::{
+    Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, RandomIds, Record, State,
+    StateName, Store, StoreError, Timestamp,
+};
+
+use super::look_up::{Finding, LookUp};
+use super::metrics;
+use super::settle::Settle;
+
+/// How long a text from outside is that is kept.
+const MAX_TEXT: usize = 500;
+
+/// What a look for one command came to.
+#[derive(Clone, Debug)]
+pub struct Look {
+    /// The command.
+    pub operation_id: OperationId,
+    /// What it is.
+    pub operation: OperationName,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is settled.
+    Resolved(Verdict),
+    /// It is still unknown, and looked for again.
+    Again {
+        /// When.
+        at: Timestamp,
+        /// What was learnt instead.
+        why: String,
+    },
+    /// It is still unknown, and left to an operator.
+    GivenUp {
+        /// What was learnt instead.
+        why: String,
+    },
+    /// Somebody else is looking for it.
+    Overtaken,
+    /// It is not unknown, or not any more.
+    NotUnknown(StateName),
+    /// The store could not be used. It is looked for again.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}
+
+impl Outcome {
+    /// Whether the command is still unknown, as far as this look can tell.
+    pub fn is_unknown(&self) -> bool {
+        match self {
+            Outcome::Resolved(_) | Outcome::NotUnknown(_) => false,
+            Outcome::Again { .. } | Outcome::GivenUp { .. } | Outcome::Overtaken | Outcome::Failed { .. } => {
+                true
+            }
+        }
+    }
+}
+
+/// What every look needs.
+pub(super) struct Looks {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) evidence: Arc<dyn Evidence>,
+    pub(super) look_up: Arc<dyn LookUp>,
+    pub(super) settle: Arc<dyn Settle>,
+    pub(super) terms: ReconcileTerms,
+    pub(super) timeout: Duration,
+    /// The operations that a source may speak about; one that is not named here may speak about all.
+    pub(super) bounds: Mutex<HashMap<String, Vec<OperationName>>>,
+}
+
+/// A command that is put off until this look must have come to its end.
+struct Held {
+    record: Record,
+    /// How often it was put off, this time included.
+    attempts: u32,
+    /// The store's time when it was: the look began after it.
+    begun: Timestamp,
+    wait: Duration,
+    until: Timestamp,
+    quarantine_until: Timestamp,
+    chance: u32,
+}
+
+impl Looks {
+    /// Looks for a command.
+    pub(super) async fn look(&self, record: &Record) -> Look {
+        let outcome = match self.hold(record).await {
+            Ok(Ok(held)) => self.look_while_held(&held).await,
+            Ok(Err(outcome)) => outcome,
+            Err(error) => self.failed(record, &error),
+        };
+        Look { operation_id: record.operation_id, operation: record.operation.clone(), outcome }
+    }
+
+    /// Puts a command off, so that nobody else looks for it meanwhile.
+    async fn hold(&self, record: &Record) -> Result<Result<Held, Outcome>, StoreError> {
+        let State::Unknown { attempts, .. } = record.head.state else {
+            return Ok(Err(Outcome::NotUnknown(record.head.state.name())));
+        };
+        let (chance, tries) = (chance(), attempts.saturating_add(1));
+        // Never so short that the look could last beyond it.
+        let wait = self.terms.wait(tries, chance).max(self.timeout.saturating_mul(2));
+        let until = self.store.now().await?.plus(wait);
+        let answer = self.store.apply(&record.id, &Change::postpone(until, attempts)).await?;
+        let state = answer.record.as_ref().map(|record| record.head.state);
+        Ok(match (answer.decision, answer.record, state) {
+            (Decision::Applied, Some(record), Some(State::Unknown { quarantine_until, .. })) => {
+                metrics::scheduled();
+                let (attempts, begun) = (tries, answer.now);
+                Ok(Held { record, attempts, begun, wait, until, quarantine_until, chance })
+            }
+            (Decision::Refused(Refusal::WrongState), _, Some(state)) => {
+                Err(Outcome::NotUnknown(state.name()))
+            }
+            _ => Err(Outcome::Overtaken),
+        })
+    }
+
+    async fn look_while_held(&self, held: &Held) -> Outcome {
+        match self.use_statements(&held.record).await {
+            Ok(Some(verdict)) => return Outcome::Resolved(verdict),
+            Ok(None) => {}
+            // The look-up may still say it.
+            Err(error) => tracing::warn!(%error, "evidence that came by itself cannot be read"),
+        }
+        let looking = tokio::time::timeout(self.timeout, self.look_up.look_up(&held.record)).await;
+        let finding = looking.unwrap_or_else(|_| Finding::no_answer("no answer in time"));
+        match self.conclude(held, &finding).await {
+            Ok(outcome) => outcome,
+            Err(error) => self.failed(&held.record, &error),
+        }
+    }
+
+    /// Writes down what was learnt.
+    async fn conclude(&self, held: &Held, finding: &Finding) -> Result<Outcome, StoreError> {
+        match after_look(held.attempts, &finding.found, &self.terms, held.chance) {
+            // What was not there when the look began may have landed until the quarantine's end.
+            LookedNext::Settle(Verdict::NotExecuted(Proof::Quarantine))
+                if held.begun < held.quarantine_until =>
+            {
+                self.wait_for_quarantine(held, held.quarantine_until).await
+            }
+            LookedNext::Settle(verdict) => self.resolve(held, finding, verdict).await,
+            LookedNext::Again { after } => {
+                let why = told(&finding.found);
+                if !matches!(finding.found, Found::Pending) {
+                    metrics::failed(&held.record, held.attempts, &why);
+                }
+                if after > held.wait {
+                    return self.put_off(held, held.begun.plus(after), why).await;
+                }
+                Ok(Outcome::Again { at: held.until, why })
+            }
+            LookedNext::GiveUp => self.give_up(held, told(&finding.found)).await,
+        }
+    }
+
+    async fn resolve(&self, held: &Held, finding: &Finding, verdict: Verdict) -> Result<Outcome, StoreError> {
+        let Some(change) = finding.found.change() else {
+            return Ok(Outcome::Again { at: held.until, why: told(&finding.found) });
+        };
+        let seen = bounded(&finding.seen);
+        let answer = self.settle.settle(&held.record, &change.noted(note(&seen))).await?;
+        match (answer.decision, &answer.record) {
+            (Decision::Applied, record) => {
+                let state = record.as_ref().unwrap_or(&held.record).head.state.name();
+                metrics::resolved(&held.record, verdict, state, &seen);
+                Ok(Outcome::Resolved(verdict))
+            }
+            (Decision::Refused(Refusal::StillInFlight { until }), _) => {
+                self.wait_for_quarantine(held, until).await
+            }
+            // Its executor, an operator or an event was faster.
+            (_, Some(record)) => {
+                if bearing(&record.head.state, verdict) == Bearing::Contradicts {
+                    metrics::contradiction(record, verdict, &seen);
+                }
+                Ok(Outcome::NotUnknown(record.head.state.name()))
+            }
+            (_, None) => Ok(Outcome::Overtaken),
+        }
+    }
+
+    /// Not executed as far as anybody can see, and a call may still be on its way.
+    async fn wait_for_quarantine(&self, held: &Held, until: Timestamp) -> Result<Outcome, StoreError> {
+        let why = "not executed so far, and a call may still be on its way".to_owned();
+        if until < Timestamp::MAX {
+            return self.put_off(held, until, why).await;
+        }
+        // No time ends it: a message may be sent whenever somebody sends it.
+        match after_look(held.attempts, &Found::no_answer(&why), &self.terms, held.chance) {
+            LookedNext::GiveUp => self.give_up(held, why).await,
+            LookedNext::Again { .. } | LookedNext::Settle(_) => Ok(Outcome::Again { at: held.until, why }),
+        }
+    }
+
+    async fn give_up(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
+        metrics::failed(&held.record, held.attempts, &why);
+        let answer = self.postpone(held, Timestamp::MAX).await?;
+        if answer.decision != Decision::Applied {
+            return Ok(Outcome::Overtaken);
+        }
+        metrics::given_up(&held.record, held.attempts, &why);
+        Ok(Outcome::GivenUp { why })
+    }
+
+    async fn put_off(&self, held: &Held, until: Timestamp, why: String) -> Result<Outcome, StoreError> {
+        match self.postpone(held, until).await?.decision {
+            Decision::Applied => Ok(Outcome::Again { at: until, why }),
+            _ => Ok(Outcome::Overtaken),
+        }
+    }
+
+    async fn postpone(&self, held: &Held, until: Timestamp) -> Result<Answer, StoreError> {
+        self.store.apply(&held.record.id, &Change::postpone(until, held.attempts)).await
+    }
+
+    fn failed(&self, record: &Record, error: &StoreError) -> Outcome {
+        let why = error.to_string();
+        let attempts = match record.head.state {
+            State::Unknown { attempts, .. } => attempts,
+            _ => 0,
+        };
+        metrics::failed(record, attempts, &why);
+        Outcome::Failed { why }
+    }
+}
+
+/// Why there is no verdict.
+fn told(found: &Found) -> String {
+    match found {
+        Found::NoAnswer { why, .. } => bounded(why),
+        Found::Pending => "the provider is still at it".to_owned(),
+        Found::Executed(_) | Found::Failed(_) | Found::NotExecuted(_) => {
+            "the look-up's status does not fit its verdict".to_owned()
+        }
+    }
+}
+
+/// What the audit log keeps beside a verdict.
+pub(super) fn note(seen: &str) -> Note {
+    Note { who: "reconciler".to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
+}
+
+fn chance() -> u32 {
+    let [a, b, c, d, ..] = *RandomIds.attempt_token().as_bytes();
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// Its beginning, without what would spoil a log or a database.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT).collect()
+}

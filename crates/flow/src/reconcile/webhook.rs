@@ -1,0 +1,367 @@
+//! Evidence that comes by itself: events of providers, believed if they are signed, kept before they are answered.
+//!
+//! | answer | |
+//! |---|---|
+//! | 200 `{"taken":true}` | kept for good, and used where the command is unknown |
+//! | 200 `{"seen":true}` | an event of this name was kept before |
+//! | 200 `{"ignored":true}` | signed, and no verdict |
+//! | 202 `{"taken":true}` | kept, although there is no such command yet, where that is allowed |
+//! | 400 | it cannot be read |
+//! | 401 | it is not signed, or too long ago |
+//! | 404 | no such source, or no such command for it |
+//! | 413 | it is too large |
+//! | 503 | it could not be kept: it should come again |
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, StatusCode};
+use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
+use semel_core::reconcile::Heard;
+use semel_core::transition::Proof;
+use semel_core::{Clock, Found, JsonPointer, OperationName, Statement, StoreError, SystemClock};
+
+use super::metrics;
+use super::reading::{command, quoted, result, word};
+use super::reconciler::Reconciler;
+pub use super::signature::{NotSigned, Scheme};
+use super::signature::{one, verify};
+use crate::signature::MIN_KEY;
+
+/// The largest event.
+pub const MAX_EVENT: usize = 1 << 20;
+/// The longest name of an event.
+const MAX_EVENT_ID: usize = 255;
+
+/// How an event is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventReading {
+    /// Where its name is. With [`Scheme::Semel`] it may be left to the header `Semel-Event-Id`.
+    pub event_id: Option<JsonPointer>,
+    /// Where the operation id is, or a key that begins with it and a colon.
+    pub operation_id: JsonPointer,
+    /// Where is what became of the command.
+    pub verdict: JsonPointer,
+    /// The words that mean: it took place.
+    pub executed: Vec<String>,
+    /// The words that mean: it failed for good.
+    pub failed: Vec<String>,
+    /// The words that mean: it did not take place, and never will for this reason.
+    pub not_executed: Option<(Vec<String>, Proof)>,
+    /// Where the body is that retries get; the whole event if there is none.
+    pub response: Option<JsonPointer>,
+    /// The status that retries get if it took place: below 400.
+    pub response_status: StatusCode,
+    /// The status that retries get if it failed: 400 or more.
+    pub failed_status: StatusCode,
+}
+
+/// Who sends events, and how they are believed and read.
+#[derive(Clone)]
+pub struct WebhookSource {
+    name: String,
+    keys: Vec<Vec<u8>>,
+    operations: Vec<OperationName>,
+    reading: EventReading,
+    scheme: Scheme,
+    tolerance: Duration,
+    keep_unknown: bool,
+}
+
+/// Why a source cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SourceError {
+    /// Nobody could sign for it.
+    #[error("the webhook {0:?} has no secret: its events could not be told from anybody's")]
+    NoKey(String),
+    /// A key can be guessed.
+    #[error("the webhook {0:?}: a secret has at least {MIN_KEY} bytes, and this has {1}")]
+    ShortKey(String, usize),
+    /// It would be heard about nothing.
+    #[error("the webhook {0:?} names no operation that it may speak about")]
+    NoOperations(String),
+    /// Nobody would know whether an event came before.
+    #[error("the webhook {0:?} does not say where the id of an event is, and its scheme has none")]
+    NoEventId(String),
+    /// A status that does not fit.
+    #[error(
+        "the webhook {0:?}: what took place is answered with a status below 400, what failed with one from 400 on"
+    )]
+    Status(String),
+    /// What is kept for later needs a better proof.
+    #[error(
+        "the webhook {0:?}: an event says what was so when it was sent, which a quarantine does not cover: only a \
+         provider that deduplicates, or holds a tombstone, can say that a command was not executed"
+    )]
+    Quarantine(String),
+}
+
+impl WebhookSource {
+    /// A source of this name, whose events are signed with one of these keys, and which may speak about these operations.
+    pub fn new(
+        name: impl Into<String>,
+        keys: Vec<Vec<u8>>,
+        operations: Vec<OperationName>,
+        reading: EventReading,
+    ) -> WebhookSource {
+        WebhookSource {
+            name: name.into(),
+            keys,
+            operations,
+            reading,
+            scheme: Scheme::Semel,
+            tolerance: Duration::from_secs(300),
+            keep_unknown: false,
+        }
+    }
+
+    /// The same, signed in another way.
+    pub fn scheme(self, scheme: Scheme) -> WebhookSource {
+        WebhookSource { scheme, ..self }
+    }
+
+    /// The same, with another bound on how long ago, or how far ahead, an event may have been signed.
+    pub fn tolerance(self, tolerance: Duration) -> WebhookSource {
+        WebhookSource { tolerance, ..self }
+    }
+
+    /// The same, and events about commands that there are not are kept, and answered with 202: their records may come later.
+    pub fn keep_unknown(self, keep_unknown: bool) -> WebhookSource {
+        WebhookSource { keep_unknown, ..self }
+    }
+
+    fn check(&self) -> Result<(), SourceError> {
+        let (name, reading) = (|| self.name.clone(), &self.reading);
+        if self.keys.is_empty() {
+            return Err(SourceError::NoKey(name()));
+        }
+        if let Some(key) = self.keys.iter().find(|key| key.len() < MIN_KEY) {
+            return Err(SourceError::ShortKey(name(), key.len()));
+        }
+        if self.operations.is_empty() {
+            return Err(SourceError::NoOperations(name()));
+        }
+        if reading.event_id.is_none() && self.scheme != Scheme::Semel {
+            return Err(SourceError::NoEventId(name()));
+        }
+        if reading.response_status.as_u16() >= 400 || reading.failed_status.as_u16() < 400 {
+            return Err(SourceError::Status(name()));
+        }
+        if matches!(reading.not_executed, Some((_, Proof::Quarantine))) {
+            return Err(SourceError::Quarantine(name()));
+        }
+        Ok(())
+    }
+
+    /// What an event says, if it is a verdict.
+    fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Statement>, Refused> {
+        let reading = &self.reading;
+        let unreadable = |error: NotCanonical| Refused::Unreadable(error.to_string());
+        let needed = |what: &str, pointer: &JsonPointer| {
+            let found = word(pointer, body).map_err(unreadable)?;
+            found.ok_or_else(|| Refused::Unreadable(format!("there is no {what} at {pointer}")))
+        };
+        let Some(said) = word(&reading.verdict, body).map_err(unreadable)? else { return Ok(None) };
+        let found = match &said {
+            said if reading.executed.contains(said) => {
+                Found::Executed(result(reading.response_status, self.response(body)?, MAX_EVENT))
+            }
+            said if reading.failed.contains(said) => {
+                Found::Failed(result(reading.failed_status, self.response(body)?, MAX_EVENT))
+            }
+            said => match &reading.not_executed {
+                Some((words, proof)) if words.contains(said) => Found::NotExecuted(*proof),
+                Some(_) | None => return Ok(None),
+            },
+        };
+        let event_id = match &reading.event_id {
+            Some(pointer) => needed("event id", pointer)?,
+            None => one(headers, "semel-event-id").map_err(Refused::NotSigned)?.to_owned(),
+        };
+        if event_id.is_empty() || event_id.len() > MAX_EVENT_ID || event_id.chars().any(char::is_control) {
+            return Err(Refused::Unreadable("the event id is empty, too long or no text".to_owned()));
+        }
+        let reference = needed("operation id", &reading.operation_id)?;
+        // Somebody else's reference: the provider may serve others of the same owner.
+        let about = command(&reference).ok_or(Refused::UnknownOperation)?;
+        let seen = format!("webhook {}: event {} says {}", self.name, quoted(&event_id), quoted(&said));
+        Ok(Statement::new(self.name.clone(), event_id, about, found, seen))
+    }
+
+    /// The body that retries get.
+    fn response(&self, body: &[u8]) -> Result<String, Refused> {
+        let unreadable = |error: NotCanonical| Refused::Unreadable(error.to_string());
+        let Some(pointer) = &self.reading.response else {
+            let whole = canonicalize(body, Numbers::Exact, &[]).map_err(unreadable)?;
+            return Ok(String::from_utf8_lossy(&whole).into_owned());
+        };
+        match pointer.point(body).map_err(unreadable)? {
+            Pointed::Value(response) => Ok(response),
+            Pointed::Missing | Pointed::NoPlace => {
+                Err(Refused::Unreadable(format!("there is no response at {pointer}")))
+            }
+        }
+    }
+}
+
+/// What became of an event.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// It is kept, and was used where it could be.
+    Taken,
+    /// It is kept, and there is no such command yet.
+    Kept,
+    /// One of this name was kept before.
+    Seen,
+    /// It is no verdict.
+    Ignored,
+    /// It is not taken.
+    Refused(Refused),
+}
+
+/// Why an event is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// There is no such source.
+    #[error("there is no such webhook")]
+    UnknownSource,
+    /// It is too large.
+    #[error("an event has at most {MAX_EVENT} bytes")]
+    TooLarge,
+    /// Nobody knows who sent it.
+    #[error(transparent)]
+    NotSigned(#[from] NotSigned),
+    /// It cannot be read.
+    #[error("the event cannot be read: {0}")]
+    Unreadable(String),
+    /// It is about no command that its source may speak about.
+    #[error("there is no such operation")]
+    UnknownOperation,
+    /// It could not be kept.
+    #[error("the event could not be kept: send it again later")]
+    Unavailable,
+}
+
+impl Received {
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Received::Taken | Received::Seen | Received::Ignored => StatusCode::OK,
+            Received::Kept => StatusCode::ACCEPTED,
+            Received::Refused(refused) => match refused {
+                Refused::UnknownSource | Refused::UnknownOperation => StatusCode::NOT_FOUND,
+                Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+                Refused::NotSigned(_) => StatusCode::UNAUTHORIZED,
+                Refused::Unreadable(_) => StatusCode::BAD_REQUEST,
+                Refused::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            },
+        }
+    }
+
+    /// The body of the answer: JSON.
+    pub fn body(&self) -> String {
+        match self {
+            Received::Taken | Received::Kept => r#"{"taken":true}"#.to_owned(),
+            Received::Seen => r#"{"seen":true}"#.to_owned(),
+            Received::Ignored => r#"{"ignored":true}"#.to_owned(),
+            Received::Refused(refused) => serde_json::json!({ "error": refused.to_string() }).to_string(),
+        }
+    }
+
+    fn outcome(&self) -> &'static str {
+        match self {
+            Received::Taken | Received::Kept => "taken",
+            Received::Seen => "seen",
+            Received::Ignored => "ignored",
+            Received::Refused(Refused::Unavailable) => "unavailable",
+            Received::Refused(_) => "refused",
+        }
+    }
+}
+
+/// Takes events in, from any number of sources.
+pub struct Webhooks {
+    reconciler: Arc<Reconciler>,
+    sources: HashMap<String, WebhookSource>,
+    clock: Box<dyn Clock>,
+}
+
+impl Webhooks {
+    /// Nobody may send events yet; those who may are added. What they say is used by this reconciler.
+    pub fn new(reconciler: Arc<Reconciler>) -> Webhooks {
+        Webhooks { reconciler, sources: HashMap::new(), clock: Box::new(SystemClock) }
+    }
+
+    /// The same, on another clock, which says how old a signature is.
+    pub fn with_clock(self, clock: impl Clock) -> Webhooks {
+        Webhooks { clock: Box::new(clock), ..self }
+    }
+
+    /// The same, with another source.
+    pub fn source(mut self, source: WebhookSource) -> Result<Webhooks, SourceError> {
+        source.check()?;
+        self.reconciler.bind(&source.name, source.operations.clone());
+        self.sources.insert(source.name.clone(), source);
+        Ok(self)
+    }
+
+    /// Takes in an event that this source is said to have sent. An answer other than `Refused` means that it is kept for
+    /// good, or need not be. The caller bounds what it reads of the body: one byte more than [`MAX_EVENT`] is enough.
+    pub async fn receive(&self, source: &str, headers: &HeaderMap, body: &[u8]) -> Received {
+        let Some(known) = self.sources.get(source) else { return Received::Refused(Refused::UnknownSource) };
+        let received = match self.take_in(known, headers, body).await {
+            Ok(received) => received,
+            Err(refused) => Received::Refused(refused),
+        };
+        metrics::webhook(source, received.outcome());
+        match &received {
+            Received::Refused(why) => {
+                tracing::warn!(event = "idempotency_webhook_refused", source, %why, "an event was not taken");
+            }
+            Received::Taken | Received::Kept | Received::Seen | Received::Ignored => {
+                tracing::debug!(event = "idempotency_webhook", source, outcome = received.outcome());
+            }
+        }
+        received
+    }
+
+    async fn take_in(
+        &self,
+        source: &WebhookSource,
+        headers: &HeaderMap,
+        body: &[u8],
+    ) -> Result<Received, Refused> {
+        if body.len() > MAX_EVENT {
+            return Err(Refused::TooLarge);
+        }
+        verify(&source.scheme, &source.keys, headers, body, source.tolerance, self.clock.now())?;
+        let Some(statement) = source.read(headers, body)? else { return Ok(Received::Ignored) };
+        let record =
+            self.reconciler.store().find(statement.operation_id).await.map_err(|error| away(&error))?.record;
+        match &record {
+            Some(record) if !source.operations.contains(&record.operation) => {
+                return Err(Refused::UnknownOperation);
+            }
+            None if !source.keep_unknown => return Err(Refused::UnknownOperation),
+            Some(_) | None => {}
+        }
+        let heard = self.reconciler.evidence().take_in(&statement).await.map_err(|error| away(&error))?;
+        if record.is_some() {
+            // It is kept: if it cannot be used now, it is later. One that came again may not have been used the first time.
+            if let Err(error) = self.reconciler.use_evidence_about(statement.operation_id).await {
+                tracing::warn!(%error, "an event is kept, and used later");
+            }
+        }
+        Ok(match (heard, record) {
+            (Heard::Before, _) => Received::Seen,
+            (Heard::New, Some(_)) => Received::Taken,
+            (Heard::New, None) => Received::Kept,
+        })
+    }
+}
+
+fn away(error: &StoreError) -> Refused {
+    tracing::warn!(%error, "an event could not be kept");
+    Refused::Unavailable
+}

@@ -1,0 +1,503 @@
+//! The reconciler: what it finds settles commands, what it does not find is looked for again, by one at a time.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::reconcile::{Heard, is_dead_letter};
+use semel_core::transition::{Proof, Verdict};
+use semel_core::{
+    Answer, Change, Decision, Found, OperationId, OperationName, Reason, Record, State, StateName, Statement,
+    StoreError, Timestamp,
+};
+use semel_flow::reconcile::{
+    Finding, LookUp, NoLookUp, Outcome, ReconcileTerms, Reconciler, ReconcilerOptions, Report, Settle,
+};
+use semel_testkit::sample;
+
+use crate::lab::{Kept, Lab, both, stored};
+
+both!(
+    what_the_provider_did_is_what_retries_get,
+    a_stable_failure_is_kept_as_one,
+    not_executed_frees_the_key_only_after_the_quarantine,
+    a_look_that_began_in_the_quarantine_frees_nothing,
+    a_provider_that_deduplicates_frees_the_key_at_once,
+    of_several_reconcilers_one_looks,
+    what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator,
+    a_provider_that_wants_to_be_left_alone_is,
+    a_provider_that_hangs_or_kills_its_look_stops_nobody_else,
+    a_deferred_command_is_never_free_by_time,
+    evidence_that_came_early_waits_for_its_command,
+    evidence_settles_a_dead_letter,
+    evidence_that_contradicts_changes_nothing,
+    a_source_is_heard_about_its_own_operations_only,
+);
+
+/// A provider that answers as a test tells it, and counts who asks.
+#[derive(Default)]
+pub(crate) struct Provider {
+    answers: Mutex<HashMap<OperationId, VecDeque<Finding>>>,
+    pub(crate) asked: AtomicUsize,
+    /// Moves the store's clock while it is asked.
+    slow: Mutex<Option<(Kept, Duration)>>,
+}
+
+impl Provider {
+    fn says(&self, about: &Record, found: Found) {
+        let finding = Finding::new(found, "the provider said so");
+        let mut answers = self.answers.lock().expect("nobody panics with it");
+        answers.entry(about.operation_id).or_default().push_back(finding);
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl LookUp for Provider {
+    async fn look_up(&self, record: &Record) -> Finding {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if let Some((kept, by)) = &*self.slow.lock().expect("nobody panics with it") {
+            kept.shift_clock(*by);
+        }
+        let mut answers = self.answers.lock().expect("nobody panics with it");
+        let answer = answers.get_mut(&record.operation_id).and_then(VecDeque::pop_front);
+        answer.unwrap_or_else(|| Finding::no_answer("nobody told it what to say"))
+    }
+}
+
+pub(crate) const TERMS: ReconcileTerms = ReconcileTerms {
+    first_delay: Duration::from_secs(60),
+    max_delay: Duration::from_secs(600),
+    max_attempts: 3,
+};
+
+pub(crate) fn options() -> ReconcilerOptions {
+    ReconcilerOptions { terms: TERMS, ..ReconcilerOptions::default() }
+}
+
+pub(crate) fn reconciler(kept: &Kept, look_up: Arc<dyn LookUp>) -> Reconciler {
+    Reconciler::new(kept.store(), kept.evidence(), look_up, options())
+}
+
+/// A command whose outcome is unknown.
+pub(crate) async fn unknown(kept: &Kept, key: &str) -> Record {
+    let record = processing(kept, key).await;
+    lost(kept, &record).await
+}
+
+/// A command that runs.
+pub(crate) async fn processing(kept: &Kept, key: &str) -> Record {
+    let answer = kept.store().claim(&sample::claim(key)).await.expect("the store answers");
+    assert_eq!(answer.decision, Decision::Execute);
+    answer.record.expect("it was just made")
+}
+
+/// Its executor cannot know what happened.
+pub(crate) async fn lost(kept: &Kept, record: &Record) -> Record {
+    let abandon = Change::abandon(record.head.fence(), Reason::TimedOut);
+    let answer = kept.store().apply(&record.id, &abandon).await.expect("the store answers");
+    answer.record.expect("it is there")
+}
+
+pub(crate) async fn now_is(kept: &Kept, record: &Record) -> Record {
+    let found = kept.store().find(record.operation_id).await.expect("the store answers");
+    found.record.expect("it is there")
+}
+
+pub(crate) async fn state_of(kept: &Kept, record: &Record) -> StateName {
+    now_is(kept, record).await.head.state.name()
+}
+
+fn quarantine_of(record: &Record) -> Timestamp {
+    match record.head.state {
+        State::Unknown { quarantine_until, .. } => quarantine_until,
+        other => panic!("{other:?} has no quarantine"),
+    }
+}
+
+fn outcome(report: &Report) -> &Outcome {
+    assert_eq!((report.looks.len(), &report.trouble), (1, &None), "{report:?}");
+    &report.looks[0].outcome
+}
+
+fn created() -> Found {
+    Found::Executed(sample::created("charged"))
+}
+
+async fn what_the_provider_did_is_what_retries_get(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    provider.says(&record, created());
+    let report = reconciler(&kept, provider.clone()).once().await;
+    assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::Succeeded));
+    let settled = now_is(&kept, &record).await;
+    assert_eq!(settled.head.state.name(), StateName::Succeeded);
+    assert_eq!(stored(&settled), (201, "charged".into()));
+    let again = kept.store().claim(&sample::claim("k")).await.expect("the store answers");
+    assert_eq!(again.decision, Decision::Replay);
+    let notes = kept.store().notes(record.operation_id).await.expect("the store answers");
+    let told: Vec<_> =
+        notes.iter().map(|taken| (&*taken.note.who, &*taken.note.action, &*taken.note.why)).collect();
+    assert_eq!(told, [("reconciler", "resolve", "the provider said so")], "the evidence is kept");
+    assert!(reconciler(&kept, provider.clone()).once().await.looks.is_empty());
+    assert_eq!(provider.asked(), 1);
+}
+
+async fn a_stable_failure_is_kept_as_one(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    provider.says(&record, Found::Failed(sample::result(&sample::response(402, "declined"))));
+    let report = reconciler(&kept, provider).once().await;
+    assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::FailedFinal));
+    let settled = now_is(&kept, &record).await;
+    assert_eq!(settled.head.state.name(), StateName::FailedFinal);
+    assert_eq!(stored(&settled), (402, "declined".into()));
+}
+
+async fn not_executed_frees_the_key_only_after_the_quarantine(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    let reconciler = reconciler(&kept, provider.clone());
+    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    let end = quarantine_of(&record);
+    match outcome(&reconciler.once().await) {
+        Outcome::Again { at, .. } => assert_eq!(*at, end, "it is put off to the quarantine's end"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
+    assert!(reconciler.once().await.looks.is_empty(), "nobody looks before");
+    let now = kept.store().now().await.expect("it has a clock");
+    kept.shift_clock(end.since(now) + Duration::from_secs(1));
+    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    let freed = Outcome::Resolved(Verdict::NotExecuted(Proof::Quarantine));
+    assert_eq!(outcome(&reconciler.once().await), &freed);
+    assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
+    let retry = kept.store().claim(&sample::claim("k")).await.expect("the store answers");
+    assert_eq!(retry.decision, Decision::Execute, "one retry runs it");
+}
+
+async fn a_look_that_began_in_the_quarantine_frees_nothing(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+    // While it is asked, the quarantine ends; and until then, the call may have landed.
+    *provider.slow.lock().expect("nobody panics with it") = Some((kept.clone(), Duration::from_secs(300)));
+    let report = reconciler(&kept, provider).once().await;
+    assert!(matches!(outcome(&report), Outcome::Again { .. }), "{report:?}");
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
+}
+
+async fn a_provider_that_deduplicates_frees_the_key_at_once(lab: impl Lab) {
+    for proof in [Proof::ProviderDeduplicates, Proof::ProviderTombstone] {
+        let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+        let record = unknown(&kept, &format!("{proof:?}")).await;
+        provider.says(&record, Found::NotExecuted(proof));
+        let report = reconciler(&kept, provider).once().await;
+        assert_eq!(outcome(&report), &Outcome::Resolved(Verdict::NotExecuted(proof)));
+        assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
+    }
+}
+
+async fn of_several_reconcilers_one_looks(lab: impl Lab) {
+    const COMMANDS: usize = 12;
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    for number in 0..COMMANDS {
+        unknown(&kept, &format!("k{number}")).await;
+    }
+    let mut passes = Vec::new();
+    for _ in 0..4 {
+        // Each with a store of its own, as another process would have.
+        let reconciler = reconciler(&lab.kept().await, provider.clone());
+        passes.push(tokio::spawn(async move { reconciler.once().await }));
+    }
+    let mut looked = 0;
+    for pass in passes {
+        let report = pass.await.expect("it does not panic");
+        assert_eq!(report.trouble, None);
+        looked += report.looks.iter().filter(|look| look.outcome != Outcome::Overtaken).count();
+    }
+    assert_eq!((looked, provider.asked()), (COMMANDS, COMMANDS), "each command was looked for once");
+}
+
+async fn what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    let reconciler = reconciler(&kept, provider.clone());
+    let mut last = Duration::ZERO;
+    for look in 1..TERMS.max_attempts {
+        let now = kept.store().now().await.expect("it has a clock");
+        let Outcome::Again { at, .. } = outcome(&reconciler.once().await).clone() else {
+            panic!("look {look} is not the last")
+        };
+        let wait = at.since(now);
+        assert!(wait >= last && wait <= TERMS.max_delay, "look {look}: {wait:?} after {last:?}");
+        last = Duration::from_secs(30) * (1 << (look - 1));
+        assert!(reconciler.once().await.looks.is_empty(), "nobody looks in between");
+        kept.shift_clock(wait + Duration::from_secs(1));
+    }
+    assert_eq!(reconciler.count_dead_letters().await.expect("it counts"), 0);
+    assert!(matches!(outcome(&reconciler.once().await), Outcome::GivenUp { .. }));
+    let dead = now_is(&kept, &record).await;
+    assert!(is_dead_letter(&dead.head.state) && dead.head.state.name() == StateName::Unknown);
+    assert_eq!(reconciler.count_dead_letters().await.expect("it counts"), 1);
+    let retry = kept.store().claim(&sample::claim("k")).await.expect("the store answers");
+    assert_eq!(retry.decision, Decision::Reconcile, "it is still unknown");
+    kept.shift_clock(Duration::from_secs(365 * 24 * 3600));
+    assert!(reconciler.once().await.looks.is_empty(), "nobody looks for it by itself");
+    assert_eq!(provider.asked(), TERMS.max_attempts as usize);
+    // An operator asks for another look, in vain, and for another.
+    let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
+    assert!(matches!(asked.outcome, Outcome::GivenUp { .. }), "{asked:?}");
+    provider.says(&record, created());
+    let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
+    assert_eq!(asked.outcome, Outcome::Resolved(Verdict::Succeeded));
+    let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
+    assert_eq!(asked.outcome, Outcome::NotUnknown(StateName::Succeeded));
+    assert!(reconciler.look(OperationId::from_bytes([0; 16])).await.expect("the store answers").is_none());
+}
+
+async fn a_provider_that_wants_to_be_left_alone_is(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    let asked = Duration::from_secs(500);
+    provider.says(&record, Found::NoAnswer { why: "busy".into(), retry_after: Some(asked) });
+    let now = kept.store().now().await.expect("it has a clock");
+    let report = reconciler(&kept, provider).once().await;
+    let Outcome::Again { at, why } = outcome(&report) else { panic!("{report:?}") };
+    assert_eq!(why, "busy");
+    assert!(at.since(now) >= asked, "{at} is {asked:?} after {now}");
+    let State::Unknown { reconcile_after, .. } = now_is(&kept, &record).await.head.state else {
+        panic!("it is unknown")
+    };
+    assert_eq!(reconcile_after, *at);
+}
+
+/// Hangs, panics, or answers, by the command's key.
+struct Moody(Mutex<HashMap<OperationId, &'static str>>);
+
+#[async_trait]
+impl LookUp for Moody {
+    async fn look_up(&self, record: &Record) -> Finding {
+        let mood = self.0.lock().expect("nobody panics with it").get(&record.operation_id).copied();
+        match mood {
+            Some("hangs") => std::future::pending().await,
+            Some("panics") => panic!("a look-up that panics"),
+            _ => Finding::new(created(), "it has it"),
+        }
+    }
+}
+
+async fn a_provider_that_hangs_or_kills_its_look_stops_nobody_else(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let (hangs, panics) = (unknown(&kept, "hangs").await, unknown(&kept, "panics").await);
+    let mut others = Vec::new();
+    for number in 0..6 {
+        others.push(unknown(&kept, &format!("other-{number}")).await);
+    }
+    let moods = HashMap::from([(hangs.operation_id, "hangs"), (panics.operation_id, "panics")]);
+    let options = ReconcilerOptions { timeout: Duration::from_millis(100), concurrency: 2, ..options() };
+    let moody = Arc::new(Moody(Mutex::new(moods)));
+    let report = Reconciler::new(kept.store(), kept.evidence(), moody, options).once().await;
+    for other in &others {
+        assert_eq!(state_of(&kept, other).await, StateName::Succeeded);
+    }
+    for left in [&hangs, &panics] {
+        let State::Unknown { attempts, .. } = now_is(&kept, left).await.head.state else {
+            panic!("it is unknown")
+        };
+        assert_eq!(attempts, 1, "it was put off before the look");
+    }
+    let hung = report.looks.iter().find(|look| look.operation_id == hangs.operation_id);
+    let hung = hung.expect("it is reported");
+    assert!(matches!(&hung.outcome, Outcome::Again { why, .. } if why == "no answer in time"), "{hung:?}");
+}
+
+async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = processing(&kept, "k").await;
+    let defer = Change::defer(record.head.fence(), Duration::from_secs(60));
+    kept.store().apply(&record.id, &defer).await.expect("the store answers");
+    kept.shift_clock(Duration::from_secs(61));
+    kept.store().sweep(10).await.expect("the store answers");
+    let reconciler = reconciler(&kept, provider.clone());
+    for look in 1..=TERMS.max_attempts {
+        provider.says(&record, Found::NotExecuted(Proof::Quarantine));
+        let report = reconciler.once().await;
+        match outcome(&report) {
+            Outcome::Again { .. } => assert!(look < TERMS.max_attempts),
+            Outcome::GivenUp { .. } => assert_eq!(look, TERMS.max_attempts),
+            other => panic!("{other:?}"),
+        }
+        kept.shift_clock(Duration::from_secs(24 * 3600));
+    }
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
+}
+
+async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: Found) -> Heard {
+    let statement = Statement::new(
+        source.to_owned(),
+        event_id.to_owned(),
+        about.operation_id,
+        found,
+        format!("{source} said {event_id}"),
+    );
+    kept.evidence().take_in(&statement.expect("it is a verdict")).await.expect("it is kept")
+}
+
+async fn open_about(kept: &Kept, record: &Record) -> usize {
+    kept.evidence().open_statements(record.operation_id, 10).await.expect("it reads").len()
+}
+
+async fn evidence_that_came_early_waits_for_its_command(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = processing(&kept, "k").await;
+    assert_eq!(says(&kept, "provider", "e1", &record, created()).await, Heard::New);
+    let reconciler = reconciler(&kept, provider.clone());
+    assert_eq!(reconciler.once().await.by_evidence, 0);
+    assert_eq!(state_of(&kept, &record).await, StateName::Processing, "its executor has the first word");
+    assert_eq!(open_about(&kept, &record).await, 1);
+    lost(&kept, &record).await;
+    assert_eq!(reconciler.once().await.by_evidence, 1);
+    let settled = now_is(&kept, &record).await;
+    assert_eq!(stored(&settled), (201, "charged".into()));
+    assert_eq!((open_about(&kept, &record).await, provider.asked()), (0, 0), "nobody had to be asked");
+    let notes = kept.store().notes(record.operation_id).await.expect("the store answers");
+    assert_eq!(notes.last().expect("it is noted").note.why, "provider said e1");
+}
+
+async fn evidence_settles_a_dead_letter(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    let given_up = Change::postpone(Timestamp::MAX, 0);
+    kept.store().apply(&record.id, &given_up).await.expect("the store answers");
+    says(&kept, "provider", "e1", &record, created()).await;
+    let reconciler = reconciler(&kept, Arc::new(NoLookUp));
+    assert_eq!(reconciler.once().await.by_evidence, 1, "although it is not due");
+    assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
+}
+
+async fn evidence_that_contradicts_changes_nothing(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = processing(&kept, "k").await;
+    let complete = Change::complete(record.head.fence(), sample::created("answered"));
+    kept.store().apply(&record.id, &complete).await.expect("the store answers");
+    says(&kept, "provider", "same", &record, created()).await;
+    says(&kept, "provider", "otherwise", &record, Found::NotExecuted(Proof::ProviderTombstone)).await;
+    let before = now_is(&kept, &record).await;
+    let report = reconciler(&kept, Arc::new(NoLookUp)).once().await;
+    assert_eq!((report.by_evidence, report.trouble), (0, None));
+    assert_eq!(now_is(&kept, &record).await, before);
+    assert_eq!(open_about(&kept, &record).await, 0, "both are done");
+    let outcomes = "SELECT count(*) FROM semel_evidence WHERE
+        (event_id = 'same' AND outcome = 'confirmed') OR (event_id = 'otherwise' AND outcome = 'contradicted')";
+    assert_eq!(lab.number(outcomes).await, 2);
+}
+
+async fn a_source_is_heard_about_its_own_operations_only(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    says(&kept, "bound", "e1", &record, created()).await;
+    let reconciler = reconciler(&kept, Arc::new(NoLookUp));
+    reconciler.bind("bound", vec![OperationName::new("refunds.create").expect("it is a name")]);
+    assert_eq!(reconciler.once().await.by_evidence, 0);
+    assert_eq!((state_of(&kept, &record).await, open_about(&kept, &record).await), (StateName::Unknown, 0));
+    reconciler.bind("bound", vec![record.operation.clone()]);
+    says(&kept, "bound", "e2", &record, created()).await;
+    assert_eq!(reconciler.once().await.by_evidence, 1);
+}
+
+/// Settles in a transaction of a service's own, which has a table of payments.
+enum WithItsOwnRow {
+    Postgres(sqlx::PgPool),
+    Sqlite(std::path::PathBuf),
+}
+
+#[async_trait]
+impl Settle for WithItsOwnRow {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+        let away = |error: &dyn std::fmt::Display| StoreError::Unavailable(error.to_string());
+        match self {
+            WithItsOwnRow::Postgres(pool) => {
+                let mut tx = pool.begin().await.map_err(|error| away(&error))?;
+                let answer = semel_flow::postgres::apply_within(&mut tx, &record.id, change).await;
+                let answer = answer.map_err(|error| error.store_error())?;
+                let answer = answer.ok_or_else(|| StoreError::Unavailable("somebody was faster".into()))?;
+                if answer.decision == Decision::Applied {
+                    sqlx::raw_sql(crate::lab::PAY).execute(&mut *tx).await.map_err(|error| away(&error))?;
+                    tx.commit().await.map_err(|error| away(&error))?;
+                }
+                Ok(answer)
+            }
+            WithItsOwnRow::Sqlite(path) => {
+                let mut file = rusqlite::Connection::open(path).map_err(|error| away(&error))?;
+                let tx = file
+                    .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
+                    .map_err(|error| away(&error))?;
+                let now = semel_stores::sqlite::now(&tx).map_err(|error| away(&error))?;
+                let answer = semel_stores::sqlite::apply_within(&tx, &record.id, change, now)?;
+                if answer.decision == Decision::Applied {
+                    tx.execute_batch(crate::lab::PAY).map_err(|error| away(&error))?;
+                    tx.commit().map_err(|error| away(&error))?;
+                }
+                Ok(answer)
+            }
+        }
+    }
+}
+
+async fn rows_change_with_the_verdict(lab: impl Lab, settle: WithItsOwnRow) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    provider.says(&record, created());
+    let reconciler = reconciler(&kept, provider.clone()).settle_with(Arc::new(settle));
+    assert_eq!(outcome(&reconciler.once().await), &Outcome::Resolved(Verdict::Succeeded));
+    assert_eq!(lab.counts().await.0, 1, "the service's own row is there");
+    assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
+    // What is settled already changes nothing.
+    says(&kept, "provider", "e1", &record, created()).await;
+    assert_eq!(reconciler.once().await.by_evidence, 0);
+    assert_eq!(lab.counts().await.0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_services_own_rows_change_with_the_verdict_on_postgres() {
+    let lab = crate::lab::Postgres::new().await;
+    rows_change_with_the_verdict(lab.clone(), WithItsOwnRow::Postgres(lab.pool.clone())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_services_own_rows_change_with_the_verdict_on_sqlite() {
+    let lab = crate::lab::Sqlite::new();
+    rows_change_with_the_verdict(lab.clone(), WithItsOwnRow::Sqlite(lab.path.clone())).await;
+}
+
+/// The loop, as a process runs it: it finds what becomes unknown, and ends when it is told to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reconciler_that_runs_finds_what_becomes_unknown_until_it_is_stopped() {
+    let lab = crate::lab::Sqlite::new();
+    let kept = lab.kept().await;
+    let moody = Arc::new(Moody(Mutex::default()));
+    let options = ReconcilerOptions { interval: Duration::from_millis(5), ..options() };
+    let reconciler = Reconciler::new(kept.store(), kept.evidence(), moody, options);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let running = tokio::spawn(async move {
+        reconciler.run(async { drop(stopped.await) }).await;
+    });
+    let record = unknown(&kept, "k").await;
+    let mut state = StateName::Unknown;
+    for _ in 0..4000 {
+        state = state_of(&kept, &record).await;
+        if state == StateName::Succeeded {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(state, StateName::Succeeded);
+    stop.send(()).expect("it runs");
+    running.await.expect("it ends");
+}
