@@ -131,8 +131,12 @@ pub(crate) fn open_outbox(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Outbox
 }
 
 fn existing_store(matches: &ArgMatches) -> anyhow::Result<StoreLocation> {
-    let loaded = load(matches)?;
-    match &loaded.config.store {
+    existing(&load(matches)?.config.store)
+}
+
+/// This store, if there is one.
+pub(crate) fn existing(store: &StoreLocation) -> anyhow::Result<StoreLocation> {
+    match store {
         StoreLocation::Memory => {
             anyhow::bail!(
                 "a store in memory can be seen by its own process only: this command needs sqlite:PATH or postgres://…"

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::Uri;
 use semel_core::Policy;
+use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
 use crate::ledger::Watch;
@@ -26,6 +27,7 @@ mod init;
 mod kind;
 mod ledger;
 mod load;
+mod look_up;
 mod nearest;
 mod operation;
 mod redact;
@@ -42,12 +44,14 @@ mod units;
 mod upstream;
 mod value;
 mod warn;
+mod webhook;
 
 pub use diagnostic::{Diagnostic, Errors, Severity};
 pub use identity::{Identity, ProxyRange};
 pub use init::init;
 pub(crate) use ledger::parse_condition;
 pub use load::{Loaded, load};
+pub use look_up::{LookUpConfig, LookUpUrl, VariableName};
 pub use operation::{OperationConfig, Route};
 pub(crate) use redact::redact;
 pub use setting::SettingInfo;
@@ -57,6 +61,7 @@ pub use source::{Location, Origin};
 pub use sources::{DEFAULT_FILE, Sources};
 pub use store::{PostgresUrl, StoreLocation};
 pub use units::parse_duration;
+pub use webhook::{WebhookConfig, WebhookName};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +88,10 @@ pub struct Config {
     pub defaults: Policy,
     /// The rules for single operations, in the order of the file.
     pub operations: Vec<OperationConfig>,
+    /// Who may send events about commands, in the order of the file.
+    pub webhooks: Vec<WebhookConfig>,
+    /// How evidence about commands is sought whose outcome is unknown.
+    pub reconcile: ReconcilerOptions,
     /// The work in the background.
     pub maintenance: Maintenance,
     /// The comparison of ledgers on a schedule, if there is one.
@@ -128,6 +137,8 @@ impl Default for Config {
             identity: Identity::None,
             defaults: Policy::default(),
             operations: Vec::new(),
+            webhooks: Vec::new(),
+            reconcile: ReconcilerOptions::default(),
             maintenance: Maintenance::default(),
             ledger: None,
         }

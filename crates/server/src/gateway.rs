@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use semel_core::{Outbox, Store, Tier};
+use semel_core::{Evidence, Outbox, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
@@ -19,7 +19,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use crate::{forward, identity, ledger, listener};
+use crate::{forward, identity, ledger, listener, reconcile};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -48,7 +48,7 @@ impl Gateway {
         }
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let store = open_store(&config.store).await?;
+        let (store, evidence) = open(&config.store).await?;
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
         let layer = layer(config, store.clone()).await?;
@@ -58,6 +58,14 @@ impl Gateway {
         let upstream = Upstream::new(authority, config.upstream_protocol, shortest_call);
         let proxy = Proxy::new(upstream, config.defaults.timeout);
         let service = layer.layer(proxy.clone());
+
+        let mut webhooks = None;
+        let mut reconciling = None;
+        if reconcile::is_wanted(config) {
+            let reconciler = Arc::new(reconcile::reconciler(config, store.clone(), evidence)?);
+            webhooks = reconcile::webhooks(config, &reconciler)?;
+            reconciling = Some(reconciler);
+        }
 
         let (address, admin_address) = (clients.local_addr()?, admins.local_addr()?);
 
@@ -79,7 +87,11 @@ impl Gateway {
             }),
         ];
         background.extend(ledger);
-        let serving = tokio::spawn(listener::serve(clients, service, config.server.clone(), stopped));
+        if let Some(reconciler) = reconciling {
+            background.push(tokio::spawn(async move { reconciler.run(std::future::pending()).await }));
+        }
+        let serving = listener::serve(clients, service, webhooks, config.server.clone(), stopped);
+        let serving = tokio::spawn(serving);
         let drain = config.drain;
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })
     }
@@ -121,10 +133,19 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
 
 /// Opens the store that the configuration names.
 pub async fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(open(location).await?.0)
+}
+
+/// The same, as what keeps records and as what keeps evidence about them.
+pub async fn open(location: &StoreLocation) -> anyhow::Result<(Arc<dyn Store>, Arc<dyn Evidence>)> {
+    fn both<S: Store + Evidence>(store: S) -> (Arc<dyn Store>, Arc<dyn Evidence>) {
+        let store = Arc::new(store);
+        (store.clone(), store)
+    }
     Ok(match location {
-        StoreLocation::Memory => Arc::new(MemoryStore::new()),
-        StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
-        StoreLocation::Postgres(url) => Arc::new(PostgresStore::open(&url.address()?).await?),
+        StoreLocation::Memory => both(MemoryStore::new()),
+        StoreLocation::Sqlite(path) => both(SqliteStore::open(path)?),
+        StoreLocation::Postgres(url) => both(PostgresStore::open(&url.address()?).await?),
     })
 }
 

@@ -2,8 +2,9 @@
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
 //! `head` take connections and requests, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` stands
-//! before the store, `admin` and `telemetry` show what happens, `ledger` compares what was done with what others say,
-//! `config` reads the settings, and `gateway` puts them together.
+//! before the store, `reconcile` and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares
+//! what was done with what others say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway`
+//! puts them together.
 
 pub mod admin;
 pub mod breaker;
@@ -18,5 +19,7 @@ mod keys;
 pub mod ledger;
 pub mod listener;
 pub mod proxy;
+pub mod reconcile;
 pub mod telemetry;
 pub mod upstream;
+pub mod webhook;

@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
 use semel_core::policy::Profile;
+use semel_flow::reconcile::Webhooks;
 use semel_http::{Body, BoxError, Idempotency};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -19,8 +20,9 @@ use tower::Service;
 
 use crate::config::Server;
 use crate::guard::{Guarded, Limits};
-use crate::head;
 use crate::proxy::{Peer, Place, Proxy};
+use crate::webhook::WEBHOOKS_PATH;
+use crate::{head, webhook};
 
 /// How long connections may take to end once nothing runs on them any more.
 const LAST_WORDS: Duration = Duration::from_secs(5);
@@ -31,6 +33,7 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 pub async fn serve(
     listener: TcpListener,
     service: Idempotency<Proxy>,
+    webhooks: Option<Arc<Webhooks>>,
     settings: Server,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -51,9 +54,10 @@ pub async fn serve(
             Ok((stream, peer)) => {
                 let watcher = connections.watcher();
                 let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
+                let webhooks = webhooks.clone();
                 tokio::spawn(async move {
                     let Ok(place) = place else { return };
-                    let service = for_peer(service, peer, Place(Arc::new(place)));
+                    let service = for_peer(service, webhooks, peer, Place(Arc::new(place)));
                     let io = TokioIo::new(guarded(stream, &settings));
                     let connection = builder.serve_connection_with_upgrades(io, service);
                     if let Err(error) = watcher.watch(connection).await {
@@ -79,6 +83,7 @@ type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxErr
 /// HTTP it came in, and knows its client.
 fn for_peer(
     service: Idempotency<Proxy>,
+    webhooks: Option<Arc<Webhooks>>,
     peer: SocketAddr,
     place: Place,
 ) -> impl hyper::service::Service<
@@ -94,7 +99,13 @@ fn for_peer(
         request.extensions_mut().insert(place.clone());
         let version = request.version();
         let answering: Answering = match head::normalize(request) {
-            Ok(request) => Box::pin(async move { service.call(request).await }),
+            Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
+                (Some(webhooks), Some(name)) => {
+                    let (webhooks, name) = (webhooks.clone(), name.to_owned());
+                    Box::pin(async move { Ok(webhook::answer(&webhooks, &name, request).await) })
+                }
+                _ => Box::pin(async move { service.call(request).await }),
+            },
             Err(problem) => {
                 let mut answer = semel_http::problem(&problem, Profile::Ietf);
                 if version <= http::Version::HTTP_11 {

@@ -1,21 +1,245 @@
-//! `semel reconcile ledger`: what others say was done, against what we believe was done.
+//! `semel reconcile`: looks for evidence about commands whose outcome is unknown, and lists them. `ledger` beside it compares
+//! what was done with what others say was done.
 
 mod ledger;
 
-use anyhow::Context;
-use clap::{ArgMatches, Command};
+use std::sync::Arc;
 
-use super::Done;
+use anyhow::{Context, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_core::reconcile::is_dead_letter;
+use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
+use semel_flow::reconcile::{Look, Outcome, Reconciler};
+use serde_json::{Value, json};
+
+use super::{Done, blocking, existing, load, printable, runtime, say};
+use crate::gateway;
+use crate::reconcile::{is_wanted, reconciler};
+
+/// How many records are read from the store at a time.
+const PAGE: usize = 500;
+
+/// How many passes are made at most: what is due does not come to an end while commands become unknown.
+const MAX_PASSES: usize = 50;
 
 pub(super) fn command() -> Command {
     Command::new("reconcile")
-        .about("Compare what was done with what others say was done")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
+        .about("Find out what became of commands whose outcome is unknown")
+        .long_about(
+            "Looks for evidence about commands whose outcome is unknown: what providers have sent as events, and what they \
+             answer when they are asked, as `[operation.reconcile]` of the configuration says. What was executed is \
+             settled with the answer that retries get; what provably was not is free for one retry; the rest is looked \
+             for again later, and left to an operator when that was in vain too often. A running gateway does this by \
+             itself.\n\n\
+             With an OPERATION_ID, one command is looked for now, whether or not it is due, one that was given up \
+             included. With --list, nothing is asked: it lists what is unknown.",
+        )
+        .after_help(
+            "Examples:\n  \
+             semel reconcile --list\n  \
+             semel reconcile --config /etc/semel.toml\n  \
+             semel reconcile 01a1df32-caa3-786d-a196-45c465f24292\n\n\
+             Exit codes: 0 nothing is unknown (with OPERATION_ID: it is not; with --list: listed), 1 something still is, \
+             2 wrong use, or it cannot be done.",
+        )
+        .args_conflicts_with_subcommands(true)
+        .arg(Arg::new("id").value_name("OPERATION_ID").help("Look for this command only, and now").conflicts_with("list"))
+        .arg(
+            Arg::new("list")
+                .long("list")
+                .action(ArgAction::SetTrue)
+                .help("List what is unknown: since when, how often and when it is looked for, and what is given up"),
+        )
+        .args([super::store_flag(), super::json_flag()])
         .subcommand(ledger::command())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let (_, matches) = matches.subcommand().context("a subcommand is required")?;
-    ledger::run(matches)
+    if let Some((_, matches)) = matches.subcommand() {
+        return ledger::run(matches);
+    }
+    let json = matches.get_flag("json");
+    let id = matches.get_one::<String>("id").map(|id| operation_id(id)).transpose()?;
+    let config = load(matches)?.config;
+    let location = existing(&config.store)?;
+    let (store, evidence) = runtime()?.block_on(gateway::open(&location))?;
+    if matches.get_flag("list") {
+        return list(&store, json);
+    }
+    if !is_wanted(&config) {
+        bail!(
+            "there is nobody to ask: no `[operation.reconcile]` and no `[[webhook]]` is configured. Name the gateway's \
+             configuration with `--config`; what is unknown is listed with `semel reconcile --list`"
+        );
+    }
+    let reconciler = reconciler(&config, store.clone(), evidence)?;
+    match id {
+        Some(id) => one(&reconciler, id, json),
+        None => all(&reconciler, &store, json),
+    }
+}
+
+fn operation_id(text: &str) -> anyhow::Result<OperationId> {
+    text.parse().ok().with_context(|| {
+        format!("{text:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
+    })
+}
+
+/// Everything that is due, and evidence that was not used.
+fn all(reconciler: &Reconciler, store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
+    let mut looks: Vec<Look> = Vec::new();
+    let mut by_evidence = 0;
+    for _ in 0..MAX_PASSES {
+        let report = runtime()?.block_on(reconciler.once());
+        if let Some(why) = report.trouble {
+            bail!("not everything could be looked for: {why}");
+        }
+        by_evidence += report.by_evidence;
+        let failed = |look: &Look| matches!(look.outcome, Outcome::Failed { .. });
+        let more = !report.looks.is_empty() && !report.looks.iter().any(failed);
+        looks.extend(report.looks);
+        if !more {
+            break;
+        }
+    }
+    let unknown = unknown(store)?;
+    let dead = unknown.iter().filter(|record| is_dead_letter(&record.head.state)).count();
+    if json {
+        let looks: Vec<Value> = looks.iter().map(shown).collect();
+        say(json!({
+            "looks": looks, "resolvedByEvents": by_evidence, "unknown": unknown.len(), "deadLetters": dead,
+        }));
+    } else {
+        say(format!("{:36}  {:24}  OUTCOME", "OPERATION ID", "OPERATION"));
+        for look in &looks {
+            say(format!("{}  {:24}  {}", look.operation_id, look.operation.as_str(), told(&look.outcome)));
+        }
+        eprintln!(
+            "{} looked for, {by_evidence} settled by events; {} unknown, {dead} of them given up",
+            looks.len(),
+            unknown.len()
+        );
+    }
+    Ok(if unknown.is_empty() { Done::Yes } else { Done::No })
+}
+
+/// One command, now.
+fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<Done> {
+    let Some(look) = blocking(reconciler.look(id))? else {
+        eprintln!("there is no record of operation {id}");
+        return Ok(Done::No);
+    };
+    match json {
+        true => say(shown(&look)),
+        false => say(format!("{id}: {}", told(&look.outcome))),
+    }
+    if let Outcome::Failed { why } = &look.outcome {
+        bail!("the store cannot be used: {why}");
+    }
+    Ok(if look.outcome.is_unknown() { Done::No } else { Done::Yes })
+}
+
+/// What a look came to, for people.
+fn told(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Resolved(verdict) => format!("settled: {}", verdict.as_str().replace('_', " ")),
+        Outcome::Again { at, why } => format!("unknown, looked for again at {at}: {}", printable(why)),
+        Outcome::GivenUp { why } => format!("unknown, and given up: {}", printable(why)),
+        Outcome::Overtaken => "somebody else is looking for it".to_owned(),
+        Outcome::NotUnknown(state) => format!("not unknown: {state}"),
+        Outcome::Failed { why } => format!("unknown, since the store cannot be used: {}", printable(why)),
+    }
+}
+
+/// The same for programs: the names are promises.
+fn shown(look: &Look) -> Value {
+    let (outcome, verdict, at, why) = match &look.outcome {
+        Outcome::Resolved(verdict) => ("resolved", Some(verdict.as_str()), None, None),
+        Outcome::Again { at, why } => ("again", None, Some(*at), Some(why)),
+        Outcome::GivenUp { why } => ("given_up", None, None, Some(why)),
+        Outcome::Overtaken => ("overtaken", None, None, None),
+        Outcome::NotUnknown(_) => ("not_unknown", None, None, None),
+        Outcome::Failed { why } => ("failed", None, None, Some(why)),
+    };
+    let state = match &look.outcome {
+        Outcome::NotUnknown(state) => Some(state.as_str()),
+        _ => None,
+    };
+    json!({
+        "operationId": look.operation_id.to_string(),
+        "operation": look.operation.as_str(),
+        "outcome": outcome,
+        "verdict": verdict,
+        "state": state,
+        "nextLookAt": at.map(Timestamp::to_rfc3339),
+        "why": why,
+    })
+}
+
+/// Every command whose outcome is unknown.
+fn unknown(store: &Arc<dyn Store>) -> anyhow::Result<Vec<Record>> {
+    let mut filter = Filter { state: Some(StateName::Unknown), limit: PAGE, ..Filter::default() };
+    let mut all = Vec::new();
+    loop {
+        let page = blocking(store.list(&filter))?;
+        let full = page.len() == PAGE;
+        filter.after = page.last().map(|record| record.operation_id).or(filter.after);
+        all.extend(page);
+        if !full {
+            return Ok(all);
+        }
+    }
+}
+
+fn list(store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
+    let records = unknown(store)?;
+    let now = blocking(store.now())?;
+    if json {
+        say(Value::Array(records.iter().filter_map(listed).collect()));
+        return Ok(Done::Yes);
+    }
+    say(format!(
+        "{:36}  {:24}  {:24}  {:>5}  {:24}  QUARANTINE UNTIL",
+        "OPERATION ID", "OPERATION", "SINCE", "LOOKS", "NEXT LOOK"
+    ));
+    for record in &records {
+        let State::Unknown { since, reconcile_after, attempts, quarantine_until } = record.head.state else {
+            continue;
+        };
+        let next = match is_dead_letter(&record.head.state) {
+            true => "given up".to_owned(),
+            false => reconcile_after.to_string(),
+        };
+        let quarantine = match quarantine_until {
+            over if over <= now => "over".to_owned(),
+            Timestamp::MAX => "for ever: its message may still be sent".to_owned(),
+            until => until.to_string(),
+        };
+        let (id, operation) = (record.operation_id, record.operation.as_str());
+        say(format!("{id}  {operation:24}  {since}  {attempts:>5}  {next:24}  {quarantine}"));
+    }
+    let dead = records.iter().filter(|record| is_dead_letter(&record.head.state)).count();
+    eprintln!("{} unknown, {dead} of them given up", records.len());
+    Ok(Done::Yes)
+}
+
+/// An unknown command as a list shows it: the names are promises.
+fn listed(record: &Record) -> Option<Value> {
+    let State::Unknown { since, reconcile_after, attempts, quarantine_until } = record.head.state else {
+        return None;
+    };
+    let dead = is_dead_letter(&record.head.state);
+    Some(json!({
+        "operationId": record.operation_id.to_string(),
+        "operation": record.operation.as_str(),
+        "tenant": record.principal.tenant(),
+        "caller": record.principal.caller(),
+        "reason": record.head.reason.as_str(),
+        "keyHashPrefix": record.key_hash_prefix,
+        "unknownSince": since.to_rfc3339(),
+        "reconcileAttempts": attempts,
+        "nextLookAt": (!dead).then(|| reconcile_after.to_rfc3339()),
+        "deadLetter": dead,
+        "quarantineUntil": quarantine_until.to_rfc3339(),
+    }))
 }

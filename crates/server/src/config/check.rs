@@ -4,14 +4,16 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderName, Method, Uri, header};
-use semel_core::Policy;
 use semel_core::policy::PolicyError;
+use semel_core::{OperationName, Policy};
 
 use super::Config;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
+use super::look_up::{LookUpTable, ambiguous};
 use super::operation::OperationConfig;
 use super::source::Origin;
+use super::webhook::{SchemeName, WebhookTable};
 
 /// Whether the policy under `prefix` can be followed.
 pub(super) fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
@@ -86,8 +88,97 @@ fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Ide
     })
 }
 
+/// Whether the settings of an `[operation.reconcile]` go together.
+pub(super) fn look_up(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
+    let reading = &table.reading;
+    let path = |name: &str| format!("{prefix}.{name}");
+    let words = ["executed", "failed", "pending"];
+    if reading.status.is_none() {
+        for name in words.map(path) {
+            if findings.is_set(&name) {
+                let message = "goes with `status` only, which says where in the answer it is looked for";
+                findings.error(findings.origin(&name), &name, message);
+            }
+        }
+    } else if reading.executed.is_empty() && findings.are_readable(&[&path("executed")]) {
+        let message = "says where a word is, and `executed` does not say which word means that it took place";
+        findings.error(findings.origin(&path("status")), &path("status"), message);
+    }
+    if let Some(word) = ambiguous(&[&reading.executed, &reading.failed, &reading.pending]) {
+        twofold(findings, prefix, &words, word);
+    }
+}
+
+/// Whether the settings of a `[[webhook]]` go together.
+pub(super) fn webhook(findings: &mut Findings, prefix: &str, table: &WebhookTable, origin: &Origin) {
+    let path = |name: &str| format!("{prefix}.{name}");
+    let mut wrong = |name: &str, message: &str| {
+        let path = path(name);
+        let place = if findings.is_set(&path) { findings.origin(&path) } else { origin.clone() };
+        if findings.are_readable(&[&path]) {
+            findings.error(place, &path, message);
+        }
+    };
+    if table.event_id.is_none() && table.scheme != SchemeName::Semel {
+        wrong("event_id", "missing: without it nobody knows whether an event came before");
+    }
+    if table.signature_header.is_some() && table.scheme != SchemeName::Body {
+        wrong("signature_header", "goes with `scheme = \"body\"` only");
+    }
+    if table.executed.is_empty() && table.failed.is_empty() && table.not_executed.is_empty() {
+        wrong("executed", "missing: no event would be a verdict");
+    }
+    match (table.not_executed.is_empty(), table.proof) {
+        (false, None) => wrong(
+            "not_executed",
+            "frees keys, and a call may still be on its way: say with `proof` why none can take effect any more",
+        ),
+        (true, Some(_)) => wrong("proof", "goes with `not_executed` only"),
+        (true, None) | (false, Some(_)) => {}
+    }
+    for (name, empty) in
+        [("secret_env", table.secret_env.is_empty()), ("operations", table.operations.is_empty())]
+    {
+        let set = path(name);
+        if empty && findings.is_set(&set) && findings.are_readable(&[&set]) {
+            findings.error(findings.origin(&set), &set, "is empty: nothing that comes would be believed");
+        }
+    }
+    if let Some(word) = ambiguous(&[&table.executed, &table.failed, &table.not_executed]) {
+        twofold(findings, prefix, &["executed", "failed", "not_executed"], word);
+    }
+}
+
+/// A word that is in two lists means two things.
+fn twofold(findings: &mut Findings, prefix: &str, lists: &[&str], word: &str) {
+    let path = lists.iter().rev().map(|name| format!("{prefix}.{name}")).find(|path| findings.is_set(path));
+    if let Some(path) = path {
+        let message = format!("\"{word}\" is there twice, and would mean two things");
+        findings.error(findings.origin(&path), &path, message);
+    }
+}
+
+fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
+    for (index, webhook) in config.webhooks.iter().enumerate() {
+        let path = |name: &str| format!("webhook.{}.{name}", webhook.name);
+        if config.webhooks[..index].iter().any(|other| other.name == webhook.name) {
+            let path = path("name");
+            findings.error(findings.origin(&path), &path, "another webhook has this name already");
+        }
+        let is_known = |name: &OperationName| {
+            config.operations.iter().any(|operation| operation.names().any(|known| known == name))
+        };
+        if let Some(unknown) = webhook.operations.iter().find(|name| !is_known(name)) {
+            let path = path("operations");
+            let message = format!("there is no `[[operation]]` of the name `{unknown}`");
+            findings.error(findings.origin(&path), &path, message);
+        }
+    }
+}
+
 /// Whether the settings of a configuration go together.
 pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
+    webhooks_are_apart(findings, config);
     anonymous_callers_are_local(findings, config, source);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);

@@ -11,6 +11,9 @@ const HEADER: &str = "\
 # those of [defaults] have variables and flags.
 ";
 
+/// What goes with another choice than that of the example.
+const APART: [&str; 1] = ["signature_header"];
+
 /// A file with every setting at its default, commented out and explained, and one example operation.
 ///
 /// A `#` with no blank after it stands before what can be uncommented.
@@ -34,11 +37,18 @@ fn between(last: &str, next: &str) -> String {
     } else {
         ""
     };
-    let begin = if next == "operation" {
-        "# A rule for the commands of one route; as many as there are routes to name\n#[[operation]]"
-            .to_owned()
-    } else {
-        format!("[{next}]")
+    let begin = match next {
+        "operation" => {
+            "# A rule for the commands of one route; as many as there are routes to name\n#[[operation]]"
+                .to_owned()
+        }
+        "operation.reconcile" => {
+            "# How a provider is asked what became of a command of this operation whose outcome is \
+                                  unknown\n#[operation.reconcile]"
+                .to_owned()
+        }
+        "webhook" => "# Who may send events about commands; as many as there are\n#[[webhook]]".to_owned(),
+        next => format!("[{next}]"),
     };
     format!("{end}\n{begin}\n")
 }
@@ -47,8 +57,9 @@ fn entry(info: &SettingInfo) -> String {
     let SettingInfo { table, name, help, default, example, choices, .. } = info;
     let choices = if choices.is_empty() { String::new() } else { format!(": {}", choices.join(" | ")) };
     let value = match (*table, default, example) {
-        // An operation is an example as a whole.
-        ("operation", _, Some(example)) => format!("#{name} = {example}"),
+        // An operation is an example as a whole, and so is a webhook.
+        (_, _, Some(example)) if APART.contains(name) => format!("#     {name} = {example}"),
+        ("operation" | "operation.reconcile" | "webhook", _, Some(example)) => format!("#{name} = {example}"),
         (_, Some(default), _) => format!("#{name} = {default}"),
         (_, None, Some(example)) => format!("#     {name} = {example}"),
         (_, None, None) => format!("#     {name}"),
@@ -82,6 +93,10 @@ mod tests {
         assert_eq!(
             config.operations.pop().map(|example| example.name.to_string()).as_deref(),
             Some("payments.create")
+        );
+        assert_eq!(
+            config.webhooks.pop().map(|example| example.name.to_string()).as_deref(),
+            Some("provider")
         );
         assert_eq!(config, Config::default());
         for info in settings().iter().filter(|info| info.default.is_some() || info.table == "operation") {

@@ -142,6 +142,36 @@ impl<K: Kind> Kind for Maybe<K> {
     }
 }
 
+/// One thing of kind `K`, or a list of them.
+pub(super) struct OneOrMore<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for OneOrMore<K> {
+    type Value = Vec<K::Value>;
+
+    fn expected() -> String {
+        format!("{}, or a list of them", K::expected())
+    }
+
+    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+        K::parse(text).map(|one| vec![one])
+    }
+
+    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+        match &value.content {
+            Content::List(_) => List::<K>::read(value),
+            _ => K::read(value).map(|one| vec![one]),
+        }
+    }
+
+    fn show(value: &Self::Value) -> Option<String> {
+        match &value[..] {
+            [] => None,
+            [one] => K::show(one),
+            _ => List::<K>::show(value),
+        }
+    }
+}
+
 /// Any number of things of kind `K`.
 pub(super) struct List<K>(PhantomData<K>);
 

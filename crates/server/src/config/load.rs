@@ -8,15 +8,20 @@ use super::check;
 use super::diagnostic::{Diagnostic, Errors};
 use super::findings::Findings;
 use super::identity::IdentityTable;
+use super::kind::Kind;
 use super::ledger::{self, LedgerTable};
+use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
-use super::settings::{DEFAULTS, GENERAL, IDENTITY, LEDGER, MAINTENANCE, OPERATION, SERVER, TABLES};
+use super::settings::{
+    DEFAULTS, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
+};
 use super::show::{Row, Rows};
 use super::source::Origin;
 use super::sources::{FILE_VARIABLE, Sources};
 use super::value::{Content, Entry, Table, Value, parse_file};
 use super::warn;
+use super::webhook::{WebhookConfig, WebhookName, WebhookTable};
 
 /// A configuration that can be used, and what there is to say about it.
 #[derive(Debug)]
@@ -61,6 +66,7 @@ struct Loader {
     ledger: LedgerTable,
     /// As written: they are read when the defaults are known.
     operations: Vec<Value>,
+    webhooks: Vec<Value>,
     findings: Findings,
 }
 
@@ -70,25 +76,13 @@ impl Loader {
             if let Some(setting) = find(GENERAL, &entry.name) {
                 self.findings.read(setting, &mut self.config, setting.name, &entry.value);
             } else if entry.name == "operation" {
-                self.collect_operations(entry);
+                self.operations = collected(&mut self.findings, entry);
+            } else if entry.name == "webhook" {
+                self.webhooks = collected(&mut self.findings, entry);
             } else if TABLES.contains(&entry.name.as_str()) {
                 self.table(entry);
             } else {
                 self.findings.unknown(entry, &entry.name, names(GENERAL).chain(TABLES));
-            }
-        }
-    }
-
-    fn collect_operations(&mut self, entry: &Entry) {
-        match &entry.value.content {
-            Content::List(operations) => self.operations.clone_from(operations),
-            Content::Table(_) => {
-                let message = "expected a list of tables: write `[[operation]]`, in double brackets";
-                self.findings.error(entry.origin.clone(), "operation", message);
-            }
-            other => {
-                let message = format!("expected tables, each written `[[operation]]`, found {other}");
-                self.findings.error(entry.value.origin.clone(), "operation", message);
             }
         }
     }
@@ -105,6 +99,7 @@ impl Loader {
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_table(findings, name, DEFAULTS, &mut config.defaults, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
+            "reconcile" => read_table(findings, name, RECONCILE, config, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
         }
     }
@@ -171,6 +166,10 @@ impl Loader {
             let read = read_operation(&mut self.findings, &self.config.defaults, &operation);
             self.config.operations.extend(read);
         }
+        for webhook in std::mem::take(&mut self.webhooks) {
+            let read = read_webhook(&mut self.findings, &webhook);
+            self.config.webhooks.extend(read);
+        }
     }
 
     fn check(&mut self) {
@@ -189,6 +188,8 @@ impl Loader {
         rows.add("identity", IDENTITY, &self.identity);
         rows.add("defaults", DEFAULTS, &self.config.defaults);
         self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
+        self.config.webhooks.iter().for_each(|webhook| rows.add_webhook(webhook));
+        rows.add("reconcile", RECONCILE, &self.config);
         rows.add("maintenance", MAINTENANCE, &self.config);
         rows.add("ledger", LEDGER, &self.ledger);
         let rows = rows.finish();
@@ -221,6 +222,23 @@ fn read_table<T>(
     }
 }
 
+/// The tables of a list such as `[[operation]]`, as they were written.
+fn collected(findings: &mut Findings, entry: &Entry) -> Vec<Value> {
+    let name = &entry.name;
+    match &entry.value.content {
+        Content::List(tables) => return tables.clone(),
+        Content::Table(_) => {
+            let message = format!("expected a list of tables: write `[[{name}]]`, in double brackets");
+            findings.error(entry.origin.clone(), name, message);
+        }
+        other => {
+            let message = format!("expected tables, each written `[[{name}]]`, found {other}");
+            findings.error(entry.value.origin.clone(), name, message);
+        }
+    }
+    Vec::new()
+}
+
 fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> Option<OperationConfig> {
     let Content::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[operation]]`, found {}", value.content);
@@ -230,14 +248,18 @@ fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> 
     let prefix = operation_path(entries);
     let mut policy = defaults.clone();
     let mut table = OperationTable::default();
+    let mut look_up = None;
     for entry in entries {
         let path = format!("{prefix}.{}", entry.name);
-        if let Some(setting) = find(OPERATION, &entry.name) {
+        if entry.name == "reconcile" {
+            look_up = read_look_up(findings, &path, entry);
+        } else if let Some(setting) = find(OPERATION, &entry.name) {
             findings.read(setting, &mut table, &path, &entry.value);
         } else if let Some(setting) = find(DEFAULTS, &entry.name) {
             findings.read(setting, &mut policy, &path, &entry.value);
         } else {
-            findings.unknown(entry, &path, names(OPERATION).chain(names(DEFAULTS)));
+            let known = names(OPERATION).chain(names(DEFAULTS)).chain(["reconcile"]);
+            findings.unknown(entry, &path, known);
         }
     }
     for required in ["name", "match"] {
@@ -249,7 +271,60 @@ fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> 
     }
     check::policy(findings, &prefix, &policy);
     let OperationTable { name, route, business_reference, exclude, aliases } = table;
-    Some(OperationConfig { name: name?, route: route?, policy, business_reference, exclude, aliases })
+    let reconcile = look_up.and_then(|look_up| look_up.finish(policy.max_stored_response));
+    Some(OperationConfig {
+        name: name?,
+        route: route?,
+        policy,
+        business_reference,
+        exclude,
+        aliases,
+        reconcile,
+    })
+}
+
+fn read_look_up(findings: &mut Findings, path: &str, entry: &Entry) -> Option<LookUpTable> {
+    let Content::Table(entries) = &entry.value.content else {
+        let message = "expected a table: write `[operation.reconcile]` below its `[[operation]]`";
+        findings.error(entry.value.origin.clone(), path, message);
+        return None;
+    };
+    let mut table = LookUpTable::default();
+    read_table(findings, path, LOOK_UP, &mut table, entries);
+    if !entries.iter().any(|entry| entry.name == "url") {
+        let message = "missing: it says where the provider is asked";
+        findings.error(entry.origin.clone(), &format!("{path}.url"), message);
+    }
+    check::look_up(findings, path, &table);
+    Some(table)
+}
+
+fn read_webhook(findings: &mut Findings, value: &Value) -> Option<WebhookConfig> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[webhook]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "webhook", message);
+        return None;
+    };
+    let prefix = webhook_path(entries);
+    let mut table = WebhookTable::default();
+    read_table(findings, &prefix, WEBHOOK, &mut table, entries);
+    for required in ["name", "secret_env", "operations", "operation_id", "verdict"] {
+        if !entries.iter().any(|entry| entry.name == required) {
+            let path = format!("{prefix}.{required}");
+            findings.error(value.origin.clone(), &path, "missing: every webhook has it");
+        }
+    }
+    check::webhook(findings, &prefix, &table, &value.origin);
+    table.finish()
+}
+
+/// What the settings of a webhook are called: by its name, if it has one that can be used.
+fn webhook_path(entries: &Table) -> String {
+    let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
+    match name {
+        Some(Content::Text(name)) if WebhookName::parse(name).is_ok() => format!("webhook.{name}"),
+        _ => "webhook".to_owned(),
+    }
 }
 
 /// What the settings of an operation are called: by its name, if it has one that can be used.

@@ -6,6 +6,7 @@ use http::Method;
 use semel_core::{JsonPointer, OperationName, Policy};
 
 use super::kind::{Kind, Refusal, quoted};
+use super::look_up::LookUpConfig;
 
 /// A rule for the commands of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,15 @@ pub struct OperationConfig {
     pub exclude: Vec<JsonPointer>,
     /// Former names: their live records still count.
     pub aliases: Vec<OperationName>,
+    /// How a provider is asked what became of a command whose outcome is unknown.
+    pub reconcile: Option<LookUpConfig>,
+}
+
+impl OperationConfig {
+    /// The names of its records: its own, and its former ones.
+    pub fn names(&self) -> impl Iterator<Item = &OperationName> {
+        std::iter::once(&self.name).chain(&self.aliases)
+    }
 }
 
 /// What an `[[operation]]` has beside a policy, as far as it was written.

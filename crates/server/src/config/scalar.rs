@@ -126,6 +126,26 @@ impl<const MIN: usize, const MAX: usize> Kind for Count<MIN, MAX> {
     }
 }
 
+/// A number of tries, from `MIN` to `MAX`.
+pub(super) struct Tries<const MIN: usize, const MAX: usize>;
+
+impl<const MIN: usize, const MAX: usize> Kind for Tries<MIN, MAX> {
+    type Value = u32;
+    const BARE_INTEGER: bool = true;
+
+    fn expected() -> String {
+        Count::<MIN, MAX>::expected()
+    }
+
+    fn parse(text: &str) -> Result<u32, Refusal> {
+        u32::try_from(Count::<MIN, MAX>::parse(text)?).map_err(|_| Refusal::Unexpected)
+    }
+
+    fn show(value: &u32) -> Option<String> {
+        Some(value.to_string())
+    }
+}
+
 impl Kind for SocketAddr {
     type Value = SocketAddr;
 

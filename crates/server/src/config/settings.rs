@@ -8,14 +8,17 @@ use semel_core::policy::{
     InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
+use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::ledger::Format;
 
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
-use super::kind::{Choice, Kind, List, Maybe, OrOff, Words};
+use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
+use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
-use super::scalar::{Count, Period, Size, Switch, Wait};
+use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
 use super::setting::{Setting, SettingInfo, setting};
+use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 use super::{Config, LogFormat, Protocol, StoreLocation};
 
 /// The top level.
@@ -175,6 +178,209 @@ pub(super) const OPERATION: &[Setting<OperationTable>] = &[
     ),
 ];
 
+/// `[operation.reconcile]`.
+pub(super) const LOOK_UP: &[Setting<LookUpTable>] = &[
+    setting!(
+        "url",
+        Maybe<LookUpUrl>,
+        url,
+        "Where a provider is asked about a command: {operation_id}, {tenant} and {caller} stand for its own",
+        "\"http://provider.internal/charges?reference={operation_id}\""
+    ),
+    setting!(
+        "authorization_env",
+        Maybe<VariableName>,
+        authorization_env,
+        "The variable with the value of the header Authorization",
+        "\"PROVIDER_TOKEN\""
+    ),
+    setting!(
+        "deduplicates",
+        Switch,
+        reading.deduplicates,
+        "Whether the provider deduplicates on our operation id: not-executed then frees a key at once"
+    ),
+    setting!(
+        "result",
+        Maybe<JsonPointer>,
+        reading.result,
+        "Where in the answer the object is that stands for the command; if it is missing, it was not found",
+        "\"/0\""
+    ),
+    setting!(
+        "reference",
+        Maybe<JsonPointer>,
+        reading.reference,
+        "Where in that object the operation id is, to be sure that it is about this command",
+        "\"/reference\""
+    ),
+    setting!(
+        "status",
+        Maybe<JsonPointer>,
+        reading.status,
+        "Where in that object is what became of it; without it, what is found took place",
+        "\"/status\""
+    ),
+    setting!(
+        "executed",
+        List<Word>,
+        reading.executed,
+        "What its status is if it took place",
+        "[\"captured\"]"
+    ),
+    setting!(
+        "failed",
+        List<Word>,
+        reading.failed,
+        "What its status is if it failed for good",
+        "[\"declined\"]"
+    ),
+    setting!(
+        "pending",
+        List<Word>,
+        reading.pending,
+        "What its status is while the provider is still at it",
+        "[\"processing\"]"
+    ),
+    setting!(
+        "not_found",
+        Choice<NotFound>,
+        reading.not_found,
+        "What it means that the provider does not know the command"
+    ),
+    setting!(
+        "response",
+        Maybe<JsonPointer>,
+        reading.response,
+        "Where in that object the body is that retries get; without it, the object",
+        "\"/receipt\""
+    ),
+    setting!(
+        "response_status",
+        GoodStatus,
+        reading.response_status,
+        "The status that retries get if it took place"
+    ),
+    setting!("failed_status", StatusCode, reading.failed_status, "The status that retries get if it failed"),
+    setting!("timeout", Period, timeout, "The longest one look-up may take"),
+];
+
+/// `[[webhook]]`.
+pub(super) const WEBHOOK: &[Setting<WebhookTable>] = &[
+    setting!(
+        "name",
+        Maybe<WebhookName>,
+        name,
+        "Its path is /.well-known/semel/webhooks/ and this name",
+        "\"provider\""
+    ),
+    setting!(
+        "secret_env",
+        OneOrMore<VariableName>,
+        secret_env,
+        "The variable with the secret that signs its events; several while it is exchanged",
+        "\"PROVIDER_WEBHOOK_SECRET\""
+    ),
+    setting!("scheme", Choice<SchemeName>, scheme, "How its events are signed"),
+    setting!(
+        "signature_header",
+        Maybe<HeaderName>,
+        signature_header,
+        "With scheme = \"body\": the header with the signature, if not X-Hub-Signature-256",
+        "\"X-Signature\""
+    ),
+    setting!(
+        "operations",
+        List<OperationName>,
+        operations,
+        "The operations that it may speak about",
+        "[\"payments.create\"]"
+    ),
+    setting!(
+        "event_id",
+        Maybe<JsonPointer>,
+        event_id,
+        "Where in an event its id is; with scheme = \"semel\" the header Semel-Event-Id will do",
+        "\"/id\""
+    ),
+    setting!(
+        "operation_id",
+        Maybe<JsonPointer>,
+        operation_id,
+        "Where in an event the operation id is, or a key that begins with it and a colon",
+        "\"/data/reference\""
+    ),
+    setting!(
+        "verdict",
+        Maybe<JsonPointer>,
+        verdict,
+        "Where in an event is what became of the command",
+        "\"/type\""
+    ),
+    setting!("executed", List<Word>, executed, "What is there if it took place", "[\"charge.captured\"]"),
+    setting!("failed", List<Word>, failed, "What is there if it failed for good", "[\"charge.declined\"]"),
+    setting!(
+        "not_executed",
+        List<Word>,
+        not_executed,
+        "What is there if it did not take place; needs a proof",
+        "[\"charge.cancelled\"]"
+    ),
+    setting!(
+        "proof",
+        Maybe<Choice<ProofName>>,
+        proof,
+        "Why not_executed cannot be overtaken: the provider deduplicates on our operation id, or holds a tombstone",
+        "\"tombstone\""
+    ),
+    setting!(
+        "response",
+        Maybe<JsonPointer>,
+        response,
+        "Where in an event the body is that retries get; without it, the event",
+        "\"/data\""
+    ),
+    setting!("response_status", GoodStatus, response_status, "The status that retries get if it took place"),
+    setting!("failed_status", StatusCode, failed_status, "The status that retries get if it failed"),
+    setting!("tolerance", Period, tolerance, "How long ago, or how far ahead, an event may have been signed"),
+    setting!(
+        "unknown_operation",
+        Choice<UnknownOperation>,
+        unknown_operation,
+        "What becomes of an event about a command that there is not: 404, or kept for it and 202"
+    ),
+];
+
+/// `[reconcile]`.
+pub(super) const RECONCILE: &[Setting<Config>] = &[
+    setting!(
+        "interval",
+        Period,
+        reconcile.interval,
+        "How often commands are looked for whose outcome is unknown"
+    ),
+    setting!(
+        "first_delay",
+        Period,
+        reconcile.terms.first_delay,
+        "The wait after the first look; it doubles each time"
+    ),
+    setting!("max_delay", Period, reconcile.terms.max_delay, "The longest wait between two looks"),
+    setting!(
+        "max_attempts",
+        Tries<1, 10_000>,
+        reconcile.terms.max_attempts,
+        "After so many, a command is left to an operator"
+    ),
+    setting!("concurrency", Count<1, 1000>, reconcile.concurrency, "How many look-ups are made at the same time"),
+    setting!(
+        "retention",
+        Period,
+        reconcile.retention,
+        "How long events are kept, to be recognised when they come again"
+    ),
+];
+
 /// `[maintenance]`.
 pub(super) const MAINTENANCE: &[Setting<Config>] = &[
     setting!("sweep_interval", Period, maintenance.sweep_interval, "How often ended leases are looked for"),
@@ -288,10 +494,11 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
 ];
 
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 6] = ["server", "identity", "defaults", "operation", "maintenance", "ledger"];
+pub(super) const TABLES: [&str; 8] =
+    ["server", "identity", "defaults", "operation", "webhook", "reconcile", "maintenance", "ledger"];
 
 /// Names of tables and settings that are promised and not built yet.
-pub(super) const RESERVED: [&str; 4] = ["authorize_url", "limits", "outbox", "reconcile"];
+pub(super) const RESERVED: [&str; 3] = ["authorize_url", "limits", "outbox"];
 
 /// Every setting, in the order they are shown.
 pub fn settings() -> Vec<SettingInfo> {
@@ -305,6 +512,9 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("identity", IDENTITY, &IdentityTable::default()),
         infos("defaults", DEFAULTS, &config.defaults),
         infos("operation", OPERATION, &OperationTable::default()),
+        infos("operation.reconcile", LOOK_UP, &LookUpTable::default()),
+        infos("webhook", WEBHOOK, &WebhookTable::default()),
+        infos("reconcile", RECONCILE, &config),
         infos("maintenance", MAINTENANCE, &config),
         infos("ledger", LEDGER, &LedgerTable::default()),
     ]

@@ -3,9 +3,11 @@
 use std::fmt;
 
 use super::findings::Findings;
+use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::Setting;
-use super::settings::{DEFAULTS, OPERATION};
+use super::settings::{DEFAULTS, LOOK_UP, OPERATION, WEBHOOK};
+use super::webhook::{WebhookConfig, WebhookTable};
 
 /// One effective setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +48,22 @@ impl<'a> Rows<'a> {
 
     /// What an operation sets itself: the rest follows the defaults.
     pub(super) fn add_operation(&mut self, operation: &OperationConfig) {
-        let OperationConfig { name, route, policy, business_reference, exclude, aliases } = operation.clone();
+        let OperationConfig { name, route, policy, business_reference, exclude, aliases, reconcile } =
+            operation.clone();
         let prefix = format!("operation.{name}");
         let (name, route) = (Some(name), Some(route));
         let table = OperationTable { name, route, business_reference, exclude, aliases };
         self.add_set(&prefix, OPERATION, &table);
         self.add_set(&prefix, DEFAULTS, &policy);
+        if let Some(look_up) = reconcile {
+            self.add(&format!("{prefix}.reconcile"), LOOK_UP, &LookUpTable::of(look_up));
+        }
+    }
+
+    /// Everything about a webhook.
+    pub(super) fn add_webhook(&mut self, webhook: &WebhookConfig) {
+        let table = WebhookTable::of(webhook.clone());
+        self.add(&format!("webhook.{}", webhook.name), WEBHOOK, &table);
     }
 
     fn add_set<T>(&mut self, prefix: &str, settings: &[Setting<T>], holder: &T) {

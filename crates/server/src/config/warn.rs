@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use semel_core::Policy;
 use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError};
+use semel_flow::reconcile::http::NotFound;
+use semel_flow::reconcile::webhook::Scheme;
 
 use super::findings::Findings;
-use super::{Config, Identity, StoreLocation};
+use super::{Config, Identity, LookUpConfig, StoreLocation};
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
 const SHORT_LEASE: Duration = Duration::from_secs(1);
@@ -28,7 +30,29 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     }
     policy(findings, "defaults", &config.defaults, &config.store);
     for operation in &config.operations {
-        policy(findings, &format!("operation.{}", operation.name), &operation.policy, &config.store);
+        let prefix = format!("operation.{}", operation.name);
+        policy(findings, &prefix, &operation.policy, &config.store);
+        if let Some(asked) = &operation.reconcile {
+            look_up(findings, &format!("{prefix}.reconcile"), asked);
+        }
+    }
+    for webhook in config.webhooks.iter().filter(|webhook| matches!(webhook.scheme, Scheme::Body(_))) {
+        let message = "its signatures have no time: whoever has seen an event can send it again at any time";
+        findings.warn(&format!("webhook.{}.scheme", webhook.name), message);
+    }
+}
+
+/// Warns of what is concluded from a provider's answers.
+fn look_up(findings: &mut Findings, prefix: &str, asked: &LookUpConfig) {
+    let reading = &asked.reading;
+    if reading.not_found == NotFound::NotExecuted && !reading.deduplicates {
+        let message = "a provider that shows commands late, or a wrong address, looks the same: the command can run twice";
+        findings.warn(&format!("{prefix}.not_found"), message);
+    }
+    if reading.reference.is_none() && asked.url.asks_by_query() {
+        let message = "a provider that does not know this parameter answers with other commands: say with `reference` \
+                       where in its answer the operation id is";
+        findings.warn(&format!("{prefix}.url"), message);
     }
 }
 

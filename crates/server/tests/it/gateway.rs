@@ -8,4 +8,5 @@ mod later;
 mod load;
 mod operating;
 mod proxying;
+mod reconciling;
 mod smuggling;

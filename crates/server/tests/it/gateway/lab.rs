@@ -115,6 +115,8 @@ pub(crate) struct Gateway {
 pub(crate) struct Site {
     pub(crate) folder: TempDir,
     postgres: Option<Database>,
+    /// What the program finds in its environment.
+    pub(crate) variables: Vec<(&'static str, &'static str)>,
 }
 
 /// `postgres` runs the gateway's tests on PostgreSQL. Without it they run on SQLite.
@@ -127,7 +129,8 @@ impl Site {
             let server = semel_testkit::postgres::shared().expect("there is a server");
             server.create_database().expect("a database can be made")
         });
-        Site { folder: TempDir::new().expect("there is room for a test"), postgres }
+        let folder = TempDir::new().expect("there is room for a test");
+        Site { folder, postgres, variables: Vec::new() }
     }
 
     /// The file with the records, where they are in one.
@@ -139,6 +142,7 @@ impl Site {
     /// The program, run at this site.
     pub(crate) fn semel(&self) -> Command {
         let mut command = semel(self.folder.path());
+        command.envs(self.variables.iter().copied());
         if let Some(database) = &self.postgres {
             command.env("SEMEL_STORE", database.url());
         }

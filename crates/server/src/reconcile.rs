@@ -1,0 +1,107 @@
+//! The reconciler as the settings want it: whom to ask about which operation, and who may send events.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use async_trait::async_trait;
+use http::HeaderValue;
+use semel_core::{Evidence, OperationName, Record, Store};
+use semel_flow::reconcile::{
+    Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, WebhookSource, Webhooks,
+};
+
+use crate::config::{Config, LookUpConfig, VariableName, WebhookConfig};
+
+/// Whether there is anybody to ask, or to be told by.
+pub fn is_wanted(config: &Config) -> bool {
+    !config.webhooks.is_empty() || config.operations.iter().any(|operation| operation.reconcile.is_some())
+}
+
+/// The reconciler that the settings describe.
+pub fn reconciler(
+    config: &Config,
+    store: Arc<dyn Store>,
+    evidence: Arc<dyn Evidence>,
+) -> anyhow::Result<Reconciler> {
+    let mut look_ups = HashMap::new();
+    let mut longest = Duration::ZERO;
+    for operation in &config.operations {
+        let Some(asked) = &operation.reconcile else { continue };
+        longest = longest.max(asked.timeout);
+        let look_up = look_up(asked)
+            .with_context(|| format!("`[operation.reconcile]` of the operation `{}`", operation.name))?;
+        let look_up = Arc::new(look_up);
+        look_ups.extend(operation.names().map(|name| (name.clone(), look_up.clone())));
+    }
+    // Each look-up ends by itself; this is for those that do not.
+    let options = ReconcilerOptions { timeout: longest + Duration::from_secs(1), ..config.reconcile };
+    let reconciler = Reconciler::new(store, evidence, Arc::new(LookUps(look_ups)), options);
+    for webhook in &config.webhooks {
+        reconciler.bind(webhook.name.as_str(), bounds(config, webhook));
+    }
+    Ok(reconciler)
+}
+
+/// Those who may send events, if there are any. What they say is used by this reconciler.
+pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result<Option<Arc<Webhooks>>> {
+    if config.webhooks.is_empty() {
+        return Ok(None);
+    }
+    let mut webhooks = Webhooks::new(reconciler.clone());
+    for webhook in &config.webhooks {
+        let keys = webhook.secret_env.iter().map(|name| Ok(secret(name)?.into_bytes()));
+        let keys = keys
+            .collect::<anyhow::Result<Vec<_>>>()
+            .with_context(|| format!("`secret_env` of the webhook `{}`", webhook.name))?;
+        let operations = bounds(config, webhook);
+        let source = WebhookSource::new(webhook.name.as_str(), keys, operations, webhook.reading.clone())
+            .scheme(webhook.scheme.clone())
+            .tolerance(webhook.tolerance)
+            .keep_unknown(webhook.keep_unknown);
+        webhooks = webhooks.source(source)?;
+    }
+    Ok(Some(Arc::new(webhooks)))
+}
+
+/// The operations that a webhook may speak about, under every name that their records have.
+fn bounds(config: &Config, webhook: &WebhookConfig) -> Vec<OperationName> {
+    let named = config
+        .operations
+        .iter()
+        .filter(|operation| operation.names().any(|name| webhook.operations.contains(name)));
+    named.flat_map(|operation| operation.names().cloned()).collect()
+}
+
+fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
+    let look_up = HttpLookUp::new(asked.url.as_str(), asked.reading.clone())?.timeout(asked.timeout);
+    let Some(name) = &asked.authorization_env else { return Ok(look_up) };
+    let value = HeaderValue::from_str(&secret(name)?)
+        .with_context(|| format!("the variable {} cannot be the value of a header", name.as_str()))?;
+    Ok(look_up.authorization(value))
+}
+
+/// The value of a variable, which is never shown.
+fn secret(name: &VariableName) -> anyhow::Result<String> {
+    let name = name.as_str();
+    let value = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    value.with_context(|| {
+        format!(
+            "the environment variable {name} is not set, or is empty: set it to the secret before you start"
+        )
+    })
+}
+
+/// Each operation has its own provider, or none.
+struct LookUps(HashMap<OperationName, Arc<HttpLookUp>>);
+
+#[async_trait]
+impl LookUp for LookUps {
+    async fn look_up(&self, record: &Record) -> Finding {
+        match self.0.get(&record.operation) {
+            Some(look_up) => look_up.look_up(record).await,
+            None => NoLookUp.look_up(record).await,
+        }
+    }
+}
