@@ -63,6 +63,11 @@ struct DeferredPage;
 #[doc = include_str!("../../../docs/bulk.md")]
 struct BulkPage;
 
+/// The example of docs/reconcile.md, compiled.
+#[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
+#[doc = include_str!("../../../docs/reconcile.md")]
+struct ReconcilePage;
+
 /// The version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;

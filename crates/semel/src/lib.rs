@@ -52,7 +52,8 @@
 //! - [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`: where records are kept. [`Store`] is
 //!   the contract of a store.
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
-//!   response in one transaction of your own database.
+//!   response in one transaction of your own database; and `flow::reconcile`, which finds out what became of commands
+//!   whose outcome is unknown.
 //! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;

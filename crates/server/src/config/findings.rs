@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::advice::{Advice, advice, header};
 use super::diagnostic::{Diagnostic, Errors};
+use super::nearest::nearest;
 use super::setting::Setting;
 use super::source::Origin;
 use super::value::{Content, Entry, Value};
@@ -74,13 +75,15 @@ impl Findings {
         known: impl IntoIterator<Item = &'a str>,
     ) {
         let what = if matches!(entry.value.content, Content::Table(_)) { "table" } else { "setting" };
-        let message = match advice(&entry.name, known, str::to_owned) {
+        let known: Vec<&str> = known.into_iter().collect();
+        let near = |near: &str| format!("unknown {what}; did you mean `{near}`?");
+        let message = match advice(&entry.name, known.iter().copied(), str::to_owned) {
             Advice::Reserved => "reserved: not built yet".to_owned(),
-            Advice::Near(near) => format!("unknown {what}; did you mean `{near}`?"),
+            Advice::Near(name) => near(&name),
             Advice::BelongsTo(table) if what == "setting" => format!("belongs to {}", header(table)),
-            Advice::BelongsTo(_) | Advice::None => {
-                format!("unknown {what}; `semel config init` prints all there are")
-            }
+            // A table that has the name of a setting elsewhere is not that setting.
+            Advice::BelongsTo(_) | Advice::None => nearest(&entry.name, known)
+                .map_or_else(|| format!("unknown {what}; `semel config init` prints all there are"), near),
         };
         self.error(entry.origin.clone(), path, message);
     }

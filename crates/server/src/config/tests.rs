@@ -4,6 +4,7 @@ use super::*;
 
 mod layers;
 mod never_panics;
+mod reconcile;
 mod warnings;
 mod wrong;
 

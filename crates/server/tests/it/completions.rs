@@ -52,7 +52,7 @@ fn bash_completes_a_command() {
     let folder = TempDir::new().expect("there is room");
     let file = folder.path().join("semel.bash");
     std::fs::write(&file, script("bash")).expect("there is room");
-    let complete = r#"source "$0"; COMP_WORDS=(semel rec); COMP_CWORD=1; _semel semel rec semel; echo "${COMPREPLY[@]}""#;
+    let complete = r#"source "$0"; COMP_WORDS=(semel recor); COMP_CWORD=1; _semel semel recor semel; echo "${COMPREPLY[@]}""#;
     let Ok(completed) = Command::new("bash").args(["-c", complete]).arg(&file).output() else {
         println!("there is no bash here: completing was not tried");
         return;

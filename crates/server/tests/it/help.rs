@@ -48,6 +48,7 @@ fn needed(name: &str) -> &'static [&'static str] {
         "records release" | "records purge" => &[ID, "--reason", "asked to"],
         "reconcile ledger" => &["--ours", "store", "--theirs", "provider.csv", "--reference", "key"],
         "outbox show" => &[EVENT],
+        "reconcile" => &["--list"],
         "outbox retry" | "outbox discard" => &[EVENT, "--reason", "asked to"],
         _ => &[],
     }

@@ -48,8 +48,18 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 fn line() -> impl Strategy<Value = String> {
-    let headers =
-        ["[defaults]", "[server]", "[identity]", "[[operation]]", "[maintenance]", "[operation]", "[x]"];
+    let headers = [
+        "[defaults]",
+        "[server]",
+        "[identity]",
+        "[[operation]]",
+        "[operation.reconcile]",
+        "[[webhook]]",
+        "[reconcile]",
+        "[maintenance]",
+        "[operation]",
+        "[x]",
+    ];
     prop_oneof![
         4 => (name(), value()).prop_map(|(name, value)| format!("{name} = {value}")),
         1 => proptest::sample::select(headers.to_vec()).prop_map(str::to_owned),

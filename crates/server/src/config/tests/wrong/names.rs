@@ -101,7 +101,6 @@ fn a_promised_name_is_reserved() {
 authorize_url = "http://127.0.0.1:1"
 [limits]
 active_keys = 1
-[reconcile]
 [outbox]
 [[operation]]
 name = "a"
@@ -115,14 +114,11 @@ semel.toml:1:1: error: `authorize_url`: reserved: not built yet
 semel.toml:2:2: error: `limits`: reserved: not built yet
  2 | [limits]
    |  ^^^^^^
-semel.toml:4:2: error: `reconcile`: reserved: not built yet
- 4 | [reconcile]
-   |  ^^^^^^^^^
-semel.toml:5:2: error: `outbox`: reserved: not built yet
- 5 | [outbox]
+semel.toml:4:2: error: `outbox`: reserved: not built yet
+ 4 | [outbox]
    |  ^^^^^^
-semel.toml:9:1: error: `operation.a.authorize_url`: reserved: not built yet
- 9 | authorize_url = "http://127.0.0.1:1"
+semel.toml:8:1: error: `operation.a.authorize_url`: reserved: not built yet
+ 8 | authorize_url = "http://127.0.0.1:1"
    | ^^^^^^^^^^^^^
 "#,
     );

@@ -1,0 +1,173 @@
+//! Whom to ask about unknown commands, and who may send events about them.
+
+use super::*;
+use semel_flow::reconcile::http::NotFound;
+use semel_flow::reconcile::webhook::Scheme;
+
+const PAGE: &str = include_str!("../../../../../docs/reconcile.md");
+
+/// The example of the page, whole.
+fn example() -> &'static str {
+    let (_, rest) = PAGE.split_once("```toml\n").expect("the page has an example");
+    rest.split_once("```").expect("the example has an end").0
+}
+
+#[test]
+fn the_example_of_the_page_is_read_as_it_says() {
+    let loaded = loaded(&file(example()));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let config = &loaded.config;
+    let asked = config.operations[0].reconcile.as_ref().expect("it asks");
+    assert_eq!(asked.url.as_str(), "http://provider.internal/charges?reference={operation_id}");
+    assert_eq!(asked.reading.not_found, NotFound::NotExecuted);
+    assert!(asked.reading.deduplicates);
+    assert_eq!(asked.reading.max_response, config.defaults.max_stored_response);
+    let webhook = &config.webhooks[0];
+    assert_eq!((webhook.name.as_str(), &webhook.scheme), ("provider", &Scheme::Semel));
+    assert_eq!(webhook.secret_env[0].as_str(), "PROVIDER_WEBHOOK_SECRET");
+    assert_eq!(config.reconcile, Config::default().reconcile, "the page shows the defaults");
+    let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
+    for row in [
+        "operation.payments.create.reconcile.deduplicates = true  # semel.toml:17",
+        "operation.payments.create.reconcile.executed = [\"captured\"]  # semel.toml:13",
+        "operation.payments.create.reconcile.timeout = \"5s\"  # semel.toml:20",
+        "webhook.provider.secret_env = \"PROVIDER_WEBHOOK_SECRET\"  # semel.toml:24",
+        "webhook.provider.unknown_operation = \"refuse\"  # default",
+        "reconcile.retention = \"30d\"  # semel.toml:42",
+        "reconcile.concurrency = 8  # default",
+    ] {
+        assert!(shown.iter().any(|shown| shown == row), "{row} is not in {shown:#?}");
+    }
+}
+
+#[test]
+fn every_default_of_the_page_is_the_default() {
+    let infos = settings();
+    let default = |table: &str, name: &str| {
+        let info = infos.iter().find(|info| info.table == table && info.name == name);
+        info.expect("there is such a setting").default.clone()
+    };
+    for (name, value) in [
+        ("not_found", "\"unknown\""),
+        ("deduplicates", "false"),
+        ("response_status", "200"),
+        ("failed_status", "422"),
+        ("timeout", "\"5s\""),
+    ] {
+        assert_eq!(default("operation.reconcile", name).as_deref(), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn several_secrets_and_other_schemes_are_read() {
+    let text = example()
+        .replace("\"PROVIDER_WEBHOOK_SECRET\"", "[\"NEW_SECRET\", \"OLD_SECRET\"]")
+        .replace("scheme = \"semel\"", "scheme = \"body\"\nsignature_header = \"X-Signature\"")
+        .replace("failed = [\"charge.declined\"]", "not_executed = [\"gone\"]\nproof = \"tombstone\"");
+    let loaded = loaded(&file(&text));
+    let webhook = &loaded.config.webhooks[0];
+    assert_eq!(webhook.secret_env.len(), 2);
+    assert!(matches!(&webhook.scheme, Scheme::Body(header) if header == "x-signature"));
+    assert!(webhook.reading.not_executed.is_some());
+    let shown: Vec<String> = loaded.rows.iter().map(|row| format!("{} = {}", row.name, row.value)).collect();
+    for row in [
+        "webhook.provider.secret_env = [\"NEW_SECRET\", \"OLD_SECRET\"]",
+        "webhook.provider.signature_header = \"X-Signature\"",
+        "webhook.provider.proof = \"tombstone\"",
+    ] {
+        assert!(shown.iter().any(|shown| shown == row), "{row} is not in {shown:#?}");
+    }
+}
+
+/// What is said first about the example with one thing changed.
+fn said(from: &str, to: &str) -> String {
+    assert!(example().contains(from), "{from}");
+    refused(&file(&example().replacen(from, to, 1))).lines().next().expect("it says something").to_owned()
+}
+
+#[test]
+fn what_could_not_be_followed_is_refused_with_its_place() {
+    for (from, to, message) in [
+        (
+            "http://provider",
+            "https://provider",
+            "https is not built yet; ask over http:// on a private network, or through a proxy beside this process that \
+             speaks TLS",
+        ),
+        ("{operation_id}", "{id}", "only {operation_id}, {tenant} and {caller} can stand in it"),
+        ("?reference={operation_id}", "", "{operation_id} is missing"),
+        ("\"PROVIDER_TOKEN\"", "\"Bearer s3cr3t\"", "the secret itself does not belong here"),
+        ("deduplicates = true", "deduplicates = \"yes\"", "expected true or false, found \"yes\""),
+        (
+            "status = \"/status\"",
+            "",
+            "goes with `status` only, which says where in the answer it is looked for",
+        ),
+        ("executed = [\"captured\"]", "", "`executed` does not say which word means that it took place"),
+        ("[\"processing\"]", "[\"declined\"]", "\"declined\" is there twice, and would mean two things"),
+        (
+            "response_status = 201",
+            "response_status = 404",
+            "expected an HTTP status from 200 to 399, found 404",
+        ),
+        ("failed_status = 402", "failed_status = 200", "expected an HTTP status from 400 to 599, found 200"),
+        ("\"not-executed\"", "\"not-execute\"", "did you mean \"not-executed\"?"),
+        ("url = \"http://provider.internal/charges?reference={operation_id}\"", "", "missing: it says where"),
+        ("[operation.reconcile]", "[operation.reconsile]", "unknown table; did you mean `reconcile`?"),
+        ("name = \"provider\"", "name = \"a/b\"", "expected a name of 1 to 64 letters"),
+        ("secret_env = \"PROVIDER_WEBHOOK_SECRET\"", "", "missing: every webhook has it"),
+        (
+            "secret_env = \"PROVIDER_WEBHOOK_SECRET\"",
+            "secret_env = []",
+            "nothing that comes would be believed",
+        ),
+        (
+            "operations = [\"payments.create\"]",
+            "operations = [\"payments\"]",
+            "there is no `[[operation]]` of the name `payments`",
+        ),
+        ("scheme = \"semel\"", "scheme = \"stipe\"", "did you mean \"stripe\"?"),
+        ("tolerance = \"5m\"", "signature_header = \"X-S\"", "goes with `scheme = \"body\"` only"),
+        (
+            "tolerance = \"5m\"",
+            "not_executed = [\"gone\"]",
+            "say with `proof` why none can take effect any more",
+        ),
+        ("tolerance = \"5m\"", "proof = \"tombstone\"", "goes with `not_executed` only"),
+        ("[\"charge.declined\"]", "[\"charge.captured\"]", "is there twice, and would mean two things"),
+        ("[[webhook]]", "[webhook]", "expected a list of tables: write `[[webhook]]`, in double brackets"),
+        ("max_attempts = 20", "max_attempts = 0", "expected an integer from 1 to 10000, found 0"),
+    ] {
+        let said = said(from, to);
+        assert!(said.contains(message), "{to}: {said}");
+        assert!(said.starts_with("semel.toml:"), "{said}");
+        assert!(!said.contains("s3cr3t") || to.contains("s3cr3t"), "{said}");
+    }
+    let stripe = example().replace("\"semel\"", "\"stripe\"").replace("event_id = \"/id\"", "");
+    assert!(refused(&file(&stripe)).contains("without it nobody knows whether an event came before"));
+    let webhook = &example()[example().find("[[webhook]]").expect("it has one")..];
+    let webhook = &webhook[..webhook.find("[reconcile]").expect("it has an end")];
+    let twice = format!("{}{webhook}", example());
+    assert!(refused(&file(&twice)).contains("another webhook has this name already"));
+}
+
+#[test]
+fn what_weakens_the_promise_is_told() {
+    let warned = |text: &str| {
+        let warnings: Vec<String> = loaded(&file(text)).warnings.iter().map(ToString::to_string).collect();
+        warnings.join("\n")
+    };
+    let late = warned(&example().replace("deduplicates = true", ""));
+    assert!(
+        late.contains("a provider that shows commands late, or a wrong address, looks the same"),
+        "{late}"
+    );
+    let blind = warned(&example().replace("reference = \"/reference\"", ""));
+    assert!(blind.contains("say with `reference` where in its answer the operation id is"), "{blind}");
+    let by_path = example()
+        .replace("reference = \"/reference\"", "")
+        .replace("?reference={operation_id}", "/{operation_id}");
+    assert_eq!(warned(&by_path), "");
+    let untimed = warned(&example().replace("\"semel\"", "\"body\""));
+    assert!(untimed.contains("its signatures have no time"), "{untimed}");
+}
