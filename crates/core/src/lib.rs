@@ -41,7 +41,7 @@ pub use outcome::{Outcome, Settlement};
 pub use pointer::JsonPointer;
 pub use policy::Policy;
 pub use problem::Problem;
-pub use progress::{Item, Progress, StepKind};
+pub use progress::{Item, Mark, Progress, StepKind};
 pub use reconcile::{Evidence, Found, Statement};
 pub use record::{Claim, Holder, Record, StoredResult};
 pub use request::{Request, StoredRequest};

@@ -33,6 +33,41 @@ pub struct Item {
     pub record: RecordId,
 }
 
+/// What a run writes down about one of its phases.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// A local phase, in the transaction that is its work.
+    Local {
+        /// Its place.
+        position: u32,
+        /// Its name.
+        name: String,
+        /// What it came to.
+        output: Bytes,
+    },
+    /// A phase that is about to call somebody else: written before anything is sent.
+    Begun {
+        /// Its place.
+        position: u32,
+        /// Its name.
+        name: String,
+        /// Whether the one it calls deduplicates on the phase's key.
+        deduplicated: bool,
+    },
+    /// What a call came to.
+    Answered {
+        /// The phase's name.
+        name: String,
+        /// What it came to.
+        output: Bytes,
+    },
+    /// A call that was begun provably had no effect: as if it had not been begun.
+    TakenBack {
+        /// The phase's name; `None` for every call of the command without an answer.
+        name: Option<String>,
+    },
+}
+
 /// What a step is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepKind {

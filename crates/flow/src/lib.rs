@@ -16,6 +16,7 @@
 //! - [`Reply::deferred`]: the answer for now; whoever delivers the message says what the command came to (`settle`).
 //! - [`bulk`]: many commands in one request.
 //! - [`reconcile`]: what becomes of commands whose outcome is unknown; and what others say was done, against what we believe.
+//! - `PostgresPhases`, `SqlitePhases`: commands of several steps, some of which call others; see [`phases`].
 //! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
 
 #![cfg_attr(
@@ -28,6 +29,7 @@ pub mod bulk;
 mod extract;
 mod gate;
 pub mod outbox;
+pub mod phases;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod reconcile;
@@ -41,12 +43,12 @@ pub mod sqlite;
 #[cfg(feature = "axum")]
 pub use extract::{Idempotent, NotRead};
 #[cfg(feature = "postgres")]
-pub use postgres::PostgresTransactions;
+pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};
 pub use reply::{Answered, Failure, Reply};
 pub use semel_core::{Command, Transacted};
 pub use settle::Settled;
 #[cfg(feature = "sqlite")]
-pub use sqlite::SqliteTransactions;
+pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};
 
 /// The examples of docs/outbox.md, compiled.
 #[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
@@ -67,6 +69,11 @@ struct BulkPage;
 #[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
 #[doc = include_str!("../../../docs/reconcile.md")]
 struct ReconcilePage;
+
+/// The examples of docs/phases.md, compiled.
+#[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/phases.md")]
+struct PhasesPage;
 
 /// The version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]

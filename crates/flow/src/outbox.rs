@@ -23,6 +23,7 @@ mod metrics;
 mod sink;
 mod worker;
 
+pub(crate) use delivery::chance;
 pub use event_id::{EventId, InvalidKind};
 #[cfg(feature = "http-sink")]
 pub use http::{HttpSink, HttpSinkError};

@@ -4,6 +4,7 @@
 //! connection whether it is well before it hands it out, as sqlx's pools do by default.
 
 mod joined;
+mod phases;
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use joined::{Joined, Lent, db_error};
+pub use phases::{PgRun, PostgresPhases};
 
 /// How often a claim is tried against others that are faster.
 const MAX_TRIES: usize = 8;

@@ -5,6 +5,7 @@
 //! bounded in time. While it runs, nothing can be committed on this connection, whatever it does.
 
 mod alarm;
+mod phases;
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -26,6 +27,7 @@ use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use alarm::Alarm;
+pub use phases::{SqlitePhases, SqliteRun};
 
 /// How long the work of one command may hold the file: shorter than other writers of the file wait for it.
 const DEFAULT_HOLD: Duration = Duration::from_secs(1);

@@ -108,7 +108,8 @@ fn late(fence: &MessageFence) {
     tracing::warn!(event_id = fence.event_id, "a message was taken by another worker: this one was too late");
 }
 
-fn chance() -> u32 {
+/// Something between 0 and the largest number.
+pub(crate) fn chance() -> u32 {
     let [a, b, c, d, ..] = *RandomIds.attempt_token().as_bytes();
     u32::from_le_bytes([a, b, c, d])
 }

@@ -64,9 +64,9 @@ pub struct Worker {
     wake: Arc<Notify>,
 }
 
-/// Lets a worker look for messages at once.
+/// Lets a worker look for messages at once, or a completer for commands.
 #[derive(Clone)]
-pub struct Wake(Arc<Notify>);
+pub struct Wake(pub(crate) Arc<Notify>);
 
 impl Wake {
     /// There may be a message: call it after a command of this process has committed one. Nothing is lost without it; the
@@ -76,12 +76,12 @@ impl Wake {
     }
 }
 
-/// Tells a worker to stop.
+/// Tells a worker, or a completer, to stop.
 #[derive(Clone)]
-pub struct Stop(watch::Sender<bool>);
+pub struct Stop(pub(crate) watch::Sender<bool>);
 
 impl Stop {
-    /// Take no more messages, and end once those in hand are done.
+    /// Take no more messages, or commands, and end once those in hand are done.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
@@ -90,7 +90,7 @@ impl Stop {
 /// What a worker left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Tries that did not end in time. Their messages are tried again when their leases end.
+    /// Tries that did not end in time. Their messages are tried again, or their commands resumed, when their leases end.
     pub left: usize,
 }
 

@@ -4,8 +4,7 @@
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `known.rs` which
 //! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
-//! `evidence.rs` keeps what others say about commands,
-//! `doctor.rs` looks at a
+//! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
@@ -26,6 +25,7 @@ mod known;
 mod lane;
 mod link;
 mod outbox;
+mod phases;
 mod queries;
 mod rows;
 mod schema;
@@ -51,6 +51,7 @@ use job::{Done, Job, Work};
 pub use join::{RESET_LOCK_TIMEOUT, begin};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
+pub use phases::{Hold, begin_phase, confirm_phase, hold, mark};
 pub use queries::{Attempted, apply, claim, confirm, lock_command, push_message, settle_first};
 use schema::Found;
 pub use schema::SCHEMA_VERSION;

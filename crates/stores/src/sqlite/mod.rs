@@ -1,7 +1,8 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
-//! that commits changes in groups, `outbox.rs` hands messages to workers, `evidence.rs` keeps what others say about commands, `errors.rs` what SQLite's errors mean.
+//! that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
+//! what others say about commands, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
@@ -11,6 +12,7 @@ mod errors;
 mod evidence;
 mod join;
 mod outbox;
+mod phases;
 mod queries;
 mod rows;
 mod schema;
@@ -36,6 +38,7 @@ use errors::store_error;
 pub use join::{
     apply_within, claim_within, find_command, find_within, now, open_connection, push_message, write_anew,
 };
+pub use phases::{has_phase, is_held, mark};
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};
 

@@ -1,0 +1,131 @@
+//! The loop that resumes commands whose executor did not live, or left them for later.
+//!
+//! A command is taken up by one completer at a time, also of several processes: whoever starts it first has it, under an
+//! epoch of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use semel_core::{Answer, Change, Decision, Ids, RandomIds, Waiting, WaitingFilter};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::attempt::Taken;
+use super::input::Input;
+use super::lease::Lease;
+use super::operations::Phases;
+use crate::outbox::{Drained, Stop, Wake};
+
+/// How many ended leases are seen to before each look.
+const SWEEP_BATCH: usize = 500;
+
+/// How a completer works.
+#[derive(Clone, Copy, Debug)]
+pub struct CompleterOptions {
+    /// How many commands are carried out at the same time.
+    pub concurrency: usize,
+    /// How often an idle completer looks for commands.
+    pub poll: Duration,
+    /// How long commands in hand may still take after the completer was told to stop.
+    pub drain: Duration,
+}
+
+impl Default for CompleterOptions {
+    fn default() -> CompleterOptions {
+        CompleterOptions { concurrency: 8, poll: Duration::from_secs(1), drain: Duration::from_secs(15) }
+    }
+}
+
+/// Resumes commands until it is told to stop. Any number may work on one database.
+pub struct Completer<D> {
+    phases: Phases<D>,
+    options: CompleterOptions,
+    names: Vec<String>,
+    stop: watch::Sender<bool>,
+    wake: Arc<Notify>,
+}
+
+impl<D: Clone + Send + Sync + 'static> Completer<D> {
+    pub(super) fn new(phases: Phases<D>, options: CompleterOptions) -> Completer<D> {
+        let options = CompleterOptions { concurrency: options.concurrency.max(1), ..options };
+        let names = phases.operations.keys().cloned().collect();
+        Completer { phases, options, names, stop: watch::Sender::new(false), wake: Arc::default() }
+    }
+
+    /// What stops it.
+    pub fn stopper(&self) -> Stop {
+        Stop(self.stop.clone())
+    }
+
+    /// What lets it look at once.
+    pub fn waker(&self) -> Wake {
+        Wake(self.wake.clone())
+    }
+
+    /// Works until it is stopped, and then until the commands in hand are done, for as long as they may take. Those that
+    /// are left, and those in hand if this is dropped, stay where they are and are resumed when their leases end.
+    pub async fn run(self) -> Drained {
+        let mut stopped = self.stop.subscribe();
+        let mut running = JoinSet::new();
+        let mut poll = interval(self.options.poll.max(Duration::from_millis(1)));
+        poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = async { let _ = stopped.wait_for(|stopped| *stopped).await; } => break,
+                Some(_) = running.join_next() => {}
+                () = self.wake.notified() => self.take(&mut running).await,
+                _ = poll.tick() => self.take(&mut running).await,
+            }
+        }
+        let all = async { while running.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(self.options.drain, all).await;
+        Drained { left: running.len() }
+    }
+
+    /// Takes as many commands as there are places for, and begins with them.
+    async fn take(&self, running: &mut JoinSet<()>) {
+        while running.try_join_next().is_some() {}
+        let limit = self.options.concurrency.saturating_sub(running.len());
+        if limit == 0 {
+            return;
+        }
+        // A lease that has ended is ended only once somebody looks.
+        if let Err(error) = self.phases.store.sweep(SWEEP_BATCH).await {
+            tracing::warn!(%error, "ended leases cannot be seen to");
+        }
+        let operations = Some(self.names.clone());
+        match self.phases.store.waiting(&WaitingFilter { phased: true, operations, limit }).await {
+            Ok(found) => {
+                for waiting in found {
+                    running.spawn(resume(self.phases.clone(), waiting));
+                }
+            }
+            Err(error) => tracing::warn!(%error, "commands that wait to be resumed cannot be found"),
+        }
+    }
+}
+
+/// Takes up a command, unless somebody else is faster, and carries it out.
+async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, waiting: Waiting) {
+    let Waiting { record, request } = waiting;
+    let id = record.operation_id;
+    let Some(operation) = phases.operations.get(record.operation.as_str()) else { return };
+    let Some(input) = Input::decode(&request) else {
+        tracing::error!(operation_id = %id, "the input of a command cannot be read: it is not resumed");
+        return;
+    };
+    // Before the store's clock starts to count, so that the executor's is never behind it.
+    let asked = Instant::now();
+    let start = Change::start(record.head.fence(), RandomIds.attempt_token());
+    match phases.store.apply(&record.id, &start).await {
+        Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
+            let lease = Lease::new(asked, record.head.terms.lease);
+            tracing::info!(operation_id = %id, attempt = record.head.epoch, "a command is resumed");
+            phases.carry_out(operation, Taken { record, input, lease, attended: false }).await;
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, operation_id = %id, "a command could not be taken up"),
+    }
+}

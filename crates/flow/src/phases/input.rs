@@ -1,0 +1,67 @@
+//! What is kept with a command so that it can be resumed: its input, and what of its policy a run needs.
+
+use std::time::Duration;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use semel_core::request::INPUT_FORMAT;
+use semel_core::{Policy, StoredRequest};
+
+/// The input of a run, and the terms that it runs under: those of its claim, whoever resumes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Input {
+    /// How long one phase may take.
+    pub(super) timeout: Duration,
+    /// The largest body that is kept for retries.
+    pub(super) max_stored_response: usize,
+    /// What the service gave.
+    pub(super) bytes: Bytes,
+}
+
+impl Input {
+    pub(super) fn new(policy: &Policy, bytes: Bytes) -> Input {
+        Input { timeout: policy.timeout, max_stored_response: policy.max_stored_response, bytes }
+    }
+
+    /// As it is kept.
+    pub(super) fn encode(&self) -> StoredRequest {
+        let mut kept = BytesMut::with_capacity(16 + self.bytes.len());
+        kept.put_u64(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX));
+        kept.put_u64(self.max_stored_response as u64);
+        kept.put_slice(&self.bytes);
+        StoredRequest::input(kept.freeze())
+    }
+
+    /// What was kept; `None` if it is something else.
+    pub(super) fn decode(kept: &StoredRequest) -> Option<Input> {
+        if kept.format != INPUT_FORMAT || kept.encryption_key_id.is_some() {
+            return None;
+        }
+        let mut bytes = kept.bytes.clone();
+        let timeout = Duration::from_millis(bytes.try_get_u64().ok()?);
+        let max_stored_response = usize::try_from(bytes.try_get_u64().ok()?).ok()?;
+        Some(Input { timeout, max_stored_response, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_reads_back() {
+        let policy = Policy { timeout: Duration::from_millis(1234), ..Policy::default() };
+        for bytes in [Bytes::new(), Bytes::from_static(b"{\"ride\": 1}")] {
+            let input = Input::new(&policy, bytes);
+            assert_eq!(Input::decode(&input.encode()), Some(input));
+        }
+    }
+
+    #[test]
+    fn what_is_something_else_is_not_read() {
+        let kept = Input::new(&Policy::default(), Bytes::from_static(b"x")).encode();
+        assert_eq!(Input::decode(&StoredRequest { format: 1, ..kept.clone() }), None);
+        let encrypted = StoredRequest { encryption_key_id: Some("k".to_owned()), ..kept.clone() };
+        assert_eq!(Input::decode(&encrypted), None);
+        assert_eq!(Input::decode(&StoredRequest { bytes: kept.bytes.slice(..15), ..kept }), None);
+    }
+}

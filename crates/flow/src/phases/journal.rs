@@ -1,0 +1,300 @@
+//! Where a run is: what was recorded before it, what it has asked for, and how it ends. Pure but for the clock.
+//!
+//! Invariant: the phases that are recorded are a beginning of those that a run asks for, in the same order. A run that
+//! asks for others is not the same run any more, and goes nowhere.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use semel_core::{OperationId, Progress, Reason, StepKind};
+
+use crate::outbox::EventId;
+use crate::reply::{Failure, Reply};
+
+/// How many phases a command may have.
+const MAX_PHASES: usize = 100;
+
+/// The run goes no further in this attempt, and what becomes of the command is decided already. Return it with `?`: what
+/// the run returns then is not looked at.
+#[derive(Debug)]
+#[must_use = "a run that is stopped does nothing more: return this"]
+pub struct Stopped(());
+
+/// Nothing depends on what this says: how the run ends is decided.
+impl From<Stopped> for Failure {
+    fn from(_: Stopped) -> Failure {
+        Failure::Retryable(Reply::rolled_back())
+    }
+}
+
+/// How an attempt ends.
+#[derive(Debug)]
+pub(super) enum Ending {
+    /// For good, with this reply.
+    Reply(Reply),
+    /// Nothing more has happened than is recorded: somebody goes on later. The reply is for whoever asked, should nothing
+    /// at all have happened.
+    Later { reason: Reason, reply: Option<Reply> },
+    /// Nobody can say what happened.
+    Unsure(Reason),
+    /// Somebody else has the command, or will have it when its lease ends: the record says what is true.
+    Left,
+}
+
+/// What a phase is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Local,
+    External,
+}
+
+/// What is known of a phase that a run asks for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Asked {
+    /// It is done, with this output.
+    Done(Bytes),
+    /// It was begun by an attempt that did not live to tell what came of it.
+    Begun { deduplicated: bool },
+    /// It was not begun.
+    New { position: u32 },
+}
+
+#[derive(Debug)]
+enum At {
+    /// Between two phases, since then.
+    Between(Instant),
+    /// In a phase.
+    Inside,
+    /// At the end.
+    Ended(Ending),
+    /// Beyond it: nobody asks for anything any more.
+    Closed,
+}
+
+#[derive(Debug)]
+pub(super) struct Journal {
+    command: OperationId,
+    recorded: Vec<Progress>,
+    asked: Vec<String>,
+    rows: usize,
+    at: At,
+}
+
+impl Journal {
+    pub(super) fn new(command: OperationId, recorded: Vec<Progress>) -> Journal {
+        let rows = recorded.len();
+        Journal { command, recorded, asked: Vec::new(), rows, at: At::Between(Instant::now()) }
+    }
+
+    /// A phase is asked for. If it is not done, the run is inside it from now on.
+    pub(super) fn ask(&mut self, name: &str, kind: Kind) -> Result<Asked, Stopped> {
+        match self.at {
+            At::Between(_) => {}
+            At::Ended(_) | At::Closed => return Err(Stopped(())),
+            At::Inside => {
+                let why =
+                    "the last phase was dropped before it ended: the rest is left to whoever resumes it";
+                return Err(self.end(Ending::Left, name, why));
+            }
+        }
+        if let Err(error) = EventId::new(self.command, name) {
+            return Err(self.mistake(name, &format!("a phase's name is made like a message's kind: {error}")));
+        }
+        if self.asked.iter().any(|asked| asked == name) {
+            return Err(self.mistake(name, "a run has two phases of this name"));
+        }
+        if self.asked.len() >= MAX_PHASES {
+            return Err(self.mistake(name, "a run has too many phases"));
+        }
+        let place = self.asked.len();
+        self.asked.push(name.to_owned());
+        let asked = match self.recorded.get(place) {
+            None => Asked::New { position: u32::try_from(place).unwrap_or(u32::MAX) },
+            Some(recorded) if recorded.name != name => {
+                let why = format!("its place is that of the recorded phase {}", recorded.name);
+                return Err(self.mistake(name, &why));
+            }
+            Some(recorded) => match (&recorded.what, kind) {
+                (StepKind::Local { output }, Kind::Local)
+                | (StepKind::External { output: Some(output), .. }, Kind::External) => {
+                    Asked::Done(output.clone())
+                }
+                (StepKind::External { deduplicated, output: None }, Kind::External) => {
+                    Asked::Begun { deduplicated: *deduplicated }
+                }
+                (StepKind::Local { .. } | StepKind::External { .. } | StepKind::Item { .. }, _) => {
+                    return Err(self.mistake(name, "it is recorded as another kind of step"));
+                }
+            },
+        };
+        self.at = match asked {
+            Asked::Done(_) => At::Between(Instant::now()),
+            Asked::Begun { .. } | Asked::New { .. } => At::Inside,
+        };
+        Ok(asked)
+    }
+
+    /// A phase has been written down, or may have been.
+    pub(super) fn written(&mut self) {
+        self.rows += 1;
+    }
+
+    /// A phase that was begun has been taken back.
+    pub(super) fn taken_back(&mut self) {
+        self.rows = self.rows.saturating_sub(1);
+    }
+
+    /// The phase that the run is inside of is done.
+    pub(super) fn leave(&mut self) {
+        if let At::Inside = self.at {
+            self.at = At::Between(Instant::now());
+        }
+    }
+
+    /// The run ends. The first ending counts.
+    pub(super) fn end(&mut self, ending: Ending, phase: &str, why: &str) -> Stopped {
+        if let At::Between(_) | At::Inside = self.at {
+            let operation_id = self.command;
+            match ending {
+                Ending::Reply(_) => tracing::info!(%operation_id, phase, why, "a run ends early"),
+                Ending::Later { .. } | Ending::Left => {
+                    tracing::warn!(%operation_id, phase, why, "a run stops, to be resumed");
+                }
+                Ending::Unsure(_) => {
+                    tracing::error!(%operation_id, phase, why, "a run stops: its outcome is unknown");
+                }
+            }
+            self.at = At::Ended(ending);
+        }
+        Stopped(())
+    }
+
+    /// The code of the run is wrong: whatever it meant, it does nothing more.
+    fn mistake(&mut self, phase: &str, why: &str) -> Stopped {
+        self.end(Ending::Unsure(Reason::HandlerUnsure), phase, why)
+    }
+
+    /// Whether nothing has been asked for in so long that nothing will be. If so, the run is ended.
+    pub(super) fn is_overdue(&mut self, after: Duration) -> bool {
+        match self.at {
+            At::Between(since) if since.elapsed() > after => {
+                let later = Ending::Later { reason: Reason::TimedOut, reply: Some(Reply::rolled_back()) };
+                let _ = self.end(later, "", "it did not ask for a phase in time");
+                true
+            }
+            At::Between(_) | At::Inside | At::Ended(_) | At::Closed => false,
+        }
+    }
+
+    /// How the run ends that returned this (`None`: it panicked), and whether anything is recorded of it.
+    pub(super) fn close(&mut self, returned: Option<Result<Reply, Failure>>) -> (Ending, bool) {
+        let ending = match std::mem::replace(&mut self.at, At::Closed) {
+            At::Ended(ending) => ending,
+            At::Inside | At::Closed => Ending::Left,
+            At::Between(_) => match returned {
+                Some(Ok(_) | Err(Failure::Final(_))) if self.asked.len() < self.recorded.len() => {
+                    let (asked, recorded) = (self.asked.len(), self.recorded.len());
+                    let command = self.command;
+                    tracing::error!(operation_id = %command, asked, recorded, "a run ended before its recorded phases");
+                    Ending::Unsure(Reason::HandlerUnsure)
+                }
+                Some(Ok(reply) | Err(Failure::Final(reply))) => Ending::Reply(reply),
+                Some(Err(Failure::Retryable(reply))) => {
+                    Ending::Later { reason: Reason::NotExecuted, reply: Some(reply) }
+                }
+                None => Ending::Later { reason: Reason::Panicked, reply: Some(Reply::rolled_back()) },
+            },
+        };
+        (ending, self.rows > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+    use semel_core::Timestamp;
+
+    use super::*;
+
+    fn recorded(name: &str, position: u32, what: StepKind) -> Progress {
+        let at = Timestamp::from_millis(1);
+        Progress { position, name: name.to_owned(), what, began_at: at, done_at: Some(at) }
+    }
+
+    fn journal() -> Journal {
+        let local = StepKind::Local { output: Bytes::from_static(b"1") };
+        let begun = StepKind::External { deduplicated: true, output: None };
+        let recorded = vec![recorded("ride", 0, local), recorded("charge", 1, begun)];
+        Journal::new(OperationId::from_bytes([7; 16]), recorded)
+    }
+
+    fn reply() -> Result<Reply, Failure> {
+        Ok(Reply::new(StatusCode::CREATED))
+    }
+
+    fn is_unsure(journal: &mut Journal) -> bool {
+        matches!(journal.close(Some(reply())).0, Ending::Unsure(Reason::HandlerUnsure))
+    }
+
+    #[test]
+    fn a_resumed_run_is_told_what_was_recorded() {
+        let mut journal = journal();
+        assert_eq!(journal.ask("ride", Kind::Local).ok(), Some(Asked::Done(Bytes::from_static(b"1"))));
+        let begun = Asked::Begun { deduplicated: true };
+        assert_eq!(journal.ask("charge", Kind::External).ok(), Some(begun));
+        journal.leave();
+        assert_eq!(journal.ask("receipt", Kind::Local).ok(), Some(Asked::New { position: 2 }));
+        journal.leave();
+        assert!(matches!(journal.close(Some(reply())), (Ending::Reply(_), true)));
+        assert!(journal.ask("more", Kind::Local).is_err(), "nobody goes on after the end");
+    }
+
+    #[test]
+    fn a_run_that_is_not_the_recorded_one_goes_nowhere() {
+        let ways: [fn(&mut Journal); 5] = [
+            |journal| drop(journal.ask("ride", Kind::External)),
+            |journal| drop(journal.ask("charge", Kind::External)),
+            |journal| drop((journal.ask("ride", Kind::Local), journal.ask("ride", Kind::Local))),
+            |journal| drop(journal.ask("no name", Kind::Local)),
+            |journal| drop(journal.ask("ride", Kind::Local)),
+        ];
+        for (number, way) in ways.into_iter().enumerate() {
+            let mut journal = journal();
+            way(&mut journal);
+            assert!(is_unsure(&mut journal), "way {number}");
+        }
+    }
+
+    #[test]
+    fn a_phase_that_was_dropped_is_left_to_whoever_resumes_it() {
+        let mut dropped = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
+        assert!(dropped.ask("ride", Kind::Local).is_ok());
+        assert!(dropped.ask("charge", Kind::External).is_err());
+        assert!(matches!(dropped.close(Some(reply())).0, Ending::Left));
+        let mut leaked = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
+        assert!(leaked.ask("ride", Kind::Local).is_ok());
+        assert!(matches!(leaked.close(Some(reply())).0, Ending::Left));
+    }
+
+    #[test]
+    fn the_first_ending_counts() {
+        let mut journal = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
+        let _ = journal.end(Ending::Left, "ride", "first");
+        let _ = journal.end(Ending::Unsure(Reason::TimedOut), "ride", "second");
+        assert!(matches!(journal.close(Some(reply())), (Ending::Left, false)));
+        let mut panicked = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
+        assert!(matches!(panicked.close(None).0, Ending::Later { reason: Reason::Panicked, .. }));
+    }
+
+    #[test]
+    fn a_run_that_asks_for_nothing_is_overdue() {
+        let mut journal = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
+        assert!(!journal.is_overdue(Duration::from_secs(3600)));
+        assert!(journal.ask("ride", Kind::Local).is_ok());
+        assert!(!journal.is_overdue(Duration::ZERO), "a phase has a bound of its own");
+        journal.leave();
+        std::thread::sleep(Duration::from_millis(2));
+        assert!(journal.is_overdue(Duration::ZERO));
+        assert!(journal.ask("charge", Kind::External).is_err());
+    }
+}

@@ -1,0 +1,31 @@
+//! An executor's lease, on a monotonic clock that was started before it was asked for: by this clock it ends no later
+//! than by the store's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Debug)]
+pub(super) struct Lease(Arc<Mutex<Option<Instant>>>);
+
+impl Lease {
+    /// A lease of this length, asked for at `asked`.
+    pub(super) fn new(asked: Instant, length: Duration) -> Lease {
+        Lease(Arc::new(Mutex::new(Some(asked + length))))
+    }
+
+    /// It was renewed for this length by a request sent at `asked`.
+    pub(super) fn renewed(&self, asked: Instant, length: Duration) {
+        let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *end = end.map(|end| end.max(asked + length));
+    }
+
+    /// It is over, whatever the clock says.
+    pub(super) fn lost(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Whether it still holds.
+    pub(super) fn is_held(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() < end)
+    }
+}

@@ -1,0 +1,195 @@
+//! The operations that have phases, and how a command is begun.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use semel_core::{
+    Answer, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store, StoreError,
+    SystemClock, Transacted, transition,
+};
+
+use super::attempt::{Taken, settle};
+use super::completer::{Completer, CompleterOptions};
+use super::input::Input;
+use super::lease::Lease;
+use super::run::Run;
+use super::steps::Steps;
+use crate::gate::Gate;
+use crate::outbox::RetryTerms;
+use crate::reply::{Answered, Failure, Reply};
+use crate::settle::{decided, in_progress};
+
+/// How long a claim that could not be confirmed is taken back, after the lease that it asked for would have ended.
+const LAST_TRIES: Duration = Duration::from_secs(120);
+
+/// How long, and how often, a command with phases is resumed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseTerms {
+    /// How long after its claim it may still be resumed. After that, its outcome is unknown.
+    pub resume_for: Duration,
+    /// How many attempts there are, and how long each waits after one that failed. After the last, the outcome is
+    /// unknown. Attempts are counted by the record's epoch, which also rises if a client sends a command again that had
+    /// been taken back as a whole.
+    pub retry: RetryTerms,
+}
+
+impl Default for PhaseTerms {
+    /// A day, and as often as a message is tried.
+    fn default() -> PhaseTerms {
+        PhaseTerms { resume_for: Duration::from_secs(24 * 3600), retry: RetryTerms::default() }
+    }
+}
+
+type Running = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+
+/// One operation: its code, and its terms.
+pub(super) struct Operation<D> {
+    pub(super) code: Arc<dyn Fn(Run<D>, Bytes) -> Running + Send + Sync>,
+    pub(super) terms: PhaseTerms,
+}
+
+impl<D> Clone for Operation<D> {
+    fn clone(&self) -> Operation<D> {
+        Operation { code: self.code.clone(), terms: self.terms }
+    }
+}
+
+/// Carries out commands in phases, on one database, which has Semel's tables beside the service's own.
+pub struct Phases<D> {
+    pub(super) database: D,
+    pub(super) steps: Arc<dyn Steps>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) operations: Arc<HashMap<String, Operation<D>>>,
+    gate: Gate,
+}
+
+impl<D: Clone> Clone for Phases<D> {
+    fn clone(&self) -> Phases<D> {
+        Phases {
+            database: self.database.clone(),
+            steps: self.steps.clone(),
+            store: self.store.clone(),
+            operations: self.operations.clone(),
+            gate: self.gate.clone(),
+        }
+    }
+}
+
+impl<D: Clone + Send + Sync + 'static> Phases<D> {
+    pub(crate) fn on(database: D, steps: Arc<dyn Steps>, store: Arc<dyn Store>) -> Phases<D> {
+        Phases { database, steps, store, operations: Arc::default(), gate: Gate::default() }
+    }
+
+    /// With one more operation, under the name that its route is declared with.
+    ///
+    /// `code` runs once in each attempt, from the top, with the same input; see [`Run`]. If it fails for now before any
+    /// phase is done, and the client is there to be told, nothing is kept and the client gets its reply; otherwise it
+    /// is run again later. If it fails for good, the command ends with that reply, and what its phases have done
+    /// stays: what must be undone is undone by further phases.
+    pub fn operation<F, R>(self, name: &str, code: F) -> Phases<D>
+    where
+        F: Fn(Run<D>, Bytes) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        self.operation_with(name, PhaseTerms::default(), code)
+    }
+
+    /// The same, with other terms than the usual.
+    pub fn operation_with<F, R>(mut self, name: &str, terms: PhaseTerms, code: F) -> Phases<D>
+    where
+        F: Fn(Run<D>, Bytes) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+    {
+        let code = Arc::new(move |run, input| Box::pin(code(run, input)) as Running);
+        Arc::make_mut(&mut self.operations).insert(name.to_owned(), Operation { code, terms });
+        self
+    }
+
+    /// Resumes what others left. At least one must run, in any process; any number may.
+    pub fn completer(&self, options: CompleterOptions) -> Completer<D> {
+        Completer::new(self.clone(), options)
+    }
+
+    /// Carries out a command: claims it, and runs its operation's code.
+    ///
+    /// It runs to its end also if nobody waits for it any more. Whoever asks gets the reply; or that the command is in
+    /// progress, if it is to be resumed; or what the record says, if somebody else has it. `input` is kept until the
+    /// command is settled, so that it can be resumed.
+    pub async fn start(&self, command: &Command, input: impl Into<Bytes>) -> Answered {
+        let (own, command, input) = (self.clone(), command.clone(), input.into());
+        let running = tokio::spawn(async move { own.claim_and_run(&command, input).await });
+        // Only a bug of ours ends this task early, and it does not say when.
+        Answered::new(running.await.unwrap_or(Transacted::InDoubt))
+    }
+
+    async fn claim_and_run(&self, command: &Command, input: Bytes) -> Transacted {
+        let name = command.scope.operation.as_str();
+        let Some(operation) = self.operations.get(name) else {
+            tracing::error!(operation = name, "no phases are known for this operation: nothing is run");
+            return Transacted::Unavailable;
+        };
+        let Some(_turn) = self.gate.enter(command.scope.record_id(), command.policy.wait).await else {
+            return self.look(command).await;
+        };
+        let input = Input::new(&command.policy, input);
+        let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
+        let claim = command.claim_in_phases(id, token, input.encode(), operation.terms.resume_for);
+        // Before the store's clock starts to count, so that the executor's is never behind it.
+        let asked = Instant::now();
+        match self.store.claim(&claim).await {
+            Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
+                let lease = Lease::new(asked, record.head.terms.lease);
+                if !lease.is_held() {
+                    // The claim took longer than the lease it asked for: nothing may begin under it.
+                    let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+                    let _ = settle(&*self.store, &record.id, &release).await;
+                    return Transacted::Unavailable;
+                }
+                self.carry_out(operation, Taken { record, input, lease, attended: true }).await
+            }
+            Ok(answer) => decided(answer),
+            Err(StoreError::Ambiguous(why)) => {
+                tracing::warn!(why, "a claim could not be confirmed: nothing is run");
+                tokio::spawn(release_unconfirmed(self.store.clone(), claim));
+                Transacted::Unavailable
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a claim failed: nothing is run");
+                Transacted::Unavailable
+            }
+        }
+    }
+
+    /// What the record says to somebody who waited in vain for another one of this process.
+    async fn look(&self, command: &Command) -> Transacted {
+        let Ok(found) = self.store.get(&command.scope.record_id()).await else { return in_progress() };
+        let Some(record) = found.record else { return in_progress() };
+        let look = Event::Look { fingerprint: command.fingerprint };
+        let decision = transition(Some(&record.head), &look, found.now).decision;
+        decided(Answer { decision, record: Some(record), now: found.now, holder: None })
+    }
+}
+
+/// Takes back a claim that could not be confirmed, so that nobody resumes what its client was told has not begun.
+async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
+        for id in claim.record_ids() {
+            if let Ok(found) = store.get(&id).await
+                && let Some(record) = found.record
+                && record.head.token == claim.attempt.token
+            {
+                let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+                if store.apply(&id, &release).await.is_ok() {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}

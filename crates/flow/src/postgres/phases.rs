@@ -1,0 +1,242 @@
+//! Phases on PostgreSQL.
+//!
+//! A local phase does its work first, and then sees to it that the command is still its own: it holds the record's row
+//! only from there to the COMMIT, so that long work does not keep its own lease from being renewed.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use semel_core::{Mark, Store};
+use semel_stores::postgres::{self as store, DbError, Hold};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::{Postgres, Transaction};
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+
+use super::joined::{Joined, db_error};
+use super::{MAX_DOUBT, MAX_QUESTIONS, MAX_TRIES, PgTx, PostgresTransactions};
+use crate::phases::{Held, LocalEnded, NotWritten, Phases, Run, Steps, Stopped, encode, run::Local};
+use crate::reply::Failure;
+
+/// How long one write about a phase may take, its COMMIT included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Commands in phases on PostgreSQL.
+pub type PostgresPhases = Phases<PostgresTransactions>;
+
+/// One attempt at a command on PostgreSQL.
+pub type PgRun = Run<PostgresTransactions>;
+
+impl Phases<PostgresTransactions> {
+    /// Phases in these transactions. The store is on the same database.
+    pub fn new(transactions: PostgresTransactions, store: Arc<dyn Store>) -> PostgresPhases {
+        let steps = Arc::new(transactions.clone());
+        Phases::on(transactions, steps, store)
+    }
+}
+
+impl Run<PostgresTransactions> {
+    /// One transaction: what `work` writes, its output and the recovery point commit together, or nothing of it happened.
+    ///
+    /// `work` gets a transaction as `transact` gives it, and what is said there holds here: it calls no other service, it
+    /// does not end the transaction, nor keep it. It has as long as the operation's `timeout`. If it fails for now, or
+    /// panics, it is rolled back and run again later; if it fails for good, it is rolled back and the command ends with
+    /// that reply. What it returns is kept as JSON, of at most 64 KiB.
+    ///
+    /// # Errors
+    /// If there is no output: return the error with `?`.
+    pub async fn local<T, F, R>(&mut self, name: &str, work: F) -> Result<T, Stopped>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        F: FnOnce(PgTx) -> R + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let local = match self.local_phase(name)? {
+            Ok(output) => return Ok(output),
+            Err(local) => local,
+        };
+        let transactions = self.database.clone();
+        // In a task of its own: a transaction that is begun is always ended, and never left in the pool.
+        let done = tokio::spawn(async move { transactions.local_phase(&local, work).await }).await;
+        self.local_done(name, done.ok())
+    }
+}
+
+impl PostgresTransactions {
+    async fn local_phase<T, F, R>(&self, local: &Local, work: F) -> Result<Bytes, LocalEnded>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        F: FnOnce(PgTx) -> R + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let not_committed = |error: DbError| LocalEnded::NotCommitted(error.to_string());
+        let tx = self.begin_phase(local.timeout).await.map_err(not_committed)?;
+        let shared = Arc::new(Mutex::new(tx));
+        let lent = PgTx {
+            connection: shared.clone().lock_owned().await,
+            command: local.held.command,
+            pushed: Arc::default(),
+        };
+        let mut task = JoinSet::new();
+        task.spawn(async move { work(lent).await });
+        let done = tokio::time::timeout(local.timeout, task.join_next()).await;
+        // What did not end in time gives its transaction back, too.
+        let _ = tokio::time::timeout(PATIENCE, task.shutdown()).await;
+        let Ok(mut tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
+            return Err(LocalEnded::NotCommitted("the work kept its transaction after it ended".to_owned()));
+        };
+        let failed = match done {
+            Ok(Some(Ok(Ok(value)))) => {
+                let written = match encode(&value) {
+                    Ok(output) => self.write_local(&mut tx, local, output).await,
+                    Err(why) => Err(LocalEnded::NotCommitted(why)),
+                };
+                match written {
+                    Ok(output) => return self.commit_local(tx, local, output).await,
+                    Err(failed) => failed,
+                }
+            }
+            Ok(Some(Ok(Err(failure)))) => LocalEnded::Failed(failure),
+            Ok(Some(Err(_)) | None) => LocalEnded::Panicked,
+            Err(_) => LocalEnded::TimedOut,
+        };
+        let _ = tx.rollback().await;
+        Err(failed)
+    }
+
+    /// Writes the recovery point into the transaction of the work. From here to its end, nobody else takes up the command.
+    async fn write_local(
+        &self,
+        tx: &mut Transaction<'static, Postgres>,
+        local: &Local,
+        output: Bytes,
+    ) -> Result<Bytes, LocalEnded> {
+        let Local { held, position, name, .. } = local;
+        let writing = async {
+            let mut joined = Joined::new(tx);
+            let hold = store::hold(&mut joined, &held.record, held.fence).await?;
+            if hold == Hold::Held {
+                let local = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
+                store::mark(&mut joined, held.command, &local).await?;
+            }
+            Ok::<Hold, DbError>(hold)
+        };
+        match tokio::time::timeout(PATIENCE, writing).await {
+            Ok(Ok(Hold::Held)) => Ok(output),
+            Ok(Ok(Hold::Fenced)) => Err(LocalEnded::Fenced),
+            Ok(Ok(Hold::Ended)) => {
+                Err(LocalEnded::Broken("the work ended its transaction itself".to_owned()))
+            }
+            Ok(Err(error)) => Err(LocalEnded::NotCommitted(error.to_string())),
+            Err(_) => Err(LocalEnded::NotCommitted("the record could not be held in time".to_owned())),
+        }
+    }
+
+    async fn commit_local(
+        &self,
+        tx: Transaction<'static, Postgres>,
+        local: &Local,
+        output: Bytes,
+    ) -> Result<Bytes, LocalEnded> {
+        let lost = match tokio::time::timeout(PATIENCE, tx.commit()).await {
+            Ok(Ok(())) => return Ok(output),
+            Ok(Err(error)) => match db_error(&error) {
+                error if error.is_ambiguous() => error.to_string(),
+                error => return Err(LocalEnded::NotCommitted(error.to_string())),
+            },
+            Err(_) => "no answer to a COMMIT in time".to_owned(),
+        };
+        tracing::warn!(operation_id = %local.held.command, why = lost, "the answer to a COMMIT was lost");
+        self.find_out_phase(local, output).await
+    }
+
+    /// What a COMMIT whose answer was lost came to. The transaction that may still be on its way holds the record's
+    /// row: once that can be held here, it has ended, and what it wrote is there or never will be.
+    async fn find_out_phase(&self, local: &Local, output: Bytes) -> Result<Bytes, LocalEnded> {
+        let lost = Instant::now();
+        for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
+            match tokio::time::timeout(PATIENCE, self.ask_about(&local.held, &local.name)).await {
+                Ok(Ok(Some(true))) => return Ok(output),
+                Ok(Ok(Some(false))) => {
+                    return Err(LocalEnded::NotCommitted("a lost COMMIT was not made".to_owned()));
+                }
+                Ok(Ok(None)) => return Err(LocalEnded::Fenced),
+                Ok(Err(error)) => tracing::debug!(%error, "a lost COMMIT cannot be asked about yet"),
+                Err(_) => {}
+            }
+            tokio::time::sleep(Duration::from_millis(20 << question)).await;
+        }
+        Err(LocalEnded::InDoubt("a COMMIT was lost, and nobody can say what became of it".to_owned()))
+    }
+
+    /// Whether a local phase is written, for good; `None` if somebody else has the command.
+    async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
+        let mut tx = self.begin_phase(PATIENCE).await?;
+        let mut joined = Joined::new(&mut tx);
+        if store::hold(&mut joined, &held.record, held.fence).await? != Hold::Held {
+            return Ok(None);
+        }
+        let is_there = store::confirm_phase(&mut joined, held.command, name).await?;
+        tx.commit().await.map_err(|error| db_error(&error))?;
+        Ok(Some(is_there))
+    }
+
+    async fn begin_phase(&self, idle: Duration) -> Result<Transaction<'static, Postgres>, DbError> {
+        let begin = store::begin_phase(idle);
+        let mut last = DbError::Unconnected("no connection".to_owned());
+        for _ in 0..MAX_TRIES {
+            let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
+            match begun.map_err(|error| db_error(&error)) {
+                Ok(tx) => return Ok(tx),
+                // It may have died in the pool, long ago: another connection is as good.
+                Err(error @ DbError::Lost(_)) => last = error.not_committed(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last)
+    }
+
+    /// Whether it was written: `false` if somebody else has the command.
+    async fn try_to_write(&self, held: &Held, mark: &Mark) -> Result<bool, DbError> {
+        let mut tx = self.begin_phase(PATIENCE).await?;
+        let mut joined = Joined::new(&mut tx);
+        let hold = store::hold(&mut joined, &held.record, held.fence).await;
+        if hold.map_err(DbError::not_committed)? != Hold::Held {
+            return Ok(false);
+        }
+        let written = store::mark(&mut joined, held.command, mark).await.map_err(DbError::not_committed)?;
+        if !written {
+            let message = "the phase is not there that was to be written about".to_owned();
+            return Err(DbError::Refused { code: "P0002".to_owned(), message });
+        }
+        tx.commit().await.map(|()| true).map_err(|error| db_error(&error))
+    }
+}
+
+#[async_trait]
+impl Steps for PostgresTransactions {
+    async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+        let begun = Instant::now();
+        let (mut in_doubt, mut last) = (false, String::new());
+        // The same once more changes nothing, and waits for one that may still be on its way: both hold the record.
+        for question in (0..MAX_QUESTIONS).take_while(|_| begun.elapsed() < MAX_DOUBT) {
+            match tokio::time::timeout(PATIENCE, self.try_to_write(held, mark)).await {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => return Err(NotWritten::Fenced),
+                Ok(Err(error @ DbError::Refused { .. })) if !in_doubt => {
+                    return Err(NotWritten::NotCommitted(error.to_string()));
+                }
+                Ok(Err(error)) => {
+                    in_doubt |= error.is_ambiguous();
+                    last = error.to_string();
+                }
+                Err(_) => (in_doubt, last) = (true, "no answer in time".to_owned()),
+            }
+            tokio::time::sleep(Duration::from_millis(20 << question)).await;
+        }
+        Err(if in_doubt { NotWritten::InDoubt(last) } else { NotWritten::NotCommitted(last) })
+    }
+}

@@ -1,0 +1,233 @@
+//! Phases on SQLite: each is one exclusive transaction of the file, on the connection that writes.
+
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use semel_core::{Mark, Store};
+use semel_stores::sqlite as store;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::OwnedMutexGuard;
+
+use super::{Alarm, AtWork, MAX_QUEUED, SqliteTransactions, SqliteTx};
+use crate::phases::{Held, LocalEnded, NotWritten, Phases, Run, Steps, Stopped, encode, run::Local};
+use crate::reply::Failure;
+
+/// How often a write about a phase is tried.
+const MAX_TRIES: u32 = 6;
+
+/// Commands in phases on SQLite.
+pub type SqlitePhases = Phases<SqliteTransactions>;
+
+/// One attempt at a command on SQLite.
+pub type SqliteRun = Run<SqliteTransactions>;
+
+impl Phases<SqliteTransactions> {
+    /// Phases in these transactions. The store is on the same file.
+    pub fn new(transactions: SqliteTransactions, store: Arc<dyn Store>) -> SqlitePhases {
+        let steps = Arc::new(transactions.clone());
+        Phases::on(transactions, steps, store)
+    }
+}
+
+impl Run<SqliteTransactions> {
+    /// One transaction: what `work` writes, its output and the recovery point commit together, or nothing of it happened.
+    ///
+    /// `work` gets a transaction as `transact` gives it, and what is said there holds here: it may block, it calls no
+    /// other service, and it is taken back if it holds the file for too long. If it fails for now, or panics, it is
+    /// rolled back and run again later; if it fails for good, it is rolled back and the command ends with that reply.
+    /// What it returns is kept as JSON, of at most 64 KiB.
+    ///
+    /// # Errors
+    /// If there is no output: return the error with `?`.
+    pub async fn local<T, F>(&mut self, name: &str, work: F) -> Result<T, Stopped>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
+    {
+        let local = match self.local_phase(name)? {
+            Ok(output) => return Ok(output),
+            Err(local) => local,
+        };
+        let transactions = self.database.clone();
+        // In a task of its own, so that it is ended also if nobody waits for it any more.
+        let done = tokio::spawn(async move {
+            let Some(mut connection) = transactions.turn().await else {
+                return Err(LocalEnded::NotCommitted("too many commands wait for the file".to_owned()));
+            };
+            let working = move || transactions.carry_out_phase(&mut connection, &local, work);
+            tokio::task::spawn_blocking(working).await.unwrap_or_else(|_| Err(left_open()))
+        });
+        let done = done.await;
+        self.local_done(name, done.ok())
+    }
+}
+
+/// Only a bug of ours comes to this.
+fn left_open() -> LocalEnded {
+    LocalEnded::InDoubt("its thread ended early".to_owned())
+}
+
+/// Why a transaction was not committed.
+enum Ended {
+    Local(LocalEnded),
+    /// The COMMIT failed, and does not say what it came to.
+    Lost(String),
+}
+
+impl From<rusqlite::Error> for Ended {
+    fn from(error: rusqlite::Error) -> Ended {
+        Ended::Local(LocalEnded::NotCommitted(error.to_string()))
+    }
+}
+
+impl SqliteTransactions {
+    /// The connection that writes, once those before are done with it.
+    async fn turn(&self) -> Option<OwnedMutexGuard<Connection>> {
+        tokio::time::timeout(MAX_QUEUED, self.connection.clone().lock_owned()).await.ok()
+    }
+
+    fn carry_out_phase<T, F>(
+        &self,
+        connection: &mut Connection,
+        local: &Local,
+        work: F,
+    ) -> Result<Bytes, LocalEnded>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure>,
+    {
+        let mut output = Bytes::new();
+        match self.try_phase(connection, local, work, &mut output) {
+            Ok(()) => Ok(output),
+            Err(Ended::Local(ended)) => Err(ended),
+            Err(Ended::Lost(error)) => {
+                tracing::error!(%error, operation_id = %local.held.command, "the answer to a COMMIT is in doubt");
+                match self.is_written(connection, &local.held, &local.name) {
+                    Ok(true) => Ok(output),
+                    Ok(false) => Err(LocalEnded::NotCommitted(error)),
+                    Err(why) => Err(LocalEnded::InDoubt(why)),
+                }
+            }
+        }
+    }
+
+    fn try_phase<T, F>(
+        &self,
+        connection: &mut Connection,
+        local: &Local,
+        work: F,
+        output: &mut Bytes,
+    ) -> Result<(), Ended>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure>,
+    {
+        let Local { held, position, name, .. } = local;
+        let interrupt = connection.get_interrupt_handle();
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = store::now(&transaction)?;
+        if !store::is_held(&transaction, &held.record, held.fence)? {
+            return Err(Ended::Local(LocalEnded::Fenced));
+        }
+        transaction.execute_batch("SAVEPOINT semel_phase")?;
+        let alarm = Alarm::set(interrupt, self.hold);
+        let done = {
+            let _at_work = AtWork::new(&self.file.at_work);
+            let tx = SqliteTx { connection: &transaction, command: held.command, now, pushed: Cell::new(0) };
+            // What it leaves behind is rolled back, whatever it is.
+            std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
+        };
+        let in_time = alarm.stop();
+        let value = match done {
+            Err(_) => return Err(Ended::Local(LocalEnded::Panicked)),
+            Ok(Err(failure @ Failure::Retryable(_))) => {
+                return Err(Ended::Local(LocalEnded::Failed(failure)));
+            }
+            Ok(_) if !in_time => return Err(Ended::Local(LocalEnded::TimedOut)),
+            Ok(Err(failure)) => return Err(Ended::Local(LocalEnded::Failed(failure))),
+            Ok(Ok(value)) => value,
+        };
+        // It is not there any more if the work has ended its transaction: by a statement of its own, or by an error such
+        // as a full disk. None of it was committed.
+        transaction.execute_batch("RELEASE semel_phase")?;
+        *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
+        let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
+        store::mark(&transaction, held.command, &mark, now)?;
+        commit(transaction)
+    }
+
+    /// What a COMMIT that failed came to: a new connection sees what is in the file, and what is not there now will not
+    /// be there later.
+    fn is_written(&self, connection: &mut Connection, held: &Held, name: &str) -> Result<bool, String> {
+        let mut fresh = self.file.connect().map_err(|error| error.to_string())?;
+        let mut look = || {
+            let transaction = fresh.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let is_there = store::has_phase(&transaction, held.command, name)?;
+            store::write_anew(&transaction)?;
+            transaction.commit()?;
+            Ok(is_there)
+        };
+        let is_there = look().map_err(|error: rusqlite::Error| error.to_string())?;
+        *connection = fresh;
+        Ok(is_there)
+    }
+
+    /// Whether it was written: `false` if somebody else has the command.
+    fn try_to_write(&self, connection: &mut Connection, held: &Held, mark: &Mark) -> Result<bool, Ended> {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let now = store::now(&transaction)?;
+        if !store::is_held(&transaction, &held.record, held.fence)? {
+            return Ok(false);
+        }
+        if !store::mark(&transaction, held.command, mark, now)? {
+            let why = "the phase is not there that was to be written about".to_owned();
+            return Err(Ended::Local(LocalEnded::NotCommitted(why)));
+        }
+        store::write_anew(&transaction)?;
+        commit(transaction).map(|()| true)
+    }
+}
+
+fn commit(transaction: rusqlite::Transaction<'_>) -> Result<(), Ended> {
+    match transaction.commit() {
+        Ok(()) => Ok(()),
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
+        Err(error) => Err(Ended::Lost(error.to_string())),
+    }
+}
+
+#[async_trait]
+impl Steps for SqliteTransactions {
+    async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+        let (mut in_doubt, mut last) = (false, "the file is busy".to_owned());
+        for tries in 0..MAX_TRIES {
+            let Some(mut connection) = self.turn().await else { break };
+            let (own, held, mark) = (self.clone(), *held, mark.clone());
+            let writing = tokio::task::spawn_blocking(move || {
+                let written = own.try_to_write(&mut connection, &held, &mark);
+                if let Err(Ended::Lost(_)) = written
+                    && let Ok(fresh) = own.file.connect()
+                {
+                    // The same once more changes nothing, and takes the place of what was lost.
+                    *connection = fresh;
+                }
+                written
+            });
+            match writing.await {
+                Ok(Ok(true)) => return Ok(()),
+                Ok(Ok(false)) => return Err(NotWritten::Fenced),
+                Ok(Err(Ended::Lost(why))) => (in_doubt, last) = (true, why),
+                Ok(Err(Ended::Local(ended))) => last = format!("{ended:?}"),
+                Err(error) => (in_doubt, last) = (true, error.to_string()),
+            }
+            tokio::time::sleep(Duration::from_millis(20 << tries)).await;
+        }
+        Err(if in_doubt { NotWritten::InDoubt(last) } else { NotWritten::NotCommitted(last) })
+    }
+}
