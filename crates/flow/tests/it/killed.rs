@@ -82,10 +82,16 @@ impl Process {
 
     /// A process that runs this test.
     pub(crate) fn running(test: &str, place: &str, task: &str) -> Process {
+        Process::with(test, place, task, &[])
+    }
+
+    /// The same, told something more.
+    pub(crate) fn with(test: &str, place: &str, task: &str, more: &[(&str, &str)]) -> Process {
         let mut child = Command::new(std::env::current_exe().expect("tests run from a file"))
             .args(["--exact", test, "--nocapture"])
             .env(PLACE, place)
             .env(TASK, task)
+            .envs(more.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -102,6 +108,26 @@ impl Process {
         while line.trim() != expected {
             line.clear();
             assert!(self.lines.read_line(&mut line).expect("it can be read") > 0, "it says {expected:?}");
+        }
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.expect("there is a kill").success(), "SIG{name} is delivered");
+    }
+
+    /// Stops it, and waits until each of its threads stands still.
+    pub(crate) fn stop(&self) {
+        self.signal("STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let stands = |task: std::io::Result<std::fs::DirEntry>| {
+            let status = std::fs::read_to_string(task.expect("it is listed").path().join("status"));
+            status.is_ok_and(|status| status.contains("State:\tT"))
+        };
+        while !std::fs::read_dir(&tasks).expect("this is Linux").all(stands) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 
