@@ -103,4 +103,13 @@ impl StepKind {
             status: record.and_then(|record| record.result.as_ref()).map(|result| result.status),
         }
     }
+
+    /// What it is, in columns, JSON and on the command line.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            StepKind::Local { .. } => "local",
+            StepKind::External { .. } => "external",
+            StepKind::Item { .. } => "item",
+        }
+    }
 }

@@ -4,7 +4,7 @@ use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{Method, StatusCode};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
-use semel_core::{Event, OperationId, Policy, Principal, Problem, Record, Timestamp};
+use semel_core::{Event, OperationId, Policy, Principal, Problem, Progress, Record, StepKind, Timestamp};
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
@@ -48,15 +48,18 @@ async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy:
     let Some(head) = age(record.head, found.now) else { return not_found(policy) };
     let record = Record { head, ..record };
     if !result {
-        return document(&record, StatusCode::OK);
+        let Ok(steps) = shared.within("progress", shared.store.progress(id)).await else {
+            return respond::store_unavailable(policy);
+        };
+        return document(&record, &steps, StatusCode::OK);
     }
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let policy = shared.operations.policy(&record.operation);
     service::looked(shared, Some(&record), look, found.now, None, policy)
 }
 
-/// The operation as JSON.
-pub(crate) fn document(record: &Record, status: StatusCode) -> Answer {
+/// The operation as JSON, with how far it has come if it has several steps.
+pub(crate) fn document(record: &Record, steps: &[Progress], status: StatusCode) -> Answer {
     let mut members = Map::new();
     members.insert("operationId".into(), json!(record.operation_id.to_string()));
     members.insert("operation".into(), json!(record.operation.as_str()));
@@ -70,11 +73,41 @@ pub(crate) fn document(record: &Record, status: StatusCode) -> Answer {
     let result = record.result.as_ref();
     let result = result.map(|result| json!({ "status": result.status, "location": result.resource }));
     members.insert("result".into(), json!(result));
+    for step in steps {
+        let (list, shown) = shown(step);
+        if let Value::Array(list) = members.entry(list).or_insert_with(|| json!([])) {
+            list.push(shown);
+        }
+    }
     let mut answer = http::Response::new(Body::full(Value::Object(members).to_string()));
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+/// A step, and the list that it belongs to. What a phase came to is the service's own affair, and not shown.
+fn shown(step: &Progress) -> (&'static str, Value) {
+    match &step.what {
+        StepKind::Item { operation_id, state, status } => {
+            let id = operation_id.map(|id| id.to_string());
+            let state = state.map(|state| state.as_str());
+            (
+                "items",
+                json!({ "clientItemId": step.name, "operationId": id, "state": state, "status": status }),
+            )
+        }
+        StepKind::Local { .. } | StepKind::External { .. } => {
+            let shown = json!({
+                "name": step.name,
+                "kind": step.what.as_str(),
+                "state": if step.done_at.is_some() { "done" } else { "begun" },
+                "beganAt": step.began_at.to_rfc3339(),
+                "doneAt": step.done_at.map(Timestamp::to_rfc3339),
+            });
+            ("phases", shown)
+        }
+    }
 }
 
 fn problem_page(slug: &str, policy: &Policy) -> Answer {

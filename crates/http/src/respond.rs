@@ -83,7 +83,7 @@ pub(crate) fn in_progress(record: &Record, policy: &Policy) -> Answer {
             told(Seen::InProgress, &conflict.retry_after(SOON), policy)
         }
         InProgress::Conflict | InProgress::Accepted => {
-            let mut answer = resource::document(record, StatusCode::ACCEPTED);
+            let mut answer = resource::document(record, &[], StatusCode::ACCEPTED);
             poll(answer.headers_mut(), record);
             answer.extensions_mut().insert(Seen::InProgress);
             answer.extensions_mut().insert(record.head.state.name());

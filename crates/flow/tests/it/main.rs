@@ -16,6 +16,7 @@ mod outbox;
 mod outbox_http;
 mod outbox_killed;
 mod phases;
+mod phases_http;
 mod phases_killed;
 mod phases_postgres;
 mod postgres;

@@ -80,7 +80,7 @@ async fn a_ride_runs_once_and_its_retries_get_its_answer(lab: impl Phased) {
     assert!(steps.iter().all(|step| step.done_at.is_some_and(|done| done >= step.began_at)), "{steps:?}");
     let charged = StepKind::External { deduplicated: false, output: Some(Bytes::from_static(b"1")) };
     assert_eq!(steps[1].what, charged);
-    let id = until(&kept, &command, |_| true).await.operation_id;
+    let id = until(&kept, &command.scope.record_id(), |_| true).await.operation_id;
     assert_eq!(provider.ledger().calls, [format!("{id}:charge_created")]);
     assert_eq!(lab.number("SELECT count(*) FROM semel_requests").await, 0, "its input is erased");
 }
@@ -98,7 +98,7 @@ async fn whatever_panics_is_resumed_and_nothing_is_doubled(lab: impl Phased) {
         } else {
             assert_eq!(first, Saw::Decided(Decision::Wait), "{place}: it is resumed");
             kept.shift_clock(HOUR);
-            let record = resumed(&[&rides], &kept, &command).await;
+            let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
             assert_eq!(record.head.state.name(), StateName::Succeeded, "{place}");
             let (status, body) = stored(&record);
             let body = String::from_utf8(body.to_vec()).expect("it is text");
@@ -127,12 +127,12 @@ async fn a_phase_that_is_done_is_not_run_again(lab: impl Phased) {
         let completer = rides.completer(options);
         let stop = completer.stopper();
         let running = tokio::spawn(completer.run());
-        until(&kept, &command, |record| record.head.epoch == epoch).await;
+        until(&kept, &command.scope.record_id(), |record| record.head.epoch == epoch).await;
         stop.stop();
         running.await.expect("it ends");
     }
     kept.shift_clock(HOUR);
-    let record = resumed(&[&rides], &kept, &command).await;
+    let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
     let expected = "ride 7: ride_created by attempt 1, charge 1, receipt_sent by attempt 3";
     assert_eq!((stored(&record), record.head.epoch), ((201, Bytes::from(expected)), 4));
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
@@ -174,7 +174,7 @@ async fn a_call_that_is_deduplicated_is_made_again_under_the_same_key(lab: impl 
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Wait));
     provider.ledger().breaks = false;
     kept.shift_clock(HOUR);
-    let record = resumed(&[&rides], &kept, &command).await;
+    let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
     assert_eq!(stored(&record).0, 201);
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (2, 1)));
     let calls = provider.ledger().calls.clone();
@@ -190,7 +190,7 @@ async fn a_declined_card_is_the_answer(lab: impl Phased) {
         assert_eq!(start(&rides, &command).await, Saw::Executed(402, "declined".to_owned()));
         assert_eq!(start(&rides, &command).await, Saw::Replayed(402, "declined".to_owned()));
         assert_eq!(provider.counts(), (1, 0));
-        let record = until(&kept, &command, |_| true).await;
+        let record = until(&kept, &command.scope.record_id(), |_| true).await;
         assert_eq!(record.head.state.name(), StateName::FailedFinal);
     }
     assert_eq!(written(&lab).await, (2, 0, 0), "what was done before stays");
@@ -206,7 +206,7 @@ async fn a_provider_that_is_down_is_called_when_it_is_up(lab: impl Phased) {
         assert_eq!(names(&steps(&kept, &command).await), ["ride_created"], "the call is taken back");
         provider.up().await;
         kept.shift_clock(HOUR);
-        let record = resumed(&[&rides], &kept, &command).await;
+        let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
         assert_eq!(stored(&record).0, 201);
         assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
     }
@@ -243,7 +243,7 @@ async fn a_command_that_is_resumed_for_too_long_is_given_up(lab: impl Phased) {
     let command = command("key");
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Wait));
     kept.shift_clock(2 * HOUR);
-    let record = resumed(&[&rides], &kept, &command).await;
+    let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
     assert_eq!((record.head.state.name(), record.head.reason), (StateName::Unknown, Reason::NeverStarted));
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Reconcile));
     assert_eq!((written(&lab).await, provider.counts()), ((1, 0, 0), (0, 0)));
@@ -266,7 +266,7 @@ async fn a_command_that_fails_too_often_is_given_up(lab: impl Phased) {
     let rides = lab.rides_under(kept.store(), terms, Ride::new(&provider).script(script));
     let command = command("key");
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Wait));
-    let record = resumed(&[&rides], &kept, &command).await;
+    let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
     assert_eq!((record.head.state.name(), record.head.reason), (StateName::Unknown, Reason::Panicked));
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
     assert_eq!((written(&lab).await, provider.counts()), ((1, 0, 0), (0, 0)));
@@ -287,7 +287,7 @@ async fn completers_race_and_each_command_is_run_once(lab: impl Phased) {
     let stops: Vec<_> = completers.iter().map(|completer| completer.stopper()).collect();
     let running: Vec<_> = completers.into_iter().map(|completer| tokio::spawn(completer.run())).collect();
     for command in &commands {
-        let record = until(&kept, command, |record| record.head.state.is_terminal()).await;
+        let record = until(&kept, &command.scope.record_id(), |record| record.head.state.is_terminal()).await;
         assert_eq!((stored(&record).0, record.head.epoch), (201, 2), "one resumes it, once");
     }
     stops.iter().for_each(|stop| stop.stop());
@@ -351,7 +351,7 @@ async fn code_that_was_changed_goes_nowhere<L: Phased>(lab: L) {
         kept.shift_clock(HOUR);
         let code = move |run, _| changed(run, change, what.clone());
         let after = L::with(lab.none(kept.store()), PhaseTerms::default(), code);
-        let record = resumed(&[&after], &kept, &command).await;
+        let record = resumed(&[&after], &kept, &command.scope.record_id()).await;
         assert_eq!(
             (record.head.state.name(), record.head.reason),
             (StateName::Unknown, Reason::HandlerUnsure),
@@ -437,7 +437,7 @@ async fn a_lease_is_renewed_while_a_phase_runs(lab: impl Phased) {
     let renewed = |record: &semel_core::Record| {
         record.history.steps().any(|step| step.again.is_some_and(|(times, _)| times > 4))
     };
-    until(&kept, &short, renewed).await;
+    until(&kept, &short.scope.record_id(), renewed).await;
     gate.open();
     assert_eq!(first.await.expect("it ends"), Saw::Executed(201, ANSWER.to_owned()));
 }
@@ -458,7 +458,7 @@ async fn an_executor_that_was_given_up_changes_nothing(lab: impl Phased) {
         });
         gate.begun().await;
         kept.shift_clock(HOUR);
-        let record = resumed(&[&rides], &kept, &command).await;
+        let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
         assert_eq!((stored(&record).0, record.head.epoch), (201, 2), "{place}");
         gate.open();
         let body = String::from_utf8(stored(&record).1.to_vec()).expect("it is text");
@@ -493,7 +493,7 @@ async fn code_that_stands_still_between_phases_is_ended(lab: impl Phased) {
         policy.timeout = Duration::from_millis(200);
     });
     assert_eq!(start(&rides, &short).await, Saw::Decided(Decision::Wait));
-    let record = until(&kept, &short, |_| true).await;
+    let record = until(&kept, &short.scope.record_id(), |_| true).await;
     assert_eq!((record.head.reason, record.head.epoch), (Reason::TimedOut, 2));
 }
 
@@ -507,7 +507,7 @@ async fn a_call_that_takes_too_long_is_unsure(lab: impl Phased) {
             policy.timeout = Duration::from_millis(500);
         });
         start(&rides, &short).await;
-        let record = until(&kept, &short, |_| true).await;
+        let record = until(&kept, &short.scope.record_id(), |_| true).await;
         assert_eq!((record.head.state.name(), record.head.reason), (state, Reason::TimedOut));
         assert_eq!(provider.counts(), (1, 1));
     }
@@ -539,7 +539,7 @@ async fn a_phase_that_is_dropped_is_left_to_whoever_resumes_it<L: Phased>(lab: L
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Wait));
     assert_eq!(written(&lab).await, (0, 0, 0), "nothing comes after it");
     kept.shift_clock(HOUR);
-    assert_eq!(stored(&resumed(&[&rides], &kept, &command).await).0, 201);
+    assert_eq!(stored(&resumed(&[&rides], &kept, &command.scope.record_id()).await).0, 201);
     assert_eq!(provider.counts().1, 1);
 }
 
@@ -563,7 +563,7 @@ async fn a_completer_that_is_stopped_finishes_what_it_has(lab: impl Phased) {
     stop.stop();
     gate.open();
     assert_eq!(running.await.expect("it ends").left, 0);
-    let record = until(&kept, &command, |_| true).await;
+    let record = until(&kept, &command.scope.record_id(), |_| true).await;
     assert_eq!(record.head.state.name(), StateName::Succeeded);
 }
 
@@ -582,6 +582,6 @@ async fn a_client_that_leaves_cancels_nothing(lab: impl Phased) {
     first.abort();
     assert!(first.await.is_err(), "nobody waits any more");
     gate.open();
-    until(&kept, &command, |record| record.head.state.is_terminal()).await;
+    until(&kept, &command.scope.record_id(), |record| record.head.state.is_terminal()).await;
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }

@@ -89,7 +89,7 @@ async fn recovered(lab: &impl Phased, provider: &Provider, at: &str) {
     let kept = lab.kept().await;
     kept.shift_clock(HOUR);
     let rides = lab.rides(kept.store(), Ride::new(provider));
-    let record = resumed(&[&rides], &kept, &command("key")).await;
+    let record = resumed(&[&rides], &kept, &command("key").scope.record_id()).await;
     let deduplicates = provider.ledger().deduplicates;
     let charges = provider.counts().1;
     let inside = ["before sending", "after sending"].contains(&at);
@@ -176,7 +176,7 @@ async fn stopped_at(lab: impl Phased, at: &str, deduplicates: bool) {
     let kept = lab.kept().await;
     kept.shift_clock(HOUR);
     let rides = lab.rides(kept.store(), Ride::new(&provider));
-    let record = resumed(&[&rides], &kept, &command("key")).await;
+    let record = resumed(&[&rides], &kept, &command("key").scope.record_id()).await;
     let expected = if record.head.state.is_terminal() {
         let (status, body) = stored(&record);
         format!("saw Replayed({status}, {:?})", String::from_utf8_lossy(&body))
@@ -195,7 +195,7 @@ async fn stopped_at(lab: impl Phased, at: &str, deduplicates: bool) {
     } else {
         assert_eq!((written(&lab).await, charges), ((1, 0, 0), 1), "{at}");
     }
-    let after = resumed(&[&rides], &kept, &command("key")).await;
+    let after = resumed(&[&rides], &kept, &command("key").scope.record_id()).await;
     assert_eq!((after.head, after.result), (record.head, record.result), "{at}: it changed nothing");
 }
 

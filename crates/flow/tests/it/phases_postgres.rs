@@ -32,7 +32,7 @@ async fn a_lost_commit_of_any_phase_is_found_out_about() {
                 }
                 Saw::Decided(Decision::Wait) if number == 3 => {
                     kept.shift_clock(HOUR);
-                    let record = resumed(&[&rides], &kept, &command("key")).await;
+                    let record = resumed(&[&rides], &kept, &command("key").scope.record_id()).await;
                     assert_eq!(stored(&record).0, 201);
                 }
                 other => panic!("commit {number}: {other:?}"),
@@ -95,9 +95,12 @@ async fn the_work_of_an_executor_that_was_given_up_is_rolled_back() {
     gate.begun().await;
     // Its row is in a transaction that is open. Another one does the work, and all the rest.
     kept.shift_clock(HOUR);
-    let record =
-        resumed(&[&lab.second().await.rides(kept.store(), Ride::new(&provider))], &kept, &command("key"))
-            .await;
+    let record = resumed(
+        &[&lab.second().await.rides(kept.store(), Ride::new(&provider))],
+        &kept,
+        &command("key").scope.record_id(),
+    )
+    .await;
     assert_eq!((record.head.state.name(), record.head.epoch), (StateName::Succeeded, 2));
     gate.open();
     assert!(first.await.expect("it ends").replayed(), "it gets the record's truth");
@@ -119,7 +122,7 @@ async fn a_lease_is_renewed_while_long_work_runs() {
         async move { saw(&rides.start(&short, "ride 7").await) }
     });
     gate.begun().await;
-    crate::rides::until(&kept, &short, |record| {
+    crate::rides::until(&kept, &short.scope.record_id(), |record| {
         record.history.steps().any(|step| step.again.is_some_and(|(times, _)| times > 4))
     })
     .await;

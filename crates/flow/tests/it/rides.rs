@@ -10,7 +10,7 @@ use axum::extract::State;
 use axum::routing::post;
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use semel_core::{Command, Record, StateName, Store};
+use semel_core::{Record, RecordId, StateName, Store};
 use semel_flow::phases::{Call, CallFailed, CompleterOptions, Deduplication, PhaseTerms, Phases, Stopped};
 use semel_flow::{
     Failure, PgRun, PostgresPhases, PostgresTransactions, Reply, SqlitePhases, SqliteRun, SqliteTransactions,
@@ -349,7 +349,7 @@ pub(crate) async fn written(lab: &impl Lab) -> (i64, i64, i64) {
 pub(crate) async fn resumed<D: Clone + Send + Sync + 'static>(
     phases: &[&Phases<D>],
     kept: &Kept,
-    command: &Command,
+    command: &RecordId,
 ) -> Record {
     let options = CompleterOptions { poll: Duration::from_millis(10), ..CompleterOptions::default() };
     let completers: Vec<_> = phases.iter().map(|phases| phases.completer(options)).collect();
@@ -367,10 +367,10 @@ pub(crate) async fn resumed<D: Clone + Send + Sync + 'static>(
 }
 
 /// The record, once it is so.
-pub(crate) async fn until(kept: &Kept, command: &Command, is_so: impl Fn(&Record) -> bool) -> Record {
+pub(crate) async fn until(kept: &Kept, command: &RecordId, is_so: impl Fn(&Record) -> bool) -> Record {
     let store = kept.store();
     for _ in 0..6000 {
-        let found = store.get(&command.scope.record_id()).await.expect("it can be read");
+        let found = store.get(command).await.expect("it can be read");
         if let Some(record) = found.record
             && is_so(&record)
         {
@@ -378,7 +378,7 @@ pub(crate) async fn until(kept: &Kept, command: &Command, is_so: impl Fn(&Record
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    let found = store.get(&command.scope.record_id()).await;
+    let found = store.get(command).await;
     panic!("the record never came to be so: {found:?}");
 }
 

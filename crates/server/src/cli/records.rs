@@ -12,8 +12,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
-    Change, Decision, Filter, Note, NoteTaken, OperationId, Record, Response, StateName, Store, StoredResult,
-    Timestamp,
+    Change, Decision, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, StateName, StepKind,
+    Store, StoredResult, Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -275,17 +275,24 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         eprintln!("there is no record of operation {id}");
         return Ok(Done::No);
     }
-    let shown = full(record.as_ref(), &notes);
+    let steps = blocking(store.progress(id))?;
+    let shown = full(record.as_ref(), &notes, &steps);
     if json {
         say(shown);
         return Ok(Done::Yes);
     }
     match shown.as_object() {
-        Some(members) => members.iter().filter(|(name, _)| *name != "notes").for_each(|(name, value)| {
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            say(printable(&format!("{name:18} {value}")));
-        }),
+        Some(members) => {
+            members.iter().filter(|(name, _)| !LISTS.contains(&&***name)).for_each(|(name, value)| {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                say(printable(&format!("{name:18} {value}")));
+            })
+        }
         None => say("its record has been forgotten"),
+    }
+    for step in &steps {
+        let (name, told) = line(step);
+        say(printable(&format!("{name:18} {told}")));
     }
     for NoteTaken { at, note } in &notes {
         let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
@@ -294,7 +301,50 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
     Ok(Done::Yes)
 }
 
-fn full(record: Option<&Record>, notes: &[NoteTaken]) -> Value {
+/// What `show` tells line by line.
+const LISTS: [&str; 3] = ["notes", "phases", "items"];
+
+/// A step in one line. What a phase came to is the service's own affair, and not shown.
+fn line(step: &Progress) -> (&'static str, String) {
+    let Progress { name, what, began_at, done_at, .. } = step;
+    let done = || done_at.map_or("not done".to_owned(), |at| format!("done at {at}"));
+    match what {
+        StepKind::Local { .. } | StepKind::External { .. } => {
+            ("phase", format!("{began_at} {name} ({}), {}", what.as_str(), done()))
+        }
+        StepKind::Item { operation_id, state, status } => {
+            let id = operation_id.map_or("not claimed".to_owned(), |id| id.to_string());
+            let state = state.map_or("", StateName::as_str);
+            let status = status.map_or(String::new(), |status| format!(" with {status}"));
+            ("item", format!("{began_at} {name}: {id} {state}{status}"))
+        }
+    }
+}
+
+/// A step as JSON, and the list that it belongs to: the names are promises.
+fn step(step: &Progress) -> (&'static str, Value) {
+    let mut shown = json!({
+        "name": step.name,
+        "beganAt": step.began_at.to_rfc3339(),
+        "doneAt": step.done_at.map(Timestamp::to_rfc3339),
+    });
+    match &step.what {
+        StepKind::Local { .. } => shown["kind"] = "local".into(),
+        StepKind::External { deduplicated, .. } => {
+            shown["kind"] = "external".into();
+            shown["deduplicated"] = (*deduplicated).into();
+        }
+        StepKind::Item { operation_id, state, status } => {
+            shown["operationId"] = json!(operation_id.map(|id| id.to_string()));
+            shown["state"] = json!(state.map(StateName::as_str));
+            shown["status"] = json!(status);
+            return ("items", shown);
+        }
+    }
+    ("phases", shown)
+}
+
+fn full(record: Option<&Record>, notes: &[NoteTaken], steps: &[Progress]) -> Value {
     let mut shown = record.map_or(json!({}), summary);
     if let Some(record) = record {
         shown["fingerprint"] = record.head.fingerprint.to_string().into();
@@ -311,6 +361,12 @@ fn full(record: Option<&Record>, notes: &[NoteTaken]) -> Value {
     }
     let note = |taken: &NoteTaken| json!({ "at": taken.at.to_rfc3339(), "who": taken.note.who, "action": taken.note.action, "why": taken.note.why });
     shown["notes"] = notes.iter().map(note).collect();
+    for (list, step) in steps.iter().map(step) {
+        match shown[list].as_array_mut() {
+            Some(list) => list.push(step),
+            None => shown[list] = json!([step]),
+        }
+    }
     shown
 }
 

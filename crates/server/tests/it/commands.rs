@@ -434,3 +434,68 @@ fn an_operator_retries_and_discards_messages() {
     let notes = text(&notes.stdout);
     assert!(notes.contains("outbox retry paid by") && notes.contains("outbox discard sent by"), "{notes}");
 }
+
+#[tokio::test]
+async fn an_operator_sees_how_far_a_command_with_phases_has_come() {
+    use semel_core::{Command, Ids, Policy, RandomIds, Store, StoredRequest, SystemClock};
+    let folder = TempDir::new().expect("there is room");
+    let store = semel_stores::SqliteStore::open(folder.path().join("semel.db")).expect("it opens");
+    let command = Command {
+        scope: semel_testkit::sample::scope("key"),
+        fingerprint: semel_testkit::sample::fingerprint("{}"),
+        business_reference: None,
+        former: [].into(),
+        policy: Policy::default().into(),
+    };
+    let id = RandomIds.operation_id(semel_core::Clock::now(&SystemClock));
+    let input = StoredRequest::input("canary".into());
+    let claim =
+        command.claim_in_phases(id, RandomIds.attempt_token(), input, std::time::Duration::from_secs(60));
+    let record = store.claim(&claim).await.expect("it is claimed").record.expect("it has a record");
+    let file = rusqlite::Connection::open(folder.path().join("semel.db")).expect("it opens");
+    let sql =
+        "INSERT INTO semel_phases (operation_id, position, name, kind, output, item_id, began_at, done_at)
+               VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+    let at = record.created_at.as_millis() + 1000;
+    let none = None::<&[u8]>;
+    let write =
+        |place: i64, name: &str, kind: &str, output: Option<&[u8]>, item: Option<&[u8]>, done: bool| {
+            let (began, done) = (at + 10 * place, done.then_some(at + 10 * place + 5));
+            let values = rusqlite::params![id.as_bytes(), place, name, kind, output, item, began, done];
+            file.execute(sql, values).expect("it can be written");
+        };
+    write(0, "ride_created", "local", Some(b"canary"), none, true);
+    write(1, "charge_created", "external", none, none, false);
+    write(2, "item-1", "item", none, Some(record.id.as_bytes()), false);
+    let run = |arguments: &[&str]| {
+        let id = id.to_string();
+        let output =
+            run(folder.path(), &[&["records"], arguments, &[&id, "--store", "sqlite:semel.db"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        let said = text(&output.stdout);
+        assert!(!said.contains("canary"), "neither inputs nor outputs are shown: {said}");
+        said
+    };
+    let told = run(&["explain"]);
+    let order = [
+        "claimed, as epoch 1",
+        "phase ride_created: done",
+        "phase charge_created: its call is begun; the receiver does not deduplicate",
+        "now: runs",
+    ];
+    let places: Vec<_> = order.iter().map(|words| told.find(words)).collect();
+    assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{told}");
+    let shown = run(&["show"]);
+    for words in ["ride_created (local), done at", "charge_created (external), not done", "item-1: "] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    let shown: serde_json::Value = serde_json::from_str(&run(&["show", "--json"])).expect("it is JSON");
+    assert_eq!(shown["phases"][0]["name"], "ride_created");
+    assert_eq!(
+        (&shown["phases"][1]["deduplicated"], &shown["phases"][1]["doneAt"]),
+        (&false.into(), &().into())
+    );
+    assert_eq!(shown["items"][0]["state"], "processing");
+    let told: serde_json::Value = serde_json::from_str(&run(&["explain", "--json"])).expect("it is JSON");
+    assert_eq!(told["timeline"][1]["phase"], "ride_created");
+}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::ArgMatches;
-use semel_core::{NoteTaken, Reason, Record, State, StateName, Step, Store, Timestamp};
+use semel_core::{NoteTaken, Progress, Reason, Record, State, StateName, Step, StepKind, Store, Timestamp};
 use serde_json::{Value, json};
 
 use super::{operation_id, summary};
@@ -18,7 +18,8 @@ pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> a
         eprintln!("there is no record of operation {id}");
         return Ok(Done::No);
     }
-    let timeline = timeline(found.record.as_ref(), &notes);
+    let phases = blocking(store.progress(id))?;
+    let timeline = timeline(found.record.as_ref(), &notes, &phases);
     let next = next(found.record.as_ref(), found.now, &same_store(matches)?);
     if json {
         let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
@@ -42,12 +43,29 @@ pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> a
 enum Entry<'a> {
     Step(Step),
     Note(&'a NoteTaken),
+    /// A call of a phase is about to be made.
+    Begun(&'a Progress),
+    /// A phase is done.
+    Done(&'a Progress, Timestamp),
 }
 
 /// What happened, in order. What was done by hand stands before the step that it led to.
-fn timeline<'a>(record: Option<&Record>, notes: &'a [NoteTaken]) -> Vec<Entry<'a>> {
+fn timeline<'a>(record: Option<&Record>, notes: &'a [NoteTaken], phases: &'a [Progress]) -> Vec<Entry<'a>> {
+    let (mut calls, mut done, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for phase in phases {
+        match (&phase.what, phase.done_at) {
+            (StepKind::Item { .. }, _) => {}
+            (StepKind::Local { .. }, at) => done.push(Entry::Done(phase, at.unwrap_or(phase.began_at))),
+            (StepKind::External { .. }, Some(at)) => {
+                calls.push(Entry::Begun(phase));
+                done.push(Entry::Done(phase, at));
+            }
+            (StepKind::External { .. }, None) => left.push(Entry::Begun(phase)),
+        }
+    }
     let steps = record.into_iter().flat_map(|record| record.history.steps()).map(Entry::Step);
     let mut timeline: Vec<Entry<'a>> = notes.iter().map(Entry::Note).chain(steps).collect();
+    timeline.extend(calls.into_iter().chain(done).chain(left));
     timeline.sort_by_key(Entry::at);
     timeline
 }
@@ -57,6 +75,8 @@ impl Entry<'_> {
         match self {
             Entry::Step(step) => step.at,
             Entry::Note(taken) => taken.at,
+            Entry::Begun(phase) => phase.began_at,
+            Entry::Done(_, at) => *at,
         }
     }
 
@@ -67,6 +87,17 @@ impl Entry<'_> {
                 let note = &taken.note;
                 printable(&format!("by hand: {} by {}, because: {}", note.action, note.who, note.why))
             }
+            Entry::Begun(phase) => {
+                let (how, again) = match phase.what {
+                    StepKind::External { deduplicated: true, .. } => {
+                        ("deduplicates on its key", "may be made again")
+                    }
+                    _ => ("does not deduplicate", "is never made again"),
+                };
+                let Progress { name, .. } = phase;
+                printable(&format!("phase {name}: its call is begun; the receiver {how}, so it {again}"))
+            }
+            Entry::Done(phase, _) => printable(&format!("phase {}: done", phase.name)),
         }
     }
 
@@ -86,6 +117,7 @@ impl Entry<'_> {
                 entry["action"] = taken.note.action.as_str().into();
                 entry["why"] = taken.note.why.as_str().into();
             }
+            Entry::Begun(phase) | Entry::Done(phase, _) => entry["phase"] = phase.name.as_str().into(),
         }
         entry
     }
@@ -95,6 +127,14 @@ impl Entry<'_> {
 fn tell(step: &Step) -> String {
     let Step { epoch, state, .. } = step;
     let what = match step.reason {
+        Reason::HandlerUnsure | Reason::TimedOut | Reason::Panicked if *state == StateName::Claimed => {
+            let what = match step.reason {
+                Reason::TimedOut => "a phase took too long",
+                Reason::Panicked => "a phase panicked",
+                _ => "a call came to nobody knows what, and may be made again",
+            };
+            format!("{what}: it waits to be resumed, as epoch {epoch}")
+        }
         Reason::Claimed if *state == StateName::Claimed => "accepted, to be run by a worker".to_owned(),
         Reason::Claimed if *epoch > 1 => format!("claimed anew, as epoch {epoch}, and run at once"),
         Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
