@@ -52,8 +52,8 @@
 //! - [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`: where records are kept. [`Store`] is
 //!   the contract of a store.
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
-//!   response in one transaction of your own database; and `flow::reconcile`, which finds out what became of commands
-//!   whose outcome is unknown.
+//!   response in one transaction of your own database; `flow::phases`, for commands of several steps; and `flow::reconcile`, which
+//!   finds out what became of commands whose outcome is unknown.
 //! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;
@@ -118,6 +118,9 @@ pub use semel_stores::sqlite::{self, SqliteStore};
 /// ```
 ///
 /// `examples/transact` is a complete service, and `docs/transact.md` says what is promised and what clients get.
+///
+/// Commands of several steps are `PostgresPhases` and `SqlitePhases`, and what belongs to them is in `phases`: `docs/phases.md` has
+/// an example, and says what is promised.
 #[cfg(feature = "flow")]
 pub mod flow {
     pub use semel_flow::*;
