@@ -25,17 +25,14 @@ mod input;
 mod journal;
 mod lease;
 mod operations;
-mod output;
+pub(crate) mod output;
 pub(crate) mod run;
-mod steps;
+pub(crate) mod steps;
 
 pub use call::{Call, CallFailed, Deduplication};
 pub use completer::{Completer, CompleterOptions};
 pub use journal::Stopped;
 pub use operations::{PhaseTerms, Phases};
 pub use run::Run;
-pub(crate) use steps::{Held, LocalEnded, NotWritten, Steps};
-
-pub(crate) use output::encode;
 
 pub use crate::outbox::{Drained, RetryTerms, Stop, Wake};

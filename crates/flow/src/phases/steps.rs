@@ -47,6 +47,7 @@ pub(crate) enum LocalEnded {
     /// Its work took too long.
     TimedOut,
     /// Its work ended the transaction itself: it may have committed anything.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "on SQLite, work cannot commit"))]
     Broken(String),
     /// Somebody else has the command, or it is settled.
     Fenced,

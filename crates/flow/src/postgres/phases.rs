@@ -18,7 +18,10 @@ use tokio::task::JoinSet;
 
 use super::joined::{Joined, db_error};
 use super::{MAX_DOUBT, MAX_QUESTIONS, MAX_TRIES, PgTx, PostgresTransactions};
-use crate::phases::{Held, LocalEnded, NotWritten, Phases, Run, Steps, Stopped, encode, run::Local};
+use crate::phases::output::encode;
+use crate::phases::run::Local;
+use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
+use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
 /// How long one write about a phase may take, its COMMIT included.

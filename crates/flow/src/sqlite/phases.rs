@@ -15,7 +15,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
 use super::{Alarm, AtWork, MAX_QUEUED, SqliteTransactions, SqliteTx};
-use crate::phases::{Held, LocalEnded, NotWritten, Phases, Run, Steps, Stopped, encode, run::Local};
+use crate::phases::output::encode;
+use crate::phases::run::Local;
+use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
+use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
 /// How often a write about a phase is tried.
@@ -128,7 +131,7 @@ impl SqliteTransactions {
         T: Serialize + DeserializeOwned,
         F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure>,
     {
-        let Local { held, position, name, .. } = local;
+        let Local { held, position, name, timeout } = local;
         let interrupt = connection.get_interrupt_handle();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
@@ -136,7 +139,7 @@ impl SqliteTransactions {
             return Err(Ended::Local(LocalEnded::Fenced));
         }
         transaction.execute_batch("SAVEPOINT semel_phase")?;
-        let alarm = Alarm::set(interrupt, self.hold);
+        let alarm = Alarm::set(interrupt, self.hold.min(*timeout));
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
             let tx = SqliteTx { connection: &transaction, command: held.command, now, pushed: Cell::new(0) };

@@ -138,8 +138,11 @@ async fn a_phase_that_is_done_is_not_run_again(lab: impl Phased) {
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
+/// What happens to a call.
+type Way = fn(&Provider, Ride) -> Ride;
+
 async fn a_call_that_nobody_deduplicates_is_never_made_twice(lab: impl Phased) {
-    let ways: [(&str, fn(&Provider, Ride) -> Ride, usize); 3] = [
+    let ways: [(&str, Way, usize); 3] = [
         ("it panics before", |_, ride| ride.once("before sending", || Act::Panic), 0),
         ("it panics after", |_, ride| ride.once("after sending", || Act::Panic), 1),
         (

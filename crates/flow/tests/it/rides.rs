@@ -43,13 +43,15 @@ pub(crate) enum Act {
     Call(fn()),
 }
 
+/// What happens at which place, in which attempt.
+type Script = Arc<dyn Fn(&str, u32) -> Act + Send + Sync>;
+
 /// What a ride does.
 #[derive(Clone)]
 pub(crate) struct Ride {
     pub(crate) provider: SocketAddr,
     pub(crate) deduplication: Deduplication,
-    /// What happens at which place, in which attempt.
-    pub(crate) script: Arc<dyn Fn(&str, u32) -> Act + Send + Sync>,
+    pub(crate) script: Script,
 }
 
 impl Ride {
