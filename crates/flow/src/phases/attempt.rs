@@ -40,6 +40,15 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     /// Carries out a command that was taken, as far as it goes in this attempt.
     pub(super) async fn carry_out(&self, operation: &Operation<D>, taken: Taken) -> Transacted {
         let (ending, rows) = self.run(operation, &taken).await;
+        let ending = match ending {
+            // Its message may have been delivered long before: nobody would be left to say what it came to.
+            Ending::Reply(reply) if reply.deferral().is_some() => {
+                let id = taken.record.operation_id;
+                tracing::error!(operation_id = %id, "a run cannot leave its outcome to a message: it is unknown");
+                Ending::Unsure(Reason::HandlerUnsure)
+            }
+            ending => ending,
+        };
         self.conclude(&operation.terms, &taken, ending, rows).await
     }
 

@@ -78,11 +78,8 @@ impl PostgresTransactions {
         let not_committed = |error: DbError| LocalEnded::NotCommitted(error.to_string());
         let tx = self.begin_phase(local.timeout).await.map_err(not_committed)?;
         let shared = Arc::new(Mutex::new(tx));
-        let lent = PgTx {
-            connection: shared.clone().lock_owned().await,
-            command: local.held.command,
-            pushed: Arc::default(),
-        };
+        let (connection, command) = (shared.clone().lock_owned().await, local.held.command);
+        let lent = PgTx { connection, command, pushed: Arc::default() };
         let mut task = JoinSet::new();
         task.spawn(async move { work(lent).await });
         let done = tokio::time::timeout(local.timeout, task.join_next()).await;

@@ -142,7 +142,8 @@ impl SqliteTransactions {
         let alarm = Alarm::set(interrupt, self.hold.min(*timeout));
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
-            let tx = SqliteTx { connection: &transaction, command: held.command, now, pushed: Cell::new(0) };
+            let tx =
+                SqliteTx { connection: &transaction, command: held.command, now, pushed: Cell::default() };
             // What it leaves behind is rolled back, whatever it is.
             std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
         };

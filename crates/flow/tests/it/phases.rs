@@ -32,6 +32,7 @@ both!(
     code_that_was_changed_goes_nowhere,
     a_call_that_asks_for_no_key_is_a_mistake,
     an_output_that_cannot_be_kept_is_refused,
+    an_outcome_cannot_be_left_to_a_message,
     duplicates_wait_and_get_the_answer,
     an_operation_that_nobody_knows_is_not_run,
     a_lease_is_renewed_while_a_phase_runs,
@@ -383,6 +384,13 @@ async fn an_output_that_cannot_be_kept_is_refused<L: Phased>(lab: L) {
     let rides = L::with(lab.none(kept.store()), PhaseTerms::default(), code);
     assert_eq!(start(&rides, &command("key")).await, Saw::RolledBack(500));
     assert_eq!(written(&lab).await, (0, 0, 0), "its transaction is rolled back");
+}
+
+async fn an_outcome_cannot_be_left_to_a_message<L: Phased>(lab: L) {
+    let kept = lab.kept().await;
+    let code = |_: L::Run, _| async move { Ok(Reply::new(StatusCode::ACCEPTED).deferred(HOUR)) };
+    let rides = L::with(lab.none(kept.store()), PhaseTerms::default(), code);
+    assert_eq!(start(&rides, &command("key")).await, Saw::Decided(Decision::Reconcile));
 }
 
 async fn duplicates_wait_and_get_the_answer(lab: impl Phased) {
