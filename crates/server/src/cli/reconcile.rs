@@ -1,11 +1,12 @@
-//! `semel reconcile`: looks for evidence about commands whose outcome is unknown, and lists them. `ledger` beside it compares
-//! what was done with what others say was done.
+//! `semel reconcile`: looks for evidence about commands whose outcome is unknown, and lists them. Below it, `ledger`: what
+//! others say was done, against what we believe was done.
 
 mod ledger;
 
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_core::reconcile::is_dead_letter;
 use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
@@ -24,7 +25,7 @@ const MAX_PASSES: usize = 50;
 
 pub(super) fn command() -> Command {
     Command::new("reconcile")
-        .about("Find out what became of commands whose outcome is unknown")
+        .about("Find out what became of commands whose outcome is unknown, and compare ledgers")
         .long_about(
             "Looks for evidence about commands whose outcome is unknown: what providers have sent as events, and what they \
              answer when they are asked, as `[operation.reconcile]` of the configuration says. What was executed is \
@@ -42,7 +43,7 @@ pub(super) fn command() -> Command {
              Exit codes: 0 nothing is unknown (with OPERATION_ID: it is not; with --list: listed), 1 something still is, \
              2 wrong use, or it cannot be done.",
         )
-        .args_conflicts_with_subcommands(true)
+        .subcommand(ledger::command())
         .arg(Arg::new("id").value_name("OPERATION_ID").help("Look for this command only, and now").conflicts_with("list"))
         .arg(
             Arg::new("list")
@@ -51,12 +52,16 @@ pub(super) fn command() -> Command {
                 .help("List what is unknown: since when, how often and when it is looked for, and what is given up"),
         )
         .args([super::store_flag(), super::json_flag()])
-        .subcommand(ledger::command())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    if let Some((_, matches)) = matches.subcommand() {
-        return ledger::run(matches);
+    if let Some(("ledger", below)) = matches.subcommand() {
+        let given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
+        if let Some(name) = ["id", "list", "store", "json"].into_iter().find(given) {
+            let name = if name == "id" { "OPERATION_ID".to_owned() } else { format!("--{name}") };
+            bail!("{name} does not go with `ledger`; what is meant for the ledger stands after that word");
+        }
+        return ledger::run(below);
     }
     let json = matches.get_flag("json");
     let id = matches.get_one::<String>("id").map(|id| operation_id(id)).transpose()?;

@@ -496,3 +496,21 @@ async fn a_gateway_without_its_secret_does_not_start() {
         assert!(said.contains(told), "{said}");
     }
 }
+
+#[test]
+fn what_is_meant_for_the_ledger_stands_after_it() {
+    let site = site();
+    std::fs::write(site.folder.path().join("a.csv"), "id\na\n").expect("there is room");
+    std::fs::write(site.folder.path().join("other.toml"), "").expect("there is room");
+    let ledger = ["ledger", "--ours", "a.csv", "--theirs", "a.csv", "--reference", "id"];
+    let run = |first: &[&str]| {
+        let arguments = [&["reconcile"], first, &ledger].concat();
+        site.semel().args(arguments).output().expect("the program runs")
+    };
+    assert_eq!(run(&["--config", "other.toml"]).status.code(), Some(0), "a configuration stands anywhere");
+    for first in [&["--list"][..], &["--json"], &["--store", "sqlite:semel.db"]] {
+        let output = run(first);
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("does not go with `ledger`"), "{output:?}");
+    }
+}
