@@ -16,6 +16,8 @@
 //!
 //! **A dead letter** is a command that is not looked for any more by itself. It stays unknown; it is counted and listed; an
 //! operator can settle it or ask for another look, and evidence that comes by itself settles it like any other.
+//!
+//! [`ledger`] compares what others say was done with what we believe, command or not.
 
 #[cfg(feature = "http-evidence")]
 pub mod http;

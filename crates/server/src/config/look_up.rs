@@ -138,6 +138,7 @@ pub(super) struct Word;
 impl Kind for Word {
     type Value = String;
     const BARE_INTEGER: bool = true;
+    const BARE_BOOLEAN: bool = true;
 
     fn expected() -> String {
         "a word of the provider, such as \"captured\"".to_owned()
