@@ -93,7 +93,7 @@ impl Response {
         let mut response = Response { status, head: head.to_ascii_lowercase(), body: body.to_owned() };
         if response.header("transfer-encoding") == Some("chunked") {
             response.body = joined(body).ok_or(NoAnswer::Closed)?;
-        } else {
+        } else if status != 204 {
             let length = response.header("content-length").and_then(|length| length.parse().ok());
             length.filter(|length: &usize| *length == body.len()).ok_or(NoAnswer::Closed)?;
         }

@@ -1,15 +1,18 @@
 //! The example as its users run it: real processes, real sockets, and real kills.
 //!
 //! `browser.rs` runs a browser, `http.rs` has a client, `process.rs` the provider as a process, `receiver.rs` a
-//! service that is told about charges.
+//! service that is told about charges, `service.rs` the payment service as processes.
 
 mod browser;
 mod http;
 mod process;
 mod receiver;
+mod service;
 
+mod bad_days;
 mod charges;
 mod killed;
 mod page;
+mod payments;
 mod switches;
 mod webhooks;

@@ -1,0 +1,175 @@
+//! The payment service: takes payments once, whatever happens to its clients, to the provider, or to itself.
+//!
+//! | | |
+//! |---|---|
+//! | `GET /` | a form to pay with, for people |
+//! | `POST /payments` | asks for a payment, under an `Idempotency-Key` |
+//! | `GET /payments`, `GET /payments/{id}` | the caller's own payments, the newest first |
+//! | `GET /.well-known/semel/operations/{id}` | what became of a request; Semel's layer answers it |
+//! | `POST /webhooks/provider` | what the provider tells by itself |
+//!
+//! A payment goes like this, and the process may be killed between any two steps:
+//!
+//! ```text
+//! POST ─ one transaction: record, payment (pending), message "charge" ─ 202
+//! worker ─ take the message ─ charge at the provider, under the message's id
+//!        └ one transaction: record (201 or 402), payment (captured or declined) ─ mark the message
+//! ```
+
+mod book;
+mod charging;
+mod page;
+mod pay;
+mod payment;
+mod provider;
+pub mod stand;
+mod webhooks;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::http::request::Parts;
+use axum::routing::{get, post};
+use semel::core::outbox::{Outbox, RetryTerms};
+use semel::flow::outbox::{Wake, Worker, WorkerOptions};
+use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Principal, Store};
+use tokio::net::TcpListener;
+
+use book::Book;
+use charging::Charging;
+pub use provider::Address;
+
+/// How long a shutdown waits for what runs.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How large the body of a webhook may be, in bytes. The layer bounds those of commands.
+const MAX_WEBHOOK: usize = 64 * 1024;
+
+/// Where payments are kept, with Semel's records beside them.
+pub enum Place {
+    /// A file.
+    Sqlite(PathBuf),
+    /// The URL of a database.
+    Postgres(String),
+}
+
+/// How the service works.
+pub struct Options {
+    /// Where payments are kept.
+    pub place: Place,
+    /// Who charges.
+    pub provider: Address,
+    /// The key that the provider signs its webhooks with; without one, none is believed.
+    pub webhook_secret: Option<String>,
+    /// How long a key is remembered once its payment is settled.
+    pub ttl: Duration,
+    /// How long a payment may wait for the provider before its outcome is called unknown.
+    pub patience: Duration,
+    /// How long one call of the provider may take.
+    pub timeout: Duration,
+}
+
+/// A service whose database is open.
+pub struct Service {
+    shared: Arc<Shared>,
+    store: Arc<dyn Store>,
+    outbox: Arc<dyn Outbox>,
+    options: Options,
+}
+
+/// What handlers need.
+struct Shared {
+    book: Arc<dyn Book>,
+    webhook_secret: Option<String>,
+    /// Lets the worker of this process look for messages at once, if it has one.
+    wake: std::sync::OnceLock<Wake>,
+}
+
+impl Service {
+    /// Opens the database, and makes the tables that are not there.
+    pub async fn open(options: Options) -> Result<Service, String> {
+        let opened = match &options.place {
+            Place::Sqlite(path) => book::sqlite::open(path, options.patience),
+            Place::Postgres(url) => book::postgres::open(url, options.patience).await,
+        };
+        let book::Opened { book, store, outbox } = opened.map_err(|error| error.to_string())?;
+        let webhook_secret = options.webhook_secret.clone();
+        let shared = Arc::new(Shared { book, webhook_secret, wake: std::sync::OnceLock::new() });
+        Ok(Service { shared, store, outbox: stand::around(outbox), options })
+    }
+
+    /// The worker that charges: run it beside [`serve`](Service::serve), or in a process of its own, or several.
+    pub fn worker(&self) -> Worker {
+        let sink =
+            Charging::new(self.shared.book.clone(), self.options.provider.clone(), self.options.timeout);
+        let timeout = self.options.timeout;
+        let options = WorkerOptions {
+            // Longer than a call and what follows it; after a crash, this is how long a payment waits.
+            timeout: timeout + Duration::from_secs(1).min(timeout),
+            lease: timeout * 4,
+            // Quick at first, so that one can watch; minutes in all, so that a bad day can pass.
+            retry: RetryTerms {
+                max_attempts: 30,
+                first_delay: Duration::from_millis(200),
+                max_delay: Duration::from_secs(20),
+            },
+            ..WorkerOptions::default()
+        };
+        let worker = Worker::new(self.outbox.clone(), Arc::new(sink), options);
+        let _ = self.shared.wake.set(worker.waker());
+        worker
+    }
+
+    /// Answers requests until `stop` comes back, and then lets what runs come to its end.
+    pub async fn serve(
+        self,
+        listener: TcpListener,
+        stop: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), String> {
+        let ttl = self.options.ttl;
+        let idempotency = IdempotencyLayer::builder(self.store.clone())
+            .identify(identify)
+            .operation(
+                Operation::new("payments.create", "POST /payments")
+                    .local()
+                    .business_reference("/reference")
+                    .with(move |policy| policy.ttl = ttl),
+            )
+            .build()
+            .map_err(|error| error.to_string())?;
+        let app = Router::new()
+            .route("/payments", post(pay::create).get(pay::list))
+            .route("/payments/{id}", get(pay::show))
+            .layer(idempotency.clone())
+            // Outside of the layer: these are no commands of a caller.
+            .route("/webhooks/provider", post(webhooks::take).layer(DefaultBodyLimit::max(MAX_WEBHOOK)))
+            .route("/", get(page::show))
+            .route("/style.css", get(page::style))
+            .route("/script.js", get(page::script))
+            .with_state(self.shared.clone());
+        let maintenance = tokio::spawn(Maintenance::default().run(self.store.clone()));
+        let stop = async move {
+            stop.await;
+            idempotency.shutdown(DRAIN).await;
+        };
+        let served = axum::serve(listener, app).with_graceful_shutdown(stop).await;
+        maintenance.abort();
+        served.map_err(|error| error.to_string())
+    }
+}
+
+/// Who is asking. **A real service asks its authentication**; this one believes a header, so that it can be tried with
+/// `curl`.
+fn identify(request: &Parts) -> Result<Principal, Denied> {
+    let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
+    Principal::new("shop", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
+}
+
+/// A listener at this address.
+pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+}

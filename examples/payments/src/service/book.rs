@@ -1,0 +1,89 @@
+//! The payments of the service, in the database that has the records of its commands. Each change is one transaction
+//! with the record; what differs between SQLite and PostgreSQL is in `book/`, and nothing else.
+
+pub(super) mod postgres;
+pub(super) mod sqlite;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use semel::Store;
+use semel::core::outbox::Outbox;
+use semel::core::{Note, OperationId};
+use semel::flow::{Answered, Command, Settled};
+
+use super::payment::{Charge, Order, Payment};
+
+/// The kind of message that has a payment charged.
+pub(super) const CHARGE: &str = "charge";
+
+/// The most payments that are listed.
+const MAX_LISTED: i64 = 50;
+
+/// The parameters stand in the order of their numbers, which is what SQLite goes by.
+const TABLES: &str = "
+    CREATE TABLE IF NOT EXISTS payments (
+        id TEXT PRIMARY KEY,
+        caller TEXT NOT NULL,
+        amount BIGINT NOT NULL CHECK (amount > 0),
+        currency TEXT NOT NULL,
+        card TEXT NOT NULL,
+        reference TEXT,
+        created_at TEXT NOT NULL,
+        status TEXT NOT NULL DEFAULT 'pending' CHECK (status IN ('pending', 'captured', 'declined')),
+        charge TEXT
+    );
+    CREATE INDEX IF NOT EXISTS payments_by_caller ON payments (caller, id);";
+
+/// A payment is made by its command, under the command's id. A command that was declared not executed and is sent again
+/// finds the payment of its first attempt.
+const ACCEPT: &str = "
+    INSERT INTO payments (id, caller, amount, currency, card, reference, created_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)
+    ON CONFLICT (id) DO UPDATE SET status = 'pending', charge = NULL
+    RETURNING id, amount, currency, card, reference, status, charge, created_at";
+
+/// A charge of another amount is no charge for this payment.
+const SETTLE: &str = "
+    UPDATE payments SET status = $1, charge = $2 WHERE id = $3 AND amount = $4 AND currency = $5
+    RETURNING id, amount, currency, card, reference, status, charge, created_at";
+
+const FIND: &str = "
+    SELECT id, amount, currency, card, reference, status, charge, created_at FROM payments
+    WHERE id = $1 AND caller = $2";
+
+/// Ids begin with the time.
+const LIST: &str = "
+    SELECT id, amount, currency, card, reference, status, charge, created_at FROM payments
+    WHERE caller = $1 ORDER BY id DESC LIMIT $2";
+
+/// Keeps payments.
+#[async_trait]
+pub(super) trait Book: Send + Sync + 'static {
+    /// Carries out the command: the payment is pending, and is left to a message to be charged.
+    async fn accept(&self, command: &Command, order: Order) -> Answered;
+
+    /// What the payment of this command came to, as the provider answered: payment and record say so together. With a
+    /// note, as it was seen elsewhere.
+    async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled;
+
+    /// A payment of this caller.
+    async fn find(&self, caller: String, id: String) -> Result<Option<Payment>, Unavailable>;
+
+    /// The latest payments of this caller.
+    async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable>;
+}
+
+/// A database that was opened.
+pub(super) struct Opened {
+    pub(super) book: Arc<dyn Book>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) outbox: Arc<dyn Outbox>,
+}
+
+/// Why a database cannot be opened.
+pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The database could not be read.
+#[derive(Debug)]
+pub(super) struct Unavailable(pub(super) String);

@@ -1,0 +1,31 @@
+//! `GET /`: a form to pay with. Its files are served as they are; whatever is shown in it is put there as text by
+//! `page/script.js`, and the browser is told to run no other script.
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName};
+use axum::response::IntoResponse;
+
+const POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; script-src 'self'; style-src 'self'; \
+                      form-action 'none'; frame-ancestors 'none'; base-uri 'none'";
+
+pub(super) async fn show() -> impl IntoResponse {
+    file("text/html; charset=utf-8", include_str!("page/index.html"))
+}
+
+pub(super) async fn style() -> impl IntoResponse {
+    file("text/css; charset=utf-8", include_str!("page/style.css"))
+}
+
+pub(super) async fn script() -> impl IntoResponse {
+    file("text/javascript; charset=utf-8", include_str!("page/script.js"))
+}
+
+fn file(content_type: &'static str, text: &'static str) -> impl IntoResponse {
+    let headers = [
+        (CONTENT_TYPE, content_type),
+        (CONTENT_SECURITY_POLICY, POLICY),
+        (CACHE_CONTROL, "no-cache"),
+        (HeaderName::from_static("referrer-policy"), "no-referrer"),
+        (HeaderName::from_static("x-content-type-options"), "nosniff"),
+    ];
+    (headers, text)
+}

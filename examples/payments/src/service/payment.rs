@@ -1,0 +1,133 @@
+//! What is asked for, what is kept about it, and what clients are told.
+
+use axum::http::StatusCode;
+use axum::http::header::{HeaderValue, LOCATION};
+use semel::core::OperationId;
+use semel::flow::{Failure, Reply};
+use serde::{Deserialize, Serialize};
+
+/// The largest amount, in the currency's smallest unit, and the longest texts, in bytes.
+const MAX_AMOUNT: i64 = 99_999_999;
+const MAX_REFERENCE: usize = 200;
+const MAX_CARD: usize = 64;
+
+/// So much of a card's number may be kept and shown.
+const SHOWN_DIGITS: usize = 4;
+
+/// What a client asks for.
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Order {
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    /// As the provider wants it. A real service never sees a card's number: its page sends that to the provider, and what
+    /// comes here is a token.
+    pub(super) card: String,
+    /// The client's own name for what is paid. Nothing is paid twice under one.
+    pub(super) reference: Option<String>,
+}
+
+impl Order {
+    pub(super) fn read(body: &[u8]) -> Result<Order, String> {
+        let order: Order = serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?;
+        if !(1..=MAX_AMOUNT).contains(&order.amount) {
+            return Err(format!("`amount` is in cents or the like, from 1 to {MAX_AMOUNT}"));
+        }
+        if order.currency.len() != 3 || !order.currency.bytes().all(|byte| byte.is_ascii_uppercase()) {
+            return Err("`currency` is three capital letters, such as EUR".to_owned());
+        }
+        let is_card = |card: &str| card.len() <= MAX_CARD && card.bytes().all(|byte| byte.is_ascii_digit());
+        if order.card.is_empty() || !is_card(&order.card) {
+            return Err(format!("`card` is 1 to {MAX_CARD} digits"));
+        }
+        let is_reference = |reference: &String| (1..=MAX_REFERENCE).contains(&reference.len());
+        if !order.reference.as_ref().is_none_or(is_reference) {
+            return Err(format!("`reference` has between 1 and {MAX_REFERENCE} bytes, or is left out"));
+        }
+        Ok(order)
+    }
+
+    /// The end of the card's number.
+    pub(super) fn shown_card(&self) -> &str {
+        &self.card[self.card.len().saturating_sub(SHOWN_DIGITS)..]
+    }
+
+    /// What the worker needs to charge it.
+    pub(super) fn message(&self) -> Result<Vec<u8>, Failure> {
+        let Order { amount, currency, card, .. } = self.clone();
+        Ok(serde_json::to_vec(&ChargeMessage { amount, currency, card })?)
+    }
+}
+
+/// The message to whoever charges.
+#[derive(Deserialize, Serialize)]
+pub(super) struct ChargeMessage {
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    pub(super) card: String,
+}
+
+/// A payment as it is kept and shown.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Payment {
+    pub(super) id: String,
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    /// The end of its number.
+    pub(super) card: String,
+    pub(super) reference: Option<String>,
+    /// `pending`, `captured` or `declined`.
+    pub(super) status: String,
+    /// What the provider calls it.
+    pub(super) charge: Option<String>,
+    pub(super) created_at: String,
+}
+
+/// The id of the payment that a command makes: the same in every attempt at it.
+pub(super) fn payment_id(command: OperationId) -> String {
+    format!("pay_{command}")
+}
+
+impl Payment {
+    /// The answer for now: it waits to be charged.
+    pub(super) fn accepted(&self) -> Result<Reply, Failure> {
+        Reply::json(StatusCode::ACCEPTED, self)
+    }
+
+    /// The last answer, which retries get.
+    pub(super) fn settled(&self) -> Result<Reply, Failure> {
+        if self.status != "captured" {
+            return Reply::json(StatusCode::PAYMENT_REQUIRED, self);
+        }
+        let location = HeaderValue::from_str(&format!("/payments/{}", self.id))?;
+        Ok(Reply::json(StatusCode::CREATED, self)?.header(LOCATION, location))
+    }
+}
+
+/// What the provider says about a charge.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct Charge {
+    pub(super) id: String,
+    /// The command that it was charged for.
+    pub(super) reference: String,
+    pub(super) amount: i64,
+    pub(super) currency: String,
+    pub(super) status: Status,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Status {
+    Captured,
+    Declined,
+}
+
+impl Status {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Status::Captured => "captured",
+            Status::Declined => "declined",
+        }
+    }
+}

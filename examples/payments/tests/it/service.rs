@@ -1,0 +1,201 @@
+//! The payment service as processes, on a database that outlives them.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use payments::service::stand::{Point, VARIABLE};
+use semel_testkit::postgres::{self, Database};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::http::{NoAnswer, Request, Response, get, post};
+use crate::process::Provider;
+use crate::receiver::SECRET;
+
+/// Longer than anything should take.
+const PATIENCE: Duration = Duration::from_secs(50);
+/// Between two looks at something that has no signal.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Where payments are kept.
+pub(crate) enum Place {
+    File(PathBuf),
+    Database(Box<Database>),
+}
+
+impl Place {
+    pub(crate) fn sqlite(folder: &TempDir) -> Place {
+        Place::File(folder.path().join("payments.db"))
+    }
+
+    pub(crate) fn postgres() -> Place {
+        let server = postgres::shared().expect("there is a server");
+        Place::Database(Box::new(server.create_database().expect("a database can be made")))
+    }
+}
+
+impl Place {
+    /// The number that this statement counts.
+    pub(crate) fn count(&self, statement: &str) -> i64 {
+        match self {
+            Place::File(path) => {
+                let file = rusqlite::Connection::open(path).expect("it can be opened");
+                file.busy_timeout(PATIENCE).expect("it can be set");
+                file.query_row(statement, [], |row| row.get(0)).expect("it counts")
+            }
+            Place::Database(database) => {
+                database.sql(statement).expect("it counts").trim().parse().expect("it is a number")
+            }
+        }
+    }
+}
+
+/// Runs a test on either database.
+macro_rules! both {
+    ($($name:ident),* $(,)?) => {
+        mod sqlite {
+            $(#[test] fn $name() { super::$name(&|folder| $crate::service::Place::sqlite(folder)); })*
+        }
+        mod postgres {
+            $(#[test] fn $name() { super::$name(&|_| $crate::service::Place::postgres()); })*
+        }
+    };
+}
+pub(crate) use both;
+
+/// Makes a place in a folder.
+pub(crate) type Make<'a> = &'a dyn Fn(&TempDir) -> Place;
+
+/// A process that serves, works, or does both.
+pub(crate) struct Service {
+    process: Child,
+    /// Where it listens; empty if it only works.
+    pub(crate) address: String,
+    lines: Receiver<String>,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+impl Service {
+    pub(crate) fn start(place: &Place, provider: &Provider, more: &[&str]) -> Service {
+        Service::start_to_stand(place, provider, more, None)
+    }
+
+    /// The same, and it stands still at this point.
+    pub(crate) fn start_to_stand(
+        place: &Place,
+        provider: &Provider,
+        more: &[&str],
+        stand: Option<Point>,
+    ) -> Service {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_payments"));
+        command.env_remove("DATABASE_URL").env_remove(VARIABLE).stdout(Stdio::piped());
+        command.args(["--provider", &format!("http://{}", provider.address), "--webhook-secret", SECRET]);
+        match place {
+            Place::File(path) => command.arg("--store").arg(path),
+            Place::Database(database) => command.env("DATABASE_URL", database.url()),
+        };
+        command.envs(stand.map(|point| (VARIABLE, point.name())));
+        // What it has to say besides is for whom a test failed.
+        command.env("RUST_LOG", "warn").args(more);
+        let mut process = command.spawn().expect("the service runs");
+        let output = BufReader::new(process.stdout.take().expect("it is piped"));
+        let (said, lines) = channel();
+        std::thread::spawn(move || {
+            output.lines().map_while(Result::ok).take_while(|line| said.send(line.clone()).is_ok()).count()
+        });
+        let mut service = Service { process, address: String::new(), lines };
+        let first = service.line();
+        service.address = first.strip_prefix("listening on ").unwrap_or_default().to_owned();
+        assert!(!service.address.is_empty() || first == "working", "{first}");
+        service
+    }
+
+    fn line(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).expect("it says something")
+    }
+
+    /// Waits until it stands still at this point.
+    pub(crate) fn until_it_stands(&self, point: Point) {
+        assert_eq!(self.line(), format!("standing at {}", point.name()));
+    }
+
+    /// Whether it stands still at this point by now.
+    pub(crate) fn stands(&self, point: Point) -> bool {
+        self.lines.try_iter().any(|line| line == format!("standing at {}", point.name()))
+    }
+
+    /// Sends a signal, such as `STOP`.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.process.id().to_string();
+        let sent = Command::new("kill").args([&format!("-{name}"), &id]).status();
+        assert!(sent.expect("`kill` runs").success());
+    }
+
+    /// As `kill -9` does it: nothing is finished, nothing is said.
+    pub(crate) fn kill(mut self) {
+        self.process.kill().expect("it runs");
+        self.process.wait().expect("it ends");
+    }
+
+    pub(crate) fn try_send(&self, request: &Request) -> Result<Response, NoAnswer> {
+        request.send(&self.address)
+    }
+
+    pub(crate) fn send(&self, request: &Request) -> Response {
+        self.try_send(request).expect("it is answered")
+    }
+
+    /// What became of this operation of alice's.
+    pub(crate) fn operation(&self, id: &str) -> Value {
+        self.send(&get(&format!("/.well-known/semel/operations/{id}")).header("X-User", "alice")).json()
+    }
+
+    /// Sends a payment again and again, until its last answer comes.
+    pub(crate) fn outcome(&self, request: &Request) -> Response {
+        eventually("the payment is settled", || {
+            self.try_send(request).ok().filter(|answer| matches!(answer.status, 201 | 402))
+        })
+    }
+
+    /// Alice's payments.
+    pub(crate) fn payments(&self) -> Vec<Value> {
+        let listed = self.send(&get("/payments").header("X-User", "alice")).json();
+        listed.as_array().expect("it is a list").clone()
+    }
+}
+
+/// Looks until it is there.
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// A payment of alice's.
+pub(crate) fn payment(key: &str, order: &Value) -> Request {
+    post("/payments", order).header("X-User", "alice").header("Idempotency-Key", key)
+}
+
+/// What she pays.
+pub(crate) fn order() -> Value {
+    json!({ "amount": 1200, "currency": "EUR", "card": "4242424242424242" })
+}
+
+/// What an answer calls its operation.
+pub(crate) fn operation_id(answer: &Response) -> String {
+    answer.header("idempotency-operation-id").expect("it names its operation").to_owned()
+}
