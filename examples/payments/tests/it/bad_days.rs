@@ -149,10 +149,14 @@ fn agreement(service: &Service, provider: &Provider, place: &Place) -> usize {
     theirs.values().filter(|charge| charge["status"] == "captured").count()
 }
 
+/// What came of each cell, by day and point; `None` if it failed.
+type Proof = BTreeMap<(&'static str, &'static str), Option<Seen>>;
+
 /// Tries these cells, prints what came of them, and fails if any did.
+#[allow(clippy::print_stdout, reason = "the table is what it is for")]
 fn prove(title: &str, cells: &[(Day, Point)], make: fn(&TempDir) -> Place) {
     let begun = Instant::now();
-    let (queue, done) = (Mutex::new(cells.iter()), Mutex::new(BTreeMap::new()));
+    let (queue, proof) = (Mutex::new(cells.iter()), Mutex::new(Proof::new()));
     std::thread::scope(|scope| {
         for _ in 0..AT_ONCE {
             scope.spawn(|| {
@@ -160,30 +164,35 @@ fn prove(title: &str, cells: &[(Day, Point)], make: fn(&TempDir) -> Place) {
                     let next = queue.lock().expect("nobody panics with it").next();
                     let Some((day, point)) = next else { return };
                     let tried = std::panic::catch_unwind(AssertUnwindSafe(|| cell(*day, *point, &make)));
-                    done.lock().expect("nobody panics with it").insert((day.0, point.name()), tried.ok());
+                    proof.lock().expect("nobody panics with it").insert((day.0, point.name()), tried.ok());
                 }
             });
         }
     });
-    let done = done.into_inner().expect("nobody panicked with it");
-    println!("\n{title}: charges and seconds of each cell, {:.1} s in all", begun.elapsed().as_secs_f32());
-    print!("{:22}", "");
-    Point::ALL.iter().for_each(|point| print!(" {:>16}", point.name()));
+    let proof = proof.into_inner().expect("nobody panicked with it");
+    let seconds = begun.elapsed().as_secs_f32();
+    println!("\n{title}: charges and seconds of each cell, {seconds:.1} s in all\n{}", table(&proof));
+    let failed: Vec<_> = proof.iter().filter(|(_, seen)| seen.is_none()).map(|(cell, _)| cell).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    assert_eq!(proof.len(), cells.len());
+}
+
+/// A line for each day, a column for each point.
+fn table(proof: &Proof) -> String {
+    let mut table = format!("{:22}", "");
+    table.extend(Point::ALL.map(|point| format!(" {:>16}", point.name())));
     for (day, ..) in DAYS {
-        print!("\n{day:22}");
+        table.push_str(&format!("\n{day:22}"));
         for point in Point::ALL {
-            let text = match done.get(&(day, point.name())) {
+            let text = match proof.get(&(day, point.name())) {
                 Some(Some(seen)) => format!("ok {} {:.1}", seen.charges, seen.time.as_secs_f32()),
                 Some(None) => "FAILED".to_owned(),
                 None => String::new(),
             };
-            print!(" {text:>16}");
+            table.push_str(&format!(" {text:>16}"));
         }
     }
-    println!();
-    let failed: Vec<_> = done.iter().filter(|(_, seen)| seen.is_none()).map(|(cell, _)| cell).collect();
-    assert!(failed.is_empty(), "{failed:?}");
-    assert_eq!(done.len(), cells.len());
+    table
 }
 
 #[test]

@@ -23,8 +23,8 @@ fn installed() -> PathBuf {
     folder
 }
 
-/// Runs `browser/SCRIPT ADDRESS PICTURE`, and fails with all that it printed unless it succeeds. Returns the picture.
-pub(crate) fn run(script: &str, address: &str) -> PathBuf {
+/// Runs `browser/SCRIPT ADDRESS PICTURE MORE`, and fails with all that it printed unless it succeeds. Returns the picture.
+pub(crate) fn run(script: &str, address: &str, more: &[&str]) -> PathBuf {
     let browser = installed();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser").join(script);
     let picture = Path::new(env!("CARGO_TARGET_TMPDIR"))
@@ -37,6 +37,7 @@ pub(crate) fn run(script: &str, address: &str) -> PathBuf {
     let mut process = Command::new("node")
         .arg(&script)
         .args([address, &picture.to_string_lossy()])
+        .args(more)
         .env(VARIABLE, browser)
         .env("TMPDIR", folder.path())
         .stderr(output.try_clone().expect("it is a file"))
