@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /` | a form to pay with, for people |
 //! | `POST /payments` | asks for a payment, under an `Idempotency-Key` |
+//! | `POST /payments:batch` | asks for many, under one |
 //! | `GET /payments`, `GET /payments/{id}` | the caller's own payments, the newest first |
 //! | `GET /.well-known/semel/operations/{id}` | what became of a request; Semel's layer answers it |
 //! | `POST /webhooks/provider` | what the provider tells by itself |
@@ -16,6 +17,7 @@
 //!        └ one transaction: record (201 or 402), payment (captured or declined) ─ mark the message
 //! ```
 
+mod batch;
 mod book;
 mod charging;
 mod page;
@@ -27,21 +29,30 @@ mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::http::request::Parts;
 use axum::routing::{get, post};
+use semel::core::OperationName;
 use semel::core::outbox::{Outbox, RetryTerms};
+use semel::flow::bulk::Bulk;
 use semel::flow::outbox::{Wake, Worker, WorkerOptions};
-use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Principal, Store};
+use semel::policy::OnLeaseExpired;
+use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal, Store};
 use tokio::net::TcpListener;
 
 use book::Book;
 use charging::Charging;
 pub use provider::Address;
+
+/// The operation that single payments and those of a batch share, and with it their business references.
+const PAYMENT: &str = "payments.create";
+
+/// How long a batch whose process died keeps its retries waiting.
+const BATCH_LEASE: Duration = Duration::from_secs(2);
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -84,9 +95,19 @@ pub struct Service {
 /// What handlers need.
 struct Shared {
     book: Arc<dyn Book>,
+    bulk: Bulk,
     webhook_secret: Option<String>,
     /// Lets the worker of this process look for messages at once, if it has one.
-    wake: std::sync::OnceLock<Wake>,
+    wake: OnceLock<Wake>,
+}
+
+impl Shared {
+    /// A message may be waiting to be delivered.
+    fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake.wake();
+        }
+    }
 }
 
 impl Service {
@@ -97,8 +118,11 @@ impl Service {
             Place::Postgres(url) => book::postgres::open(url, options.patience).await,
         };
         let book::Opened { book, store, outbox } = opened.map_err(|error| error.to_string())?;
+        let name = OperationName::new(PAYMENT).map_err(|error| error.to_string())?;
+        let policy = Policy { ttl: options.ttl, ..Policy::default() };
+        let bulk = Bulk::new(store.clone(), name, policy);
         let webhook_secret = options.webhook_secret.clone();
-        let shared = Arc::new(Shared { book, webhook_secret, wake: std::sync::OnceLock::new() });
+        let shared = Arc::new(Shared { book, bulk, webhook_secret, wake: OnceLock::new() });
         Ok(Service { shared, store, outbox: stand::around(outbox), options })
     }
 
@@ -134,15 +158,22 @@ impl Service {
         let idempotency = IdempotencyLayer::builder(self.store.clone())
             .identify(identify)
             .operation(
-                Operation::new("payments.create", "POST /payments")
+                Operation::new(PAYMENT, "POST /payments")
                     .local()
                     .business_reference("/reference")
                     .with(move |policy| policy.ttl = ttl),
             )
+            .operation(Operation::new("payments.batch", "POST /payments:batch").with(move |policy| {
+                policy.ttl = ttl;
+                // Each item is a command of its own, so the whole is safe to repeat, and soon.
+                policy.on_lease_expired = OnLeaseExpired::Rerun;
+                policy.lease = BATCH_LEASE;
+            }))
             .build()
             .map_err(|error| error.to_string())?;
         let app = Router::new()
             .route("/payments", post(pay::create).get(pay::list))
+            .route("/payments:batch", post(batch::create))
             .route("/payments/{id}", get(pay::show))
             .layer(idempotency.clone())
             // Outside of the layer: these are no commands of a caller.

@@ -7,10 +7,12 @@ pub(super) mod sqlite;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use axum::http::StatusCode;
 use semel::Store;
 use semel::core::outbox::Outbox;
 use semel::core::{Note, OperationId};
-use semel::flow::{Answered, Command, Settled};
+use semel::flow::{Answered, Command, Failure, Settled};
+use serde_json::json;
 
 use super::payment::{Charge, Order, Payment};
 
@@ -63,6 +65,9 @@ pub(super) trait Book: Send + Sync + 'static {
     /// Carries out the command: the payment is pending, and is left to a message to be charged.
     async fn accept(&self, command: &Command, order: Order) -> Answered;
 
+    /// Carries out the command by refusing it for good.
+    async fn refuse(&self, command: &Command, why: String) -> Answered;
+
     /// What the payment of this command came to, as the provider answered: payment and record say so together. With a
     /// note, as it was seen elsewhere.
     async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled;
@@ -72,6 +77,11 @@ pub(super) trait Book: Send + Sync + 'static {
 
     /// The latest payments of this caller.
     async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable>;
+}
+
+/// What a command is told that asks for something wrong, for good.
+fn refused(why: &str) -> Failure {
+    Failure::refuse(StatusCode::BAD_REQUEST, &json!({ "error": why }))
 }
 
 /// A database that was opened.

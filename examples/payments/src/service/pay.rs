@@ -29,9 +29,7 @@ pub(super) async fn create(
     };
     let answered = shared.book.accept(&command, order).await;
     stand::at(Point::AfterCommit);
-    if let Some(wake) = shared.wake.get() {
-        wake.wake();
-    }
+    shared.wake();
     answered.into_response()
 }
 

@@ -27,9 +27,31 @@ pub(super) struct Order {
     pub(super) reference: Option<String>,
 }
 
+/// One of many in a request.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Item {
+    #[serde(rename = "clientItemId")]
+    _client_item_id: String,
+    amount: i64,
+    currency: String,
+    card: String,
+    reference: Option<String>,
+}
+
 impl Order {
     pub(super) fn read(body: &[u8]) -> Result<Order, String> {
-        let order: Order = serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?;
+        Order::checked(serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?)
+    }
+
+    /// One of many in a request, which has a name besides.
+    pub(super) fn read_item(body: &[u8]) -> Result<Order, String> {
+        let item: Item = serde_json::from_slice(body).map_err(|error| format!("the item: {error}"))?;
+        let Item { amount, currency, card, reference, .. } = item;
+        Order::checked(Order { amount, currency, card, reference })
+    }
+
+    fn checked(order: Order) -> Result<Order, String> {
         if !(1..=MAX_AMOUNT).contains(&order.amount) {
             return Err(format!("`amount` is in cents or the like, from 1 to {MAX_AMOUNT}"));
         }

@@ -10,6 +10,7 @@ mod receiver;
 mod service;
 
 mod bad_days;
+mod batch;
 mod charges;
 mod killed;
 mod page;

@@ -13,6 +13,7 @@ use semel::flow::{Answered, Command, Failure, Reply, Settled, SqliteTransactions
 
 use super::{
     ACCEPT, Book, CHARGE, Error, FIND, LIST, MAX_LISTED, Opened, Order, Payment, SETTLE, TABLES, Unavailable,
+    refused,
 };
 use crate::service::payment::{Charge, payment_id};
 use crate::service::stand::{self, Point};
@@ -64,6 +65,10 @@ impl Book for Sqlite {
             Ok(payment.accepted()?.deferred(patience))
         };
         self.transactions.transact(command, work).await
+    }
+
+    async fn refuse(&self, command: &Command, why: String) -> Answered {
+        self.transactions.transact(command, move |_| Err(refused(&why))).await
     }
 
     async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled {
