@@ -134,7 +134,7 @@ impl Service {
         let options = WorkerOptions {
             // Longer than a call and what follows it; after a crash, this is how long a payment waits.
             timeout: timeout + Duration::from_secs(1).min(timeout),
-            lease: timeout * 4,
+            lease: timeout * 3,
             // Quick at first, so that one can watch; minutes in all, so that a bad day can pass.
             retry: RetryTerms {
                 max_attempts: 30,

@@ -61,7 +61,7 @@ fn command() -> Command {
         duration("ttl", "24h").help("How long a key is remembered once its payment is settled"),
         duration("patience", "1m")
             .help("How long a payment may wait for the provider before it is called unknown"),
-        duration("timeout", "5s").help("How long one call of the provider may take"),
+        duration("timeout", "2s").help("How long one call of the provider may take"),
     ];
     Command::new("payments").about("A payment service that charges once, whatever happens.").args(args)
 }

@@ -15,5 +15,6 @@ mod charges;
 mod killed;
 mod page;
 mod payments;
+mod readme;
 mod switches;
 mod webhooks;
