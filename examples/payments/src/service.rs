@@ -20,12 +20,12 @@
 mod batch;
 mod book;
 mod charging;
+mod evidence;
 mod page;
 mod pay;
 mod payment;
 mod provider;
 pub mod stand;
-mod webhooks;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -39,12 +39,15 @@ use axum::routing::{get, post};
 use semel::core::OperationName;
 use semel::core::outbox::{Outbox, RetryTerms};
 use semel::flow::bulk::Bulk;
-use semel::flow::outbox::{Wake, Worker, WorkerOptions};
+use semel::flow::outbox::{Stop, Wake, Worker, WorkerOptions};
+use semel::flow::reconcile::{Reconciler, Webhooks};
 use semel::policy::OnLeaseExpired;
 use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal, Store};
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
-use book::Book;
+use book::{Book, Opened};
 use charging::Charging;
 pub use provider::Address;
 
@@ -74,7 +77,7 @@ pub struct Options {
     pub place: Place,
     /// Who charges.
     pub provider: Address,
-    /// The key that the provider signs its webhooks with; without one, none is believed.
+    /// The key that the provider signs its webhooks with, of 16 bytes or more; without one, none is believed.
     pub webhook_secret: Option<String>,
     /// How long a key is remembered once its payment is settled.
     pub ttl: Duration,
@@ -87,6 +90,7 @@ pub struct Options {
 /// A service whose database is open.
 pub struct Service {
     shared: Arc<Shared>,
+    reconciler: Arc<Reconciler>,
     store: Arc<dyn Store>,
     outbox: Arc<dyn Outbox>,
     options: Options,
@@ -96,7 +100,8 @@ pub struct Service {
 struct Shared {
     book: Arc<dyn Book>,
     bulk: Bulk,
-    webhook_secret: Option<String>,
+    /// What the provider tells, if it is believed.
+    webhooks: Option<Webhooks>,
     /// Lets the worker of this process look for messages at once, if it has one.
     wake: OnceLock<Wake>,
 }
@@ -113,27 +118,50 @@ impl Shared {
 impl Service {
     /// Opens the database, and makes the tables that are not there.
     pub async fn open(options: Options) -> Result<Service, String> {
-        let opened = match &options.place {
-            Place::Sqlite(path) => book::sqlite::open(path, options.patience),
-            Place::Postgres(url) => book::postgres::open(url, options.patience).await,
-        };
-        let book::Opened { book, store, outbox } = opened.map_err(|error| error.to_string())?;
-        let name = OperationName::new(PAYMENT).map_err(|error| error.to_string())?;
-        let policy = Policy { ttl: options.ttl, ..Policy::default() };
-        let bulk = Bulk::new(store.clone(), name, policy);
-        let webhook_secret = options.webhook_secret.clone();
-        let shared = Arc::new(Shared { book, bulk, webhook_secret, wake: OnceLock::new() });
-        Ok(Service { shared, store, outbox: stand::around(outbox), options })
+        Service::try_open(options).await.map_err(|error| error.to_string())
     }
 
-    /// The worker that charges: run it beside [`serve`](Service::serve), or in a process of its own, or several.
-    pub fn worker(&self) -> Worker {
-        let sink =
-            Charging::new(self.shared.book.clone(), self.options.provider.clone(), self.options.timeout);
+    async fn try_open(options: Options) -> Result<Service, book::Error> {
+        let Opened { book, store, outbox, evidence } = match &options.place {
+            Place::Sqlite(path) => book::sqlite::open(path, options.patience)?,
+            Place::Postgres(url) => book::postgres::open(url, options.patience).await?,
+        };
+        let policy = Policy { ttl: options.ttl, ..Policy::default() };
+        let bulk = Bulk::new(store.clone(), OperationName::new(PAYMENT)?, policy);
+        let (provider, timeout) = (&options.provider, options.timeout);
+        let reconciler = evidence::reconciler(book.clone(), store.clone(), evidence, provider, timeout)?;
+        let reconciler = Arc::new(reconciler);
+        let secret = options.webhook_secret.as_deref();
+        let webhooks = secret.map(|secret| evidence::webhooks(reconciler.clone(), secret)).transpose()?;
+        let shared = Arc::new(Shared { book, bulk, webhooks, wake: OnceLock::new() });
+        Ok(Service { shared, reconciler, store, outbox: stand::around(outbox), options })
+    }
+
+    /// Charges what was ordered, and finds out what became of what is unknown: beside [`serve`](Service::serve), or in a
+    /// process of its own, or in several.
+    pub fn work(&self) -> Working {
+        let worker = self.worker();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let reconciler = self.reconciler.clone();
+        Working {
+            worker: worker.stopper(),
+            reconciler: stop,
+            tasks: [
+                tokio::spawn(async move {
+                    worker.run().await;
+                }),
+                tokio::spawn(async move { reconciler.run(async { drop(stopped.await) }).await }),
+            ],
+        }
+    }
+
+    fn worker(&self) -> Worker {
         let timeout = self.options.timeout;
+        let charging = Charging::new(self.shared.book.clone(), self.options.provider.clone(), timeout);
         let options = WorkerOptions {
-            // Longer than a call and what follows it; after a crash, this is how long a payment waits.
+            // A call, and what follows it.
             timeout: timeout + Duration::from_secs(1).min(timeout),
+            // After a crash, this is how long a payment waits.
             lease: timeout * 3,
             // Quick at first, so that one can watch; minutes in all, so that a bad day can pass.
             retry: RetryTerms {
@@ -143,7 +171,7 @@ impl Service {
             },
             ..WorkerOptions::default()
         };
-        let worker = Worker::new(self.outbox.clone(), Arc::new(sink), options);
+        let worker = Worker::new(self.outbox.clone(), Arc::new(charging), options);
         let _ = self.shared.wake.set(worker.waker());
         worker
     }
@@ -177,7 +205,7 @@ impl Service {
             .route("/payments/{id}", get(pay::show))
             .layer(idempotency.clone())
             // Outside of the layer: these are no commands of a caller.
-            .route("/webhooks/provider", post(webhooks::take).layer(DefaultBodyLimit::max(MAX_WEBHOOK)))
+            .route("/webhooks/provider", post(evidence::take).layer(DefaultBodyLimit::max(MAX_WEBHOOK)))
             .route("/", get(page::show))
             .route("/style.css", get(page::style))
             .route("/script.js", get(page::script))
@@ -190,6 +218,24 @@ impl Service {
         let served = axum::serve(listener, app).with_graceful_shutdown(stop).await;
         maintenance.abort();
         served.map_err(|error| error.to_string())
+    }
+}
+
+/// What works in the background.
+pub struct Working {
+    worker: Stop,
+    reconciler: oneshot::Sender<()>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Working {
+    /// Begins nothing any more, and lets what is in hand come to its end.
+    pub async fn stop(self) {
+        self.worker.stop();
+        drop(self.reconciler);
+        for task in self.tasks {
+            let _ = task.await;
+        }
     }
 }
 

@@ -48,10 +48,9 @@ fn command() -> Command {
             .required(true)
             .value_parser(value_parser!(Address))
             .help("Who charges: http://HOST:PORT"),
-        Arg::new("webhook-secret")
-            .long("webhook-secret")
-            .value_name("TEXT")
-            .help("The key that the provider signs its webhooks with; without it none is taken"),
+        Arg::new("webhook-secret").long("webhook-secret").value_name("TEXT").help(
+            "The key that the provider signs its webhooks with, 16 bytes or more; without it none is taken",
+        ),
         Arg::new("worker")
             .long("worker")
             .value_name("WHERE")
@@ -111,10 +110,7 @@ async fn run() -> Result<(), String> {
         }
         None => announce("working"),
     }
-    let working = (work != Work::Off).then(|| {
-        let worker = service.worker();
-        (worker.stopper(), tokio::spawn(worker.run()))
-    });
+    let working = (work != Work::Off).then(|| service.work());
     // Ctrl-C: begin nothing any more, let what runs come to its end, then stop. It may be killed as well.
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
@@ -123,9 +119,8 @@ async fn run() -> Result<(), String> {
         Some(listener) => service.serve(listener, stop).await?,
         None => stop.await,
     }
-    if let Some((stopper, working)) = working {
-        stopper.stop();
-        let _ = working.await;
+    if let Some(working) = working {
+        working.stop().await;
     }
     Ok(())
 }

@@ -11,6 +11,7 @@ use axum::http::StatusCode;
 use semel::Store;
 use semel::core::outbox::Outbox;
 use semel::core::{Note, OperationId};
+use semel::flow::reconcile::Evidence;
 use semel::flow::{Answered, Command, Failure, Settled};
 use serde_json::json;
 
@@ -89,9 +90,10 @@ pub(super) struct Opened {
     pub(super) book: Arc<dyn Book>,
     pub(super) store: Arc<dyn Store>,
     pub(super) outbox: Arc<dyn Outbox>,
+    pub(super) evidence: Arc<dyn Evidence>,
 }
 
-/// Why a database cannot be opened.
+/// Why a service cannot be opened.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The database could not be read.

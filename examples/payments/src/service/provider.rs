@@ -54,6 +54,11 @@ struct Answer {
 }
 
 impl Address {
+    /// The URL of this path.
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.0)
+    }
+
     /// Charges, under this key: as often as it is called with one key, the card is charged once. The provider keeps that
     /// promise, and the command's id as its reference.
     pub(super) async fn charge(

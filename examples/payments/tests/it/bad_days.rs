@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::http::{Request, Response, get, put};
-use crate::process::{Provider, folder};
+use crate::process::{Provider, charge, folder};
 use crate::receiver::SECRET;
 use crate::service::{Make, Place, Service, both, eventually, operation_id, order, payment};
 
@@ -215,6 +215,7 @@ fn every_bad_day_and_every_point_once_charges_once_on_postgres() {
 both!(
     a_worker_killed_after_the_provider_charged_charges_nobody_twice,
     a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes,
+    a_service_killed_while_it_believes_a_webhook_is_told_again,
 );
 
 /// The threat "worker replay": the provider has charged, and nobody has written it down.
@@ -268,4 +269,24 @@ fn a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes(make: Ma
         "SELECT max(epoch) FROM semel_outbox WHERE created_at = (SELECT min(created_at) FROM semel_outbox)",
     );
     assert_eq!((provider.ledger().len(), before), (2, after));
+}
+
+/// The worker is not there at all; the provider tells what it has charged.
+fn a_service_killed_while_it_believes_a_webhook_is_told_again(make: Make<'_>) {
+    let folder = folder();
+    let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
+    let off = ["--worker", "off"];
+    let service = Service::start_to_stand(&place, &provider, &off, Some(Point::InSettlement));
+    let address = service.address.clone();
+    let told = json!({ "url": format!("http://{address}/webhooks/provider"), "secret": SECRET });
+    provider.send(&put("/webhook", &told));
+    let request = payment("key-of-the-order", &order());
+    let id = operation_id(&service.send(&request));
+    let charged = provider.send(&charge(&id, &format!("{id}:charge"))).json();
+    service.until_it_stands(Point::InSettlement);
+    service.kill();
+    let service = Service::start(&place, &provider, &["--worker", "off", "--listen", &address]);
+    let paid = service.outcome(&request);
+    assert_eq!((paid.status, &paid.json()["charge"]), (201, &charged["id"]));
+    assert_eq!((service.payments(), provider.ledger().len()), (vec![paid.json()], 1));
 }

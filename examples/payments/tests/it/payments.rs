@@ -19,6 +19,7 @@ both!(
     what_is_asked_for_wrongly_leaves_nothing_and_its_key_can_be_used,
     a_payment_that_takes_too_long_is_unknown_until_it_is_known,
     a_webhook_settles_a_payment_and_is_believed_only_if_it_is_signed,
+    a_payment_that_is_unknown_is_looked_for_at_the_provider,
     a_payment_is_shown_to_its_own_caller_only,
 );
 
@@ -194,23 +195,44 @@ fn a_webhook_settles_a_payment_and_is_believed_only_if_it_is_signed(make: Make<'
         assert_eq!(service.send(&forged).status, 401);
     }
     let mut other = told.clone();
-    other["data"]["amount"] = json!(1);
-    assert_eq!(service.send(&webhook(SECRET, 0, "evt_1", &other)).status, 503, "that is not this payment");
-    assert_eq!(service.send(&request).status, 202, "nothing of it counts");
+    (other["data"]["amount"], other["id"]) = (json!(1), json!("evt_0"));
+    assert_eq!(service.send(&webhook(SECRET, 0, "evt_0", &other)).status, 200, "it is kept");
+    assert_eq!(service.send(&request).status, 202, "it is not this payment, and does not count");
 
-    for _ in 0..2 {
-        assert_eq!(service.send(&webhook(SECRET, 0, "evt_1", &told)).status, 204);
+    for answer in ["taken", "seen"] {
+        let heard = service.send(&webhook(SECRET, 0, "evt_1", &told));
+        assert_eq!((heard.status, heard.json()), (200, json!({ answer: true })));
     }
     let paid = service.outcome(&request);
     assert_eq!((paid.status, &paid.json()["charge"]), (201, &json!("ch_1")));
     let mut late = told.clone();
-    (late["data"]["status"], late["data"]["id"], late["id"]) =
-        (json!("declined"), json!("ch_2"), json!("evt_2"));
-    assert_eq!(service.send(&webhook(SECRET, 0, "evt_2", &late)).status, 204);
+    (late["data"]["status"], late["type"], late["id"]) =
+        (json!("declined"), json!("charge.declined"), json!("evt_2"));
+    assert_eq!(service.send(&webhook(SECRET, 0, "evt_2", &late)).status, 200);
     assert_eq!(service.outcome(&request).body, paid.body, "the first word counts");
     let mut strange = told;
     strange["data"]["reference"] = json!("order-1 of somebody else");
-    assert_eq!(service.send(&webhook(SECRET, 0, "evt_1", &strange)).status, 204);
+    assert_eq!(service.send(&webhook(SECRET, 0, "evt_1", &strange)).status, 404);
+}
+
+/// The worker's call is refused for good, so its message is dead and the payment unknown; yet the provider has a charge.
+fn a_payment_that_is_unknown_is_looked_for_at_the_provider(make: Make<'_>) {
+    let folder = folder();
+    let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
+    let service = Service::start(&place, &provider, &["--worker", "off"]);
+    let request = payment("key-of-the-order", &order());
+    let id = operation_id(&service.send(&request));
+    let refused = crate::process::charge("somebody else's", &format!("{id}:charge"));
+    assert_eq!(provider.send(&refused).status, 201, "the worker's key is taken");
+    let _worker = Service::start(&place, &provider, &["--worker", "only"]);
+    let unknown =
+        eventually("it is unknown", || Some(service.send(&request)).filter(|answer| answer.status == 409));
+    assert_eq!(unknown.json()["code"], "IDEMPOTENCY_OUTCOME_UNKNOWN");
+    assert_eq!(service.payments()[0]["status"], "pending");
+    let charged = provider.send(&crate::process::charge(&id, "another key")).json();
+    let paid = service.outcome(&request);
+    assert_eq!((paid.status, &paid.json()["charge"]), (201, &charged["id"]));
+    assert_eq!(service.payments(), [paid.json()], "the payment and the answer say the same");
 }
 
 fn a_payment_is_shown_to_its_own_caller_only(make: Make<'_>) {

@@ -32,7 +32,7 @@ pub(in crate::service) async fn open(url: &str, patience: Duration) -> Result<Op
     let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(20260101); {TABLES} COMMIT");
     sqlx::raw_sql(sqlx::AssertSqlSafe(tables)).execute(&pool).await?;
     let book = Postgres { transactions: PostgresTransactions::new(pool.clone()), pool, patience };
-    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store })
+    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store.clone(), evidence: store })
 }
 
 #[async_trait]

@@ -35,7 +35,7 @@ pub(in crate::service) fn open(path: &Path, patience: Duration) -> Result<Opened
     reader.execute_batch(TABLES)?;
     let transactions = SqliteTransactions::open(path)?;
     let book = Sqlite { transactions, reader: Arc::new(Mutex::new(reader)), patience };
-    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store })
+    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store.clone(), evidence: store })
 }
 
 impl Sqlite {
