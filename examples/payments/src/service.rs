@@ -6,6 +6,7 @@
 //! | `POST /payments` | asks for a payment, under an `Idempotency-Key` |
 //! | `POST /payments:batch` | asks for many, under one |
 //! | `GET /payments`, `GET /payments/{id}` | the caller's own payments, the newest first |
+//! | `POST /rides`, `GET /rides/{id}` | a command of three steps, and what came of it |
 //! | `GET /.well-known/semel/operations/{id}` | what became of a request; Semel's layer answers it |
 //! | `POST /webhooks/provider` | what the provider tells by itself |
 //!
@@ -25,6 +26,7 @@ mod page;
 mod pay;
 mod payment;
 mod provider;
+mod rides;
 pub mod stand;
 
 use std::net::SocketAddr;
@@ -40,8 +42,9 @@ use semel::core::OperationName;
 use semel::core::outbox::{Outbox, RetryTerms};
 use semel::flow::bulk::Bulk;
 use semel::flow::outbox::{Stop, Wake, Worker, WorkerOptions};
+use semel::flow::phases::PhaseTerms;
 use semel::flow::reconcile::{Reconciler, Webhooks};
-use semel::policy::OnLeaseExpired;
+use semel::policy::{InProgress, OnLeaseExpired};
 use semel::{Denied, IdempotencyLayer, Maintenance, Operation, Policy, Principal, Store};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -50,12 +53,10 @@ use tokio::task::JoinHandle;
 use book::{Book, Opened};
 use charging::Charging;
 pub use provider::Address;
+use rides::{RIDE, Rides};
 
 /// The operation that single payments and those of a batch share, and with it their business references.
 const PAYMENT: &str = "payments.create";
-
-/// How long a batch whose process died keeps its retries waiting.
-const BATCH_LEASE: Duration = Duration::from_secs(2);
 
 /// How long a shutdown waits for what runs.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -87,6 +88,26 @@ pub struct Options {
     pub timeout: Duration,
 }
 
+impl Options {
+    /// How often something is tried: quick at first, so that one can watch; minutes in all, so that a bad day can pass.
+    fn retry_terms(&self) -> RetryTerms {
+        RetryTerms {
+            max_attempts: 30,
+            first_delay: Duration::from_millis(200),
+            max_delay: Duration::from_secs(20),
+        }
+    }
+
+    fn phase_terms(&self) -> PhaseTerms {
+        PhaseTerms { retry: self.retry_terms(), ..PhaseTerms::default() }
+    }
+
+    /// How long whoever was killed keeps others waiting.
+    fn lease(&self) -> Duration {
+        self.timeout * 3
+    }
+}
+
 /// A service whose database is open.
 pub struct Service {
     shared: Arc<Shared>,
@@ -99,6 +120,7 @@ pub struct Service {
 /// What handlers need.
 struct Shared {
     book: Arc<dyn Book>,
+    rides: Arc<dyn Rides>,
     bulk: Bulk,
     /// What the provider tells, if it is believed.
     webhooks: Option<Webhooks>,
@@ -122,9 +144,9 @@ impl Service {
     }
 
     async fn try_open(options: Options) -> Result<Service, book::Error> {
-        let Opened { book, store, outbox, evidence } = match &options.place {
-            Place::Sqlite(path) => book::sqlite::open(path, options.patience)?,
-            Place::Postgres(url) => book::postgres::open(url, options.patience).await?,
+        let Opened { book, rides, store, outbox, evidence } = match &options.place {
+            Place::Sqlite(path) => book::sqlite::open(path, &options)?,
+            Place::Postgres(url) => book::postgres::open(url, &options).await?,
         };
         let policy = Policy { ttl: options.ttl, ..Policy::default() };
         let bulk = Bulk::new(store.clone(), OperationName::new(PAYMENT)?, policy);
@@ -133,7 +155,7 @@ impl Service {
         let reconciler = Arc::new(reconciler);
         let secret = options.webhook_secret.as_deref();
         let webhooks = secret.map(|secret| evidence::webhooks(reconciler.clone(), secret)).transpose()?;
-        let shared = Arc::new(Shared { book, bulk, webhooks, wake: OnceLock::new() });
+        let shared = Arc::new(Shared { book, rides, bulk, webhooks, wake: OnceLock::new() });
         Ok(Service { shared, reconciler, store, outbox: stand::around(outbox), options })
     }
 
@@ -143,10 +165,12 @@ impl Service {
         let worker = self.worker();
         let (stop, stopped) = oneshot::channel::<()>();
         let reconciler = self.reconciler.clone();
+        let (completer, completing) = self.shared.rides.completer();
         Working {
-            worker: worker.stopper(),
+            stops: [worker.stopper(), completer],
             reconciler: stop,
             tasks: [
+                tokio::spawn(completing),
                 tokio::spawn(async move {
                     worker.run().await;
                 }),
@@ -161,14 +185,8 @@ impl Service {
         let options = WorkerOptions {
             // A call, and what follows it.
             timeout: timeout + Duration::from_secs(1).min(timeout),
-            // After a crash, this is how long a payment waits.
-            lease: timeout * 3,
-            // Quick at first, so that one can watch; minutes in all, so that a bad day can pass.
-            retry: RetryTerms {
-                max_attempts: 30,
-                first_delay: Duration::from_millis(200),
-                max_delay: Duration::from_secs(20),
-            },
+            lease: self.options.lease(),
+            retry: self.options.retry_terms(),
             ..WorkerOptions::default()
         };
         let worker = Worker::new(self.outbox.clone(), Arc::new(charging), options);
@@ -182,7 +200,7 @@ impl Service {
         listener: TcpListener,
         stop: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), String> {
-        let ttl = self.options.ttl;
+        let (ttl, lease, timeout) = (self.options.ttl, self.options.lease(), self.options.timeout);
         let idempotency = IdempotencyLayer::builder(self.store.clone())
             .identify(identify)
             .operation(
@@ -195,7 +213,14 @@ impl Service {
                 policy.ttl = ttl;
                 // Each item is a command of its own, so the whole is safe to repeat, and soon.
                 policy.on_lease_expired = OnLeaseExpired::Rerun;
-                policy.lease = BATCH_LEASE;
+                policy.lease = lease;
+            }))
+            .operation(Operation::new(RIDE, "POST /rides").local().with(move |policy| {
+                policy.ttl = ttl;
+                policy.lease = lease;
+                policy.timeout = timeout;
+                // Whoever asks again while it is resumed is told where to ask.
+                policy.in_progress = InProgress::Accepted;
             }))
             .build()
             .map_err(|error| error.to_string())?;
@@ -203,6 +228,8 @@ impl Service {
             .route("/payments", post(pay::create).get(pay::list))
             .route("/payments:batch", post(batch::create))
             .route("/payments/{id}", get(pay::show))
+            .route("/rides", post(rides::create))
+            .route("/rides/{id}", get(rides::show))
             .layer(idempotency.clone())
             // Outside of the layer: these are no commands of a caller.
             .route("/webhooks/provider", post(evidence::take).layer(DefaultBodyLimit::max(MAX_WEBHOOK)))
@@ -223,15 +250,15 @@ impl Service {
 
 /// What works in the background.
 pub struct Working {
-    worker: Stop,
+    stops: [Stop; 2],
     reconciler: oneshot::Sender<()>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [JoinHandle<()>; 3],
 }
 
 impl Working {
     /// Begins nothing any more, and lets what is in hand come to its end.
     pub async fn stop(self) {
-        self.worker.stop();
+        self.stops.iter().for_each(Stop::stop);
         drop(self.reconciler);
         for task in self.tasks {
             let _ = task.await;

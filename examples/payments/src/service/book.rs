@@ -16,6 +16,7 @@ use semel::flow::{Answered, Command, Failure, Settled};
 use serde_json::json;
 
 use super::payment::{Charge, Order, Payment};
+use super::rides::{Ride, Rides};
 
 /// The kind of message that has a payment charged.
 pub(super) const CHARGE: &str = "charge";
@@ -78,6 +79,12 @@ pub(super) trait Book: Send + Sync + 'static {
 
     /// The latest payments of this caller.
     async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable>;
+
+    /// A ride of this caller.
+    async fn find_ride(&self, caller: String, id: String) -> Result<Option<Ride>, Unavailable>;
+
+    /// Sends the receipt of a ride, once for each event.
+    async fn send_receipt(&self, event_id: String, ride: String) -> Result<(), Unavailable>;
 }
 
 /// What a command is told that asks for something wrong, for good.
@@ -88,6 +95,7 @@ fn refused(why: &str) -> Failure {
 /// A database that was opened.
 pub(super) struct Opened {
     pub(super) book: Arc<dyn Book>,
+    pub(super) rides: Arc<dyn Rides>,
     pub(super) store: Arc<dyn Store>,
     pub(super) outbox: Arc<dyn Outbox>,
     pub(super) evidence: Arc<dyn Evidence>,

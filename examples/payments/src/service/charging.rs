@@ -1,9 +1,10 @@
-//! What the worker does with the message of a payment: has it charged, and writes down what came of it.
+//! What the worker does with messages: it has payments charged and writes down what came of it, and it sends receipts.
 //!
 //! It may be killed at any place and begin again. The provider knows the message's id, so the card is charged once; the
 //! settlement is one transaction with the record, so it is written once.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use semel::core::outbox::{Message, Tried};
@@ -12,16 +13,17 @@ use semel::flow::outbox::Sink;
 use super::book::{Book, CHARGE};
 use super::payment::ChargeMessage;
 use super::provider::{Address, Trouble};
+use super::rides::RECEIPT;
 use super::stand::{self, Point};
 
 pub(super) struct Charging {
     book: Arc<dyn Book>,
     provider: Address,
-    timeout: std::time::Duration,
+    timeout: Duration,
 }
 
 impl Charging {
-    pub(super) fn new(book: Arc<dyn Book>, provider: Address, timeout: std::time::Duration) -> Charging {
+    pub(super) fn new(book: Arc<dyn Book>, provider: Address, timeout: Duration) -> Charging {
         Charging { book, provider, timeout }
     }
 
@@ -48,12 +50,19 @@ impl Charging {
 #[async_trait]
 impl Sink for Charging {
     async fn deliver(&self, message: &Message) -> Tried {
-        if message.kind != CHARGE {
-            return Tried::Refused { why: format!("nobody knows what to do with {:?}", message.kind) };
-        }
-        match serde_json::from_slice(&message.payload) {
-            Ok(order) => self.charge(message, &order).await,
-            Err(error) => Tried::Refused { why: format!("the message cannot be read: {error}") },
+        match message.kind.as_str() {
+            CHARGE => match serde_json::from_slice(&message.payload) {
+                Ok(order) => self.charge(message, &order).await,
+                Err(error) => Tried::Refused { why: format!("the message cannot be read: {error}") },
+            },
+            RECEIPT => {
+                let ride = String::from_utf8_lossy(&message.payload).into_owned();
+                match self.book.send_receipt(message.event_id.clone(), ride).await {
+                    Ok(()) => Tried::Accepted { reference: None },
+                    Err(unavailable) => Tried::Failed { why: unavailable.0, retry_after: None },
+                }
+            }
+            other => Tried::Refused { why: format!("nobody knows what to do with {other:?}") },
         }
     }
 }

@@ -26,6 +26,7 @@ use semel::flow::reconcile::{
 use super::book::{Book, Error};
 use super::payment::Charge;
 use super::provider::Address;
+use super::rides::RIDE;
 use super::{PAYMENT, Shared};
 
 /// What the provider is called where it tells something.
@@ -104,7 +105,8 @@ pub(super) fn webhooks(reconciler: Arc<Reconciler>, secret: &str) -> Result<Webh
         response_status: StatusCode::CREATED,
         failed_status: StatusCode::PAYMENT_REQUIRED,
     };
-    let operations = vec![OperationName::new(PAYMENT)?];
+    // What it says about a ride is heard, and changes nothing: whoever carries a ride out asks until it is answered.
+    let operations = vec![OperationName::new(PAYMENT)?, OperationName::new(RIDE)?];
     let source = WebhookSource::new(PROVIDER, vec![secret.as_bytes().to_vec()], operations, reading);
     Ok(Webhooks::new(reconciler).source(source)?)
 }

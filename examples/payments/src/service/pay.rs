@@ -53,7 +53,7 @@ pub(super) async fn list(
 }
 
 /// Who is asking, for requests that are no commands.
-pub(super) struct Caller(String);
+pub(super) struct Caller(pub(super) String);
 
 impl<S: Sync> FromRequestParts<S> for Caller {
     type Rejection = Response;

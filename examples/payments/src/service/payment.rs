@@ -51,7 +51,7 @@ impl Order {
         Order::checked(Order { amount, currency, card, reference })
     }
 
-    fn checked(order: Order) -> Result<Order, String> {
+    pub(super) fn checked(order: Order) -> Result<Order, String> {
         if !(1..=MAX_AMOUNT).contains(&order.amount) {
             return Err(format!("`amount` is in cents or the like, from 1 to {MAX_AMOUNT}"));
         }
@@ -82,7 +82,7 @@ impl Order {
 }
 
 /// The message to whoever charges.
-#[derive(Deserialize, Serialize)]
+#[derive(Clone, Deserialize, Serialize)]
 pub(super) struct ChargeMessage {
     pub(super) amount: i64,
     pub(super) currency: String,
@@ -128,7 +128,7 @@ impl Payment {
 }
 
 /// What the provider says about a charge.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Charge {
     pub(super) id: String,
     /// The command that it was charged for.
@@ -138,7 +138,7 @@ pub(super) struct Charge {
     pub(super) status: Status,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Status {
     Captured,

@@ -16,5 +16,6 @@ mod killed;
 mod page;
 mod payments;
 mod readme;
+mod rides;
 mod switches;
 mod webhooks;

@@ -15,7 +15,9 @@ use super::{
     ACCEPT, Book, CHARGE, Error, FIND, LIST, MAX_LISTED, Opened, Order, Payment, SETTLE, TABLES, Unavailable,
     refused,
 };
+use crate::service::Options;
 use crate::service::payment::{Charge, payment_id};
+use crate::service::rides::{self, Ride};
 use crate::service::stand::{self, Point};
 
 struct Postgres {
@@ -24,15 +26,18 @@ struct Postgres {
     patience: Duration,
 }
 
-pub(in crate::service) async fn open(url: &str, patience: Duration) -> Result<Opened, Error> {
+pub(in crate::service) async fn open(url: &str, options: &Options) -> Result<Opened, Error> {
     let store = Arc::new(PostgresStore::open(&url.parse()?).await?);
     // BEGIN finds out soon enough whether a connection is well.
     let pool = PgPoolOptions::new().test_before_acquire(false).connect(url).await?;
     // Of several processes that start at once, one makes the tables.
-    let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(20260101); {TABLES} COMMIT");
+    let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(20260101); {TABLES} {} COMMIT", rides::TABLES);
     sqlx::raw_sql(sqlx::AssertSqlSafe(tables)).execute(&pool).await?;
-    let book = Postgres { transactions: PostgresTransactions::new(pool.clone()), pool, patience };
-    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store.clone(), evidence: store })
+    let transactions = PostgresTransactions::new(pool.clone());
+    let (terms, provider) = (options.phase_terms(), options.provider.clone());
+    let rides = rides::postgres::rides(transactions.clone(), store.clone(), terms, provider);
+    let book = Postgres { transactions, pool, patience: options.patience };
+    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store.clone(), evidence: store })
 }
 
 #[async_trait]
@@ -86,6 +91,16 @@ impl Book for Postgres {
     async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable> {
         let rows = sqlx::query(LIST).bind(caller).bind(MAX_LISTED).fetch_all(&self.pool).await?;
         Ok(rows.iter().map(payment).collect::<Result<_, _>>()?)
+    }
+
+    async fn find_ride(&self, caller: String, id: String) -> Result<Option<Ride>, Unavailable> {
+        let row = sqlx::query(rides::FIND).bind(id).bind(caller).fetch_optional(&self.pool).await?;
+        Ok(row.as_ref().map(rides::postgres::read).transpose()?)
+    }
+
+    async fn send_receipt(&self, event_id: String, ride: String) -> Result<(), Unavailable> {
+        sqlx::query(rides::SEND_RECEIPT).bind(event_id).bind(ride).execute(&self.pool).await?;
+        Ok(())
     }
 }
 

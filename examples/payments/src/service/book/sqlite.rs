@@ -15,36 +15,42 @@ use super::{
     ACCEPT, Book, CHARGE, Error, FIND, LIST, MAX_LISTED, Opened, Order, Payment, SETTLE, TABLES, Unavailable,
     refused,
 };
+use crate::service::Options;
 use crate::service::payment::{Charge, payment_id};
+use crate::service::rides::{self, Ride};
 use crate::service::stand::{self, Point};
 
-/// How long a reader waits for a file that another process changes.
+/// How long it waits for a file that another process changes.
 const BUSY_TIME: Duration = Duration::from_secs(5);
 
 struct Sqlite {
     transactions: SqliteTransactions,
-    /// For those who only look.
-    reader: Arc<Mutex<Connection>>,
+    /// For what is no command.
+    connection: Arc<Mutex<Connection>>,
     patience: Duration,
 }
 
-pub(in crate::service) fn open(path: &Path, patience: Duration) -> Result<Opened, Error> {
+pub(in crate::service) fn open(path: &Path, options: &Options) -> Result<Opened, Error> {
     let store = Arc::new(SqliteStore::open(path)?);
-    let reader = Connection::open(path)?;
-    reader.busy_timeout(BUSY_TIME)?;
-    reader.execute_batch(TABLES)?;
+    let connection = Connection::open(path)?;
+    connection.busy_timeout(BUSY_TIME)?;
+    connection.execute_batch(TABLES)?;
+    connection.execute_batch(rides::TABLES)?;
     let transactions = SqliteTransactions::open(path)?;
-    let book = Sqlite { transactions, reader: Arc::new(Mutex::new(reader)), patience };
-    Ok(Opened { book: Arc::new(book), store: store.clone(), outbox: store.clone(), evidence: store })
+    let (terms, provider) = (options.phase_terms(), options.provider.clone());
+    let rides = rides::sqlite::rides(transactions.clone(), store.clone(), terms, provider);
+    let connection = Arc::new(Mutex::new(connection));
+    let book = Sqlite { transactions, connection, patience: options.patience };
+    Ok(Opened { book: Arc::new(book), rides, store: store.clone(), outbox: store.clone(), evidence: store })
 }
 
 impl Sqlite {
-    async fn read<T: Send + 'static>(
+    async fn with<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Unavailable> {
-        let reader = self.reader.clone();
-        let look = move || look(&reader.lock().unwrap_or_else(PoisonError::into_inner));
+        let connection = self.connection.clone();
+        let look = move || look(&connection.lock().unwrap_or_else(PoisonError::into_inner));
         let looked =
             tokio::task::spawn_blocking(look).await.map_err(|error| Unavailable(error.to_string()))?;
         looked.map_err(|error| Unavailable(error.to_string()))
@@ -86,14 +92,25 @@ impl Book for Sqlite {
     }
 
     async fn find(&self, caller: String, id: String) -> Result<Option<Payment>, Unavailable> {
-        self.read(move |reader| reader.query_row(FIND, (id, caller), payment).optional()).await
+        self.with(move |connection| connection.query_row(FIND, (id, caller), payment).optional()).await
     }
 
     async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable> {
-        self.read(move |reader| {
+        self.with(move |reader| {
             reader.prepare_cached(LIST)?.query_map((caller, MAX_LISTED), payment)?.collect()
         })
         .await
+    }
+
+    async fn find_ride(&self, caller: String, id: String) -> Result<Option<Ride>, Unavailable> {
+        let find = move |connection: &Connection| {
+            connection.query_row(rides::FIND, (id, caller), rides::sqlite::read).optional()
+        };
+        self.with(find).await
+    }
+
+    async fn send_receipt(&self, event_id: String, ride: String) -> Result<(), Unavailable> {
+        self.with(move |connection| connection.execute(rides::SEND_RECEIPT, (event_id, ride))).await.map(drop)
     }
 }
 
