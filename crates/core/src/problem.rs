@@ -49,6 +49,8 @@ pub enum Kind {
     RequestTooLarge,
     /// The body broke off.
     RequestIncomplete,
+    /// Whoever says who may do what cannot be reached: nothing ran.
+    AuthorizationUnavailable,
     /// The store cannot be reached: nothing ran.
     StoreUnavailable,
     /// This node is shutting down: nothing ran.
@@ -84,7 +86,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 26] = [
+    pub const ALL: [Kind; 27] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -100,6 +102,7 @@ impl Kind {
         Kind::RequestTooOld,
         Kind::RequestTooLarge,
         Kind::RequestIncomplete,
+        Kind::AuthorizationUnavailable,
         Kind::StoreUnavailable,
         Kind::ShuttingDown,
         Kind::Overloaded,
@@ -226,6 +229,13 @@ impl Kind {
                 StatusCode::BAD_REQUEST,
                 "The request body is incomplete",
                 "Send the whole body. Nothing ran.",
+            ),
+            Kind::AuthorizationUnavailable => entry(
+                "AUTHORIZATION_UNAVAILABLE",
+                "authorization-unavailable",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "It cannot be checked whether the caller may do this",
+                "Send the same request again after Retry-After. Nothing ran.",
             ),
             Kind::StoreUnavailable => entry(
                 "IDEMPOTENCY_STORE_UNAVAILABLE",
@@ -428,6 +438,7 @@ mod tests {
             ("IDEMPOTENCY_KEY_QUOTA_EXCEEDED", 429),
             ("REQUEST_TOO_OLD", 400),
             ("REQUEST_TOO_LARGE", 413),
+            ("AUTHORIZATION_UNAVAILABLE", 503),
             ("IDEMPOTENCY_STORE_UNAVAILABLE", 503),
             ("UPSTREAM_UNREACHABLE", 502),
         ];

@@ -1,6 +1,7 @@
 //! How a service author puts the layer together, and what all its clones share.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,8 +10,8 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use semel_core::problem::Kind;
 use semel_core::{
-    Change, Clock, Decision, Ids, Policy, Principal, Problem, RandomIds, Reason, Record, Store, StoreError,
-    SystemClock, Timestamp,
+    Change, Clock, Decision, Ids, OperationName, Policy, Principal, Problem, RandomIds, Reason, Record,
+    Store, StoreError, SystemClock, Timestamp,
 };
 use tokio::sync::Notify;
 use tower::Layer;
@@ -34,6 +35,8 @@ pub enum Denied {
     },
     /// The one who is asking may not: 403.
     Forbidden,
+    /// Nobody can say at this moment whether the one who is asking may: 503, and nothing runs.
+    Unavailable,
 }
 
 impl Denied {
@@ -57,12 +60,18 @@ impl Denied {
                 let problem = Problem::new(Kind::Forbidden, "This caller may not use this operation.");
                 respond::problem(&problem, policy.profile)
             }
+            Denied::Unavailable => respond::authorization_unavailable(policy),
         }
     }
 }
 
 /// Says who is asking, from a request's head.
 pub(crate) type Identify = dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync;
+
+/// Says whether the one who is asking may, from a request's head.
+pub(crate) type Authorize = dyn Fn(&Principal, &OperationName, &Parts) -> Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>
+    + Send
+    + Sync;
 
 /// Takes out of a header what is not to be kept.
 pub(crate) type BeforeKeeping = dyn Fn(&mut HeaderMap) + Send + Sync;
@@ -97,6 +106,7 @@ impl IdempotencyLayer {
         Builder {
             store,
             identify: Box::new(|_| Err(Denied::unauthenticated())),
+            authorize: Box::new(|_, _, _| Box::pin(std::future::ready(Ok(())))),
             before_keeping: Box::new(|_| {}),
             defaults: Policy::default(),
             operations: Vec::new(),
@@ -194,6 +204,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 pub struct Builder {
     store: Arc<dyn Store>,
     identify: Box<Identify>,
+    authorize: Box<Authorize>,
     before_keeping: Box<BeforeKeeping>,
     defaults: Policy,
     operations: Vec<Operation>,
@@ -216,6 +227,44 @@ impl Builder {
         identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
     ) -> Builder {
         self.identify = Box::new(identify);
+        self
+    }
+
+    /// Says whether the one who is asking may use an operation. Without it, everybody who is known may use all.
+    ///
+    /// Asked before anything is looked up, for every command: for the first request, for each retry, also where its
+    /// answer is in memory, and for [the operation's own page](semel_core::problem::OPERATIONS_PATH), once its record has
+    /// shown that it is this caller's. So whoever may not any more gets no old response either. A command that is
+    /// left to a worker was let in, and its worker does not ask again.
+    ///
+    /// The operation is the one that the rules name; on its page, the one that its record was made under, which may be
+    /// a former name. The request waits for the answer: bound it in time, and say [`Denied::Unavailable`] where there is
+    /// none.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use semel_core::Principal;
+    /// # use semel_http::{Denied, IdempotencyLayer};
+    /// # use semel_stores::MemoryStore;
+    /// # async fn may(_user: String) -> bool { true }
+    /// let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new()))
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .authorize(|principal, _operation, _request| {
+    ///         let asked = may(principal.caller().to_owned());
+    ///         async move { if asked.await { Ok(()) } else { Err(Denied::Forbidden) } }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), semel_http::ConfigError>(())
+    /// ```
+    pub fn authorize<F>(
+        mut self,
+        authorize: impl Fn(&Principal, &OperationName, &Parts) -> F + Send + Sync + 'static,
+    ) -> Builder
+    where
+        F: Future<Output = Result<(), Denied>> + Send + 'static,
+    {
+        self.authorize =
+            Box::new(move |principal, operation, parts| Box::pin(authorize(principal, operation, parts)));
         self
     }
 
@@ -285,6 +334,7 @@ impl Builder {
         let shared = Shared {
             store: self.store,
             identify: self.identify,
+            authorize: self.authorize,
             before_keeping: self.before_keeping,
             wake: Notify::new(),
             operations: Operations::new(self.defaults, self.operations)?,
@@ -305,6 +355,7 @@ impl Builder {
 pub(crate) struct Shared {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) identify: Box<Identify>,
+    pub(crate) authorize: Box<Authorize>,
     pub(crate) before_keeping: Box<BeforeKeeping>,
     /// There may be something for a worker of this process.
     pub(crate) wake: Notify,

@@ -128,8 +128,8 @@ pub(crate) enum Reading {
     Answered(Box<Answer>),
 }
 
-/// Reads a request: ours, not protected, or a command. In the order of the contract: who asks, under which key,
-/// how old, how large, for what.
+/// Reads a request: ours, not protected, or a command. In the order of the contract: who asks, whether they may, under
+/// which key, how old, how large, for what.
 pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -145,7 +145,7 @@ where
     };
     let (label, policy) = (rule.label.clone(), rule.policy.clone());
     let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
-    let (principal, key) = match admit(shared, &rule, &parts) {
+    let (principal, key) = match admit(shared, &rule, &parts).await {
         Ok((principal, Some(key))) => (principal, key),
         Ok((_, None)) => return pass_through(parts, body),
         Err(refusal) => {
@@ -200,13 +200,14 @@ fn end_connection(answer: &mut Answer, version: Version) {
     }
 }
 
-/// Who asks, under which key, and whether in time. No key where none is needed is no command.
-fn admit(
+/// Who asks, whether they may, under which key, and whether in time. No key where none is needed is no command.
+async fn admit(
     shared: &Shared,
     rule: &Rule,
     parts: &Parts,
 ) -> Result<(Principal, Option<IdempotencyKey>), Refusal> {
     let principal = (shared.identify)(parts).map_err(Refusal::Denied)?;
+    (shared.authorize)(&principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,

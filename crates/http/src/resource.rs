@@ -1,6 +1,7 @@
 //! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
 
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::request::Parts;
 use http::{Method, StatusCode};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
@@ -13,7 +14,7 @@ use crate::respond::{self, Answer};
 use crate::service;
 
 /// Answers a request for one of our own paths; `None` if the path is not ours.
-pub(crate) async fn answer(shared: &Shared, parts: &http::request::Parts) -> Option<Answer> {
+pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     let path = parts.uri.path();
     let policy = shared.operations.defaults();
     if !path.starts_with(PROBLEMS_PATH) && !path.starts_with(OPERATIONS_PATH) {
@@ -27,12 +28,18 @@ pub(crate) async fn answer(shared: &Shared, parts: &http::request::Parts) -> Opt
     }
     let wanted = path.strip_prefix(OPERATIONS_PATH)?;
     Some(match (shared.identify)(parts) {
-        Ok(principal) => operation(shared, &principal, wanted, policy).await,
+        Ok(principal) => operation(shared, &principal, wanted, parts, policy).await,
         Err(denied) => denied.answer(policy),
     })
 }
 
-async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy: &Policy) -> Answer {
+async fn operation(
+    shared: &Shared,
+    principal: &Principal,
+    wanted: &str,
+    parts: &Parts,
+    policy: &Policy,
+) -> Answer {
     let (id, result) = match wanted.strip_suffix("/result") {
         Some(id) => (id, true),
         None => (wanted, false),
@@ -47,6 +54,10 @@ async fn operation(shared: &Shared, principal: &Principal, wanted: &str, policy:
     };
     let Some(head) = age(record.head, found.now) else { return not_found(policy) };
     let record = Record { head, ..record };
+    // Only the record says which operation it is, and who may not use that one learns nothing more about it.
+    if let Err(denied) = (shared.authorize)(principal, &record.operation, parts).await {
+        return denied.answer(shared.operations.policy(&record.operation));
+    }
     if !result {
         let Ok(steps) = shared.within("progress", shared.store.progress(id)).await else {
             return respond::store_unavailable(policy);

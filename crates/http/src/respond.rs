@@ -61,6 +61,12 @@ pub(crate) fn store_unavailable(policy: &Policy) -> Answer {
     told(Seen::StoreError, &problem, policy)
 }
 
+/// Nobody can say whether the caller may: nothing ran, and nothing was looked up.
+pub(crate) fn authorization_unavailable(policy: &Policy) -> Answer {
+    let detail = "Whether this caller may do this could not be checked, so nothing was run.";
+    problem(&Problem::new(Kind::AuthorizationUnavailable, detail).retry_after(SOON), policy.profile)
+}
+
 /// The process is ending: nothing ran.
 pub(crate) fn shutting_down(policy: &Policy) -> Answer {
     let detail = "This server is about to stop and takes no new commands.";

@@ -1,5 +1,6 @@
 //! The layer from outside: real sockets, a real SQLite file, and a handler that does as a test tells it.
 
+mod authorize;
 mod contract;
 mod disconnects;
 mod faults;
