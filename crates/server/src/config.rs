@@ -15,6 +15,7 @@ use semel_core::Policy;
 use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
+use crate::authorize::Authorization;
 use crate::ledger::Watch;
 use crate::upstream::Protocol;
 
@@ -24,6 +25,7 @@ mod diagnostic;
 mod findings;
 mod identity;
 mod init;
+mod jwt;
 mod kind;
 mod ledger;
 mod load;
@@ -86,6 +88,8 @@ pub struct Config {
     pub identity: Identity,
     /// What operations want, where they say nothing else.
     pub defaults: Policy,
+    /// Who is asked whether a caller may, where operations say nothing else.
+    pub authorization: Authorization,
     /// The rules for single operations, in the order of the file.
     pub operations: Vec<OperationConfig>,
     /// Who may send events about commands, in the order of the file.
@@ -136,6 +140,7 @@ impl Default for Config {
             server: Server::default(),
             identity: Identity::None,
             defaults: Policy::default(),
+            authorization: Authorization::default(),
             operations: Vec::new(),
             webhooks: Vec::new(),
             reconcile: ReconcilerOptions::default(),

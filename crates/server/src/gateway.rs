@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use tower::Layer;
 
 use crate::admin::{self, Admin};
+use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
@@ -163,6 +164,11 @@ async fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<Idempot
         .identify(identity::identify(config).await?)
         .before_keeping(forward::remove_own_credentials)
         .defaults(config.defaults.clone());
+    let builder = match Authorizer::new(config).context("`authorize_url`")? {
+        Some(authorizer) => builder
+            .authorize(move |principal, operation, parts| authorizer.authorize(principal, operation, parts)),
+        None => builder,
+    };
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
     Ok(builder.build()?)
 }

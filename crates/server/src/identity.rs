@@ -12,6 +12,7 @@ use semel_http::Denied;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
+use crate::jwt;
 use crate::keys::Keys;
 use crate::proxy::Peer;
 
@@ -36,6 +37,7 @@ pub async fn identify(config: &Config) -> anyhow::Result<Identify> {
             Ok(Box::new(move |parts| trusted(parts, &proxies, &tenant, &caller)))
         }
         Identity::ApiKey => api_keys(Keys::open(&config.store).await?).await,
+        Identity::Jwt(settings) => jwt::identify(settings).await,
     }
 }
 

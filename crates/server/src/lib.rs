@@ -1,12 +1,14 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `identity` says who calls, `proxy` and `upstream` pass requests on, `breaker` stands
-//! before the store, `reconcile` and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares
-//! what was done with what others say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway`
-//! puts them together.
+//! `head` take connections and requests, `identity` says who calls (`jwt`, where a token says it) and `authorize` whether they
+//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `breaker` stands before the store, `reconcile`
+//! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
+//! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
 
 pub mod admin;
+pub mod ask;
+pub mod authorize;
 pub mod breaker;
 pub mod cli;
 pub mod config;
@@ -15,6 +17,7 @@ pub mod gateway;
 pub mod guard;
 pub mod head;
 pub mod identity;
+pub mod jwt;
 mod keys;
 pub mod ledger;
 pub mod listener;

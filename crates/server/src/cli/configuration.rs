@@ -5,6 +5,7 @@ use clap::{ArgMatches, Command};
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
 use crate::gateway::open_store;
+use crate::jwt::{self, KeySource};
 
 pub(super) fn command() -> Command {
     Command::new("config")
@@ -84,6 +85,14 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!(
             "identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH or postgres://…"
         );
+        return Ok(Done::No);
+    }
+    // What is at an address may come later; `semel doctor` asks there.
+    if let Identity::Jwt(settings) = &loaded.config.identity
+        && matches!(settings.keys, KeySource::File(_))
+        && let Err(error) = runtime()?.block_on(jwt::count_keys(settings))
+    {
+        eprintln!("{error:#}");
         return Ok(Done::No);
     }
     for warning in &loaded.warnings {

@@ -16,6 +16,7 @@ use semel_stores::sqlite::{self, SqliteOptions};
 use super::serve::promise;
 use super::{Done, say};
 use crate::config::{Config, Identity, Loaded, StoreLocation};
+use crate::jwt;
 
 pub(super) fn command() -> Command {
     Command::new("doctor")
@@ -57,7 +58,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks.extend(of_store);
     checks.extend(tier.map(promised));
     checks.extend(network::upstream(config).await);
-    checks.push(identity(config, api_keys));
+    checks.push(identity(config, api_keys).await);
     checks.push(admin(config));
     checks.push(network::gateway(config).await);
     checks.push(machine::open_files(config.server.max_connections));
@@ -120,7 +121,7 @@ fn promised(tier: Tier) -> Check {
 }
 
 /// Who may call, as far as the configuration and the store say.
-fn identity(config: &Config, api_keys: Option<u64>) -> Check {
+async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     let name = "identity";
     let create = "make one with `semel keys create --tenant NAME --caller NAME`";
     match (&config.identity, api_keys) {
@@ -147,6 +148,17 @@ fn identity(config: &Config, api_keys: Option<u64>) -> Check {
         }
         (Identity::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
         (Identity::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
+        (Identity::Jwt(settings), _) => match jwt::count_keys(settings).await {
+            Ok(keys) => Check::ok(
+                name,
+                format!("jwt of {}, with keys from {}: {keys}", settings.issuer, settings.keys),
+            ),
+            Err(error) => Check::fail(
+                name,
+                format!("jwt: {error:#}"),
+                "a gateway does not start without them: correct `jwks`, or what it names",
+            ),
+        },
         (Identity::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
             let shown: Vec<String> = proxies.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
             let more = proxies.len() - shown.len();

@@ -10,6 +10,7 @@ use semel_core::{OperationName, Policy};
 use super::Config;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
+use super::jwt;
 use super::look_up::{LookUpTable, ambiguous};
 use super::operation::OperationConfig;
 use super::source::Origin;
@@ -39,9 +40,20 @@ pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option
         return None;
     }
     match table.source {
-        IdentitySource::None => no_header_settings(findings, "none").then_some(Identity::None),
-        IdentitySource::ApiKey => no_header_settings(findings, "api-key").then_some(Identity::ApiKey),
-        IdentitySource::TrustedHeaders => trusted_headers(findings, table),
+        IdentitySource::None => (no_header_settings(findings, "none") & no_token_settings(findings, "none"))
+            .then_some(Identity::None),
+        IdentitySource::ApiKey => {
+            let alone = no_header_settings(findings, "api-key") & no_token_settings(findings, "api-key");
+            alone.then_some(Identity::ApiKey)
+        }
+        IdentitySource::TrustedHeaders => {
+            no_token_settings(findings, "trusted-headers");
+            trusted_headers(findings, table)
+        }
+        IdentitySource::Jwt => {
+            no_header_settings(findings, "jwt");
+            jwt::check(findings, &table.jwt).map(Identity::Jwt)
+        }
     }
 }
 
@@ -52,9 +64,18 @@ const HEADER_SETTINGS: [&str; 3] =
 const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
 
 fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
-    let set: Vec<_> = HEADER_SETTINGS.into_iter().filter(|path| findings.is_set(path)).collect();
+    go_with(findings, &HEADER_SETTINGS, "trusted-headers", source)
+}
+
+fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &jwt::REQUIRED.map(|(path, _)| path), "jwt", source)
+}
+
+/// Says of each of these settings that it means nothing with this source; whether none is set.
+fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -> bool {
+    let set: Vec<_> = paths.iter().copied().filter(|path| findings.is_set(path)).collect();
     for path in &set {
-        let message = format!("goes with `source = \"trusted-headers\"` only, and `source` is \"{source}\"");
+        let message = format!("goes with `source = \"{owner}\"` only, and `source` is \"{source}\"");
         findings.error(findings.origin(path), path, message);
     }
     set.is_empty()

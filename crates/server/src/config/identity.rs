@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::HeaderName;
 
+use super::jwt::JwtTable;
 use super::kind::{Kind, Refusal, Words, quoted};
+use crate::jwt::Jwt;
 
 /// Where tenant and caller come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub enum Identity {
         /// The header that names the caller.
         caller_header: HeaderName,
     },
+    /// From tokens that an issuer signs.
+    Jwt(Jwt),
 }
 
 /// `source`, before the settings that go with it are known.
@@ -33,6 +37,7 @@ pub(super) enum IdentitySource {
     None,
     ApiKey,
     TrustedHeaders,
+    Jwt,
 }
 
 impl Words for IdentitySource {
@@ -40,8 +45,8 @@ impl Words for IdentitySource {
         ("none", IdentitySource::None),
         ("api-key", IdentitySource::ApiKey),
         ("trusted-headers", IdentitySource::TrustedHeaders),
+        ("jwt", IdentitySource::Jwt),
     ];
-    const RESERVED: &'static [&'static str] = &["jwt"];
 }
 
 /// The `[identity]` table as it was written.
@@ -51,6 +56,7 @@ pub(super) struct IdentityTable {
     pub(super) trusted_proxies: Option<Vec<ProxyRange>>,
     pub(super) tenant_header: Option<HeaderName>,
     pub(super) caller_header: Option<HeaderName>,
+    pub(super) jwt: JwtTable,
 }
 
 /// An address, or all that share its first bits.

@@ -1,6 +1,6 @@
 //! Lays the sources over each other: defaults, file, variables, flags; then operations, which build on them.
 
-use semel_core::{OperationName, Policy};
+use semel_core::OperationName;
 
 use super::Config;
 use super::advice::{Advice, advice, header};
@@ -14,7 +14,8 @@ use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
-    DEFAULTS, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
+    AUTHORIZATION, DEFAULTS, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER,
+    TABLES, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
@@ -97,7 +98,7 @@ impl Loader {
         match name {
             "server" => read_table(findings, name, SERVER, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
-            "defaults" => read_table(findings, name, DEFAULTS, &mut config.defaults, table),
+            "defaults" => read_defaults(findings, config, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
             "reconcile" => read_table(findings, name, RECONCILE, config, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
@@ -114,7 +115,7 @@ impl Loader {
         if variable(&setting) == name && self.overlay(&setting, &value) {
             return;
         }
-        let known = names(GENERAL).chain(names(DEFAULTS)).chain(["config"]);
+        let known = names(GENERAL).chain(names(DEFAULTS)).chain(names(AUTHORIZATION)).chain(["config"]);
         let message = match advice(&setting, known, variable) {
             Advice::Reserved => "reserved: not built yet".to_owned(),
             Advice::BelongsTo(table) if !matches!(table, "" | "defaults") => {
@@ -135,7 +136,7 @@ impl Loader {
         if self.overlay(&setting, &value) {
             return;
         }
-        let known = names(GENERAL).chain(names(DEFAULTS));
+        let known = names(GENERAL).chain(names(DEFAULTS)).chain(names(AUTHORIZATION));
         let message = match advice(&setting, known, |near| format!("--{}", near.replace('_', "-"))) {
             Advice::Reserved => "reserved: not built yet".to_owned(),
             Advice::BelongsTo(table) => {
@@ -154,6 +155,9 @@ impl Loader {
         } else if let Some(setting) = find(DEFAULTS, name) {
             let path = format!("defaults.{name}");
             self.findings.read(setting, &mut self.config.defaults, &path, value);
+        } else if let Some(setting) = find(AUTHORIZATION, name) {
+            let path = format!("defaults.{name}");
+            self.findings.read(setting, &mut self.config.authorization, &path, value);
         } else {
             return false;
         }
@@ -163,7 +167,7 @@ impl Loader {
     fn operations(&mut self) {
         check::policy(&mut self.findings, "defaults", &self.config.defaults);
         for operation in std::mem::take(&mut self.operations) {
-            let read = read_operation(&mut self.findings, &self.config.defaults, &operation);
+            let read = read_operation(&mut self.findings, &self.config, &operation);
             self.config.operations.extend(read);
         }
         for webhook in std::mem::take(&mut self.webhooks) {
@@ -187,6 +191,7 @@ impl Loader {
         rows.add("server", SERVER, &self.config);
         rows.add("identity", IDENTITY, &self.identity);
         rows.add("defaults", DEFAULTS, &self.config.defaults);
+        rows.add("defaults", AUTHORIZATION, &self.config.authorization);
         self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
         self.config.webhooks.iter().for_each(|webhook| rows.add_webhook(webhook));
         rows.add("reconcile", RECONCILE, &self.config);
@@ -239,14 +244,28 @@ fn collected(findings: &mut Findings, entry: &Entry) -> Vec<Value> {
     Vec::new()
 }
 
-fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> Option<OperationConfig> {
+/// What an operation may set for itself: its policy, and who is asked whether a caller may.
+fn read_defaults(findings: &mut Findings, config: &mut Config, table: &Table) {
+    for entry in table {
+        let path = format!("defaults.{}", entry.name);
+        if let Some(setting) = find(DEFAULTS, &entry.name) {
+            findings.read(setting, &mut config.defaults, &path, &entry.value);
+        } else if let Some(setting) = find(AUTHORIZATION, &entry.name) {
+            findings.read(setting, &mut config.authorization, &path, &entry.value);
+        } else {
+            findings.unknown(entry, &path, names(DEFAULTS).chain(names(AUTHORIZATION)));
+        }
+    }
+}
+
+fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Option<OperationConfig> {
     let Content::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[operation]]`, found {}", value.content);
         findings.error(value.origin.clone(), "operation", message);
         return None;
     };
     let prefix = operation_path(entries);
-    let mut policy = defaults.clone();
+    let (mut policy, mut authorization) = (config.defaults.clone(), config.authorization.clone());
     let mut table = OperationTable::default();
     let mut look_up = None;
     for entry in entries {
@@ -257,8 +276,11 @@ fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> 
             findings.read(setting, &mut table, &path, &entry.value);
         } else if let Some(setting) = find(DEFAULTS, &entry.name) {
             findings.read(setting, &mut policy, &path, &entry.value);
+        } else if let Some(setting) = find(AUTHORIZATION, &entry.name) {
+            findings.read(setting, &mut authorization, &path, &entry.value);
         } else {
-            let known = names(OPERATION).chain(names(DEFAULTS)).chain(["reconcile"]);
+            let known =
+                names(OPERATION).chain(names(DEFAULTS)).chain(names(AUTHORIZATION)).chain(["reconcile"]);
             findings.unknown(entry, &path, known);
         }
     }
@@ -276,6 +298,7 @@ fn read_operation(findings: &mut Findings, defaults: &Policy, value: &Value) -> 
         name: name?,
         route: route?,
         policy,
+        authorization,
         business_reference,
         exclude,
         aliases,

@@ -7,6 +7,7 @@ use semel_core::{JsonPointer, OperationName, Policy};
 
 use super::kind::{Kind, Refusal, quoted};
 use super::look_up::LookUpConfig;
+use crate::authorize::Authorization;
 
 /// A rule for the commands of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct OperationConfig {
     pub route: Route,
     /// What the operation wants: the defaults, with its own settings over them.
     pub policy: Policy,
+    /// Who is asked whether a caller may: the default, with its own settings over it.
+    pub authorization: Authorization,
     /// The member of the body that names the business transaction.
     pub business_reference: Option<JsonPointer>,
     /// Members of the body that are no part of the fingerprint (`fingerprint_exclude`).

@@ -20,6 +20,9 @@ use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
 use super::setting::{Setting, SettingInfo, setting};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 use super::{Config, LogFormat, Protocol, StoreLocation};
+use crate::ask::Address;
+use crate::authorize::Authorization;
+use crate::jwt::{Algorithm, Claim, KeySource};
 
 /// The top level.
 pub(super) const GENERAL: &[Setting<Config>] = &[
@@ -70,6 +73,53 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         "With trusted-headers: the header that names the caller",
         "\"X-Caller\""
     ),
+    setting!(
+        "jwks",
+        Maybe<KeySource>,
+        jwt.jwks,
+        "With jwt: the issuer's keys, in a file or at an http(s):// address",
+        "\"https://issuer.example/jwks.json\""
+    ),
+    setting!(
+        "issuer",
+        Maybe<Text>,
+        jwt.issuer,
+        "With jwt: who makes the tokens, as their iss says it",
+        "\"https://issuer.example\""
+    ),
+    setting!(
+        "audience",
+        Maybe<Text>,
+        jwt.audience,
+        "With jwt: for whom they are made, as their aud says it",
+        "\"payments\""
+    ),
+    setting!(
+        "algorithms",
+        List<Choice<Algorithm>>,
+        jwt.algorithms,
+        "With jwt: how tokens may be signed, each RS256, ES256, EdDSA or HS256"
+    ),
+    setting!(
+        "tenant_claim",
+        Claim,
+        jwt.tenant_claim,
+        "With jwt: the claim that names the tenant, or a JSON Pointer to it"
+    ),
+    setting!(
+        "caller_claim",
+        Claim,
+        jwt.caller_claim,
+        "With jwt: the claim that names the caller, or a JSON Pointer to it"
+    ),
+    setting!("leeway", Wait, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
+    setting!(
+        "jwks_refresh",
+        Period,
+        jwt.jwks_refresh,
+        "With jwt: how often keys are fetched from an address"
+    ),
+    setting!("max_token", Size<256>, jwt.max_token, "With jwt: the longest token"),
 ];
 
 /// `[defaults]`; an `[[operation]]` may override each.
@@ -139,7 +189,19 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("max_stored_response", Size<0>, max_stored_response, "The largest response kept for replays"),
 ];
 
-/// `[[operation]]`, beside those of [`DEFAULTS`].
+/// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.
+pub(super) const AUTHORIZATION: &[Setting<Authorization>] = &[
+    setting!(
+        "authorize_url",
+        OrOff<Address>,
+        url,
+        "Who is asked whether a caller may, for each command and each replay"
+    ),
+    setting!("authorize_timeout", Period, timeout, "How long that answer may take; then nothing runs"),
+    setting!("authorize_cache", Wait, cache, "How long a yes is remembered, for a caller and an operation"),
+];
+
+/// `[[operation]]`, beside those of [`DEFAULTS`] and [`AUTHORIZATION`].
 pub(super) const OPERATION: &[Setting<OperationTable>] = &[
     setting!(
         "name",
@@ -498,7 +560,7 @@ pub(super) const TABLES: [&str; 8] =
     ["server", "identity", "defaults", "operation", "webhook", "reconcile", "maintenance", "ledger"];
 
 /// Names of tables and settings that are promised and not built yet.
-pub(super) const RESERVED: [&str; 3] = ["authorize_url", "limits", "outbox"];
+pub(super) const RESERVED: [&str; 2] = ["limits", "outbox"];
 
 /// Every setting, in the order they are shown.
 pub fn settings() -> Vec<SettingInfo> {
@@ -511,6 +573,7 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("server", SERVER, &config),
         infos("identity", IDENTITY, &IdentityTable::default()),
         infos("defaults", DEFAULTS, &config.defaults),
+        infos("defaults", AUTHORIZATION, &config.authorization),
         infos("operation", OPERATION, &OperationTable::default()),
         infos("operation.reconcile", LOOK_UP, &LookUpTable::default()),
         infos("webhook", WEBHOOK, &WebhookTable::default()),

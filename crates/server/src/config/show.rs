@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::Setting;
-use super::settings::{DEFAULTS, LOOK_UP, OPERATION, WEBHOOK};
+use super::settings::{AUTHORIZATION, DEFAULTS, LOOK_UP, OPERATION, WEBHOOK};
 use super::webhook::{WebhookConfig, WebhookTable};
 
 /// One effective setting.
@@ -48,13 +48,22 @@ impl<'a> Rows<'a> {
 
     /// What an operation sets itself: the rest follows the defaults.
     pub(super) fn add_operation(&mut self, operation: &OperationConfig) {
-        let OperationConfig { name, route, policy, business_reference, exclude, aliases, reconcile } =
-            operation.clone();
+        let OperationConfig {
+            name,
+            route,
+            policy,
+            authorization,
+            business_reference,
+            exclude,
+            aliases,
+            reconcile,
+        } = operation.clone();
         let prefix = format!("operation.{name}");
         let (name, route) = (Some(name), Some(route));
         let table = OperationTable { name, route, business_reference, exclude, aliases };
         self.add_set(&prefix, OPERATION, &table);
         self.add_set(&prefix, DEFAULTS, &policy);
+        self.add_set(&prefix, AUTHORIZATION, &authorization);
         if let Some(look_up) = reconcile {
             self.add(&format!("{prefix}.reconcile"), LOOK_UP, &LookUpTable::of(look_up));
         }

@@ -8,9 +8,11 @@ use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
 use super::findings::Findings;
-use super::{Config, Identity, LookUpConfig, StoreLocation};
+use super::{Config, Identity, LookUpConfig, StoreLocation, jwt};
+use crate::authorize::Authorization;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
+const LONG_MEMORY: Duration = Duration::from_secs(60);
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 /// Warns of every weak choice.
@@ -28,10 +30,15 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
         let message = format!("{range} is everybody: any client can claim to be any caller");
         findings.warn("identity.trusted_proxies", message);
     }
+    if let Identity::Jwt(settings) = &config.identity {
+        jwt::warn(findings, settings);
+    }
     policy(findings, "defaults", &config.defaults, &config.store);
+    long_memory(findings, "defaults", &config.authorization);
     for operation in &config.operations {
         let prefix = format!("operation.{}", operation.name);
         policy(findings, &prefix, &operation.policy, &config.store);
+        long_memory(findings, &prefix, &operation.authorization);
         if let Some(asked) = &operation.reconcile {
             look_up(findings, &format!("{prefix}.reconcile"), asked);
         }
@@ -39,6 +46,13 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     for webhook in config.webhooks.iter().filter(|webhook| matches!(webhook.scheme, Scheme::Body(_))) {
         let message = "its signatures have no time: whoever has seen an event can send it again at any time";
         findings.warn(&format!("webhook.{}.scheme", webhook.name), message);
+    }
+}
+
+fn long_memory(findings: &mut Findings, prefix: &str, authorization: &Authorization) {
+    let path = format!("{prefix}.authorize_cache");
+    if authorization.cache > LONG_MEMORY && findings.is_set(&path) {
+        findings.warn(&path, "whoever may not any more goes on, and gets old responses, for as long as this");
     }
 }
 

@@ -1,6 +1,8 @@
 //! Sources lie over each other, and every value knows where it came from.
 
 use super::*;
+use crate::authorize::Authorization;
+use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
 use semel_core::KeySyntax;
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};
 
@@ -78,6 +80,63 @@ fn the_example_of_the_contract_is_the_defaults_and_one_operation() {
     );
     assert_eq!(operation.exclude.iter().map(ToString::to_string).collect::<Vec<_>>(), ["/clientTimestamp"]);
     assert_eq!(operation.aliases.iter().map(ToString::to_string).collect::<Vec<_>>(), ["POST /payments"]);
+}
+
+#[test]
+fn what_is_said_about_tokens_and_authorization_arrives() {
+    let Loaded { config, rows, .. } = loaded(&file(
+        r#"
+        defaults.authorize_url = "https://authz.internal/check?a=b"
+        defaults.authorize_timeout = "1s"
+        [identity]
+        source = "jwt"
+        jwks = "keys.json"
+        issuer = "https://issuer.example"
+        audience = "payments"
+        algorithms = ["HS256"]
+        tenant_claim = "/organization/id"
+        caller_claim = "https://issuer.example/caller"
+        leeway = "0s"
+        jwks_refresh = "1h"
+        max_token = "4KiB"
+        [[operation]]
+        name = "a"
+        match = "POST /a"
+        authorize_url = "off"
+        [[operation]]
+        name = "b"
+        match = "POST /b"
+        authorize_cache = "5s"
+        "#,
+    ));
+    let seconds = Duration::from_secs;
+    let jwt = Jwt {
+        keys: KeySource::File("keys.json".into()),
+        issuer: "https://issuer.example".into(),
+        audience: "payments".into(),
+        algorithms: vec![Algorithm::Hs256],
+        tenant: Claim::new("/organization/id"),
+        caller: Claim::new("https://issuer.example/caller"),
+        leeway: seconds(0),
+        refresh: seconds(3600),
+        max_token: 4096,
+    };
+    assert_eq!(config.identity, Identity::Jwt(jwt));
+    let url = config.authorization.url.clone();
+    assert_eq!(url.as_ref().map(ToString::to_string).as_deref(), Some("https://authz.internal/check?a=b"));
+    let defaults = Authorization { url, timeout: seconds(1), cache: seconds(0) };
+    assert_eq!(config.authorization, defaults);
+    assert_eq!(config.operations[0].authorization, Authorization { url: None, ..defaults.clone() });
+    assert_eq!(config.operations[1].authorization, Authorization { cache: seconds(5), ..defaults });
+    for shown in [
+        "identity.jwks = \"keys.json\"  # semel.toml:6",
+        "identity.tenant_claim = \"/organization/id\"  # semel.toml:10",
+        "defaults.authorize_url = \"https://authz.internal/check?a=b\"  # semel.toml:2",
+        "operation.a.authorize_url = \"off\"  # semel.toml:18",
+        "operation.b.authorize_cache = \"5s\"  # semel.toml:22",
+    ] {
+        assert!(rows.iter().any(|row| row.to_string() == shown), "{shown}");
+    }
 }
 
 #[test]

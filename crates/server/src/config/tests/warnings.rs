@@ -80,6 +80,36 @@ fn credentials_that_are_kept_are_named_where_they_are_kept() {
 }
 
 #[test]
+fn keys_that_others_can_change_or_know_are_named() {
+    let jwt = |jwks: &str, algorithm: &str| {
+        let text = format!(
+            "[identity]\nsource = \"jwt\"\nissuer = \"i\"\naudience = \"a\"\njwks = \"{jwks}\"\n\
+             algorithms = [\"{algorithm}\"]\n"
+        );
+        let shown = warnings(&file(&text));
+        shown.iter().map(|warning| warning.lines().next().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let changed = "semel.toml:5:8: warning: `identity.jwks`: whoever is between here and there can say which keys are \
+                   good, and be any caller: use https";
+    let known = "semel.toml:5:8: warning: `identity.jwks`: with HS256, keys are shared secrets, and whoever can ask that \
+                 address has them: use a file";
+    assert_eq!(jwt("http://issuer.example/", "RS256"), [changed]);
+    assert_eq!(jwt("https://issuer.example/", "HS256"), [known]);
+    for good in ["keys.json", "https://issuer.example/", "http://127.0.0.1:1/"] {
+        assert_eq!(jwt(good, "RS256"), [""; 0], "{good}");
+    }
+    assert_eq!(jwt("keys.json", "HS256"), [""; 0]);
+}
+
+#[test]
+fn a_long_memory_of_who_was_allowed_is_named() {
+    let shown = warnings(&Sources::new().flag("authorize-cache", "61s"));
+    let warning = "whoever may not any more goes on, and gets old responses, for as long as this";
+    assert_eq!(shown, [format!("--authorize-cache: warning: `defaults.authorize_cache`: {warning}")]);
+    assert_eq!(warnings(&Sources::new().flag("authorize-cache", "60s")), [""; 0]);
+}
+
+#[test]
 fn a_weak_choice_by_flag_names_the_flag() {
     assert_eq!(
         warnings(&Sources::new().flag("store", "memory:")),
@@ -97,7 +127,8 @@ fn an_unknown_variable_is_a_warning_that_names_the_nearest() {
         ("SEMEL_FROBNICATE", "no such variable"),
         ("SEMEL_", "no such variable"),
         ("SEMEL_SOURCE", "no such variable; `source` is set in `[identity]` of the file only"),
-        ("SEMEL_AUTHORIZE_URL", "reserved: not built yet"),
+        ("SEMEL_OUTBOX", "reserved: not built yet"),
+        ("SEMEL_ISSUER", "no such variable; `issuer` is set in `[identity]` of the file only"),
     ] {
         let shown = warnings(&Sources::new().variable(name, "1"));
         assert_eq!(shown, [format!("{name}: warning: {warning}")]);

@@ -98,28 +98,24 @@ semel.toml:8:1: error: `server.reap_batch`: belongs to `[maintenance]`
 fn a_promised_name_is_reserved() {
     wrong(
         r#"
-authorize_url = "http://127.0.0.1:1"
 [limits]
 active_keys = 1
 [outbox]
 [[operation]]
 name = "a"
 match = "POST /a"
-authorize_url = "http://127.0.0.1:1"
+outbox = 1
 "#,
         r#"
-semel.toml:1:1: error: `authorize_url`: reserved: not built yet
- 1 | authorize_url = "http://127.0.0.1:1"
-   | ^^^^^^^^^^^^^
-semel.toml:2:2: error: `limits`: reserved: not built yet
- 2 | [limits]
+semel.toml:1:2: error: `limits`: reserved: not built yet
+ 1 | [limits]
    |  ^^^^^^
-semel.toml:4:2: error: `outbox`: reserved: not built yet
- 4 | [outbox]
+semel.toml:3:2: error: `outbox`: reserved: not built yet
+ 3 | [outbox]
    |  ^^^^^^
-semel.toml:8:1: error: `operation.a.authorize_url`: reserved: not built yet
- 8 | authorize_url = "http://127.0.0.1:1"
-   | ^^^^^^^^^^^^^
+semel.toml:7:1: error: `operation.a.outbox`: reserved: not built yet
+ 7 | outbox = 1
+   | ^^^^^^
 "#,
     );
 }

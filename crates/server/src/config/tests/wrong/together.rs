@@ -147,6 +147,56 @@ semel.toml:10:18: error: `operation.b.key_min_length`: `key_min_length` is large
 }
 
 #[test]
+fn tokens_need_keys_an_issuer_and_an_audience() {
+    wrong(
+        r#"
+[identity]
+source = "jwt"
+algorithms = []
+leeway = "11m"
+tenant_header = "X-Tenant"
+"#,
+        r#"
+semel.toml:2:10: error: `identity.jwks`: missing: the issuer's keys, in a file or at an address such as "https://issuer.example/jwks.json"; `source = "jwt"` needs it
+ 2 | source = "jwt"
+   |          ^^^^^
+semel.toml:2:10: error: `identity.issuer`: missing: who makes the tokens, as their `iss` says it; `source = "jwt"` needs it
+ 2 | source = "jwt"
+   |          ^^^^^
+semel.toml:2:10: error: `identity.audience`: missing: for whom they are made, as their `aud` says it; `source = "jwt"` needs it
+ 2 | source = "jwt"
+   |          ^^^^^
+semel.toml:3:14: error: `identity.algorithms`: allows none, so nobody could send a command: expected at least one, such as ["RS256"]
+ 3 | algorithms = []
+   |              ^^
+semel.toml:4:10: error: `identity.leeway`: a token would be good for more than 10 minutes after its end: expected "10m" or less
+ 4 | leeway = "11m"
+   |          ^^^^^
+semel.toml:5:17: error: `identity.tenant_header`: goes with `source = "trusted-headers"` only, and `source` is "jwt"
+ 5 | tenant_header = "X-Tenant"
+   |                 ^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn what_is_said_about_tokens_goes_with_tokens() {
+    wrong(
+        r#"
+[identity]
+source = "api-key"
+issuer = "https://issuer.example"
+leeway = "30s"
+"#,
+        r#"
+semel.toml:3:10: error: `identity.issuer`: goes with `source = "jwt"` only, and `source` is "api-key"
+ 3 | issuer = "https://issuer.example"
+   |          ^^^^^^^^^^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
 fn operations_must_be_told_apart() {
     wrong(
         r#"

@@ -186,18 +186,87 @@ semel.toml:2:25: error: `defaults.not_executed_statuses`: expected a list, each 
 }
 
 #[test]
-fn values_of_the_identity() {
+fn values_about_tokens() {
     wrong(
         r#"
 [identity]
 source = "jwt"
+jwks = "ftp://issuer.example/keys"
+issuer = ""
+algorithms = ["RS256", "none", "RS512"]
+tenant_claim = "/a~2"
+leeway = "-1s"
+max_token = "10B"
+"#,
+        r#"
+semel.toml:2:10: error: `identity.audience`: missing: for whom they are made, as their `aud` says it; `source = "jwt"` needs it
+ 2 | source = "jwt"
+   |          ^^^^^
+semel.toml:3:8: error: `identity.jwks`: expected a file, or an address that begins with http:// or https://, found "ftp://issuer.example/keys"
+ 3 | jwks = "ftp://issuer.example/keys"
+   |        ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+semel.toml:4:10: error: `identity.issuer`: expected a text that is not empty, found ""
+ 4 | issuer = ""
+   |          ^^
+semel.toml:5:24: error: `identity.algorithms`: expected "RS256", "ES256", "EdDSA" or "HS256", found "none"
+ 5 | algorithms = ["RS256", "none", "RS512"]
+   |                        ^^^^^^
+semel.toml:6:16: error: `identity.tenant_claim`: expected the name of a claim, or a JSON Pointer such as "/organization/id", found "/a~2": in a JSON Pointer, `~` is followed by `0` or `1`
+ 6 | tenant_claim = "/a~2"
+   |                ^^^^^^
+semel.toml:7:10: error: `identity.leeway`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "-1s"
+ 7 | leeway = "-1s"
+   |          ^^^^^
+semel.toml:8:13: error: `identity.max_token`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, from 256B to 1024GiB, found "10B"
+ 8 | max_token = "10B"
+   |             ^^^^^
+"#,
+    );
+}
+
+#[test]
+fn values_of_an_authorization() {
+    wrong(
+        r#"
+[defaults]
+authorize_url = "authz.internal/check"
+authorize_timeout = "0s"
+[[operation]]
+name = "a"
+match = "POST /a"
+authorize_url = "http://user:secret@authz.internal/"
+authorize_cache = 5
+"#,
+        r#"
+semel.toml:2:17: error: `defaults.authorize_url`: expected an address such as "http://authz.internal/check", or "off", found "authz.internal/check"
+ 2 | authorize_url = "authz.internal/check"
+   |                 ^^^^^^^^^^^^^^^^^^^^^^
+semel.toml:3:21: error: `defaults.authorize_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
+ 3 | authorize_timeout = "0s"
+   |                     ^^^^
+semel.toml:7:17: error: `operation.a.authorize_url`: expected an address such as "http://authz.internal/check", or "off", found "http://user:***@authz.internal/": credentials do not belong in the address
+ 7 | authorize_url = "http://user:***@authz.internal/"
+   |                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+semel.toml:8:19: error: `operation.a.authorize_cache`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 5
+ 8 | authorize_cache = 5
+   |                   ^
+"#,
+    );
+}
+
+#[test]
+fn values_of_the_identity() {
+    wrong(
+        r#"
+[identity]
+source = "jvt"
 trusted_proxies = ["10.0.0.1/8", "proxy"]
 tenant_header = ""
 caller_header = { a = 1 }
 "#,
         r#"
-semel.toml:2:10: error: `identity.source`: "jwt" is reserved: not built yet; expected "none", "api-key" or "trusted-headers"
- 2 | source = "jwt"
+semel.toml:2:10: error: `identity.source`: expected "none", "api-key", "trusted-headers" or "jwt", found "jvt"; did you mean "jwt"?
+ 2 | source = "jvt"
    |          ^^^^^
 semel.toml:3:20: error: `identity.trusted_proxies`: expected an IP address or a range such as "10.0.0.0/8", found "10.0.0.1/8"; did you mean "10.0.0.0/8"?
  3 | trusted_proxies = ["10.0.0.1/8", "proxy"]

@@ -1,0 +1,176 @@
+//! `source = "jwt"`: the settings of `[identity]` that go with tokens, and addresses that the gateway asks.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use semel_core::JsonPointer;
+
+use super::findings::Findings;
+use super::kind::{Kind, Refusal, Words, quoted};
+use super::redact::redact;
+use crate::ask::Address;
+use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
+
+/// What `[identity]` says about tokens, as it was written.
+#[derive(Clone, Debug)]
+pub(super) struct JwtTable {
+    pub(super) jwks: Option<KeySource>,
+    pub(super) issuer: Option<String>,
+    pub(super) audience: Option<String>,
+    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) tenant_claim: Claim,
+    pub(super) caller_claim: Claim,
+    pub(super) leeway: Duration,
+    pub(super) jwks_refresh: Duration,
+    pub(super) max_token: usize,
+}
+
+impl Default for JwtTable {
+    fn default() -> JwtTable {
+        JwtTable {
+            jwks: None,
+            issuer: None,
+            audience: None,
+            algorithms: vec![Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa],
+            tenant_claim: Claim::new("tenant"),
+            caller_claim: Claim::new("sub"),
+            leeway: Duration::from_secs(30),
+            jwks_refresh: Duration::from_secs(5 * 60),
+            max_token: 8 * 1024,
+        }
+    }
+}
+
+/// What must be said. Those that have a default may stand in the file and mean nothing.
+pub(super) const REQUIRED: [(&str, &str); 3] = [
+    (
+        "identity.jwks",
+        "the issuer's keys, in a file or at an address such as \"https://issuer.example/jwks.json\"",
+    ),
+    ("identity.issuer", "who makes the tokens, as their `iss` says it"),
+    ("identity.audience", "for whom they are made, as their `aud` says it"),
+];
+
+/// Further apart, clocks are wrong, and a token that has ended is good for too long.
+const MAX_LEEWAY: Duration = Duration::from_secs(10 * 60);
+
+/// Puts the settings together, if they go together.
+pub(super) fn check(findings: &mut Findings, table: &JwtTable) -> Option<Jwt> {
+    for (path, what) in REQUIRED {
+        if !findings.is_set(path) {
+            let message = format!("missing: {what}; `source = \"jwt\"` needs it");
+            findings.error(findings.origin("identity.source"), path, message);
+        }
+    }
+    if table.algorithms.is_empty() {
+        let path = "identity.algorithms";
+        let message =
+            "allows none, so nobody could send a command: expected at least one, such as [\"RS256\"]";
+        findings.error(findings.origin(path), path, message);
+    }
+    if table.leeway > MAX_LEEWAY {
+        let path = "identity.leeway";
+        let message =
+            "a token would be good for more than 10 minutes after its end: expected \"10m\" or less";
+        findings.error(findings.origin(path), path, message);
+    }
+    let JwtTable { algorithms, tenant_claim, caller_claim, leeway, jwks_refresh, max_token, .. } =
+        table.clone();
+    Some(Jwt {
+        keys: table.jwks.clone()?,
+        issuer: table.issuer.clone()?,
+        audience: table.audience.clone()?,
+        algorithms,
+        tenant: tenant_claim,
+        caller: caller_claim,
+        leeway,
+        refresh: jwks_refresh,
+        max_token,
+    })
+}
+
+/// Warns of keys that others may know or change.
+pub(super) fn warn(findings: &mut Findings, settings: &Jwt) {
+    let KeySource::Url(address) = &settings.keys else { return };
+    if !address.is_encrypted() && !address.is_local() {
+        let message =
+            "whoever is between here and there can say which keys are good, and be any caller: use https";
+        findings.warn("identity.jwks", message);
+    }
+    if settings.algorithms.contains(&Algorithm::Hs256) {
+        let message =
+            "with HS256, keys are shared secrets, and whoever can ask that address has them: use a file";
+        findings.warn("identity.jwks", message);
+    }
+}
+
+impl Words for Algorithm {
+    const WORDS: &'static [(&'static str, Self)] = Algorithm::NAMES;
+}
+
+impl Kind for Address {
+    type Value = Address;
+
+    fn expected() -> String {
+        "an address such as \"http://authz.internal/check\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Address, Refusal> {
+        match Address::parse(text) {
+            Ok(Some(address)) => Ok(address),
+            Ok(None) => Err(Refusal::Unexpected),
+            Err(reason) => Err(Refusal::Because(reason.to_owned())),
+        }
+    }
+
+    fn show(value: &Address) -> Option<String> {
+        Some(quoted(&redact(&value.to_string())))
+    }
+}
+
+impl Kind for KeySource {
+    type Value = KeySource;
+
+    fn expected() -> String {
+        "a file, or an address that begins with http:// or https://".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<KeySource, Refusal> {
+        if text.contains("://") {
+            return <Address as Kind>::parse(text).map(KeySource::Url);
+        }
+        match text {
+            "" => Err(Refusal::Unexpected),
+            text if text.contains(char::is_control) => {
+                Err(Refusal::Because("it holds a control character".to_owned()))
+            }
+            path => Ok(KeySource::File(PathBuf::from(path))),
+        }
+    }
+
+    fn show(value: &KeySource) -> Option<String> {
+        Some(quoted(&redact(&value.to_string())))
+    }
+}
+
+impl Kind for Claim {
+    type Value = Claim;
+
+    fn expected() -> String {
+        "the name of a claim, or a JSON Pointer such as \"/organization/id\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Claim, Refusal> {
+        if text.is_empty() {
+            return Err(Refusal::Unexpected);
+        }
+        if text.starts_with('/') {
+            JsonPointer::parse(text).map_err(|error| Refusal::Because(error.to_string()))?;
+        }
+        Ok(Claim::new(text))
+    }
+
+    fn show(value: &Claim) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}

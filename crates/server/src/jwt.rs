@@ -1,0 +1,210 @@
+//! Tokens of an issuer: who is calling, as a signed JWT says it.
+//!
+//! Tenant and caller are claims of the token and never its bytes, so that a caller with a new token is the same caller.
+//! A token is checked here and now, with the keys in memory: `keys` reads a set of them, `source` fetches it again and
+//! again, `token` checks one token. What a client is told about a refused one is always the same; the log says why.
+
+mod keys;
+mod source;
+mod token;
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, HeaderValue};
+use http::request::Parts;
+use metrics::counter;
+use semel_core::{Clock, Principal, SystemClock};
+use semel_http::Denied;
+use tokio::sync::Notify;
+
+use crate::identity::Identify;
+pub use keys::Algorithm;
+use keys::{KeySet, Missing};
+pub use source::KeySource;
+use source::Reader;
+use token::Fault;
+
+/// How tokens are checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jwt {
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// Who must have made the token.
+    pub issuer: String,
+    /// For whom it must have been made.
+    pub audience: String,
+    /// How it may be signed.
+    pub algorithms: Vec<Algorithm>,
+    /// The claim that names the tenant.
+    pub tenant: Claim,
+    /// The claim that names the caller within the tenant.
+    pub caller: Claim,
+    /// How far the issuer's clock and ours may be apart.
+    pub leeway: Duration,
+    /// How often keys are fetched from an address.
+    pub refresh: Duration,
+    /// The longest token.
+    pub max_token: usize,
+}
+
+/// A claim: the name of a member, or a JSON Pointer to one further down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    text: String,
+    pointer: String,
+}
+
+impl Claim {
+    /// The claim of this name, which begins with a slash if it is a pointer.
+    pub fn new(text: &str) -> Claim {
+        let pointer = match text.starts_with('/') {
+            true => text.to_owned(),
+            false => format!("/{}", text.replace('~', "~0").replace('/', "~1")),
+        };
+        Claim { text: text.to_owned(), pointer }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Reads the keys, and asks for them again in the background from then on.
+///
+/// # Errors
+/// If they cannot be read now.
+pub(crate) async fn identify(settings: &Jwt) -> anyhow::Result<Identify> {
+    // Whichever other provider is ever compiled in: signatures are checked by this one.
+    let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
+    let reader = Reader::new(&settings.keys)?;
+    let (text, keys) = read(&reader, settings).await?;
+    tracing::info!(keys = keys.len(), source = %settings.keys, "the keys for tokens were read");
+    let unknown = Arc::<Notify>::default();
+    let verifier = Arc::new(Verifier {
+        settings: settings.clone(),
+        keys: RwLock::new(Arc::new(keys)),
+        unknown: unknown.clone(),
+    });
+    tokio::spawn(source::refresh(reader, text, settings.clone(), Arc::downgrade(&verifier), unknown));
+    Ok(Box::new(move |parts| verifier.principal(parts)))
+}
+
+/// How many keys there are to check tokens with, now.
+///
+/// # Errors
+/// If they cannot be read.
+pub(crate) async fn count_keys(settings: &Jwt) -> anyhow::Result<usize> {
+    Ok(read(&Reader::new(&settings.keys)?, settings).await?.1.len())
+}
+
+/// The keys as they are now, and the text that they are in.
+async fn read(reader: &Reader, settings: &Jwt) -> anyhow::Result<(Bytes, KeySet)> {
+    let reading = async {
+        let text = reader.read().await?;
+        let keys = KeySet::parse(&text, &settings.algorithms)?;
+        anyhow::Ok((text, keys))
+    };
+    reading
+        .await
+        .with_context(|| format!("`jwks` in `[identity]`: no keys can be read from {}", settings.keys))
+}
+
+/// Checks tokens with the keys as they were read last.
+struct Verifier {
+    settings: Jwt,
+    keys: RwLock<Arc<KeySet>>,
+    /// Somebody came with a token that may be signed by a new key.
+    unknown: Arc<Notify>,
+}
+
+impl Verifier {
+    fn principal(&self, parts: &Parts) -> Result<Principal, Denied> {
+        let challenge =
+            |challenge| Denied::Unauthenticated { challenge: Some(HeaderValue::from_static(challenge)) };
+        let checked = match presented(parts) {
+            None => return Err(challenge("Bearer")),
+            Some(token) => token.and_then(|token| self.check(token)),
+        };
+        checked.map_err(|fault| {
+            counter!("identity_tokens_refused_total", "check" => fault.as_str()).increment(1);
+            tracing::info!(check = fault.as_str(), "a token was refused");
+            challenge("Bearer error=\"invalid_token\"")
+        })
+    }
+
+    fn check(&self, token: &str) -> Result<Principal, Fault> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let checked = token::check(token, &self.settings, &keys, SystemClock.now());
+        if checked == Err(Fault::Key(Missing::Unknown)) {
+            self.unknown.notify_one();
+        }
+        checked
+    }
+
+    /// Uses what was read from now on, if it can be used and is not what was read before.
+    fn replace(&self, before: &mut Bytes, text: Bytes) -> anyhow::Result<()> {
+        if *before == text {
+            return Ok(());
+        }
+        let keys = KeySet::parse(&text, &self.settings.algorithms)?;
+        tracing::info!(keys = keys.len(), "the keys for tokens were read again, and are others");
+        *before = text;
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
+        Ok(())
+    }
+}
+
+/// The bearer token of a request; `None` if it has no credentials that could be one.
+fn presented(parts: &Parts) -> Option<Result<&str, Fault>> {
+    let mut lines = parts.headers.get_all(AUTHORIZATION).iter();
+    let line = match (lines.next()?, lines.next()) {
+        (line, None) => line,
+        (_, Some(_)) => return Some(Err(Fault::Several)),
+    };
+    let Ok(text) = line.to_str() else { return Some(Err(Fault::Malformed)) };
+    let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
+    scheme.eq_ignore_ascii_case("bearer").then(|| Ok(token.trim_matches(' ')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_a_member_or_a_pointer() {
+        for (text, pointer) in [
+            ("sub", "/sub"),
+            ("https://issuer.example/tenant", "/https:~1~1issuer.example~1tenant"),
+            ("a~b", "/a~0b"),
+            ("/organization/id", "/organization/id"),
+        ] {
+            assert_eq!(Claim::new(text).pointer, pointer);
+            assert_eq!(Claim::new(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn one_bearer_token_is_presented_or_none() {
+        let present = |lines: &[&'static str]| {
+            let mut request = http::Request::new(());
+            for line in lines {
+                request.headers_mut().append(AUTHORIZATION, HeaderValue::from_static(line));
+            }
+            let (parts, ()) = request.into_parts();
+            presented(&parts).map(|token| token.map(str::to_owned))
+        };
+        assert_eq!(present(&[]), None);
+        assert_eq!(present(&["Basic YTpi"]), None);
+        assert_eq!(present(&["bearer a.b.c"]), Some(Ok("a.b.c".to_owned())));
+        assert_eq!(present(&["Bearer  a.b.c "]), Some(Ok("a.b.c".to_owned())));
+        assert_eq!(present(&["Bearer"]), Some(Ok(String::new())));
+        assert_eq!(present(&["Bearer a.b.c", "Bearer a.b.c"]), Some(Err(Fault::Several)));
+        assert_eq!(present(&["Basic YTpi", "Bearer a.b.c"]), Some(Err(Fault::Several)));
+    }
+}
