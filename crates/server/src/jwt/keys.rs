@@ -98,7 +98,9 @@ impl KeySet {
         ensure!(members.len() <= MAX_KEYS, "it holds {} keys, and {MAX_KEYS} are the most", members.len());
         let (mut keys, mut first_reason) = (Vec::<Key>::new(), None);
         for member in members {
-            let same = |key: &Key, other: &Key| key.algorithm == other.algorithm && key.id == other.id;
+            let same = |key: &Key, other: &Key| {
+                key.id.is_some() && key.algorithm == other.algorithm && key.id == other.id
+            };
             let read = match read_key(member, allowed) {
                 Ok(key) if keys.iter().any(|other| same(&key, other)) => Err("its `kid` is there twice"),
                 read => read,
@@ -281,6 +283,8 @@ mod tests {
         assert_eq!((find(&one, None), find(&one, Some("a"))), (None, None));
         assert_eq!((find(&two, None), find(&two, Some("b"))), (Some(Missing::Unnamed), None));
         assert_eq!(find(&two, Some("c")), Some(Missing::Unknown));
+        let nameless = json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(32) });
+        assert_eq!(find(&set(&[nameless.clone(), nameless]), None), Some(Missing::Unnamed));
         assert_eq!(one.find(Algorithm::Hs256, Some("a")).err(), Some(Missing::Unknown));
     }
 }

@@ -69,8 +69,13 @@ pub(super) fn check(token: &str, settings: &Jwt, keys: &KeySet, now: Timestamp) 
     if token.len() > settings.max_token {
         return Err(Fault::TooLong);
     }
-    let (message, signature) = token.rsplit_once('.').ok_or(Fault::Malformed)?;
-    let (head, claims) = message.split_once('.').ok_or(Fault::Malformed)?;
+    let mut parts = token.split('.');
+    let (Some(head), Some(claims), Some(signature), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Fault::Malformed);
+    };
+    let message = &token[..head.len() + 1 + claims.len()];
     let head = members(head).ok_or(Fault::Malformed)?;
     if head.contains_key("crit") {
         return Err(Fault::Critical);

@@ -1,8 +1,11 @@
 //! The gateway as it is run: the real program, a real upstream, real sockets between them.
 
+mod authorize;
 mod contract;
 mod crashes;
 mod identity;
+mod issuer;
+mod jwt;
 pub(crate) mod lab;
 mod later;
 mod load;
