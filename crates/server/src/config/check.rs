@@ -52,7 +52,7 @@ pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option
         }
         IdentitySource::Jwt => {
             no_header_settings(findings, "jwt");
-            jwt::check(findings, &table.jwt).map(Identity::Jwt)
+            jwt::check(findings, &table.jwt).map(|settings| Identity::Jwt(Box::new(settings)))
         }
     }
 }

@@ -27,7 +27,7 @@ pub enum Identity {
         caller_header: HeaderName,
     },
     /// From tokens that an issuer signs.
-    Jwt(Jwt),
+    Jwt(Box<Jwt>),
 }
 
 /// `source`, before the settings that go with it are known.

@@ -121,7 +121,7 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
         refresh: seconds(3600),
         max_token: 4096,
     };
-    assert_eq!(config.identity, Identity::Jwt(jwt));
+    assert_eq!(config.identity, Identity::Jwt(Box::new(jwt)));
     let url = config.authorization.url.clone();
     assert_eq!(url.as_ref().map(ToString::to_string).as_deref(), Some("https://authz.internal/check?a=b"));
     let defaults = Authorization { url, timeout: seconds(1), cache: seconds(0) };
