@@ -23,12 +23,14 @@ pub mod progress;
 pub mod reconcile;
 pub mod record;
 pub mod request;
+pub mod reseal;
 pub mod response;
 pub mod scope;
 pub mod state;
 pub mod store;
 pub mod time;
 pub mod transition;
+pub mod vault;
 
 pub use fingerprint::{Fingerprint, FingerprintInput};
 pub use history::{History, Step};
@@ -45,6 +47,7 @@ pub use progress::{Item, Mark, Progress, StepKind};
 pub use reconcile::{Evidence, Found, Statement};
 pub use record::{Claim, Holder, Record, StoredResult};
 pub use request::{Request, StoredRequest};
+pub use reseal::Reseal;
 pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
@@ -54,3 +57,4 @@ pub use store::{
 };
 pub use time::{Clock, SystemClock, Timestamp};
 pub use transition::{Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
+pub use vault::{Sealed, Sealing, Vault, VaultError};

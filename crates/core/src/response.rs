@@ -169,8 +169,8 @@ pub enum UnreadableResponse {
     /// Written by a newer version.
     #[error("the stored response has format {0}, which this version does not know")]
     UnknownFormat(u8),
-    /// Encrypted under a key that is not at hand.
-    #[error("the stored response is encrypted under key {0:?}, which is not at hand")]
+    /// Encrypted under a key that is not at hand, or that does not open it.
+    #[error("the stored response is encrypted under key {0:?}, which is not at hand or does not open it")]
     UnknownKey(String),
     /// The bytes are damaged.
     #[error("the stored response is damaged")]

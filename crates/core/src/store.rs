@@ -235,6 +235,12 @@ impl Change {
         Change { note: Some(note), ..self }
     }
 
+    /// The same, with another form of its result, if it has one: sealed, for a store.
+    pub fn with_result(&self, result: StoredResult) -> Change {
+        let result = self.result.is_some().then_some(result);
+        Change { event: self.event, result, note: self.note.clone() }
+    }
+
     /// The note that goes with it.
     pub fn note(&self) -> Option<&Note> {
         self.note.as_ref()

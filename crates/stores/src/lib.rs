@@ -8,6 +8,8 @@ pub mod api_keys;
 #[cfg(feature = "sql")]
 mod columns;
 pub mod doctor;
+#[cfg(feature = "encryption")]
+pub mod encryption;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

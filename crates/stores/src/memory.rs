@@ -2,6 +2,8 @@
 //!
 //! It forgets everything with its process (tier 3): for tests, and to read before the others.
 
+mod reseal;
+
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

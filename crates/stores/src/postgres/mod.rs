@@ -27,6 +27,7 @@ mod link;
 mod outbox;
 mod phases;
 mod queries;
+mod reseal;
 mod rows;
 mod schema;
 mod tls;

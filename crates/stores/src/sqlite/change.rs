@@ -11,8 +11,8 @@ use semel_core::{
 };
 
 use super::errors::store_error;
-use super::queries;
 use super::writer::{Done, Work};
+use super::{queries, reseal};
 
 /// Carries out one change within the transaction. A failing statement takes back only itself.
 pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done, StoreError> {
@@ -40,6 +40,10 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
             let announce =
                 || queries::announce(connection, *id, items, now).map_err(|error| store_error(&error));
             all_or_nothing(connection, announce).map(Done::Aged)
+        }
+        Work::Reseal(resealed) => {
+            let write = || reseal::write(connection, resealed).map_err(|error| store_error(&error));
+            all_or_nothing(connection, write).map(Done::Aged)
         }
         Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
         Work::Evidence(work) => work.perform(connection, now).map(Done::Aged),

@@ -14,6 +14,7 @@ mod join;
 mod outbox;
 mod phases;
 mod queries;
+mod reseal;
 mod rows;
 mod schema;
 mod writer;

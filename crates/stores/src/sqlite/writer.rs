@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use semel_core::reseal::Resealed;
 use semel_core::{Answer, Change, Claim, Item, OperationId, RecordId, StoreError, Timestamp};
 use tokio::sync::{mpsc, oneshot};
 
@@ -35,6 +36,7 @@ pub(super) enum Work {
     Outbox(OutboxWork),
     Announce(OperationId, Vec<Item>),
     Evidence(EvidenceWork),
+    Reseal(Vec<Resealed>),
 }
 
 /// What was done.
@@ -217,7 +219,12 @@ impl Work {
     /// Whether doing it twice is as good as once.
     fn is_repeatable(&self) -> bool {
         match self {
-            Work::Claim(_) | Work::Sweep(_) | Work::Reap(_) | Work::Announce(..) | Work::Evidence(_) => true,
+            Work::Claim(_)
+            | Work::Sweep(_)
+            | Work::Reap(_)
+            | Work::Announce(..)
+            | Work::Evidence(_)
+            | Work::Reseal(_) => true,
             Work::Apply(_, change) => change.event().is_repeatable(),
             Work::Outbox(work) => work.is_repeatable(),
         }

@@ -13,6 +13,7 @@ mod postgres_replication;
 mod postgres_schema;
 mod postgres_tls;
 mod requests;
+mod sealed;
 mod sqlite;
 mod sqlite_doctor;
 mod sqlite_faults;

@@ -1,0 +1,79 @@
+//! The contract of a store whose sealed bytes can be sealed again under another key, one page after the other.
+//!
+//! Settled records are immutable but for this: the same clear bytes, under a new key.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::ids::{AttemptToken, OperationId};
+use crate::scope::RecordId;
+use crate::store::StoreError;
+use crate::vault::{Sealed, SealedKind, Sealing};
+
+/// Lists what is not sealed under one key, and takes it back sealed under that.
+///
+/// It is safe beside live traffic and beside others that do the same, and may be stopped and begun again at any time.
+#[async_trait]
+pub trait Reseal: Send + Sync + 'static {
+    /// How much there is of each kind under each key. It may be slow.
+    async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError>;
+
+    /// At most `limit` things of this kind that are not sealed under `current`, those in the clear among them, in the order
+    /// of their places, after `after`.
+    async fn kept_otherwise(
+        &self,
+        kind: SealedKind,
+        current: &str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Result<Vec<Kept>, StoreError>;
+
+    /// Writes each where it was, if it is still what was read, and changes nothing else about it. All are of one kind. A
+    /// response loses the readable address of what was made, which is inside it. Says how many were written; the others
+    /// have changed, or are gone.
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError>;
+}
+
+/// How much there is of one kind under one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyUse {
+    /// What it is.
+    pub kind: SealedKind,
+    /// The key; `None` is in the clear.
+    pub key_id: Option<String>,
+    /// How much there is.
+    pub count: u64,
+}
+
+/// Something that is kept.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// Where it is.
+    pub place: Place,
+    /// What it is sealed about.
+    pub about: Sealing,
+    /// The key; `None` is in the clear.
+    pub key_id: Option<String>,
+    /// The bytes.
+    pub bytes: Bytes,
+}
+
+/// Where something is kept, and what must not have changed about it until it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the record of this id, while it has this token and this many writes.
+    Response(RecordId, AttemptToken, i64),
+    /// Beside the record of this operation id.
+    Request(OperationId),
+    /// Evidence of this source and name.
+    Evidence(String, String),
+}
+
+/// Something that is kept, and what it is to become.
+#[derive(Clone, Debug)]
+pub struct Resealed {
+    /// What was read.
+    pub before: Kept,
+    /// What it is to be.
+    pub after: Sealed,
+}

@@ -1,0 +1,130 @@
+//! Brings everything that is kept under the current key, a batch at a time, beside live traffic.
+//!
+//! It goes over all that there is, and then again, until it finds nothing that it could still seal: what was written
+//! behind its back meanwhile counts, too. It keeps nothing between runs; one that was stopped is simply begun again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use semel_core::reseal::{Kept, Place, Resealed};
+use semel_core::vault::SealedKind;
+use semel_core::{Reseal, StoreError, Vault, VaultError};
+
+/// How often it goes over everything at the most: somebody may still write under another key.
+const MAX_PASSES: u32 = 8;
+
+/// One rotation.
+pub struct Rotation {
+    store: Arc<dyn Reseal>,
+    vault: Arc<dyn Vault>,
+    batch: usize,
+    pass: Pass,
+    rotated: Rotated,
+}
+
+/// One way over everything.
+struct Pass {
+    number: u32,
+    /// Whether it has found anything that could be sealed.
+    found: bool,
+    /// The kind that it is at, of all, and where.
+    kind: usize,
+    after: Option<Place>,
+}
+
+/// What a rotation has come to so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rotated {
+    /// How many responses and requests were sealed anew.
+    pub resealed: u64,
+    /// How many cannot be opened because their key is not at hand, by the id of that key; as of the last pass.
+    pub missing: BTreeMap<String, u64>,
+    /// How many do not open although their key is at hand, by its id; as of the last pass.
+    pub unopened: BTreeMap<String, u64>,
+    /// Others went on writing under other keys, or in the clear, for as long as it was tried.
+    pub overtaken: bool,
+}
+
+impl Rotated {
+    /// Whether everything is under the current key.
+    pub fn is_complete(&self) -> bool {
+        self.missing.is_empty() && self.unopened.is_empty() && !self.overtaken
+    }
+}
+
+/// What one batch came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// So many were sealed anew. There may be more.
+    Resealed(usize),
+    /// Nothing is left that could be.
+    Done,
+}
+
+impl Rotation {
+    /// Under the current key of this vault, with so many things read and written at a time.
+    pub fn new(store: Arc<dyn Reseal>, vault: Arc<dyn Vault>, batch: usize) -> Rotation {
+        let pass = Pass { number: 1, found: false, kind: 0, after: None };
+        Rotation { store, vault, batch: batch.max(1), pass, rotated: Rotated::default() }
+    }
+
+    /// What it has come to so far.
+    pub fn so_far(&self) -> &Rotated {
+        &self.rotated
+    }
+
+    /// One batch. After an error it may be called again.
+    pub async fn step(&mut self) -> Result<Step, StoreError> {
+        let Some(kind) = SealedKind::ALL.get(self.pass.kind).copied() else { return Ok(self.next_pass()) };
+        let current = self.vault.current().to_owned();
+        let page = self.store.kept_otherwise(kind, &current, self.pass.after.as_ref(), self.batch).await?;
+        let (last, full) = (page.last().map(|kept| kept.place.clone()), page.len() == self.batch);
+        let (mut resealed, mut closed) = (Vec::with_capacity(page.len()), Vec::new());
+        for before in page {
+            match self.again(&before) {
+                Ok(after) => resealed.push(Resealed { before, after }),
+                Err(VaultError::CannotSeal) => {
+                    return Err(StoreError::Unavailable(VaultError::CannotSeal.to_string()));
+                }
+                Err(why) => closed.push(why),
+            }
+        }
+        let written = if resealed.is_empty() { 0 } else { self.store.reseal(&resealed).await? };
+        // From here on, this batch is done: nothing of it counts twice.
+        self.pass.found |= !resealed.is_empty();
+        self.rotated.resealed += written as u64;
+        for why in closed {
+            match why {
+                VaultError::UnknownKey(key) => *self.rotated.missing.entry(key).or_default() += 1,
+                VaultError::DoesNotOpen(key) => *self.rotated.unopened.entry(key).or_default() += 1,
+                VaultError::CannotSeal => {}
+            }
+        }
+        match full {
+            true => self.pass.after = last,
+            false => (self.pass.kind, self.pass.after) = (self.pass.kind + 1, None),
+        }
+        Ok(Step::Resealed(written))
+    }
+
+    /// The same, under the current key.
+    fn again(&self, kept: &Kept) -> Result<semel_core::Sealed, VaultError> {
+        match &kept.key_id {
+            None => self.vault.seal(&kept.about, &kept.bytes),
+            Some(key) => self.vault.seal(&kept.about, &self.vault.open(&kept.about, key, &kept.bytes)?),
+        }
+    }
+
+    fn next_pass(&mut self) -> Step {
+        if !self.pass.found {
+            return Step::Done;
+        }
+        if self.pass.number == MAX_PASSES {
+            self.rotated.overtaken = true;
+            return Step::Done;
+        }
+        self.pass = Pass { number: self.pass.number + 1, found: false, kind: 0, after: None };
+        (self.rotated.missing, self.rotated.unopened) = Default::default();
+        Step::Resealed(0)
+    }
+}

@@ -1,0 +1,137 @@
+//! Any store, with its responses and requests sealed on the way in and opened on the way out.
+//!
+//! Invariant: what does not open is handed on sealed. It cannot be decoded, so a retry is refused and not run, and a
+//! worker leaves its command alone.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use semel_core::{
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault, VaultError, Waiting, WaitingFilter,
+};
+
+/// A store whose responses and requests are sealed. What was stored in the clear before stays readable.
+pub struct SealedStore {
+    inner: Arc<dyn Store>,
+    vault: Arc<dyn Vault>,
+}
+
+impl SealedStore {
+    /// Around this store, under the keys of this vault.
+    pub fn new(inner: Arc<dyn Store>, vault: Arc<dyn Vault>) -> SealedStore {
+        SealedStore { inner, vault }
+    }
+
+    fn open(&self, record: &mut Record) {
+        if let Err(why) = self.vault.open_record(record) {
+            tracing::error!(operation_id = %record.operation_id, %why, "a stored response stays sealed");
+        }
+    }
+
+    fn opened(&self, mut record: Option<Record>) -> Option<Record> {
+        record.iter_mut().for_each(|record| self.open(record));
+        record
+    }
+
+    fn all_opened(&self, mut records: Vec<Record>) -> Vec<Record> {
+        records.iter_mut().for_each(|record| self.open(record));
+        records
+    }
+}
+
+/// What cannot be sealed is not written.
+fn not_sealed(why: &VaultError) -> StoreError {
+    StoreError::Unavailable(why.to_string())
+}
+
+/// What was just sealed need not be opened.
+fn restore(record: &mut Record, sealed: &StoredResult, clear: &StoredResult) {
+    if record.result.as_ref() == Some(sealed) {
+        record.result = Some(clear.clone());
+    }
+}
+
+#[async_trait]
+impl Store for SealedStore {
+    async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        let answer = match claim.request {
+            Some(_) => {
+                self.inner.claim(&self.vault.seal_claim(claim).map_err(|why| not_sealed(&why))?).await?
+            }
+            None => self.inner.claim(claim).await?,
+        };
+        Ok(Answer { record: self.opened(answer.record), ..answer })
+    }
+
+    async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
+        let Some(clear) = change.result() else {
+            let answer = self.inner.apply(id, change).await?;
+            return Ok(Answer { record: self.opened(answer.record), ..answer });
+        };
+        let sealed = self.vault.seal_result(id, clear).map_err(|why| not_sealed(&why))?;
+        let mut answer = self.inner.apply(id, &change.with_result(sealed.clone())).await?;
+        answer.record.iter_mut().for_each(|record| restore(record, &sealed, clear));
+        Ok(Answer { record: self.opened(answer.record), ..answer })
+    }
+
+    async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
+        let found = self.inner.get(id).await?;
+        Ok(Snapshot { record: self.opened(found.record), ..found })
+    }
+
+    async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
+        let found = self.inner.find(operation_id).await?;
+        Ok(Snapshot { record: self.opened(found.record), ..found })
+    }
+
+    async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
+        self.inner.notes(operation_id).await
+    }
+
+    async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        Ok(self.all_opened(self.inner.list(filter).await?))
+    }
+
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+        let mut found = self.inner.waiting(filter).await?;
+        for Waiting { record, request } in &mut found {
+            if let Err(why) = self.vault.open_request(record, request) {
+                tracing::warn!(operation_id = %record.operation_id, %why, "a kept request stays sealed");
+            }
+        }
+        Ok(found)
+    }
+
+    async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
+        Ok(self.all_opened(self.inner.due_to_reconcile(limit).await?))
+    }
+
+    async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
+        self.inner.announce(operation_id, items).await
+    }
+
+    async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
+        self.inner.progress(operation_id).await
+    }
+
+    async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.sweep(limit).await
+    }
+
+    async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
+        self.inner.reap(limit).await
+    }
+
+    async fn census(&self) -> Result<Vec<Census>, StoreError> {
+        self.inner.census().await
+    }
+
+    async fn now(&self) -> Result<Timestamp, StoreError> {
+        self.inner.now().await
+    }
+
+    fn tier(&self) -> Tier {
+        self.inner.tier()
+    }
+}

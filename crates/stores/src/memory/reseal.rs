@@ -1,0 +1,110 @@
+//! What the memory store keeps sealed, under another key.
+
+use std::collections::HashMap;
+
+use async_trait::async_trait;
+use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::vault::SealedKind;
+use semel_core::{Record, Sealing, StoreError};
+
+use super::{MemoryStore, Tables};
+
+impl Tables {
+    /// Everything of this kind that is kept, in the order of its places.
+    fn kept(&self, kind: SealedKind) -> Vec<Kept> {
+        let mut records: Vec<&Record> = self.records.values().collect();
+        match kind {
+            SealedKind::Response => {
+                records.sort_by_key(|record| *record.id.as_bytes());
+                let response = |record: &&Record| {
+                    let response = &record.result.as_ref()?.response;
+                    Some(Kept {
+                        place: Place::Response(record.id, record.head.token, 0),
+                        about: Sealing::response(&record.id, response.format),
+                        key_id: response.encryption_key_id.clone(),
+                        bytes: response.bytes.clone(),
+                    })
+                };
+                records.iter().filter_map(response).collect()
+            }
+            SealedKind::Request => {
+                records.sort_by_key(|record| record.operation_id);
+                let request = |record: &&Record| {
+                    let request = self.requests.get(&record.operation_id)?;
+                    Some(Kept {
+                        place: Place::Request(record.operation_id),
+                        about: Sealing::request(record, request.format),
+                        key_id: request.encryption_key_id.clone(),
+                        bytes: request.bytes.clone(),
+                    })
+                };
+                records.iter().filter_map(request).collect()
+            }
+            SealedKind::Evidence => Vec::new(),
+        }
+    }
+
+    /// Writes one, if it is still what was read.
+    fn reseal(&mut self, resealed: &Resealed) -> bool {
+        let Resealed { before, after } = resealed;
+        let key_id = Some(after.key_id.clone());
+        match &before.place {
+            Place::Response(id, token, _) => {
+                let record = self.records.get_mut(id).filter(|record| record.head.token == *token);
+                let result = record.and_then(|record| record.result.as_mut());
+                let result = result.filter(|result| result.response.encryption_key_id == before.key_id);
+                let Some(result) = result else { return false };
+                result.resource = None;
+                (result.response.encryption_key_id, result.response.bytes) = (key_id, after.bytes.clone());
+            }
+            Place::Request(id) => {
+                let request = self.requests.get_mut(id).filter(|request| request.bytes == before.bytes);
+                let Some(request) = request else { return false };
+                (request.encryption_key_id, request.bytes) = (key_id, after.bytes.clone());
+            }
+            Place::Evidence(..) => return false,
+        }
+        true
+    }
+}
+
+/// Whether one place comes after another of its kind.
+fn is_after(place: &Place, after: &Place) -> bool {
+    match (place, after) {
+        (Place::Response(id, ..), Place::Response(after, ..)) => id.as_bytes() > after.as_bytes(),
+        (Place::Request(id), Place::Request(after)) => id > after,
+        _ => false,
+    }
+}
+
+#[async_trait]
+impl Reseal for MemoryStore {
+    async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
+        let tables = self.tables();
+        let mut uses: HashMap<(SealedKind, Option<String>), u64> = HashMap::new();
+        for kind in SealedKind::ALL {
+            for kept in tables.kept(kind) {
+                *uses.entry((kind, kept.key_id)).or_default() += 1;
+            }
+        }
+        Ok(uses.into_iter().map(|((kind, key_id), count)| KeyUse { kind, key_id, count }).collect())
+    }
+
+    async fn kept_otherwise(
+        &self,
+        kind: SealedKind,
+        current: &str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Result<Vec<Kept>, StoreError> {
+        let wanted = |kept: &Kept| {
+            kept.key_id.as_deref() != Some(current) && after.is_none_or(|after| is_after(&kept.place, after))
+        };
+        Ok(self.tables().kept(kind).into_iter().filter(wanted).take(limit).collect())
+    }
+
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
+        let mut tables = self.tables();
+        Ok(resealed.iter().filter(|resealed| tables.reseal(resealed)).count())
+    }
+}

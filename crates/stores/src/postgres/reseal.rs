@@ -1,0 +1,201 @@
+//! What is kept sealed, under another key: the SQL, and the trait. It goes over the connection for what is not urgent.
+
+use async_trait::async_trait;
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::vault::SealedKind;
+use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, Sealing, StoreError};
+
+use super::PostgresStore;
+use super::errors::DbError;
+use super::executor::{Executor, Row, Value};
+use super::group;
+use super::link::Link;
+
+const KEY_USES: &str = "
+    SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
+    UNION ALL SELECT 'request', encryption_key_id, count(*) FROM semel_requests GROUP BY 2
+    UNION ALL SELECT 'evidence', encryption_key_id, count(*) FROM semel_evidence WHERE response_format IS NOT NULL
+    GROUP BY 2";
+
+pub(super) const RESPONSES: &str = "
+    SELECT encryption_key_id, response, response_format, id, token, revision FROM semel_records
+    WHERE id > $2 AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1 ORDER BY id LIMIT $3";
+
+pub(super) const REQUESTS: &str = "
+    SELECT q.encryption_key_id, q.request, q.format, q.operation_id, r.tenant, r.caller, r.key_hash_prefix,
+        r.fingerprint_version, r.fingerprint
+    FROM semel_requests AS q JOIN semel_records AS r ON r.operation_id = q.operation_id
+    WHERE q.operation_id > $2 AND q.encryption_key_id IS DISTINCT FROM $1 ORDER BY q.operation_id LIMIT $3";
+
+const EVIDENCE: &str = "
+    SELECT encryption_key_id, response, response_format, source, event_id, operation_id FROM semel_evidence
+    WHERE (source, event_id) > ($2, $3) AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1
+    ORDER BY source, event_id LIMIT $4";
+
+const RESEAL_RESPONSES: &str = "
+    UPDATE semel_records AS r SET
+        encryption_key_id = i.key_id, response = i.response, resource = NULL, revision = r.revision + 1
+    FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::text[], $5::text[], $6::bytea[])
+        AS i (id, token, revision, key_before, key_id, response)
+    WHERE r.id = i.id AND r.token = i.token AND r.revision = i.revision AND r.response_format IS NOT NULL
+        AND r.encryption_key_id IS NOT DISTINCT FROM i.key_before
+    RETURNING r.revision";
+
+/// A later attempt may have brought another request: the bytes tell.
+const RESEAL_REQUESTS: &str = "
+    UPDATE semel_requests AS q SET encryption_key_id = i.key_id, request = i.request
+    FROM unnest($1::uuid[], $2::bytea[], $3::text[], $4::bytea[]) AS i (operation_id, before, key_id, request)
+    WHERE q.operation_id = i.operation_id AND q.request = i.before
+    RETURNING q.kept_at";
+
+const RESEAL_EVIDENCE: &str = "
+    UPDATE semel_evidence AS e SET encryption_key_id = i.key_id, response = i.response, resource = NULL
+    FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bytea[])
+        AS i (source, event_id, before, key_id, response)
+    WHERE e.source = i.source AND e.event_id = i.event_id AND e.response = i.before
+    RETURNING e.received_at";
+
+fn response(row: &Row) -> Option<Kept> {
+    let id = group::id(row, 3)?;
+    let token = AttemptToken::from_bytes(row.bytes(4)?[..].try_into().ok()?);
+    kept(row, Place::Response(id, token, row.int(5)?), |format| Sealing::response(&id, format))
+}
+
+fn request(row: &Row) -> Option<Kept> {
+    let principal = Principal::new(row.text(4)?, row.text(5)?).ok()?;
+    let version = FingerprintVersion::from_number(u8::try_from(row.int(7)?).ok()?)?;
+    let fingerprint = Fingerprint::from_parts(version, row.bytes(8)?[..].try_into().ok()?);
+    let about =
+        |format| Sealing::request_of(&principal, row.text(6).unwrap_or_default(), &fingerprint, format);
+    kept(row, Place::Request(OperationId::from_bytes(row.uuid(3)?)), about)
+}
+
+fn evidence(row: &Row) -> Option<Kept> {
+    let (source, event_id) = (row.text(3)?, row.text(4)?);
+    let command = OperationId::from_bytes(row.uuid(5)?);
+    let place = Place::Evidence(source.to_owned(), event_id.to_owned());
+    kept(row, place, |format| Sealing::evidence(source, event_id, command, format))
+}
+
+/// A row that begins with the key, the bytes and their format.
+fn kept(row: &Row, place: Place, about: impl FnOnce(u8) -> Sealing) -> Option<Kept> {
+    let format = u8::try_from(row.int(2)?).ok()?;
+    let (key_id, bytes) = (row.text(0).map(str::to_owned), row.bytes(1)?.clone());
+    Some(Kept { place, about: about(format), key_id, bytes })
+}
+
+async fn list(
+    link: &mut Link,
+    kind: SealedKind,
+    current: &str,
+    after: Option<&Place>,
+    limit: i64,
+) -> Result<Vec<Kept>, DbError> {
+    let (current, limit) = (Value::Text(Some(current)), Value::Int(Some(limit)));
+    let (rows, read): (_, fn(&Row) -> Option<Kept>) = match kind {
+        SealedKind::Response => {
+            let id: &[u8] = match after {
+                Some(Place::Response(id, ..)) => id.as_bytes(),
+                _ => &[],
+            };
+            (link.query(RESPONSES, &[current, Value::Bytes(Some(id)), limit]).await?, response)
+        }
+        SealedKind::Request => {
+            let id = match after {
+                Some(Place::Request(id)) => *id.as_bytes(),
+                _ => [0; 16],
+            };
+            (link.query(REQUESTS, &[current, Value::Uuid(id), limit]).await?, request)
+        }
+        SealedKind::Evidence => {
+            let (source, event_id) = match after {
+                Some(Place::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
+                _ => ("", ""),
+            };
+            let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), limit];
+            (link.query(EVIDENCE, &values).await?, evidence)
+        }
+    };
+    let read = |row| read(row).ok_or_else(|| DbError::unreadable("response", "it cannot be sealed anew"));
+    rows.iter().map(read).collect()
+}
+
+async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError> {
+    let (mut ids, mut tokens, mut revisions, mut keys_before) = (vec![], vec![], vec![], vec![]);
+    let (mut commands, mut sources, mut event_ids) = (vec![], vec![], vec![]);
+    for Resealed { before, .. } in resealed {
+        match &before.place {
+            Place::Response(id, token, revision) => {
+                ids.push(Some(&id.as_bytes()[..]));
+                tokens.push(Some(&token.as_bytes()[..]));
+                revisions.push(Some(*revision));
+                keys_before.push(before.key_id.as_deref());
+            }
+            Place::Request(id) => commands.push(*id.as_bytes()),
+            Place::Evidence(source, event_id) => {
+                sources.push(Some(source.as_str()));
+                event_ids.push(Some(event_id.as_str()));
+            }
+        }
+    }
+    let before = Value::BytesList(resealed.iter().map(|one| Some(&one.before.bytes[..])).collect());
+    let keys = Value::TextList(resealed.iter().map(|one| Some(one.after.key_id.as_str())).collect());
+    let bytes = Value::BytesList(resealed.iter().map(|one| Some(&one.after.bytes[..])).collect());
+    let (sql, values) = match resealed.first().map(|one| &one.before.place) {
+        None => return Ok(0),
+        Some(Place::Response(..)) => {
+            let guard = [Value::BytesList(ids), Value::BytesList(tokens), Value::IntList(revisions)];
+            let [ids, tokens, revisions] = guard;
+            (RESEAL_RESPONSES, vec![ids, tokens, revisions, Value::TextList(keys_before), keys, bytes])
+        }
+        Some(Place::Request(_)) => (RESEAL_REQUESTS, vec![Value::UuidList(commands), before, keys, bytes]),
+        Some(Place::Evidence(..)) => {
+            let places = [Value::TextList(sources), Value::TextList(event_ids)];
+            let [sources, event_ids] = places;
+            (RESEAL_EVIDENCE, vec![sources, event_ids, before, keys, bytes])
+        }
+    };
+    Ok(link.query(sql, &values).await?.len())
+}
+
+async fn key_uses(link: &mut Link) -> Result<Vec<KeyUse>, DbError> {
+    let read = |row: &Row| {
+        let kind = SealedKind::ALL.into_iter().find(|kind| row.text(0) == Some(kind.as_str()));
+        Some(KeyUse {
+            kind: kind?,
+            key_id: row.text(1).map(str::to_owned),
+            count: u64::try_from(row.int(2)?).ok()?,
+        })
+    };
+    Ok(link.query(KEY_USES, &[]).await?.iter().filter_map(read).collect())
+}
+
+#[async_trait]
+impl Reseal for PostgresStore {
+    async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
+        self.upkeep.with(|mut lent| async move { key_uses(lent.link()?).await }).await
+    }
+
+    async fn kept_otherwise(
+        &self,
+        kind: SealedKind,
+        current: &str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Result<Vec<Kept>, StoreError> {
+        let (current, after) = (current.to_owned(), after.cloned());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.upkeep
+            .with(move |mut lent| async move {
+                list(lent.link()?, kind, &current, after.as_ref(), limit).await
+            })
+            .await
+    }
+
+    /// The rows are in the order of their places, as groups of changes are.
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
+        let resealed = resealed.to_vec();
+        self.upkeep.with(move |mut lent| async move { write(lent.link()?, &resealed).await }).await
+    }
+}

@@ -1,0 +1,158 @@
+//! What is kept sealed, under another key: the SQL, and the trait. It is listed by the readers, and written by the writer
+//! among everything else.
+
+use async_trait::async_trait;
+use rusqlite::{Connection, Row, params};
+use semel_core::fingerprint::FingerprintVersion;
+use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::vault::SealedKind;
+use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
+
+use super::SqliteStore;
+use super::rows::damaged_column;
+use super::writer::{Done, Work};
+
+const KEY_USES: &str = "
+    SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
+    UNION ALL SELECT 'request', encryption_key_id, count(*) FROM semel_requests GROUP BY 2
+    UNION ALL SELECT 'evidence', encryption_key_id, count(*) FROM semel_evidence WHERE response_format IS NOT NULL
+    GROUP BY 2";
+
+const RESPONSES: &str = "
+    SELECT encryption_key_id, response, response_format, id, token FROM semel_records
+    WHERE id > ?1 AND response_format IS NOT NULL AND encryption_key_id IS NOT ?2 ORDER BY id LIMIT ?3";
+
+const REQUESTS: &str = "
+    SELECT kept.encryption_key_id, request, format, operation_id, tenant, caller, key_hash_prefix, fingerprint_version,
+        fingerprint
+    FROM semel_requests AS kept JOIN semel_records USING (operation_id)
+    WHERE operation_id > ?1 AND kept.encryption_key_id IS NOT ?2 ORDER BY operation_id LIMIT ?3";
+
+const EVIDENCE: &str = "
+    SELECT encryption_key_id, response, response_format, source, event_id, operation_id FROM semel_evidence
+    WHERE (source, event_id) > (?1, ?2) AND response_format IS NOT NULL AND encryption_key_id IS NOT ?3
+    ORDER BY source, event_id LIMIT ?4";
+
+fn responses(
+    connection: &Connection,
+    current: &str,
+    after: &[u8],
+    limit: i64,
+) -> rusqlite::Result<Vec<Kept>> {
+    let read = |row: &Row<'_>| {
+        let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
+        kept(row, Place::Response(id, token, 0), Sealing::response(&id, row.get(2)?))
+    };
+    connection.prepare_cached(RESPONSES)?.query_map(params![after, current, limit], read)?.collect()
+}
+
+fn requests(connection: &Connection, current: &str, after: &[u8], limit: i64) -> rusqlite::Result<Vec<Kept>> {
+    let read = |row: &Row<'_>| {
+        let principal = Principal::new(&row.get::<_, String>(4)?, &row.get::<_, String>(5)?);
+        let principal = principal.map_err(|error| damaged_column("tenant, caller", error))?;
+        let version = FingerprintVersion::from_number(row.get(7)?)
+            .ok_or_else(|| damaged_column("fingerprint_version", "it is not known here"))?;
+        let fingerprint = Fingerprint::from_parts(version, row.get(8)?);
+        let prefix: String = row.get(6)?;
+        let about = Sealing::request_of(&principal, &prefix, &fingerprint, row.get(2)?);
+        kept(row, Place::Request(OperationId::from_bytes(row.get(3)?)), about)
+    };
+    connection.prepare_cached(REQUESTS)?.query_map(params![after, current, limit], read)?.collect()
+}
+
+fn evidence(
+    connection: &Connection,
+    current: &str,
+    after: (&str, &str),
+    limit: i64,
+) -> rusqlite::Result<Vec<Kept>> {
+    let read = |row: &Row<'_>| {
+        let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
+        let command = OperationId::from_bytes(row.get(5)?);
+        let about = Sealing::evidence(&source, &event_id, command, row.get(2)?);
+        kept(row, Place::Evidence(source, event_id), about)
+    };
+    connection.prepare_cached(EVIDENCE)?.query_map(params![after.0, after.1, current, limit], read)?.collect()
+}
+
+fn kept(row: &Row<'_>, place: Place, about: Sealing) -> rusqlite::Result<Kept> {
+    Ok(Kept { place, about, key_id: row.get(0)?, bytes: row.get::<_, Vec<u8>>(1)?.into() })
+}
+
+/// Writes each that is still what was read, within the transaction that is open. Says how many were.
+pub(super) fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usize> {
+    let mut written = 0;
+    for Resealed { before, after } in resealed {
+        let (key_id, bytes) = (&after.key_id, &after.bytes[..]);
+        written += match &before.place {
+            Place::Response(id, token, _) => connection
+                .prepare_cached(
+                    "UPDATE semel_records SET encryption_key_id = ?1, response = ?2, resource = NULL
+                     WHERE id = ?3 AND token = ?4 AND response_format IS NOT NULL AND encryption_key_id IS ?5",
+                )?
+                .execute(params![key_id, bytes, id.as_bytes(), token.as_bytes(), before.key_id])?,
+            // A later attempt may have brought another request.
+            Place::Request(id) => connection
+                .prepare_cached(
+                    "UPDATE semel_requests SET encryption_key_id = ?1, request = ?2
+                     WHERE operation_id = ?3 AND request = ?4",
+                )?
+                .execute(params![key_id, bytes, id.as_bytes(), &before.bytes[..]])?,
+            Place::Evidence(source, event_id) => connection
+                .prepare_cached(
+                    "UPDATE semel_evidence SET encryption_key_id = ?1, response = ?2, resource = NULL
+                     WHERE source = ?3 AND event_id = ?4 AND response = ?5",
+                )?
+                .execute(params![key_id, bytes, source, event_id, &before.bytes[..]])?,
+        };
+    }
+    Ok(written)
+}
+
+#[async_trait]
+impl Reseal for SqliteStore {
+    async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
+        let read = |row: &Row<'_>| {
+            let kind: String = row.get(0)?;
+            let kind = SealedKind::ALL.into_iter().find(|known| known.as_str() == kind);
+            let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+            Ok(KeyUse { kind: kind.ok_or(rusqlite::Error::InvalidQuery)?, key_id: row.get(1)?, count })
+        };
+        self.read(move |connection, _| connection.prepare(KEY_USES)?.query_map([], read)?.collect()).await
+    }
+
+    async fn kept_otherwise(
+        &self,
+        kind: SealedKind,
+        current: &str,
+        after: Option<&Place>,
+        limit: usize,
+    ) -> Result<Vec<Kept>, StoreError> {
+        let (current, after) = (current.to_owned(), after.cloned());
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(move |connection, _| match (kind, &after) {
+            (SealedKind::Response, Some(Place::Response(id, ..))) => {
+                responses(connection, &current, id.as_bytes(), limit)
+            }
+            (SealedKind::Response, _) => responses(connection, &current, &[], limit),
+            (SealedKind::Request, Some(Place::Request(id))) => {
+                requests(connection, &current, id.as_bytes(), limit)
+            }
+            (SealedKind::Request, _) => requests(connection, &current, &[], limit),
+            (SealedKind::Evidence, Some(Place::Evidence(source, event_id))) => {
+                evidence(connection, &current, (source, event_id), limit)
+            }
+            (SealedKind::Evidence, _) => evidence(connection, &current, ("", ""), limit),
+        })
+        .await
+    }
+
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
+        match self.write(Work::Reseal(resealed.to_vec())).await? {
+            Done::Aged(count) => Ok(count),
+            Done::Answer(_) | Done::Outbox(_) => {
+                Err(StoreError::Ambiguous("the writer answered something else".into()))
+            }
+        }
+    }
+}

@@ -1,0 +1,451 @@
+//! Sealed stores conform; what they keep cannot be read without its key, does not open in another place, and can be
+//! brought under another key while others use it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use semel_core::reseal::{KeyUse, Resealed};
+use semel_core::vault::SealedKind;
+use semel_core::{
+    Change, Claim, Decision, Fence, OperationName, Reason, Record, RecordId, Reseal, Scope, Store,
+    StoredRequest, StoredResult, Vault, Waiting, WaitingFilter,
+};
+use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedStore, Step};
+use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
+use semel_testkit::conformance::{Capabilities, Subject};
+use semel_testkit::postgres::Database;
+use semel_testkit::{ManualClock, sample};
+use tempfile::TempDir;
+
+use crate::postgres::postgres;
+
+const CANARY: &str = "canary-7f3a9c";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// Seals under the first of these keys.
+fn vault(ids: &[&str]) -> Arc<dyn Vault> {
+    let key = |id: &&str| ((*id).to_owned(), [id.as_bytes()[0]; 32]);
+    Arc::new(AesVault::new(ids[0], ids.iter().map(key)).expect("the keys are good"))
+}
+
+struct SealedMemory {
+    store: Arc<SealedStore>,
+    clock: ManualClock,
+}
+
+fn memory() -> SealedMemory {
+    let clock = ManualClock::new();
+    let inner = Arc::new(MemoryStore::with_clock(clock.clone()));
+    SealedMemory { store: Arc::new(SealedStore::new(inner, vault(&["a"]))), clock }
+}
+
+#[async_trait::async_trait]
+impl Subject for SealedMemory {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durable: false, loses_answers: false, references: true }
+    }
+}
+
+struct SealedSqlite {
+    inner: Arc<SqliteStore>,
+    folder: TempDir,
+}
+
+fn sqlite() -> SealedSqlite {
+    let folder = TempDir::new().expect("there is room for a test");
+    let inner = SqliteStore::open(folder.path().join("semel.db")).expect("a new file can be opened");
+    SealedSqlite { inner: Arc::new(inner), folder }
+}
+
+#[async_trait::async_trait]
+impl Subject for SealedSqlite {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
+    }
+
+    fn advance(&self, by: Duration) {
+        self.inner.shift_clock(by);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durable: true, loses_answers: true, references: true }
+    }
+
+    fn lose_next_answer(&self) {
+        self.inner.lose_next_commit_answer();
+    }
+
+    async fn open_again(&self) -> Arc<dyn Store> {
+        let again = SqliteStore::open(self.folder.path().join("semel.db")).expect("it can be opened again");
+        Arc::new(SealedStore::new(Arc::new(again), vault(&["a"])))
+    }
+}
+
+struct SealedPostgres {
+    inner: Arc<PostgresStore>,
+    database: Database,
+}
+
+async fn sealed_postgres() -> SealedPostgres {
+    let plain = postgres("").await;
+    SealedPostgres { inner: plain.store, database: plain.database }
+}
+
+#[async_trait::async_trait]
+impl Subject for SealedPostgres {
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::new(SealedStore::new(self.inner.clone(), vault(&["a"])))
+    }
+
+    fn advance(&self, by: Duration) {
+        self.inner.shift_clock(by);
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { durable: true, loses_answers: true, references: true }
+    }
+
+    fn lose_next_answer(&self) {
+        self.inner.lose_next_answer();
+    }
+
+    async fn open_again(&self) -> Arc<dyn Store> {
+        let address = self.database.url().parse().expect("it is an address");
+        let again = PostgresStore::open(&address).await.expect("the database can be used");
+        Arc::new(SealedStore::new(Arc::new(again), vault(&["a"])))
+    }
+}
+
+mod memory_conforms {
+    semel_testkit::conformance_tests!(super::memory());
+}
+
+mod sqlite_conforms {
+    semel_testkit::conformance_tests!(super::sqlite());
+}
+
+mod postgres_conforms {
+    semel_testkit::conformance_tests!(super::sealed_postgres().await);
+}
+
+/// A store as it is below, of each sort.
+struct Below {
+    store: Arc<dyn Store>,
+    reseal: Arc<dyn Reseal>,
+    _kept: (Option<TempDir>, Option<Database>),
+}
+
+async fn each() -> [Below; 3] {
+    let memory = Arc::new(MemoryStore::new());
+    let SealedSqlite { inner: sqlite, folder } = sqlite();
+    let SealedPostgres { inner: postgres, database } = sealed_postgres().await;
+    [
+        Below { store: memory.clone(), reseal: memory, _kept: (None, None) },
+        Below { store: sqlite.clone(), reseal: sqlite, _kept: (Some(folder), None) },
+        Below { store: postgres.clone(), reseal: postgres, _kept: (None, Some(database)) },
+    ]
+}
+
+impl Below {
+    /// With these keys, the first of them the current one.
+    fn sealed(&self, ids: &[&str]) -> SealedStore {
+        SealedStore::new(self.store.clone(), vault(ids))
+    }
+
+    async fn record(&self, id: &RecordId) -> Record {
+        self.store.get(id).await.expect("it reads").record.expect("it is there")
+    }
+
+    async fn uses(&self) -> Vec<(SealedKind, Option<String>, u64)> {
+        let uses = self.reseal.key_uses().await.expect("it reads");
+        let mut uses: Vec<_> =
+            uses.into_iter().map(|KeyUse { kind, key_id, count }| (kind, key_id, count)).collect();
+        uses.sort_by_key(|(kind, key, _)| (kind.as_str(), key.clone()));
+        uses
+    }
+
+    async fn rotate(&self, ids: &[&str], batch: usize) -> Rotated {
+        let mut rotation = Rotation::new(self.reseal.clone(), vault(ids), batch);
+        while rotation.step().await.expect("the store works") != Step::Done {}
+        rotation.so_far().clone()
+    }
+}
+
+async fn complete(store: &dyn Store, key: &str) -> Claim {
+    let claim = sample::claim(key);
+    let record = store.claim(&claim).await.expect("it is decided").record.expect("it is there");
+    let change = Change::complete(record.head.fence(), sample::created(&format!("{CANARY} {key}")));
+    let answer = store.apply(&sample::id(&claim), &change).await.expect("it is decided");
+    assert_eq!(answer.decision, Decision::Applied);
+    assert_eq!(answer.record.expect("it is there").result.as_ref(), change.result(), "as it was given");
+    claim
+}
+
+fn for_later(key: &str) -> Claim {
+    let request = StoredRequest::input(Bytes::from(format!("{CANARY} {key}")));
+    Claim { request: Some(request), ..sample::for_worker(sample::claim(key), HOUR) }
+}
+
+async fn waiting(store: &dyn Store) -> Vec<Waiting> {
+    let filter = WaitingFilter { phased: false, operations: None, limit: 100 };
+    store.waiting(&filter).await.expect("it reads")
+}
+
+fn has_canary(bytes: &[u8]) -> bool {
+    bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes())
+}
+
+/// The result of a record that is sealed under this key.
+fn assert_sealed(record: &Record, key: &str) -> StoredResult {
+    let result = record.result.clone().expect("it is settled");
+    assert_eq!(result.response.encryption_key_id.as_deref(), Some(key));
+    assert!(!has_canary(&result.response.bytes) && result.resource.is_none(), "nothing shows");
+    assert!(result.response.decode().is_err(), "it is not decoded as if it were clear");
+    result
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_stored_is_sealed_and_what_is_read_is_clear() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        let claim = complete(&store, "one").await;
+        assert_sealed(&below.record(&sample::id(&claim)).await, "a");
+        let replay = store.claim(&sample::claim("one")).await.expect("it is decided");
+        assert_eq!(replay.decision, Decision::Replay);
+        assert_eq!(
+            replay.record.expect("it is there").result,
+            Some(sample::created(&format!("{CANARY} one")))
+        );
+
+        store.claim(&for_later("two")).await.expect("it is decided");
+        let kept = waiting(&*below.store).await.remove(0).request;
+        assert_eq!(kept.encryption_key_id.as_deref(), Some("a"));
+        assert!(!has_canary(&kept.bytes));
+        let opened = waiting(&store).await.remove(0).request;
+        assert_eq!(Some(opened), for_later("two").request);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_stored_in_the_clear_stays_readable() {
+    for below in each().await {
+        let claim = complete(&*below.store, "one").await;
+        below.store.claim(&for_later("two")).await.expect("it is decided");
+        let store = below.sealed(&["a"]);
+        let found = store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
+        assert_eq!(found.result, Some(sample::created(&format!("{CANARY} one"))));
+        assert_eq!(Some(waiting(&store).await.remove(0).request), for_later("two").request);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_its_key_a_record_is_replayed_to_nobody_and_acquired_by_nobody() {
+    for below in each().await {
+        let claim = complete(&below.sealed(&["a"]), "one").await;
+        below.sealed(&["a"]).claim(&for_later("two")).await.expect("it is decided");
+        let other = below.sealed(&["b"]);
+        let replay = other.claim(&sample::claim("one")).await.expect("it is decided");
+        assert_eq!(replay.decision, Decision::Replay, "it is not run again");
+        assert_sealed(&replay.record.expect("it is there"), "a");
+        let found = other.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
+        assert_sealed(&found, "a");
+        assert!(waiting(&other).await.remove(0).request.decode().is_err(), "no worker can start it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_was_put_into_another_record_does_not_open() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        let stolen = assert_sealed(&below.record(&sample::id(&complete(&store, "one").await)).await, "a");
+        let claim = sample::claim("two");
+        let record = below.store.claim(&claim).await.expect("it is decided").record.expect("it is there");
+        let change = Change::complete(record.head.fence(), stolen);
+        below.store.apply(&sample::id(&claim), &change).await.expect("it is decided");
+        let found = store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
+        assert_sealed(&found, "a");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_was_put_beside_another_record_does_not_open() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        store.claim(&for_later("one")).await.expect("it is decided");
+        let stolen = waiting(&*below.store).await.remove(0).request;
+        let claim = Claim { request: Some(stolen), ..for_later("two") };
+        below.store.claim(&claim).await.expect("it is decided");
+        let found = waiting(&store).await;
+        let opens = |found: &&Waiting| found.request.encryption_key_id.is_none();
+        assert_eq!((found.len(), found.iter().filter(opens).count()), (2, 1));
+    }
+}
+
+/// The record keeps its id and its operation id, which are not those of the claim that brings the request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_new_attempt_under_a_new_name_of_the_operation_brings_a_request_that_opens() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        let old = for_later("one");
+        let record = store.claim(&old).await.expect("it is decided").record.expect("it is there");
+        let change = Change::release(record.head.fence(), Reason::NotExecuted);
+        assert_eq!(
+            store.apply(&record.id, &change).await.expect("it is decided").decision,
+            Decision::Applied
+        );
+        let renamed = OperationName::new("payments.make").expect("it is a name");
+        let fresh = for_later("one");
+        let scope = Scope { operation: renamed, ..fresh.scope.clone() };
+        let fresh = Claim { former: vec![fresh.scope.operation.clone()], scope, ..fresh };
+        let again = store.claim(&fresh).await.expect("it is decided").record.expect("it is there");
+        assert_eq!((again.id, again.operation_id), (record.id, record.operation_id));
+        assert_eq!(Some(waiting(&store).await.remove(0).request), fresh.request);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_brings_everything_under_the_current_key_and_changes_nothing_else() {
+    for below in each().await {
+        let (clear, old) = (complete(&*below.store, "clear").await, below.sealed(&["a"]));
+        let mut claims = vec![clear];
+        for number in 0..25 {
+            claims.push(complete(&old, &format!("old-{number}")).await);
+            old.claim(&for_later(&format!("later-{number}"))).await.expect("it is decided");
+        }
+        let new = below.sealed(&["b", "a"]);
+        claims.push(complete(&new, "new").await);
+        let mut before = Vec::new();
+        for claim in &claims {
+            before.push(new.get(&sample::id(claim)).await.expect("it reads").record);
+        }
+        let requests = waiting(&new).await;
+
+        let rotated = below.rotate(&["b", "a"], 10).await;
+        assert!(rotated.is_complete(), "{rotated:?}");
+        assert_eq!(rotated.resealed, 26 + 25);
+        let under_b = Some("b".to_owned());
+        assert_eq!(
+            below.uses().await,
+            [(SealedKind::Request, under_b.clone(), 25), (SealedKind::Response, under_b, 27)]
+        );
+        let only_new = below.sealed(&["b"]);
+        for (claim, before) in claims.iter().zip(before) {
+            assert_sealed(&below.record(&sample::id(claim)).await, "b");
+            assert_eq!(only_new.get(&sample::id(claim)).await.expect("it reads").record, before);
+        }
+        let opened = waiting(&only_new).await;
+        assert_eq!(opened.len(), 25);
+        for (one, other) in opened.iter().zip(&requests) {
+            assert_eq!((&one.record, &one.request), (&other.record, &other.request));
+        }
+        assert_eq!(below.rotate(&["b"], 10).await, Rotated::default(), "nothing is left to do");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_names_the_keys_that_are_missing_and_does_the_rest() {
+    for below in each().await {
+        for number in 0..7 {
+            complete(&below.sealed(&["lost"]), &format!("lost-{number}")).await;
+            complete(&below.sealed(&["a"]), &format!("old-{number}")).await;
+        }
+        let stolen =
+            assert_sealed(&below.record(&sample::id(&complete(&below.sealed(&["a"]), "x").await)).await, "a");
+        let claim = sample::claim("moved");
+        let record = below.store.claim(&claim).await.expect("it is decided").record.expect("it is there");
+        let change = Change::complete(record.head.fence(), stolen);
+        below.store.apply(&sample::id(&claim), &change).await.expect("it is decided");
+
+        let rotated = below.rotate(&["b", "a"], 3).await;
+        assert!(!rotated.is_complete());
+        assert_eq!(rotated.resealed, 8);
+        assert_eq!(rotated.missing.into_iter().collect::<Vec<_>>(), [("lost".to_owned(), 7)]);
+        assert_eq!(rotated.unopened.into_iter().collect::<Vec<_>>(), [("a".to_owned(), 1)]);
+        let rotated = below.rotate(&["b", "a", "lost"], 3).await;
+        assert_eq!((rotated.resealed, rotated.missing.len()), (7, 0), "once the key is back");
+    }
+}
+
+/// Somebody purged the record, brought another request, or rotated before.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_changed_since_it_was_read_is_not_written_over() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        let purged = complete(&store, "purged").await;
+        let rotated = complete(&store, "rotated").await;
+        let waiting_claim = for_later("later");
+        let record = store.claim(&waiting_claim).await.expect("it is decided").record.expect("it is there");
+        let mut resealed = Vec::new();
+        let new = vault(&["b", "a"]);
+        for kind in [SealedKind::Response, SealedKind::Request] {
+            let page = below.reseal.kept_otherwise(kind, "b", None, 10).await.expect("it reads");
+            let seal = |before: semel_core::reseal::Kept| {
+                let clear = new.open(&before.about, "a", &before.bytes).expect("it opens");
+                Resealed { after: new.seal(&before.about, &clear).expect("it seals"), before }
+            };
+            resealed.push(page.into_iter().map(seal).collect::<Vec<_>>());
+        }
+        assert_eq!((resealed[0].len(), resealed[1].len()), (2, 1));
+
+        store.apply(&sample::id(&purged), &Change::purge()).await.expect("it is decided");
+        below.rotate(&["c", "a"], 10).await;
+        let fence = Fence { ..record.head.fence() };
+        store.apply(&record.id, &Change::release(fence, Reason::NotExecuted)).await.expect("it is decided");
+        let again = Claim { request: Some(StoredRequest::input("another".into())), ..for_later("later") };
+        store.claim(&again).await.expect("it is decided");
+
+        for batch in &resealed {
+            assert_eq!(below.reseal.reseal(batch).await.expect("the store works"), 0);
+        }
+        assert_sealed(&below.record(&sample::id(&rotated)).await, "c");
+        assert_eq!(below.record(&sample::id(&purged)).await.result, None);
+        assert_eq!(waiting(&store).await.remove(0).request, StoredRequest::input("another".into()));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_and_writers_notice_nothing_of_a_rotation() {
+    for below in each().await {
+        let old = below.sealed(&["a", "b"]);
+        for number in 0..300 {
+            complete(&old, &format!("old-{number}")).await;
+        }
+        let both = Arc::new(below.sealed(&["b", "a"]));
+        let stop = Arc::new(tokio::sync::Semaphore::new(0));
+        let tasks: Vec<_> = (0..4)
+            .map(|task| {
+                let (store, stop) = (both.clone(), stop.clone());
+                tokio::spawn(async move {
+                    let mut round = 0;
+                    while !stop.is_closed() {
+                        let key = format!("old-{}", (round * 7 + task) % 300);
+                        let answer = store.claim(&sample::claim(&key)).await.expect("it is decided");
+                        assert_eq!(answer.decision, Decision::Replay);
+                        let result = answer.record.and_then(|record| record.result).expect("it is there");
+                        assert_eq!(result, sample::created(&format!("{CANARY} {key}")));
+                        complete(&*store, &format!("new-{task}-{round}")).await;
+                        round += 1;
+                    }
+                    round
+                })
+            })
+            .collect();
+        let rotated = below.rotate(&["b", "a"], 16).await;
+        stop.close();
+        for task in tasks {
+            task.await.expect("every replay was right");
+        }
+        assert!(rotated.is_complete(), "{rotated:?}");
+        assert_eq!(rotated.resealed, 300);
+        assert!(below.uses().await.iter().all(|(_, key, _)| key.as_deref() == Some("b")));
+    }
+}
