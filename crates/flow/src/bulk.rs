@@ -305,9 +305,12 @@ impl ItemAnswer {
             },
             Transacted::Decided { decision: Decision::Replay, record: Some(record), .. } => {
                 let stored = record.result.as_ref().and_then(|result| result.response.decode().ok());
-                let outcome = stored.as_ref().map_or(ItemOutcome::Succeeded, |stored| settled(stored.status));
+                // Also of a response that cannot be read, the status can.
+                let status = record.result.as_ref().map(|result| result.status);
+                let status = status.and_then(|status| StatusCode::from_u16(status).ok());
+                let outcome = status.map_or(ItemOutcome::Succeeded, settled);
                 ItemAnswer {
-                    status: stored.as_ref().map(|stored| stored.status.as_u16()),
+                    status: status.map(|status| status.as_u16()),
                     body: stored.as_ref().and_then(|stored| json(stored.body.as_ref())),
                     ..of(record, answer(outcome, false))
                 }

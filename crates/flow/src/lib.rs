@@ -34,6 +34,7 @@ pub mod phases;
 pub mod postgres;
 pub mod reconcile;
 mod reply;
+mod seals;
 mod settle;
 #[cfg(any(feature = "http-sink", feature = "http-evidence"))]
 mod signature;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::{
     Answer, Change, Claim, Command, Decision, Note, OperationId, Record, RecordId, Timestamp, Transacted,
+    Vault,
 };
 use semel_stores::postgres::{self as store, DbError, Executor};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
@@ -21,6 +22,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
+use crate::seals::Seals;
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use joined::{Joined, Lent, db_error};
 pub use phases::{PgRun, PostgresPhases};
@@ -39,13 +41,21 @@ const MAX_DOUBT: Duration = Duration::from_secs(30);
 pub struct PostgresTransactions {
     pool: PgPool,
     gate: Gate,
+    seals: Seals,
 }
 
 impl PostgresTransactions {
     /// On the connections of this pool. The tables are made by `PostgresStore::open` on the same database, or by
     /// `semel migrate`.
     pub fn new(pool: PgPool) -> PostgresTransactions {
-        PostgresTransactions { pool, gate: Gate::default() }
+        PostgresTransactions { pool, gate: Gate::default(), seals: Seals::default() }
+    }
+
+    /// Seals the responses that are stored, and opens those that are given back. The layer's own store must be a
+    /// `SealedStore` with the same keys.
+    pub fn vault(mut self, vault: Arc<dyn Vault>) -> PostgresTransactions {
+        self.seals = Seals::new(vault);
+        self
     }
 
     /// Carries out a command: its claim, what `work` writes, and the response commit together, or nothing happened.
@@ -152,7 +162,7 @@ impl PostgresTransactions {
                     Err(settled) => return settled,
                 },
             };
-            conclude(tx, record, &word, &reply).await
+            own.conclude(tx, record, &word, &reply).await
         });
         running.await.unwrap_or(Settled::InDoubt)
     }
@@ -173,7 +183,7 @@ impl PostgresTransactions {
         let locked = store::lock_command(&mut joined, id, 0).await.map_err(|error| unavailable(&error))?;
         let Some((record, now)) = locked else { return Err(Settled::Absent) };
         if !word.counts(&record.head, now) {
-            return Err(Settled::Before(Box::new(record)));
+            return Err(Settled::Before(Box::new(self.seals.opened(record))));
         }
         joined.run(store::RESET_LOCK_TIMEOUT).await.map_err(|error| unavailable(&error))?;
         Ok((tx, record))
@@ -188,7 +198,7 @@ impl PostgresTransactions {
                 Ok(Begun { tx, record, now, is_first })
             }
             answer => Err(Box::new(match tx.commit().await {
-                Ok(()) => decided(answer),
+                Ok(()) => decided(self.seals.answer(answer)),
                 Err(error) => not_begun(&db_error(&error)),
             })),
         }
@@ -232,6 +242,10 @@ impl PostgresTransactions {
         let Begun { mut tx, record, now, is_first } = begun;
         let id = record.operation_id;
         let change = match written(&command.policy, record.head.fence(), reply, pushed) {
+            Ok(change) => self.seals.change(&record.id, change).map_err(|why| why.to_string()),
+            Err(why) => Err(why.to_owned()),
+        };
+        let change = match change {
             Ok(change) => change,
             Err(why) => {
                 let _ = tx.rollback().await;
@@ -263,7 +277,7 @@ impl PostgresTransactions {
             }
         };
         match tx.commit().await.map_err(|error| db_error(&error)) {
-            Ok(()) => executed(record, now, reply),
+            Ok(()) => executed(self.seals.opened(record), now, reply),
             Err(error) if error.is_ambiguous() => self.find_out(command, claim, reply).await,
             Err(error) => {
                 tracing::error!(operation_id = %id, %error, "a command could not be committed: rolled back");
@@ -290,12 +304,12 @@ impl PostgresTransactions {
                         // Written once more, so that this commit waits for all that the lost one should have.
                         let (record, now) = (record.clone(), answer.now);
                         if self.confirm(tx, &record).await {
-                            return executed(record, now, reply);
+                            return executed(self.seals.opened(record), now, reply);
                         }
                     }
                     _ => {
                         let _ = tx.commit().await;
-                        return decided(answer);
+                        return decided(self.seals.answer(answer));
                     }
                 }
             }
@@ -308,6 +322,42 @@ impl PostgresTransactions {
     async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &Record) -> bool {
         let confirmed = store::confirm(&mut Joined::new(&mut tx), record).await;
         matches!(confirmed, Ok(true)) && tx.commit().await.is_ok()
+    }
+
+    /// Keeps the reply of a command whose own transaction is long over, and commits.
+    async fn conclude(
+        &self,
+        mut tx: Transaction<'static, Postgres>,
+        record: Record,
+        word: &Word,
+        reply: &Reply,
+    ) -> Settled {
+        let change = match self.seals.change(&record.id, word.change(&record.head, reply)) {
+            Ok(change) => change,
+            Err(why) => {
+                let _ = tx.rollback().await;
+                tracing::error!(operation_id = %record.operation_id, %why, "a command could not be settled");
+                return Settled::Unavailable;
+            }
+        };
+        let applied = store::apply(&mut Joined::new(&mut tx), &record.id, &change, 0).await;
+        let settled = match applied {
+            Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
+            other => {
+                // Nobody else can change the record: the work has ended the transaction itself, or lost its connection.
+                let _ = tx.rollback().await;
+                tracing::error!(operation_id = %record.operation_id, ?other, "a command could not be settled");
+                return Settled::InDoubt;
+            }
+        };
+        match tx.commit().await.map_err(|error| db_error(&error)) {
+            Ok(()) => Settled::Now(Box::new(self.seals.opened(settled))),
+            Err(error) if error.is_ambiguous() => Settled::InDoubt,
+            Err(error) => {
+                tracing::warn!(operation_id = %record.operation_id, %error, "a settlement could not be committed");
+                Settled::Unavailable
+            }
+        }
     }
 }
 
@@ -343,34 +393,6 @@ where
             let _ = tx.rollback().await;
             tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
             fault()
-        }
-    }
-}
-
-/// Keeps the reply of a command whose own transaction is long over, and commits.
-async fn conclude(
-    mut tx: Transaction<'static, Postgres>,
-    record: Record,
-    word: &Word,
-    reply: &Reply,
-) -> Settled {
-    let change = word.change(&record.head, reply);
-    let applied = store::apply(&mut Joined::new(&mut tx), &record.id, &change, 0).await;
-    let settled = match applied {
-        Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
-        other => {
-            // Nobody else can change the record: the work has ended the transaction itself, or lost its connection.
-            let _ = tx.rollback().await;
-            tracing::error!(operation_id = %record.operation_id, ?other, "a command could not be settled");
-            return Settled::InDoubt;
-        }
-    };
-    match tx.commit().await.map_err(|error| db_error(&error)) {
-        Ok(()) => Settled::Now(Box::new(settled)),
-        Err(error) if error.is_ambiguous() => Settled::InDoubt,
-        Err(error) => {
-            tracing::warn!(operation_id = %record.operation_id, %error, "a settlement could not be committed");
-            Settled::Unavailable
         }
     }
 }

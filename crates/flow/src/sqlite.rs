@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
 use semel_core::{
-    Answer, Claim, Command, Decision, Note, OperationId, Record, StoreError, Timestamp, Transacted,
+    Answer, Claim, Command, Decision, Note, OperationId, Record, StoreError, Timestamp, Transacted, Vault,
+    VaultError,
 };
 use semel_stores::sqlite::{self as store, OpenError, SqliteOptions};
 use tokio::sync::Mutex;
@@ -25,6 +26,7 @@ use tokio::sync::Mutex;
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
+use crate::seals::Seals;
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use alarm::Alarm;
 pub use phases::{SqlitePhases, SqliteRun};
@@ -42,6 +44,7 @@ pub struct SqliteTransactions {
     connection: Arc<Mutex<Connection>>,
     gate: Gate,
     hold: Duration,
+    seals: Seals,
 }
 
 /// How to connect.
@@ -78,7 +81,15 @@ impl SqliteTransactions {
         let (path, options) = (path.as_ref().to_owned(), options.clone());
         let file = File { path, options, at_work: Arc::default() };
         let connection = Arc::new(Mutex::new(file.connect()?));
-        Ok(SqliteTransactions { file: Arc::new(file), connection, gate: Gate::default(), hold: DEFAULT_HOLD })
+        let (file, gate, seals) = (Arc::new(file), Gate::default(), Seals::default());
+        Ok(SqliteTransactions { file, connection, gate, hold: DEFAULT_HOLD, seals })
+    }
+
+    /// Seals the responses that are stored, and opens those that are given back. The layer's own store must be a
+    /// `SealedStore` with the same keys.
+    pub fn vault(mut self, vault: Arc<dyn Vault>) -> SqliteTransactions {
+        self.seals = Seals::new(vault);
+        self
     }
 
     /// How long the work of one command may hold the file before it is interrupted and taken back; 1 s by default.
@@ -165,7 +176,7 @@ impl SqliteTransactions {
         let claimed = store::claim_within(&transaction, claim, now)?;
         let Answer { decision: Decision::Execute, record: Some(record), .. } = &claimed else {
             transaction.commit()?;
-            return Ok(decided(claimed));
+            return Ok(decided(self.seals.answer(claimed)));
         };
         let fault = |why: &str| {
             tracing::error!(operation_id = %record.operation_id, "{why}: rolled back");
@@ -180,12 +191,13 @@ impl SqliteTransactions {
             Ok(change) => change,
             Err(why) => return fault(why),
         };
+        let change = self.seals.change(&record.id, change)?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             return fault("the work has ended its transaction and begun another");
         };
         match transaction.commit() {
-            Ok(()) => Ok(executed(settled, now, &reply)),
+            Ok(()) => Ok(executed(self.seals.opened(settled), now, &reply)),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
             Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
         }
@@ -294,7 +306,7 @@ impl SqliteTransactions {
         let now = store::now(&transaction)?;
         let Some(record) = store::find_command(&transaction, id)? else { return Ok(Settled::Absent) };
         if !word.counts(&record.head, now) {
-            return Ok(Settled::Before(Box::new(record)));
+            return Ok(Settled::Before(Box::new(self.seals.opened(record))));
         }
         let reply = match self.run(&transaction, interrupt, id, now, work)? {
             Ran::Done { reply, .. } => reply,
@@ -304,14 +316,14 @@ impl SqliteTransactions {
                 return Ok(Settled::RolledBack);
             }
         };
-        let change = word.change(&record.head, &reply);
+        let change = self.seals.change(&record.id, word.change(&record.head, &reply))?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             tracing::error!(operation_id = %id, "the work has ended its transaction and begun another");
             return Ok(Settled::RolledBack);
         };
         match transaction.commit() {
-            Ok(()) => Ok(Settled::Now(Box::new(settled))),
+            Ok(()) => Ok(Settled::Now(Box::new(self.seals.opened(settled)))),
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
             Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
         }
@@ -335,7 +347,7 @@ impl SqliteTransactions {
         };
         match look() {
             Ok((Some(record), now)) if record.head.token == claim.attempt.token => {
-                executed(record, now, reply)
+                executed(self.seals.opened(record), now, reply)
             }
             Ok(_) => Transacted::Unavailable,
             Err(error) => {
@@ -395,6 +407,12 @@ enum Ended {
 
 impl From<rusqlite::Error> for Ended {
     fn from(error: rusqlite::Error) -> Ended {
+        Ended::NotCommitted(error.to_string())
+    }
+}
+
+impl From<VaultError> for Ended {
+    fn from(error: VaultError) -> Ended {
         Ended::NotCommitted(error.to_string())
     }
 }

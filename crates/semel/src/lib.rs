@@ -54,6 +54,7 @@
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
 //!   response in one transaction of your own database; `flow::phases`, for commands of several steps; and `flow::reconcile`, which
 //!   finds out what became of commands whose outcome is unknown.
+//! - `encryption`, with the feature of that name: stored responses and requests, sealed under keys of yours.
 //! - [`core`]: the protocol itself, pure; [`core::transition()`] is where every decision is taken.
 
 pub use semel_core as core;
@@ -64,6 +65,8 @@ pub use semel_http::{
     Operation, Outcome, Shutdown, Stop, Worker, WorkerOptions,
 };
 pub use semel_stores::MemoryStore;
+#[cfg(feature = "encryption")]
+pub use semel_stores::encryption;
 #[cfg(feature = "postgres")]
 pub use semel_stores::postgres::{self, PostgresStore};
 #[cfg(feature = "sqlite")]

@@ -25,5 +25,6 @@ mod reconcile_killed;
 mod records;
 mod rides;
 mod round_trips;
+mod sealed;
 mod sqlite;
 mod webhooks;

@@ -1,0 +1,37 @@
+//! What transactions store is sealed, and what they give back is clear, where a vault is given.
+
+use std::sync::Arc;
+
+use semel_core::{Answer, Change, Record, RecordId, Vault, VaultError};
+
+/// Seals and opens, or does neither.
+#[derive(Clone, Default)]
+pub(crate) struct Seals(Option<Arc<dyn Vault>>);
+
+impl Seals {
+    /// Under the keys of this vault.
+    pub(crate) fn new(vault: Arc<dyn Vault>) -> Seals {
+        Seals(Some(vault))
+    }
+
+    /// The change as it is to be stored.
+    pub(crate) fn change(&self, id: &RecordId, change: Change) -> Result<Change, VaultError> {
+        match &self.0 {
+            Some(vault) => vault.seal_change(id, &change),
+            None => Ok(change),
+        }
+    }
+
+    /// The record as it was before it was sealed. What does not open stays as it is, and cannot be decoded.
+    pub(crate) fn opened(&self, mut record: Record) -> Record {
+        if let Some(Err(why)) = self.0.as_ref().map(|vault| vault.open_record(&mut record)) {
+            tracing::error!(operation_id = %record.operation_id, %why, "a stored response stays sealed");
+        }
+        record
+    }
+
+    /// The same, of the record in an answer.
+    pub(crate) fn answer(&self, answer: Answer) -> Answer {
+        Answer { record: answer.record.map(|record| self.opened(record)), ..answer }
+    }
+}
