@@ -217,6 +217,24 @@ impl Statement {
     pub fn verdict(&self) -> Verdict {
         self.verdict
     }
+
+    /// What retries get, if it says so.
+    pub fn result(&self) -> Option<&StoredResult> {
+        match &self.found {
+            Found::Executed(result) | Found::Failed(result) => Some(result),
+            Found::NotExecuted(_) | Found::Pending | Found::NoAnswer { .. } => None,
+        }
+    }
+
+    /// The same, with another form of its result, if it has one: sealed, for a store.
+    pub fn with_result(&self, result: StoredResult) -> Statement {
+        let found = match &self.found {
+            Found::Executed(_) => Found::Executed(result),
+            Found::Failed(_) => Found::Failed(result),
+            other @ (Found::NotExecuted(_) | Found::Pending | Found::NoAnswer { .. }) => other.clone(),
+        };
+        Statement { found, ..self.clone() }
+    }
 }
 
 /// Whether a statement was heard before.

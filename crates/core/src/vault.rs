@@ -8,6 +8,7 @@ use bytes::{BufMut, Bytes};
 
 use crate::fingerprint::Fingerprint;
 use crate::ids::OperationId;
+use crate::reconcile::Statement;
 use crate::record::{Claim, Record, StoredResult};
 use crate::request::StoredRequest;
 use crate::response::StoredResponse;
@@ -116,7 +117,12 @@ impl Sealing {
         Sealing::new(SealedKind::Request, format, &[who[0], who[1], who[2], &version, fingerprint.digest()])
     }
 
-    /// The response that a piece of evidence brings: who said so, by which name, about which command.
+    /// The response that a statement brings.
+    pub fn statement(statement: &Statement, format: u8) -> Sealing {
+        Sealing::evidence(&statement.source, &statement.event_id, statement.operation_id, format)
+    }
+
+    /// The same, of a statement that is known by these parts: who said so, by which name, about which command.
     pub fn evidence(source: &str, event_id: &str, command: OperationId, format: u8) -> Sealing {
         let parts = [source.as_bytes(), event_id.as_bytes(), command.as_bytes()];
         Sealing::new(SealedKind::Evidence, format, &parts)
@@ -138,23 +144,36 @@ impl Sealing {
 }
 
 impl dyn Vault {
-    /// The result as a store keeps it. The address of what was made is inside the response, and nowhere else. What is
-    /// sealed already stays as it is.
+    /// The result of this record as a store keeps it.
     pub fn seal_result(&self, id: &RecordId, result: &StoredResult) -> Result<StoredResult, VaultError> {
-        let response = &result.response;
-        if response.encryption_key_id.is_some() {
-            return Ok(result.clone());
-        }
-        let Sealed { key_id, bytes } = self.seal(&Sealing::response(id, response.format), &response.bytes)?;
-        let response = StoredResponse { encryption_key_id: Some(key_id), bytes, ..*response };
-        Ok(StoredResult { response, status: result.status, resource: None })
+        self.seal_as(|format| Sealing::response(id, format), result)
     }
 
     /// Opens the result of this record, if it is sealed. What does not open stays as it is.
     pub fn open_result(&self, id: &RecordId, result: &mut StoredResult) -> Result<(), VaultError> {
+        self.open_as(|format| Sealing::response(id, format), result)
+    }
+
+    /// The address of what was made is inside the response, and from now on nowhere else. What is sealed already stays as
+    /// it is.
+    fn seal_as(
+        &self,
+        about: impl Fn(u8) -> Sealing,
+        result: &StoredResult,
+    ) -> Result<StoredResult, VaultError> {
+        let response = &result.response;
+        if response.encryption_key_id.is_some() {
+            return Ok(result.clone());
+        }
+        let Sealed { key_id, bytes } = self.seal(&about(response.format), &response.bytes)?;
+        let response = StoredResponse { encryption_key_id: Some(key_id), bytes, ..*response };
+        Ok(StoredResult { response, status: result.status, resource: None })
+    }
+
+    fn open_as(&self, about: impl Fn(u8) -> Sealing, result: &mut StoredResult) -> Result<(), VaultError> {
         let response = &mut result.response;
         let Some(key_id) = &response.encryption_key_id else { return Ok(()) };
-        response.bytes = self.open(&Sealing::response(id, response.format), key_id, &response.bytes)?;
+        response.bytes = self.open(&about(response.format), key_id, &response.bytes)?;
         response.encryption_key_id = None;
         result.resource = response.decode().ok().and_then(|response| response.location().map(str::to_owned));
         Ok(())
@@ -180,6 +199,20 @@ impl dyn Vault {
         let Sealed { key_id, bytes } = self.seal(&Sealing::claim(claim, request.format), &request.bytes)?;
         let request = StoredRequest { format: request.format, encryption_key_id: Some(key_id), bytes };
         Ok(Claim { request: Some(request), ..claim.clone() })
+    }
+
+    /// The statement as a store is to keep it.
+    pub fn seal_statement(&self, statement: &Statement) -> Result<Statement, VaultError> {
+        let Some(result) = statement.result() else { return Ok(statement.clone()) };
+        let sealed = self.seal_as(|format| Sealing::statement(statement, format), result)?;
+        Ok(statement.with_result(sealed))
+    }
+
+    /// The statement as it was said.
+    pub fn open_statement(&self, statement: &Statement) -> Result<Statement, VaultError> {
+        let Some(mut result) = statement.result().cloned() else { return Ok(statement.clone()) };
+        self.open_as(|format| Sealing::statement(statement, format), &mut result)?;
+        Ok(statement.with_result(result))
     }
 
     /// Opens the request that is kept for this record, if it is sealed. What does not open stays as it is.

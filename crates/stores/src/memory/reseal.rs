@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use async_trait::async_trait;
 use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
 use semel_core::vault::SealedKind;
-use semel_core::{Record, Sealing, StoreError};
+use semel_core::{Record, Sealing, Statement, StoreError};
 
 use super::{MemoryStore, Tables};
 
@@ -40,7 +40,20 @@ impl Tables {
                 };
                 records.iter().filter_map(request).collect()
             }
-            SealedKind::Evidence => Vec::new(),
+            SealedKind::Evidence => {
+                let mut all: Vec<_> = self.evidence.values().map(|kept| &kept.statement).collect();
+                all.sort_by_key(|statement| (&statement.source, &statement.event_id));
+                let response = |statement: &&Statement| {
+                    let response = &statement.result()?.response;
+                    Some(Kept {
+                        place: Place::Evidence(statement.source.clone(), statement.event_id.clone()),
+                        about: Sealing::statement(statement, response.format),
+                        key_id: response.encryption_key_id.clone(),
+                        bytes: response.bytes.clone(),
+                    })
+                };
+                all.iter().filter_map(response).collect()
+            }
         }
     }
 
@@ -62,7 +75,15 @@ impl Tables {
                 let Some(request) = request else { return false };
                 (request.encryption_key_id, request.bytes) = (key_id, after.bytes.clone());
             }
-            Place::Evidence(..) => return false,
+            Place::Evidence(source, event_id) => {
+                let kept = self.evidence.get_mut(&(source.clone(), event_id.clone()));
+                let Some(kept) = kept else { return false };
+                let result = kept.statement.result().filter(|result| result.response.bytes == before.bytes);
+                let Some(mut result) = result.cloned() else { return false };
+                result.resource = None;
+                (result.response.encryption_key_id, result.response.bytes) = (key_id, after.bytes.clone());
+                kept.statement = kept.statement.with_result(result);
+            }
         }
         true
     }
@@ -73,6 +94,9 @@ fn is_after(place: &Place, after: &Place) -> bool {
     match (place, after) {
         (Place::Response(id, ..), Place::Response(after, ..)) => id.as_bytes() > after.as_bytes(),
         (Place::Request(id), Place::Request(after)) => id > after,
+        (Place::Evidence(source, event_id), Place::Evidence(after_source, after_id)) => {
+            (source, event_id) > (after_source, after_id)
+        }
         _ => false,
     }
 }

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use semel_core::reconcile::{Found, Heard};
 use semel_core::reseal::{KeyUse, Resealed};
 use semel_core::vault::SealedKind;
 use semel_core::{
-    Change, Claim, Decision, Fence, OperationName, Reason, Record, RecordId, Reseal, Scope, Store,
-    StoredRequest, StoredResult, Vault, Waiting, WaitingFilter,
+    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Reason, Record, RecordId, Reseal,
+    Scope, Statement, Store, StoredRequest, StoredResult, Vault, Waiting, WaitingFilter,
 };
-use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedStore, Step};
+use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedEvidence, SealedStore, Step};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use semel_testkit::conformance::{Capabilities, Subject};
 use semel_testkit::postgres::Database;
@@ -140,6 +141,7 @@ mod postgres_conforms {
 /// A store as it is below, of each sort.
 struct Below {
     store: Arc<dyn Store>,
+    evidence: Arc<dyn Evidence>,
     reseal: Arc<dyn Reseal>,
     _kept: (Option<TempDir>, Option<Database>),
 }
@@ -149,9 +151,19 @@ async fn each() -> [Below; 3] {
     let SealedSqlite { inner: sqlite, folder } = sqlite();
     let SealedPostgres { inner: postgres, database } = sealed_postgres().await;
     [
-        Below { store: memory.clone(), reseal: memory, _kept: (None, None) },
-        Below { store: sqlite.clone(), reseal: sqlite, _kept: (Some(folder), None) },
-        Below { store: postgres.clone(), reseal: postgres, _kept: (None, Some(database)) },
+        Below { store: memory.clone(), evidence: memory.clone(), reseal: memory, _kept: (None, None) },
+        Below {
+            store: sqlite.clone(),
+            evidence: sqlite.clone(),
+            reseal: sqlite,
+            _kept: (Some(folder), None),
+        },
+        Below {
+            store: postgres.clone(),
+            evidence: postgres.clone(),
+            reseal: postgres,
+            _kept: (None, Some(database)),
+        },
     ]
 }
 
@@ -372,6 +384,45 @@ async fn a_rotation_names_the_keys_that_are_missing_and_does_the_rest() {
         assert_eq!(rotated.unopened.into_iter().collect::<Vec<_>>(), [("a".to_owned(), 1)]);
         let rotated = below.rotate(&["b", "a", "lost"], 3).await;
         assert_eq!((rotated.resealed, rotated.missing.len()), (7, 0), "once the key is back");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
+    for below in each().await {
+        let command = OperationId::from_bytes([7; 16]);
+        let evidence = |ids: &[&str]| SealedEvidence::new(below.evidence.clone(), vault(ids));
+        let says = |number: u32| {
+            let found = Found::Executed(sample::created(&format!("{CANARY} {number}")));
+            let name = format!("event-{number:02}");
+            Statement::new("provider".into(), name, command, found, "seen".into()).expect("it is a verdict")
+        };
+        let all: Vec<Statement> = (0..12).map(says).collect();
+        for (number, statement) in all.iter().enumerate() {
+            let heard = match number {
+                0 => below.evidence.take_in(statement).await,
+                _ => evidence(&["a"]).take_in(statement).await,
+            };
+            assert_eq!(heard.expect("it is kept"), Heard::New);
+        }
+        let kept = below.evidence.open_statements(command, 100).await.expect("it reads");
+        let sealed = |kept: &&Statement| {
+            let result = kept.result().expect("it brings one");
+            result.response.encryption_key_id.is_some() && !has_canary(&result.response.bytes)
+        };
+        assert_eq!(kept.iter().filter(sealed).count(), 11, "all but the one in the clear");
+        let mut opened = evidence(&["b", "a"]).open_statements(command, 100).await.expect("it reads");
+        opened.sort_by(|one, other| one.event_id.cmp(&other.event_id));
+        assert_eq!(opened, all);
+        let without = evidence(&["b"]).open_statements(command, 100).await.expect("it reads");
+        assert_eq!(without, all[..1], "what does not open is not used");
+
+        let rotated = below.rotate(&["b", "a"], 5).await;
+        assert_eq!((rotated.is_complete(), rotated.resealed), (true, 12));
+        let mut opened = evidence(&["b"]).open_statements(command, 100).await.expect("it reads");
+        opened.sort_by(|one, other| one.event_id.cmp(&other.event_id));
+        assert_eq!(opened, all);
+        assert_eq!(below.uses().await, [(SealedKind::Evidence, Some("b".to_owned()), 12)]);
     }
 }
 

@@ -1,0 +1,69 @@
+//! Evidence that came by itself, with the responses that it brings sealed while it waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::{Evidence, OperationId, Statement, StoreError, Vault};
+
+/// Evidence whose responses are sealed. What was kept in the clear before stays readable.
+pub struct SealedEvidence {
+    inner: Arc<dyn Evidence>,
+    vault: Arc<dyn Vault>,
+}
+
+impl SealedEvidence {
+    /// Around this evidence, under the keys of this vault.
+    pub fn new(inner: Arc<dyn Evidence>, vault: Arc<dyn Vault>) -> SealedEvidence {
+        SealedEvidence { inner, vault }
+    }
+}
+
+#[async_trait]
+impl Evidence for SealedEvidence {
+    async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
+        let sealed = self.vault.seal_statement(statement);
+        self.inner.take_in(&sealed.map_err(|why| StoreError::Unavailable(why.to_string()))?).await
+    }
+
+    /// Without those that do not open: used, they would settle their command with a response that nobody can read. They
+    /// wait for their key.
+    async fn open_statements(
+        &self,
+        operation_id: OperationId,
+        limit: usize,
+    ) -> Result<Vec<Statement>, StoreError> {
+        let found = self.inner.open_statements(operation_id, limit).await?;
+        let opened = |statement: &Statement| match self.vault.open_statement(statement) {
+            Ok(opened) => Some(opened),
+            Err(why) => {
+                let source = &statement.source;
+                tracing::error!(%operation_id, source, %why, "evidence stays sealed, and is not used");
+                None
+            }
+        };
+        Ok(found.iter().filter_map(opened).collect())
+    }
+
+    async fn commands_with_evidence(
+        &self,
+        after: Option<OperationId>,
+        limit: usize,
+    ) -> Result<Vec<OperationId>, StoreError> {
+        self.inner.commands_with_evidence(after, limit).await
+    }
+
+    async fn close_statement(
+        &self,
+        source: &str,
+        event_id: &str,
+        outcome: StatementOutcome,
+    ) -> Result<bool, StoreError> {
+        self.inner.close_statement(source, event_id, outcome).await
+    }
+
+    async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
+        self.inner.reap_statements(retention, limit).await
+    }
+}
