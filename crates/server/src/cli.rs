@@ -120,18 +120,15 @@ pub(crate) fn json_flag() -> Arg {
 
 /// Opens the store that the configuration names. A file that is not there holds nothing to work on.
 pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>> {
-    let location = existing_store(matches)?;
-    runtime()?.block_on(crate::gateway::open_store(&location))
+    let config = load(matches)?.config;
+    existing(&config.store)?;
+    runtime()?.block_on(crate::gateway::open_store(&config))
 }
 
 /// The same for the messages in it.
 pub(crate) fn open_outbox(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Outbox>> {
-    let location = existing_store(matches)?;
+    let location = existing(&load(matches)?.config.store)?;
     runtime()?.block_on(crate::gateway::open_outbox(&location))
-}
-
-fn existing_store(matches: &ArgMatches) -> anyhow::Result<StoreLocation> {
-    existing(&load(matches)?.config.store)
 }
 
 /// This store, if there is one.

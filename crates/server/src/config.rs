@@ -22,6 +22,7 @@ use crate::upstream::Protocol;
 mod advice;
 mod check;
 mod diagnostic;
+mod encryption;
 mod findings;
 mod identity;
 mod init;
@@ -49,6 +50,7 @@ mod warn;
 mod webhook;
 
 pub use diagnostic::{Diagnostic, Errors, Severity};
+pub use encryption::{Encryption, EncryptionKey, KeySource};
 pub use identity::{Identity, ProxyRange};
 pub use init::init;
 pub(crate) use ledger::parse_condition;
@@ -100,6 +102,8 @@ pub struct Config {
     pub maintenance: Maintenance,
     /// The comparison of ledgers on a schedule, if there is one.
     pub ledger: Option<Watch>,
+    /// The keys that what is stored is encrypted under, if it is.
+    pub encryption: Option<Encryption>,
 }
 
 /// The bounds of the listener for clients.
@@ -146,6 +150,7 @@ impl Default for Config {
             reconcile: ReconcilerOptions::default(),
             maintenance: Maintenance::default(),
             ledger: None,
+            encryption: None,
         }
     }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
-use semel_core::{Evidence, Outbox, Store, Tier};
+use semel_core::{Evidence, Outbox, Reseal, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_stores::encryption::{SealedEvidence, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -20,7 +21,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
 use crate::upstream::Upstream;
-use crate::{forward, identity, ledger, listener, reconcile};
+use crate::{encryption, forward, identity, ledger, listener, reconcile};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -49,7 +50,7 @@ impl Gateway {
         }
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let (store, evidence) = open(&config.store).await?;
+        let (store, evidence) = open(config).await?;
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
         let layer = layer(config, store.clone()).await?;
@@ -132,21 +133,44 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
     anyhow::anyhow!("cannot listen on {address}, which `{setting}` names: {advice}")
 }
 
-/// Opens the store that the configuration names.
-pub async fn open_store(location: &StoreLocation) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open(location).await?.0)
+/// A store as it is, without keys: what keeps records, what keeps evidence about them, and what seals both anew.
+pub(crate) struct Plain {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) evidence: Arc<dyn Evidence>,
+    pub(crate) reseal: Arc<dyn Reseal>,
+}
+
+/// Opens a store as it is. For whoever looks at no response and no request.
+pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain> {
+    fn plain<S: Store + Evidence + Reseal>(store: S) -> Plain {
+        let store = Arc::new(store);
+        Plain { store: store.clone(), evidence: store.clone(), reseal: store }
+    }
+    Ok(match location {
+        StoreLocation::Memory => plain(MemoryStore::new()),
+        StoreLocation::Sqlite(path) => plain(SqliteStore::open(path)?),
+        StoreLocation::Postgres(url) => plain(PostgresStore::open(&url.address()?).await?),
+    })
+}
+
+/// Opens the store that the configuration names, with its keys.
+pub async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(open(config).await?.0)
 }
 
 /// The same, as what keeps records and as what keeps evidence about them.
-pub async fn open(location: &StoreLocation) -> anyhow::Result<(Arc<dyn Store>, Arc<dyn Evidence>)> {
-    fn both<S: Store + Evidence>(store: S) -> (Arc<dyn Store>, Arc<dyn Evidence>) {
-        let store = Arc::new(store);
-        (store.clone(), store)
-    }
-    Ok(match location {
-        StoreLocation::Memory => both(MemoryStore::new()),
-        StoreLocation::Sqlite(path) => both(SqliteStore::open(path)?),
-        StoreLocation::Postgres(url) => both(PostgresStore::open(&url.address()?).await?),
+pub async fn open(config: &Config) -> anyhow::Result<(Arc<dyn Store>, Arc<dyn Evidence>)> {
+    // First the keys: a store that is opened may be brought to a newer schema.
+    let vault = match &config.encryption {
+        Some(encryption) => Some(encryption::vault(encryption).await?),
+        None => None,
+    };
+    let Plain { store, evidence, .. } = open_plain(&config.store).await?;
+    Ok(match vault {
+        Some(vault) => {
+            (Arc::new(SealedStore::new(store, vault.clone())), Arc::new(SealedEvidence::new(evidence, vault)))
+        }
+        None => (store, evidence),
     })
 }
 

@@ -12,6 +12,7 @@ pub mod authorize;
 pub mod breaker;
 pub mod cli;
 pub mod config;
+mod encryption;
 pub mod forward;
 pub mod gateway;
 pub mod guard;

@@ -4,7 +4,7 @@ use clap::{ArgMatches, Command};
 
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
-use crate::gateway::open_store;
+use crate::gateway::open_plain;
 use crate::jwt::{self, KeySource};
 
 pub(super) fn command() -> Command {
@@ -95,6 +95,10 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!("{error:#}");
         return Ok(Done::No);
     }
+    if let Some(Err(error)) = loaded.config.encryption.as_ref().map(crate::encryption::look) {
+        eprintln!("{error:#}");
+        return Ok(Done::No);
+    }
     for warning in &loaded.warnings {
         say(format!("{warning}"));
     }
@@ -123,7 +127,7 @@ fn orphans(config: &Config) -> anyhow::Result<Vec<String>> {
         StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
     }
     let census =
-        runtime()?.block_on(async { anyhow::Ok(open_store(&config.store).await?.census().await?) })?;
+        runtime()?.block_on(async { anyhow::Ok(open_plain(&config.store).await?.store.census().await?) })?;
     let known = |name: &str| {
         // Commands without a rule are named after their method and path: those names never go away.
         let unmatched =

@@ -15,7 +15,7 @@ use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
 use super::{Done, say};
-use crate::config::{Config, Identity, Loaded, StoreLocation};
+use crate::config::{Config, Encryption, Identity, KeySource, Loaded, StoreLocation};
 use crate::jwt;
 
 pub(super) fn command() -> Command {
@@ -58,6 +58,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks.extend(of_store);
     checks.extend(tier.map(promised));
     checks.extend(network::upstream(config).await);
+    checks.extend(config.encryption.as_ref().map(encryption));
     checks.push(identity(config, api_keys).await);
     checks.push(admin(config));
     checks.push(network::gateway(config).await);
@@ -109,6 +110,27 @@ async fn store(config: &Config) -> Examination {
                 Examination { checks, ..Examination::default() }
             }
         },
+    }
+}
+
+/// The keys, as far as they can be looked at without running a program.
+fn encryption(encryption: &Encryption) -> Check {
+    let name = "encryption";
+    match crate::encryption::look(encryption) {
+        Ok(()) => {
+            let commands = encryption.keys.iter().filter(|key| matches!(key.source, KeySource::Command(_)));
+            let not_run = match commands.count() {
+                0 => String::new(),
+                count => format!("; {count} from programs, which were not run"),
+            };
+            let count = encryption.keys.len();
+            Check::ok(name, format!("under key {}, of {count}{not_run}", encryption.current))
+        }
+        Err(error) => Check::fail(
+            name,
+            format!("{error:#}"),
+            "bring the key back: without it, the gateway does not start, and what is under it cannot be replayed",
+        ),
     }
 }
 

@@ -1,4 +1,7 @@
-//! `semel keys create|list|revoke`: who may call, where `identity.source` is `api-key`.
+//! `semel keys create|list|revoke`: who may call, where `identity.source` is `api-key`; and, in `encryption.rs`, the keys
+//! that what is stored is encrypted under.
+
+mod encryption;
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command};
@@ -15,12 +18,17 @@ pub(super) fn command() -> Command {
         Arg::new(name).long(name).value_name("NAME").required(true).help(help)
     };
     Command::new("keys")
-        .about("Make, list and revoke API keys")
+        .about("API keys, which callers send: make, list, revoke; encryption keys: list, rotate")
+        .long_about(
+            "Two sorts of keys. API keys say who calls, where `identity.source` is `api-key`: `create`, `list` and `revoke` \
+             are about them. Encryption keys protect what is stored, where `[encryption]` is configured: `encryption` and \
+             `rotate` are about those.",
+        )
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(
             Command::new("create")
-                .about("Make a key, and print it: nobody can see it again")
+                .about("API keys: make one, and print it: nobody can see it again")
                 .long_about(
                     "Makes a key for a caller and prints it, once: the store keeps only a digest. The caller sends it \
                      as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys count where `identity.source` is \
@@ -38,7 +46,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("list")
-                .about("List all keys, without the keys")
+                .about("API keys: list all, without the keys")
                 .long_about(
                     "Lists every key that was made: its id, whose it is, since when, and whether it is revoked. The \
                      keys themselves cannot be shown, since nobody has them.",
@@ -50,7 +58,7 @@ pub(super) fn command() -> Command {
         )
         .subcommand(
             Command::new("revoke")
-                .about("Revoke a key; a running gateway notices within 2 s")
+                .about("API keys: revoke one; a running gateway notices within 2 s")
                 .long_about(
                     "Revokes a key for good. A running gateway notices within 2 s; from then on, whoever sends the key \
                      gets 401. Records of its caller stay as they are.",
@@ -64,10 +72,16 @@ pub(super) fn command() -> Command {
                 .arg(Arg::new("id").value_name("KEY_ID").required(true).help("The id that `list` shows"))
                 .args([store(), json()]),
         )
+        .subcommands(encryption::commands())
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let (name, matches) = matches.subcommand().context("a subcommand is required")?;
+    match name {
+        "encryption" => return encryption::list(matches),
+        "rotate" => return encryption::rotate(matches),
+        _ => {}
+    }
     let loaded = super::load(matches)?;
     let location = &loaded.config.store;
     if let StoreLocation::Sqlite(path) = location

@@ -66,8 +66,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let json = matches.get_flag("json");
     let id = matches.get_one::<String>("id").map(|id| operation_id(id)).transpose()?;
     let config = load(matches)?.config;
-    let location = existing(&config.store)?;
-    let (store, evidence) = runtime()?.block_on(gateway::open(&location))?;
+    existing(&config.store)?;
+    let (store, evidence) = runtime()?.block_on(gateway::open(&config))?;
     if matches.get_flag("list") {
         return list(&store, json);
     }

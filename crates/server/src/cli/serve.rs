@@ -56,6 +56,9 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     say(format!("admin on http://{}", gateway.admin_address));
     say(format!("upstream {}", config.upstream));
     say(format!("store {}: {}", config.store, promise(gateway.tier)));
+    if let Some(encryption) = &config.encryption {
+        say(format!("encryption under key {}, of {} at hand", encryption.current, encryption.keys.len()));
+    }
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}

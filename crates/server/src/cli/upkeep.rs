@@ -3,7 +3,7 @@
 use clap::{Arg, ArgMatches, Command};
 use serde_json::json;
 
-use super::{Done, blocking, open_store, say};
+use super::{Done, blocking, say};
 use crate::config::StoreLocation;
 
 pub(super) fn commands() -> [Command; 3] {
@@ -61,12 +61,10 @@ pub(super) fn commands() -> [Command; 3] {
 
 pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
     let location = super::load(matches)?.config.store;
-    let store = match &location {
-        StoreLocation::Postgres(_) if name == "migrate" => {
-            super::runtime()?.block_on(crate::gateway::open_store(&location))?
-        }
-        _ => open_store(matches)?,
-    };
+    if name != "migrate" || !matches!(location, StoreLocation::Postgres(_)) {
+        super::existing(&location)?;
+    }
+    let store = super::runtime()?.block_on(crate::gateway::open_plain(&location))?.store;
     let json = matches.get_flag("json");
     if name == "migrate" {
         // Opening it was the migration.

@@ -48,6 +48,11 @@ fn between(last: &str, next: &str) -> String {
                 .to_owned()
         }
         "webhook" => "# Who may send events about commands; as many as there are\n#[[webhook]]".to_owned(),
+        "encryption.key" => {
+            "# A key that what is stored can be read with; as many as there are, of which one is the current one\n\
+             #     [[encryption.key]]"
+                .to_owned()
+        }
         next => format!("[{next}]"),
     };
     format!("{end}\n{begin}\n")

@@ -66,7 +66,7 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
-    fn new(value: &Value, expected: &str, refusal: &Refusal) -> Wrong {
+    pub(super) fn new(value: &Value, expected: &str, refusal: &Refusal) -> Wrong {
         let found = &value.content;
         let message = match refusal {
             Refusal::Unexpected => format!("expected {expected}, found {found}"),

@@ -6,6 +6,7 @@ use super::Config;
 use super::advice::{Advice, advice, header};
 use super::check;
 use super::diagnostic::{Diagnostic, Errors};
+use super::encryption::{self, EncryptionTable};
 use super::findings::Findings;
 use super::identity::IdentityTable;
 use super::kind::Kind;
@@ -14,8 +15,8 @@ use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
-    AUTHORIZATION, DEFAULTS, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER,
-    TABLES, WEBHOOK,
+    AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE,
+    OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
@@ -65,6 +66,7 @@ struct Loader {
     config: Config,
     identity: IdentityTable,
     ledger: LedgerTable,
+    encryption: EncryptionTable,
     /// As written: they are read when the defaults are known.
     operations: Vec<Value>,
     webhooks: Vec<Value>,
@@ -77,9 +79,9 @@ impl Loader {
             if let Some(setting) = find(GENERAL, &entry.name) {
                 self.findings.read(setting, &mut self.config, setting.name, &entry.value);
             } else if entry.name == "operation" {
-                self.operations = collected(&mut self.findings, entry);
+                self.operations = collected(&mut self.findings, &entry.name, entry);
             } else if entry.name == "webhook" {
-                self.webhooks = collected(&mut self.findings, entry);
+                self.webhooks = collected(&mut self.findings, &entry.name, entry);
             } else if TABLES.contains(&entry.name.as_str()) {
                 self.table(entry);
             } else {
@@ -94,12 +96,13 @@ impl Loader {
             let message = format!("expected a table: write `[{name}]`");
             return self.findings.error(entry.value.origin.clone(), name, message);
         };
-        let Loader { config, identity, ledger, findings, .. } = self;
+        let Loader { config, identity, ledger, encryption, findings, .. } = self;
         match name {
             "server" => read_table(findings, name, SERVER, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_defaults(findings, config, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
+            "encryption" => encryption::read(findings, encryption, table),
             "reconcile" => read_table(findings, name, RECONCILE, config, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
         }
@@ -107,7 +110,11 @@ impl Loader {
 
     fn variable(&mut self, name: &str, value: &str) {
         let Some(rest) = name.strip_prefix(VARIABLE_PREFIX) else { return };
-        if name == FILE_VARIABLE || rest == "VECTORS" || rest.starts_with("TEST_") {
+        if name == FILE_VARIABLE
+            || rest == "VECTORS"
+            || rest.starts_with("TEST_")
+            || self.encryption.takes(name)
+        {
             return;
         }
         let setting = rest.to_ascii_lowercase();
@@ -181,6 +188,7 @@ impl Loader {
             self.config.identity = identity;
         }
         self.config.ledger = ledger::check(&mut self.findings, &self.ledger);
+        self.config.encryption = encryption::check(&mut self.findings, &self.encryption);
         check::config(&mut self.findings, &self.config, self.identity.source);
         warn::config(&mut self.findings, &self.config);
     }
@@ -197,21 +205,23 @@ impl Loader {
         rows.add("reconcile", RECONCILE, &self.config);
         rows.add("maintenance", MAINTENANCE, &self.config);
         rows.add("ledger", LEDGER, &self.ledger);
+        rows.add("encryption", ENCRYPTION, &self.encryption);
+        self.encryption.keys.iter().for_each(|key| rows.add(&key.path(), ENCRYPTION_KEY, key));
         let rows = rows.finish();
         let (errors, warnings) = self.findings.finish();
         errors.map(|()| Loaded { config: self.config, warnings, rows, file: None })
     }
 }
 
-fn find<'a, T>(settings: &'a [Setting<T>], name: &str) -> Option<&'a Setting<T>> {
+pub(super) fn find<'a, T>(settings: &'a [Setting<T>], name: &str) -> Option<&'a Setting<T>> {
     settings.iter().find(|setting| setting.name == name)
 }
 
-fn names<T>(settings: &[Setting<T>]) -> impl Iterator<Item = &'static str> {
+pub(super) fn names<T>(settings: &[Setting<T>]) -> impl Iterator<Item = &'static str> {
     settings.iter().map(|setting| setting.name)
 }
 
-fn read_table<T>(
+pub(super) fn read_table<T>(
     findings: &mut Findings,
     name: &str,
     settings: &[Setting<T>],
@@ -228,8 +238,7 @@ fn read_table<T>(
 }
 
 /// The tables of a list such as `[[operation]]`, as they were written.
-fn collected(findings: &mut Findings, entry: &Entry) -> Vec<Value> {
-    let name = &entry.name;
+pub(super) fn collected(findings: &mut Findings, name: &str, entry: &Entry) -> Vec<Value> {
     match &entry.value.content {
         Content::List(tables) => return tables.clone(),
         Content::Table(_) => {

@@ -11,6 +11,7 @@ use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::ledger::Format;
 
+use super::encryption::{CommandLine, EncryptionTable, FilePath, KeyId, KeyTable};
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
 use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
@@ -555,9 +556,47 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
     setting!("max_size", Size<1024>, settings.max_size, "The most that is read from an address"),
 ];
 
+/// `[encryption]`, beside its keys.
+pub(super) const ENCRYPTION: &[Setting<EncryptionTable>] = &[setting!(
+    "current",
+    Maybe<KeyId>,
+    current,
+    "The id of the key that stored responses and requests are encrypted under; without it, nothing is",
+    "\"2026-11\""
+)];
+
+/// `[[encryption.key]]`: exactly one of `file`, `env` and `command`.
+pub(super) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
+    setting!("id", Maybe<KeyId>, id, "What records call the key", "\"2026-11\""),
+    setting!(
+        "file",
+        Maybe<FilePath>,
+        file,
+        "The file that holds it: 32 bytes, as hexadecimal digits or base64",
+        "\"/etc/semel/2026-11.key\""
+    ),
+    setting!("env", Maybe<VariableName>, env, "Or the variable that holds it", "\"STORE_KEY_2026_11\""),
+    setting!(
+        "command",
+        Maybe<CommandLine>,
+        command,
+        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "[\"pass\", \"show\", \"semel/2026-11\"]"
+    ),
+];
+
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 8] =
-    ["server", "identity", "defaults", "operation", "webhook", "reconcile", "maintenance", "ledger"];
+pub(super) const TABLES: [&str; 9] = [
+    "server",
+    "identity",
+    "defaults",
+    "operation",
+    "webhook",
+    "reconcile",
+    "maintenance",
+    "ledger",
+    "encryption",
+];
 
 /// Names of tables and settings that are promised and not built yet.
 pub(super) const RESERVED: [&str; 2] = ["limits", "outbox"];
@@ -580,6 +619,8 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("reconcile", RECONCILE, &config),
         infos("maintenance", MAINTENANCE, &config),
         infos("ledger", LEDGER, &LedgerTable::default()),
+        infos("encryption", ENCRYPTION, &EncryptionTable::default()),
+        infos("encryption.key", ENCRYPTION_KEY, &KeyTable::default()),
     ]
     .concat()
 }

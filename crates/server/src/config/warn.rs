@@ -7,6 +7,7 @@ use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
+use super::encryption;
 use super::findings::Findings;
 use super::{Config, Identity, LookUpConfig, StoreLocation, jwt};
 use crate::authorize::Authorization;
@@ -33,11 +34,16 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if let Identity::Jwt(settings) = &config.identity {
         jwt::warn(findings, settings);
     }
-    policy(findings, "defaults", &config.defaults, &config.store);
+    if let Some(encryption) = &config.encryption {
+        encryption::warn(findings, encryption);
+    }
+    // What is in memory, or encrypted, is in nobody's file.
+    let in_the_clear = config.store != StoreLocation::Memory && config.encryption.is_none();
+    policy(findings, "defaults", &config.defaults, in_the_clear);
     long_memory(findings, "defaults", &config.authorization);
     for operation in &config.operations {
         let prefix = format!("operation.{}", operation.name);
-        policy(findings, &prefix, &operation.policy, &config.store);
+        policy(findings, &prefix, &operation.policy, in_the_clear);
         long_memory(findings, &prefix, &operation.authorization);
         if let Some(asked) = &operation.reconcile {
             look_up(findings, &format!("{prefix}.reconcile"), asked);
@@ -71,7 +77,7 @@ fn look_up(findings: &mut Findings, prefix: &str, asked: &LookUpConfig) {
 }
 
 /// Warns of what was set under `prefix`: what an operation has from the defaults was warned of there.
-fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, store: &StoreLocation) {
+fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: bool) {
     let weak = [
         (
             "key",
@@ -97,9 +103,9 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, store: &StoreL
         ),
         (
             "store_credentials",
-            policy.store_credentials && *store != StoreLocation::Memory,
+            policy.store_credentials && in_the_clear,
             "whoever can read the store can act as the caller: credentials are kept there in the clear until their \
-             command is carried out",
+             command is carried out; `[encryption]` would change that",
         ),
     ];
     for (name, applies, message) in weak {

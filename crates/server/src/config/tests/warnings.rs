@@ -61,7 +61,7 @@ semel.toml:16:7: warning: `operation.b.key`: a command without a key passes unpr
 #[test]
 fn credentials_that_are_kept_are_named_where_they_are_kept() {
     let warning = "whoever can read the store can act as the caller: credentials are kept there in the clear until \
-                   their command is carried out";
+                   their command is carried out; `[encryption]` would change that";
     let text =
         "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nmode = \"async\"\nstore_credentials = true\n";
     assert_eq!(
@@ -77,6 +77,8 @@ fn credentials_that_are_kept_are_named_where_they_are_kept() {
     }
     let in_memory = Sources::new().flag("store", "memory:").flag("store-credentials", "true");
     assert_eq!(warnings(&in_memory).len(), 1, "nothing is kept but in this process");
+    let encrypted = "[encryption]\ncurrent = \"a\"\n[[encryption.key]]\nid = \"a\"\nenv = \"A\"\n";
+    assert_eq!(warnings(&file(&format!("{encrypted}{text}"))), [""; 0]);
 }
 
 #[test]

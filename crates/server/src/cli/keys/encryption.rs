@@ -1,0 +1,218 @@
+//! `semel keys encryption` and `semel keys rotate`: the keys that what is stored is encrypted under, which nobody calls
+//! with.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::{Arg, ArgMatches, Command};
+use semel_core::reseal::KeyUse;
+use semel_core::vault::SealedKind;
+use semel_core::{Reseal, StoreError, Vault};
+use semel_stores::encryption::{Rotated, Rotation, Step};
+use serde_json::{Value, json};
+
+use crate::cli::{Done, blocking, existing, json_flag, load, runtime, say, store_flag};
+use crate::config::{Config, parse_duration};
+use crate::{encryption, gateway};
+
+/// How often in a row a store that is away is asked again, and how long after each time.
+const MAX_FAILURES: u32 = 20;
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
+
+/// How often progress is told.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) fn commands() -> [Command; 2] {
+    [
+        Command::new("encryption")
+            .about("Encryption: list the keys that what is stored is encrypted under")
+            .long_about(
+                "Counts the stored responses, kept requests and evidence under each encryption key, and says whether the \
+                 configuration has the key. These are the keys of `[encryption]`, which are never kept in the store; API \
+                 keys, which callers send, are listed by `semel keys list`. It reads the whole table, and needs no key.",
+            )
+            .after_help(
+                "Example:\n  semel keys encryption\n\n\
+                 Exit codes: 0 every key is configured, 1 something is under a key that is not, 2 wrong use, or the store \
+                 cannot be used.",
+            )
+            .args([store_flag(), json_flag()]),
+        Command::new("rotate")
+            .about("Encryption: bring everything that is stored under the current encryption key")
+            .long_about(
+                "Encrypts every stored response, kept request and evidence anew that is not under the key that \
+                 `encryption.current` names, those in the clear among them. It changes nothing else, and no API key: \
+                 those are rotated with `create` and `revoke`.\n\n\
+                 Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is the \
+                 current one. It works in small batches, tells how far it is, and can be stopped and begun again at any \
+                 time. Once it has ended with 0, no record needs the old key any more.",
+            )
+            .after_help(
+                "Examples:\n  \
+                 semel keys rotate\n  \
+                 semel keys rotate --batch 20 --pause 200ms\n\n\
+                 Exit codes: 0 everything is under the current key; 1 something is not, and it says what is missing; 2 \
+                 wrong use, no `[encryption]`, or the store cannot be used.",
+            )
+            .arg(
+                Arg::new("batch")
+                    .long("batch")
+                    .value_name("COUNT")
+                    .value_parser(clap::value_parser!(u32).range(1..=10_000))
+                    .default_value("100")
+                    .help("How many at a time: so many are in memory, and in one transaction"),
+            )
+            .arg(
+                Arg::new("pause")
+                    .long("pause")
+                    .value_name("TIME")
+                    .default_value("10ms")
+                    .help("How long to leave the store to others after each batch"),
+            )
+            .args([store_flag(), json_flag()]),
+    ]
+}
+
+/// `semel keys encryption`.
+pub(super) fn list(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let config = load(matches)?.config;
+    let reseal = open(&config)?;
+    let uses = by_key(&blocking(reseal.key_uses())?);
+    let state = |key: &Option<String>| {
+        let configured = config.encryption.as_ref();
+        match key {
+            None => "clear",
+            Some(key) if configured.is_some_and(|configured| configured.current == *key) => "current",
+            Some(key)
+                if configured.is_some_and(|configured| configured.keys.iter().any(|own| own.id == *key)) =>
+            {
+                "configured"
+            }
+            Some(_) => "missing",
+        }
+    };
+    if matches.get_flag("json") {
+        let shown = |(key, counts): (&Option<String>, &[u64; 3])| {
+            let [responses, requests, evidence] = counts;
+            json!({
+                "keyId": key, "state": state(key), "responses": responses, "requests": requests, "evidence": evidence,
+            })
+        };
+        say(Value::Array(uses.iter().map(shown).collect()));
+    } else {
+        say(format!("{:24}  {:>12}  {:>12}  {:>12}  STATE", "KEY", "RESPONSES", "REQUESTS", "EVIDENCE"));
+        for (key, [responses, requests, evidence]) in &uses {
+            let told = match state(key) {
+                "clear" => "not encrypted",
+                "missing" => "not configured: what is under it cannot be read",
+                other => other,
+            };
+            let key = key.as_deref().unwrap_or("-");
+            say(format!("{key:24}  {responses:>12}  {requests:>12}  {evidence:>12}  {told}"));
+        }
+    }
+    let missing = uses.keys().any(|key| state(key) == "missing");
+    Ok(if missing { Done::No } else { Done::Yes })
+}
+
+/// How much there is under each key: responses, requests, evidence.
+fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, [u64; 3]> {
+    let mut all: BTreeMap<Option<String>, [u64; 3]> = BTreeMap::new();
+    for KeyUse { kind, key_id, count } in uses {
+        let column = SealedKind::ALL.iter().position(|known| known == kind).unwrap_or(0);
+        all.entry(key_id.clone()).or_default()[column] += count;
+    }
+    all
+}
+
+/// `semel keys rotate`.
+pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let config = load(matches)?.config;
+    let Some(encryption) = &config.encryption else {
+        bail!(
+            "no `[encryption]` is configured, so there is no key to encrypt under; name the gateway's configuration with \
+             `--config`. For API keys, see `semel keys create` and `semel keys revoke`"
+        );
+    };
+    let pause = matches.get_one::<String>("pause").map_or("", String::as_str);
+    let pause = parse_duration(pause)
+        .with_context(|| format!("{pause:?} is not a duration such as \"10ms\", \"1s\" or \"0s\""))?;
+    let batch = matches.get_one::<u32>("batch").map_or(100, |batch| *batch as usize);
+    let reseal = open(&config)?;
+    let vault: Arc<dyn Vault> = runtime()?.block_on(encryption::vault(encryption))?;
+    let others = |uses: Vec<KeyUse>| {
+        let others = uses.iter().filter(|used| used.key_id.as_deref() != Some(vault.current()));
+        others.map(|used| used.count).sum::<u64>()
+    };
+    let total = others(blocking(reseal.key_uses())?);
+    let rotation = Rotation::new(reseal.clone(), vault.clone(), batch);
+    let rotated = runtime()?.block_on(run(rotation, total, pause))?;
+    let left = others(blocking(reseal.key_uses())?);
+    match matches.get_flag("json") {
+        true => say(json!({
+            "current": vault.current(),
+            "resealed": rotated.resealed,
+            "left": left,
+            "missingKeys": rotated.missing,
+            "doNotOpen": rotated.unopened,
+        })),
+        false => tell(&rotated, left, vault.current()),
+    }
+    Ok(if rotated.is_complete() && left == 0 { Done::Yes } else { Done::No })
+}
+
+fn open(config: &Config) -> anyhow::Result<Arc<dyn Reseal>> {
+    let location = existing(&config.store)?;
+    Ok(runtime()?.block_on(gateway::open_plain(&location))?.reseal)
+}
+
+/// Goes on to the end, and tells how far it is.
+async fn run(mut rotation: Rotation, total: u64, pause: Duration) -> Result<Rotated, StoreError> {
+    let begun = Instant::now();
+    let (mut told, mut failures) = (begun, 0);
+    loop {
+        match rotation.step().await {
+            Ok(Step::Done) => return Ok(rotation.so_far().clone()),
+            Ok(Step::Resealed(_)) => failures = 0,
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_)))
+                if failures < MAX_FAILURES =>
+            {
+                failures += 1;
+                eprintln!("{error}; trying again");
+                tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+            }
+            Err(error) => return Err(error),
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            let done = rotation.so_far().resealed;
+            let rate = done as f64 / begun.elapsed().as_secs_f64();
+            eprintln!("{done} done, {rate:.0}/s, about {} left", total.saturating_sub(done));
+        }
+        tokio::time::sleep(pause).await;
+    }
+}
+
+fn tell(rotated: &Rotated, left: u64, current: &str) {
+    for (key, count) in &rotated.missing {
+        eprintln!(
+            "{count} cannot be opened: they are under the key {key:?}, which is not configured. Add it as a \
+             `[[encryption.key]]`, and run this again"
+        );
+    }
+    for (key, count) in &rotated.unopened {
+        eprintln!(
+            "{count} do not open under the key {key:?}, which is configured: it is another key of that id, or they were \
+             changed in the store"
+        );
+    }
+    if rotated.overtaken || (left > 0 && rotated.is_complete()) {
+        eprintln!(
+            "others still write under another key, or in the clear: see that every gateway has `current = {current:?}`, \
+             and run this again"
+        );
+    }
+    say(format!("{} encrypted anew under {current}; {left} left", rotated.resealed));
+}

@@ -1,0 +1,254 @@
+//! `[encryption]`: the keys that what is stored is encrypted under. Not the keys themselves, only where they come from.
+
+use std::path::{Path, PathBuf};
+
+use semel_stores::encryption::is_key_id;
+
+use super::findings::Findings;
+use super::kind::{Kind, Refusal, quoted};
+use super::load::{collected, find, names, read_table};
+use super::look_up::VariableName;
+use super::settings::{ENCRYPTION, ENCRYPTION_KEY};
+use super::source::Origin;
+use super::value::{Content, Table, Value};
+
+/// The keys that what is stored is encrypted under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encryption {
+    /// The id of the key that is used for what is written.
+    pub current: String,
+    /// All that can be read with, the current one among them, in the order of the file.
+    pub keys: Vec<EncryptionKey>,
+}
+
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptionKey {
+    /// What records call it.
+    pub id: String,
+    /// Where it comes from.
+    pub source: KeySource,
+}
+
+/// Where a key comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// A file that holds nothing else.
+    File(PathBuf),
+    /// An environment variable.
+    Variable(VariableName),
+    /// What a program prints, with its arguments.
+    Command(Vec<String>),
+}
+
+impl EncryptionKey {
+    /// The path of the setting that says where it comes from.
+    pub fn setting(&self) -> String {
+        let setting = match self.source {
+            KeySource::File(_) => "file",
+            KeySource::Variable(_) => "env",
+            KeySource::Command(_) => "command",
+        };
+        format!("encryption.key.{}.{setting}", self.id)
+    }
+}
+
+/// The `[encryption]` table as it was written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct EncryptionTable {
+    pub(super) current: Option<String>,
+    pub(super) keys: Vec<KeyTable>,
+}
+
+/// One `[[encryption.key]]` as it was written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KeyTable {
+    pub(super) id: Option<String>,
+    pub(super) file: Option<PathBuf>,
+    pub(super) env: Option<VariableName>,
+    pub(super) command: Option<Vec<String>>,
+    origin: Option<Origin>,
+}
+
+impl EncryptionTable {
+    /// Whether a key comes from this variable, which then is none of the settings'.
+    pub(super) fn takes(&self, variable: &str) -> bool {
+        self.keys.iter().any(|key| key.env.as_ref().is_some_and(|name| name.as_str() == variable))
+    }
+}
+
+impl KeyTable {
+    /// What its settings are called: by its id, if it has one that can be used.
+    pub(super) fn path(&self) -> String {
+        self.id.as_ref().map_or_else(|| "encryption.key".to_owned(), |id| format!("encryption.key.{id}"))
+    }
+
+    fn source(&self) -> Option<KeySource> {
+        match (&self.file, &self.env, &self.command) {
+            (Some(file), None, None) => Some(KeySource::File(file.clone())),
+            (None, Some(name), None) => Some(KeySource::Variable(name.clone())),
+            (None, None, Some(command)) => Some(KeySource::Command(command.clone())),
+            _ => None,
+        }
+    }
+}
+
+/// Reads the table.
+pub(super) fn read(findings: &mut Findings, target: &mut EncryptionTable, table: &Table) {
+    for entry in table {
+        let path = format!("encryption.{}", entry.name);
+        if entry.name == "key" {
+            for value in collected(findings, &path, entry) {
+                target.keys.extend(read_key(findings, &value));
+            }
+        } else if let Some(setting) = find(ENCRYPTION, &entry.name) {
+            findings.read(setting, target, &path, &entry.value);
+        } else {
+            findings.unknown(entry, &path, names(ENCRYPTION).chain(["key"]));
+        }
+    }
+}
+
+fn read_key(findings: &mut Findings, value: &Value) -> Option<KeyTable> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[encryption.key]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "encryption.key", message);
+        return None;
+    };
+    let id = entries.iter().find(|entry| entry.name == "id").map(|entry| &entry.value.content);
+    let prefix = match id {
+        Some(Content::Text(id)) if is_key_id(id) => format!("encryption.key.{id}"),
+        _ => "encryption.key".to_owned(),
+    };
+    let mut key = KeyTable { origin: Some(value.origin.clone()), ..KeyTable::default() };
+    read_table(findings, &prefix, ENCRYPTION_KEY, &mut key, entries);
+    if id.is_none() {
+        let message = "missing: every key has an `id`, by which records name it";
+        findings.error(value.origin.clone(), "encryption.key.id", message);
+    }
+    let sources = ["file", "env", "command"];
+    if entries.iter().filter(|entry| sources.contains(&entry.name.as_str())).count() != 1 {
+        let message = "expected one of `file`, `env` and `command`: where the key comes from";
+        findings.error(value.origin.clone(), &prefix, message);
+    }
+    Some(key)
+}
+
+/// Puts the table together, if its settings go together. Without keys, nothing is encrypted.
+pub(super) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<Encryption> {
+    for (index, key) in table.keys.iter().enumerate() {
+        if key.id.is_some() && table.keys[..index].iter().any(|other| other.id == key.id) {
+            let path = format!("{}.id", key.path());
+            findings.error(findings.origin(&path), &path, "another key has this id already");
+        }
+    }
+    if !findings.are_readable(&["encryption.current"]) {
+        return None;
+    }
+    let Some(current) = &table.current else {
+        let first = table.keys.first()?.origin.clone().unwrap_or(Origin::Default);
+        let message = "missing: the id of the key that what is written is encrypted under";
+        findings.error(first, "encryption.current", message);
+        return None;
+    };
+    if !table.keys.iter().any(|key| key.id.as_ref() == Some(current)) {
+        let message = format!("\"{current}\" is not the id of any `[[encryption.key]]`");
+        findings.error(findings.origin("encryption.current"), "encryption.current", message);
+        return None;
+    }
+    let keys =
+        table.keys.iter().map(|key| Some(EncryptionKey { id: key.id.clone()?, source: key.source()? }));
+    Some(Encryption { current: current.clone(), keys: keys.collect::<Option<_>>()? })
+}
+
+/// Warns of key files that others can read.
+pub(super) fn warn(findings: &mut Findings, encryption: &Encryption) {
+    for key in &encryption.keys {
+        if let KeySource::File(path) = &key.source
+            && is_readable_by_others(path)
+        {
+            let message =
+                "others on this machine can read the key: take their rights away, as with `chmod 600`";
+            findings.warn(&key.setting(), message);
+        }
+    }
+}
+
+fn is_readable_by_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
+}
+
+/// The id of a key.
+pub(super) struct KeyId;
+
+impl Kind for KeyId {
+    type Value = String;
+
+    fn expected() -> String {
+        "the id of a key, such as \"2026-11\": 1 to 64 letters, digits, dots, dashes and underscores"
+            .to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        if is_key_id(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// The path of a file.
+pub(super) struct FilePath;
+
+impl Kind for FilePath {
+    type Value = PathBuf;
+
+    fn expected() -> String {
+        "the path of a file".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<PathBuf, Refusal> {
+        if text.is_empty() || text.contains(char::is_control) {
+            return Err(Refusal::Unexpected);
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn show(value: &PathBuf) -> Option<String> {
+        Some(quoted(&value.display().to_string()))
+    }
+}
+
+/// A program and its arguments.
+pub(super) struct CommandLine;
+
+impl Kind for CommandLine {
+    type Value = Vec<String>;
+
+    fn expected() -> String {
+        "a list of texts: a program and its arguments, without a shell".to_owned()
+    }
+
+    fn parse(_: &str) -> Result<Vec<String>, Refusal> {
+        Err(Refusal::Unexpected)
+    }
+
+    fn read(value: &Value) -> Result<Vec<String>, super::kind::Wrong> {
+        let refuse = || super::kind::Wrong::new(value, &Self::expected(), &Refusal::Unexpected);
+        let Content::List(elements) = &value.content else { return Err(refuse()) };
+        let text = |element: &Value| match &element.content {
+            Content::Text(text) if !text.contains('\0') => Some(text.clone()),
+            _ => None,
+        };
+        let words: Vec<String> = elements.iter().map(text).collect::<Option<_>>().ok_or_else(refuse)?;
+        if words.first().is_none_or(String::is_empty) { Err(refuse()) } else { Ok(words) }
+    }
+
+    /// The program only: an argument may be a secret.
+    fn show(value: &Vec<String>) -> Option<String> {
+        let more = if value.len() > 1 { ", \"…\"" } else { "" };
+        Some(format!("[{}{more}]", quoted(value.first()?)))
+    }
+}
