@@ -58,6 +58,8 @@ impl EncryptionKey {
 pub(super) struct EncryptionTable {
     pub(super) current: Option<String>,
     pub(super) keys: Vec<KeyTable>,
+    /// Some of them could not be read.
+    are_more: bool,
 }
 
 /// One `[[encryption.key]]` as it was written.
@@ -98,8 +100,12 @@ pub(super) fn read(findings: &mut Findings, target: &mut EncryptionTable, table:
     for entry in table {
         let path = format!("encryption.{}", entry.name);
         if entry.name == "key" {
+            target.are_more |= !matches!(entry.value.content, Content::List(_));
             for value in collected(findings, &path, entry) {
-                target.keys.extend(read_key(findings, &value));
+                match read_key(findings, &value) {
+                    Some(key) => target.keys.push(key),
+                    None => target.are_more = true,
+                }
             }
         } else if let Some(setting) = find(ENCRYPTION, &entry.name) {
             findings.read(setting, target, &path, &entry.value);
@@ -142,7 +148,7 @@ pub(super) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<
             findings.error(findings.origin(&path), &path, "another key has this id already");
         }
     }
-    if !findings.are_readable(&["encryption.current"]) {
+    if table.are_more || !findings.are_readable(&["encryption.current"]) {
         return None;
     }
     let Some(current) = &table.current else {

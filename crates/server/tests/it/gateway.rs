@@ -3,6 +3,7 @@
 mod authorize;
 mod contract;
 mod crashes;
+mod encryption;
 mod identity;
 mod issuer;
 mod jwt;

@@ -281,6 +281,40 @@ fn every_value_knows_where_it_came_from() {
 }
 
 #[test]
+fn encryption_keys_are_known_by_where_they_come_from() {
+    let text = r#"
+[encryption]
+current = "2026-11"
+
+[[encryption.key]]
+id = "2026-11"
+file = "/etc/semel/2026-11.key"
+
+[[encryption.key]]
+id = "2026-05"
+env = "SEMEL_STORE_KEY"
+
+[[encryption.key]]
+id = "2025"
+command = ["pass", "show", "semel/2025"]
+"#;
+    let sources = file(text).variable("SEMEL_STORE_KEY", "secret");
+    let loaded = loaded(&sources);
+    let encryption = loaded.config.encryption.as_ref().expect("it is configured");
+    assert_eq!(encryption.current, "2026-11");
+    let settings: Vec<String> = encryption.keys.iter().map(EncryptionKey::setting).collect();
+    assert_eq!(
+        settings,
+        ["encryption.key.2026-11.file", "encryption.key.2026-05.env", "encryption.key.2025.command"]
+    );
+    assert!(loaded.warnings.is_empty(), "the variable is a key's, and none of ours: {:?}", loaded.warnings);
+    let shown: Vec<String> = loaded.rows.iter().map(ToString::to_string).collect();
+    assert!(shown.contains(&r#"encryption.key.2025.command = ["pass", "…"]  # semel.toml:15"#.to_owned()));
+    assert!(!shown.join("\n").contains("secret"));
+    assert_eq!(config("[encryption]\n").encryption, None);
+}
+
+#[test]
 fn a_ledger_is_compared_if_another_is_named() {
     use crate::ledger::Source;
     use semel_flow::reconcile::ledger::{Condition, Format};

@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod encryption;
 mod names;
 mod outside;
 mod together;
