@@ -283,10 +283,10 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
     }
     match shown.as_object() {
         Some(members) => {
-            members.iter().filter(|(name, _)| !LISTS.contains(&&***name)).for_each(|(name, value)| {
+            for (name, value) in members.iter().filter(|(name, _)| !LISTS.contains(&name.as_str())) {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 say(printable(&format!("{name:18} {value}")));
-            })
+            }
         }
         None => say("its record has been forgotten"),
     }
