@@ -5,7 +5,8 @@ import { visit } from "./browser.mjs";
 const [address, picture, provider] = process.argv.slice(2);
 const headers = { "X-User": "alice" };
 const payments = async () => (await fetch(`${address}/payments`, { headers })).json();
-const charges = async () => (await (await fetch(`${provider}/ledger`)).text()).split("\n").filter(Boolean).map(JSON.parse);
+const charges = async () =>
+  (await (await fetch(`${provider}/ledger`)).text()).split("\n").filter(Boolean).map(JSON.parse);
 const bad = (switches) => fetch(`${provider}/switches`, { method: "PUT", body: JSON.stringify(switches) });
 
 await visit(address, picture, async (page, complaints) => {
@@ -83,7 +84,10 @@ await visit(address, picture, async (page, complaints) => {
   await photo("lost");
   await page.unroute("**/payments");
   const sent = await key();
-  await page.waitForFunction(async (headers) => (await (await fetch("/payments", { headers })).json())[0].status === "captured", headers);
+  await page.waitForFunction(
+    async (headers) => (await (await fetch("/payments", { headers })).json())[0].status === "captured",
+    headers,
+  );
   await page.getByRole("button", { name: "Try again" }).click();
   await shows("captured");
   assert.match(await outcome.textContent(), /given again/);

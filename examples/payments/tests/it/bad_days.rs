@@ -11,9 +11,8 @@ use payments::service::stand::Point;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::http::{Request, Response, get, put};
+use crate::http::{Request, Response, get};
 use crate::process::{Provider, charge, folder};
-use crate::receiver::SECRET;
 use crate::service::{Make, Place, Service, both, eventually, operation_id, order, payment};
 
 /// How many cells are tried at the same time.
@@ -68,8 +67,7 @@ fn cell(day: Day, point: Point, make: Make<'_>) -> Seen {
     let stand = serves(point).then_some(point);
     let service = Service::start_to_stand(&place, &provider, &["--worker", "off"], stand);
     if tells {
-        let url = format!("http://{}/webhooks/provider", service.address);
-        provider.send(&put("/webhook", &json!({ "url": url, "secret": SECRET })));
+        service.subscribe(&provider);
     }
     let payments = payments();
     let (service, answers) = if serves(point) {
@@ -85,6 +83,9 @@ fn cell(day: Day, point: Point, make: Make<'_>) -> Seen {
         killed.kill();
         (service, answers)
     };
+    if tells {
+        service.subscribe(&provider);
+    }
     let _worker = Service::start(&place, &provider, &["--worker", "only", QUICK[0], QUICK[1]]);
     let outcomes: Vec<_> = payments.iter().map(|payment| service.outcome(payment)).collect();
     for answer in &answers {
@@ -98,7 +99,7 @@ fn cell(day: Day, point: Point, make: Make<'_>) -> Seen {
     Seen { charges, time: begun.elapsed() }
 }
 
-/// The service is killed at this point while both are on their way. The one that comes after it has its address.
+/// The service is killed at this point while both are on their way. Another one takes its place.
 fn killed_while_serving(
     service: Service,
     point: Point,
@@ -113,7 +114,7 @@ fn killed_while_serving(
         service.until_it_stands(point);
         service.kill();
         let answers = sending.into_iter().filter_map(|sent| sent.join().expect("it ends")).collect();
-        (Service::start(place, provider, &["--worker", "off", "--listen", &address]), answers)
+        (Service::start(place, provider, &["--worker", "off"]), answers)
     })
 }
 
@@ -277,15 +278,14 @@ fn a_service_killed_while_it_believes_a_webhook_is_told_again(make: Make<'_>) {
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let off = ["--worker", "off"];
     let service = Service::start_to_stand(&place, &provider, &off, Some(Point::InSettlement));
-    let address = service.address.clone();
-    let told = json!({ "url": format!("http://{address}/webhooks/provider"), "secret": SECRET });
-    provider.send(&put("/webhook", &told));
+    service.subscribe(&provider);
     let request = payment("key-of-the-order", &order());
     let id = operation_id(&service.send(&request));
     let charged = provider.send(&charge(&id, &format!("{id}:charge"))).json();
     service.until_it_stands(Point::InSettlement);
     service.kill();
-    let service = Service::start(&place, &provider, &["--worker", "off", "--listen", &address]);
+    let service = Service::start(&place, &provider, &off);
+    service.subscribe(&provider);
     let paid = service.outcome(&request);
     assert_eq!((paid.status, &paid.json()["charge"]), (201, &charged["id"]));
     assert_eq!((service.payments(), provider.ledger().len()), (vec![paid.json()], 1));

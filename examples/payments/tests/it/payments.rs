@@ -6,7 +6,7 @@ use payments::provider::signature;
 use semel::core::{Clock, SystemClock};
 use serde_json::{Value, json};
 
-use crate::http::{Request, get, post, put};
+use crate::http::{Request, get, post};
 use crate::process::{Provider, folder};
 use crate::receiver::SECRET;
 use crate::service::{Make, Service, both, eventually, operation_id, order, payment};
@@ -239,8 +239,7 @@ fn a_payment_is_shown_to_its_own_caller_only(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let service = Service::start(&place, &provider, &[]);
-    let told = json!({ "url": format!("http://{}/webhooks/provider", service.address), "secret": SECRET });
-    assert_eq!(provider.send(&put("/webhook", &told)).status, 200);
+    service.subscribe(&provider);
     let request = payment("key-of-the-order", &order());
     let paid = service.outcome(&request).json();
     let path = format!("/payments/{}", paid["id"].as_str().expect("it has one"));

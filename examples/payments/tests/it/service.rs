@@ -11,7 +11,7 @@ use semel_testkit::postgres::{self, Database};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::http::{NoAnswer, Request, Response, get, post};
+use crate::http::{NoAnswer, Request, Response, get, post, put};
 use crate::process::Provider;
 use crate::receiver::SECRET;
 
@@ -152,6 +152,13 @@ impl Service {
 
     pub(crate) fn send(&self, request: &Request) -> Response {
         self.try_send(request).expect("it is answered")
+    }
+
+    /// Is told about charges from now on, those included that nobody was told about yet.
+    pub(crate) fn subscribe(&self, provider: &Provider) {
+        let url = format!("http://{}/webhooks/provider", self.address);
+        let answer = provider.send(&put("/webhook", &json!({ "url": url, "secret": SECRET })));
+        assert_eq!(answer.status, 200, "{answer:?}");
     }
 
     /// What became of this operation of alice's.

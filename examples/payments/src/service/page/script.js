@@ -41,15 +41,20 @@ const pause = (seconds) => new Promise((resolve) => setTimeout(resolve, seconds 
 // What the service asks to wait, within reason.
 const retryAfter = (answer) => Math.min(Math.max(Number(answer.headers.get("Retry-After")) || 1, 1), 30);
 
-const money = (amount, currency) =>
-  new Intl.NumberFormat("en", { style: "currency", currency }).format(amount / 100);
+const money = (amount, currency) => new Intl.NumberFormat("en", { style: "currency", currency }).format(amount / 100);
 
 // ── What is shown ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 const words = {
   sending: ["Paying…", "The payment is on its way."],
-  lost: ["No answer", "It may have arrived, or not. Trying again is safe: it is the same payment, and is charged once."],
-  waiting: ["Accepted, waiting", "The service has your payment, and waits for the card. You may leave or reload this page."],
+  lost: [
+    "No answer",
+    "It may have arrived, or not. Trying again is safe: it is the same payment, and is charged once.",
+  ],
+  waiting: [
+    "Accepted, waiting",
+    "The service has your payment, and waits for the card. You may leave or reload this page.",
+  ],
   unknown: [
     "We do not know yet",
     "The card may have been charged, or not. Do not pay again: we are finding out, and this page will say it.",
@@ -149,7 +154,8 @@ function finish(state, more) {
 // An answer that says what became of the payment.
 async function conclude(answer, replayed) {
   const paid = await answer.json();
-  const detail = paid.status === "captured" ? `${money(paid.amount, paid.currency)} were charged to card …${paid.card}.` : undefined;
+  const detail =
+    paid.status === "captured" ? `${money(paid.amount, paid.currency)} were charged to card …${paid.card}.` : undefined;
   finish(paid.status, { detail, replayed });
 }
 
@@ -208,7 +214,8 @@ async function wait(operation, seconds) {
         if ([201, 402].includes(result.status)) return await conclude(result, false);
         return finish("forgotten");
       }
-      if (state === "failed_retryable") return finish("refused", { detail: "It was not carried out. Nothing was charged." });
+      if (state === "failed_retryable")
+        return finish("refused", { detail: "It was not carried out. Nothing was charged." });
       show(state === "unknown" ? "unknown" : "waiting");
     } catch {
       // The service is away; it knows more when it is back.
