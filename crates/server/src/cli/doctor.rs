@@ -171,10 +171,10 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
         (Identity::ApiKey, Some(1)) => Check::ok(name, "api-key, with one live key"),
         (Identity::ApiKey, Some(keys)) => Check::ok(name, format!("api-key, with {keys} live keys")),
         (Identity::Jwt(settings), _) => match jwt::count_keys(settings).await {
-            Ok(keys) => Check::ok(
-                name,
-                format!("jwt of {}, with keys from {}: {keys}", settings.issuer, settings.keys),
-            ),
+            Ok(keys) => {
+                let keys = if keys == 1 { "one key".to_owned() } else { format!("{keys} keys") };
+                Check::ok(name, format!("jwt of {}, with {keys} from {}", settings.issuer, settings.keys))
+            }
             Err(error) => Check::fail(
                 name,
                 format!("jwt: {error:#}"),

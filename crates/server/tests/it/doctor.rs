@@ -11,6 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::commands::{run, text};
+use crate::gateway::issuer::{Signer, set};
 use crate::gateway::lab::{Site, Upstream, lab, pay, problem, semel};
 
 /// What the doctor said.
@@ -343,6 +344,24 @@ fn without_a_key_nobody_can_call() {
     assert!(report.advice("identity").contains("semel keys create"));
     let memory = doctor(folder.path(), &["--store", "memory:"]);
     assert_eq!(memory.check("identity").0, "fail");
+}
+
+#[test]
+fn keys_for_tokens_are_read() {
+    let folder = TempDir::new().expect("there is room");
+    let file =
+        "[identity]\nsource = \"jwt\"\njwks = \"keys.json\"\nissuer = \"us\"\naudience = \"payments\"\n";
+    std::fs::write(folder.path().join("semel.toml"), file).expect("there is room");
+    let report = doctor(folder.path(), &[]);
+    let (result, found) = report.check("identity");
+    assert!(result == "fail" && found.contains("keys.json: cannot open the file"), "{found}");
+    assert!(report.advice("identity").contains("`jwks`"));
+    let keys = set(&[Signer::ed().jwk("a")]);
+    std::fs::write(folder.path().join("keys.json"), keys).expect("there is room");
+    assert_eq!(
+        doctor(folder.path(), &[]).check("identity"),
+        ("ok", "jwt of us, with one key from keys.json")
+    );
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod contract;
 mod crashes;
 mod encryption;
 mod identity;
-mod issuer;
+pub(crate) mod issuer;
 mod jwt;
 pub(crate) mod lab;
 mod later;

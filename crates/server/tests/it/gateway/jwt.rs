@@ -264,9 +264,11 @@ async fn a_public_key_is_no_shared_secret() {
     let jwk = rsa.jwk("public");
     let modulus = jwk["n"].as_str().expect("it is text");
     // What an attacker may have: the key as it is written, and as the library holds it.
-    for public in
-        [modulus.as_bytes().to_vec(), jwk.to_string().into_bytes(), set(&[jwk.clone()]).into_bytes()]
-    {
+    for public in [
+        modulus.as_bytes().to_vec(),
+        jwk.to_string().into_bytes(),
+        set(std::slice::from_ref(&jwk)).into_bytes(),
+    ] {
         let attacker = Signer::Secret(public);
         refused(
             &gateway,
