@@ -27,16 +27,23 @@ impl Looks {
 
     /// The same, for a record that is at hand.
     pub(super) async fn use_statements(&self, record: &Record) -> Result<Option<Verdict>, StoreError> {
-        let mut settled = None;
+        let (mut settled, mut trouble) = (None, None);
         for statement in self.evidence.open_statements(record.operation_id, MAX_STATEMENTS).await? {
             if self.may_speak(&statement, record) {
-                settled = settled.or(self.use_statement(record, &statement).await?);
+                // Trouble with one says nothing about the others.
+                match self.use_statement(record, &statement).await {
+                    Ok(verdict) => settled = settled.or(verdict),
+                    Err(error) => trouble = Some(error),
+                }
             } else {
                 metrics::out_of_bounds(record, &statement);
                 self.close(&statement, StatementOutcome::OutOfBounds).await?;
             }
         }
-        Ok(settled)
+        match trouble {
+            Some(error) if settled.is_none() => Err(error),
+            _ => Ok(settled),
+        }
     }
 
     /// Whether this source has anything to do with this operation.

@@ -34,6 +34,7 @@ both!(
     evidence_settles_a_dead_letter,
     evidence_that_contradicts_changes_nothing,
     a_source_is_heard_about_its_own_operations_only,
+    trouble_with_one_statement_does_not_silence_the_others,
 );
 
 /// A provider that answers as a test tells it, and counts who asks.
@@ -409,6 +410,30 @@ async fn a_source_is_heard_about_its_own_operations_only(lab: impl Lab) {
     reconciler.bind("bound", vec![record.operation.clone()]);
     says(&kept, "bound", "e2", &record, created()).await;
     assert_eq!(reconciler.once().await.by_evidence, 1);
+}
+
+/// A service that cannot believe failures.
+struct Picky(Kept);
+
+#[async_trait]
+impl Settle for Picky {
+    async fn settle(&self, record: &Record, change: &Change) -> Result<Answer, StoreError> {
+        match change.result() {
+            Some(result) if result.status < 400 => self.0.store().apply(&record.id, change).await,
+            _ => Err(StoreError::Unavailable("it cannot be read".into())),
+        }
+    }
+}
+
+async fn trouble_with_one_statement_does_not_silence_the_others(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    let declined = Found::Failed(sample::result(&sample::response(402, "declined")));
+    says(&kept, "provider", "e1", &record, declined).await;
+    says(&kept, "provider", "e2", &record, created()).await;
+    let reconciler = reconciler(&kept, Arc::new(NoLookUp)).settle_with(Arc::new(Picky(kept.clone())));
+    reconciler.once().await;
+    assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
 }
 
 /// Settles in a transaction of a service's own, which has a table of payments.
