@@ -9,6 +9,9 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use aws_lc_rs::signature::KeyPair;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -263,9 +266,12 @@ async fn a_public_key_is_no_shared_secret() {
     let gateway = site.start_with(upstream.address, &settings("keys.json", both), &[]);
     let jwk = rsa.jwk("public");
     let modulus = jwk["n"].as_str().expect("it is text");
-    // What an attacker may have: the key as it is written, and as the library holds it.
+    let Signer::Rsa(pair) = &rsa else { panic!("it is one") };
+    // What an attacker may have: the key as it is written, its modulus as bytes, and all of it in DER.
     for public in [
         modulus.as_bytes().to_vec(),
+        URL_SAFE_NO_PAD.decode(modulus).expect("it is base64url"),
+        pair.public_key().as_ref().to_vec(),
         jwk.to_string().into_bytes(),
         set(std::slice::from_ref(&jwk)).into_bytes(),
     ] {
