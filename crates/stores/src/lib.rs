@@ -21,3 +21,8 @@ pub use memory::MemoryStore;
 pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
+
+/// The example of docs/encryption.md, compiled.
+#[cfg(all(doctest, feature = "encryption", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/encryption.md")]
+struct EncryptionPage;

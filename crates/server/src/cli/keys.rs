@@ -18,7 +18,7 @@ pub(super) fn command() -> Command {
         Arg::new(name).long(name).value_name("NAME").required(true).help(help)
     };
     Command::new("keys")
-        .about("API keys, which callers send: make, list, revoke; encryption keys: list, rotate")
+        .about("API keys, which callers send, and encryption keys, which protect what is stored")
         .long_about(
             "Two sorts of keys. API keys say who calls, where `identity.source` is `api-key`: `create`, `list` and `revoke` \
              are about them. Encryption keys protect what is stored, where `[encryption]` is configured: `encryption` and \
