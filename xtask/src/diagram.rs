@@ -117,7 +117,7 @@ fn events() -> Vec<(&'static str, Event)> {
         ("verdict: executed", Event::Resolve(Verdict::Succeeded)),
         ("verdict: failed", Event::Resolve(Verdict::FailedFinal)),
         ("verdict: not executed", Event::Resolve(Verdict::NotExecuted(Proof::Quarantine))),
-        ("postpone", Event::Postpone { until: LATER, attempts: 0 }),
+        ("postpone", Event::Postpone { until: LATER, attempts: 0, counts: true }),
         ("free", Event::Free),
         ("purge", Event::Purge),
     ]

@@ -121,6 +121,8 @@ pub enum Event {
         until: Timestamp,
         /// How often it had been sought before. Of several who seek at once, one is the first.
         attempts: u32,
+        /// Whether this is another look, or the end of one that was counted.
+        counts: bool,
     },
     /// An operator gives up a command that has not run.
     Free,

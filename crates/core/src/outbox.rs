@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::event::{Event, Refusal};
+use crate::event::{Event, Refusal, Verdict};
 use crate::ids::{AttemptToken, OperationId};
 use crate::state::{Head, Reason, State};
 use crate::store::{Note, StoreError};
@@ -192,6 +192,21 @@ pub fn after_try(attempts: u32, tried: &Tried, terms: &RetryTerms, chance: u32) 
 pub fn given_up(head: &Head) -> Option<Event> {
     let abandon = Event::Abandon { fence: head.fence(), reason: Reason::MessageDead };
     head.is_left_to_a_message().then_some(abandon)
+}
+
+/// What is said about a command whose message an operator discards: as [`given_up`], unless it has others that are not
+/// delivered, which may be sent from now on.
+pub fn discarded(head: &Head, has_others: bool) -> Option<Event> {
+    match has_others {
+        true => sent_after_all(head).ok().flatten(),
+        false => given_up(head),
+    }
+}
+
+/// Whether the messages of a command that are not delivered end with this event: it is declared not executed, and sends them
+/// anew if it is carried out after all.
+pub fn ends_messages(event: &Event) -> bool {
+    matches!(event, Event::Resolve(Verdict::NotExecuted(_)))
 }
 
 /// What is said about a command whose message an operator has sent after all. `Err` if it must not be sent: the command was

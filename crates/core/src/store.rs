@@ -216,7 +216,14 @@ impl Change {
 
     /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.
     pub fn postpone(until: Timestamp, attempts: u32) -> Change {
-        Change { event: Event::Postpone { until, attempts }, result: None, note: None }
+        let event = Event::Postpone { until, attempts, counts: true };
+        Change { event, result: None, note: None }
+    }
+
+    /// A look that was counted as the `attempts`-th is in vain, and the next one is at another time than was thought.
+    pub fn put_off(until: Timestamp, attempts: u32) -> Change {
+        let event = Event::Postpone { until, attempts, counts: false };
+        Change { event, result: None, note: None }
     }
 
     /// An operator gives up a command that has not run.

@@ -64,6 +64,13 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
                 Reference::None | Reference::Taken => ReferenceWrite::Keep,
             }
         }
+        // An earlier attempt may have ended without a word, where the operation is declared safe to repeat.
+        (_, Some(Head { state: State::FailedRetryable { .. }, .. }) | None) if may_have_run(before) => {
+            ReferenceWrite::Keep
+        }
+        // Whoever deduplicates does so on this command's key, and another command has another one: a call of this one may
+        // still land beside it.
+        (Event::Resolve(Verdict::NotExecuted(Proof::ProviderDeduplicates)), _) => ReferenceWrite::Keep,
         (Event::Free, None) => ReferenceWrite::GiveBack,
         (Event::Complete { .. }, Some(_))
             if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
@@ -84,6 +91,15 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
         },
         (_, Some(_) | None) => ReferenceWrite::Keep,
     }
+}
+
+/// Whether an attempt of a command that a worker runs again and again may have had an effect.
+fn may_have_run(before: Option<Head>) -> bool {
+    before.is_some_and(|before| {
+        before.epoch > 1
+            && before.state.keeps_request()
+            && before.terms.on_lease_expired == OnLeaseExpired::Rerun
+    })
 }
 
 /// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
@@ -303,6 +319,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                     let settled = failed_final(head, SettledBy::Verdict, Reason::VerdictExecuted, now);
                     apply(settled)
                 }
+                // Its message may still be sent, whatever the provider has seen so far.
+                Verdict::NotExecuted(_) if head.reason == Reason::DeferralExpired => {
+                    keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
+                }
                 Verdict::NotExecuted(Proof::Quarantine) if now < quarantine_until => {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }
@@ -317,12 +337,12 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::FailedRetryable { .. }
             | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
-        Event::Postpone { until, attempts: seen } => match head.state {
+        Event::Postpone { until, attempts: seen, counts } => match head.state {
             State::Unknown { attempts, .. } if attempts != seen => {
                 keep(Decision::Refused(Refusal::Overtaken))
             }
             State::Unknown { since, attempts, quarantine_until, .. } => {
-                let attempts = attempts.saturating_add(1);
+                let attempts = attempts.saturating_add(u32::from(counts));
                 let state = State::Unknown { since, reconcile_after: until, attempts, quarantine_until };
                 apply(Head { state, ..head })
             }

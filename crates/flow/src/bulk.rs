@@ -6,12 +6,13 @@
 //! ```
 //!
 //! The request itself is an ordinary command of the layer, declared safe to repeat (`on_lease_expired = rerun`), which it is,
-//! since each item is a command of its own: its key is made of the request's operation id and the item's `clientItemId`. A
+//! since each item is a command of its own: its key is made of the request's scope and the item's `clientItemId`. A
 //! retry of the request, after a crash or after an answer that says that something is left to do, carries out what is left,
 //! and gives the stored answers of the rest.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderValue};
@@ -20,7 +21,7 @@ use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_core::{
     Command, Decision, FingerprintInput, Item, KeyRules, OperationId, OperationName, Outcome, Policy,
-    Principal, Problem, Record, Scope, Store, StoreError, Transacted,
+    Principal, Problem, Record, RecordId, Scope, Store, StoreError, Transacted,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -30,6 +31,9 @@ use crate::reply::Answered;
 
 /// The longest `clientItemId`.
 const MAX_ITEM_ID: usize = 128;
+
+/// How long what became of an item is kept at least.
+const ITEM_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// Carries out requests of many items.
 #[derive(Clone)]
@@ -44,6 +48,8 @@ pub struct Bulk {
 /// The request that the items came in: what the layer's `Execution` says of it.
 #[derive(Clone, Debug)]
 pub struct Whole {
+    /// The id of its record: what the keys of its items are made of, since it outlives the record.
+    pub record_id: RecordId,
     /// Its operation id.
     pub operation_id: OperationId,
     /// Who is asking.
@@ -110,9 +116,13 @@ struct Named {
 }
 
 impl Bulk {
-    /// Items of this operation, on this store. Their policy is that of `policy`; their business references, if they have any,
+    /// Items of this operation, on this store. Their policy is `policy`, but that what became of them is kept for 30 days at
+    /// least: a request is retried until nothing is left to do, and what succeeded must not be forgotten by then. Their
+    /// business references, if they have any,
     /// are those of the operation, so name it as the operation that carries out single ones.
     pub fn new(store: Arc<dyn Store>, operation: OperationName, policy: Policy) -> Bulk {
+        // What is left of a request may be tried for long: what succeeded is remembered longer than that.
+        let policy = Policy { ttl: policy.ttl.max(ITEM_TTL), ..policy };
         Bulk { store, operation, policy: Arc::new(policy), max_items: 100, parallel: 8 }
     }
 
@@ -157,7 +167,7 @@ impl Bulk {
             return None;
         }
         // The same in every attempt at the request, and of no other request.
-        let key = format!("{}:item:{name}", whole.operation_id);
+        let key = format!("{}:item:{name}", whole.record_id);
         let input = FingerprintInput {
             method: "ITEM",
             path: name,

@@ -37,7 +37,7 @@ pub mod webhook;
 
 #[cfg(feature = "http-evidence")]
 pub use http::{HttpLookUp, HttpLookUpError};
-pub use look::{Look, Outcome};
+pub use look::{Look, Outcome, RECONCILER};
 pub use look_up::{Finding, LookUp, NoLookUp};
 pub use reconciler::{Reconciler, ReconcilerOptions, Report};
 pub use semel_core::reconcile::{Evidence, Found, ReconcileTerms, Statement, is_dead_letter};

@@ -88,6 +88,7 @@ where
     let registered = shared.running.execute(record.id, record.head.fence());
     let lease = Lease::new(acquired.asked, record.head.terms.lease);
     let execution = Execution {
+        record_id: record.id,
         operation_id: record.operation_id,
         operation: record.operation.clone(),
         label: acquired.rule.label.clone(),

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use semel_core::{Epoch, OperationId, OperationName, Principal};
+use semel_core::{Epoch, OperationId, OperationName, Principal, RecordId};
 
 /// An executor's lease, on a monotonic clock that was started before the claim was sent: by this clock it ends
 /// no later than by the store's.
@@ -38,6 +38,7 @@ impl Lease {
 /// The execution that a handler is part of. It is in the request's extensions.
 #[derive(Clone, Debug)]
 pub struct Execution {
+    pub(crate) record_id: RecordId,
     pub(crate) operation_id: OperationId,
     pub(crate) operation: OperationName,
     pub(crate) label: Arc<str>,
@@ -50,6 +51,12 @@ impl Execution {
     /// Names the command for good, the same in every attempt.
     pub fn operation_id(&self) -> OperationId {
         self.operation_id
+    }
+
+    /// The digest of its scope: the same for the same key of the same caller, also when its record was forgotten and is made
+    /// anew under another operation id.
+    pub fn record_id(&self) -> RecordId {
+        self.record_id
     }
 
     /// What is asked for.

@@ -12,11 +12,22 @@ use semel_flow::reconcile::{
     Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, WebhookSource, Webhooks,
 };
 
+use semel_stores::MemoryStore;
+
 use crate::config::{Config, LookUpConfig, VariableName, WebhookConfig};
 
 /// Whether there is anybody to ask, or to be told by.
 pub fn is_wanted(config: &Config) -> bool {
     !config.webhooks.is_empty() || config.operations.iter().any(|operation| operation.reconcile.is_some())
+}
+
+/// Whether everything is there that the settings name: secrets in the environment, among others.
+pub fn look(config: &Config) -> anyhow::Result<()> {
+    if is_wanted(config) {
+        let nothing = Arc::new(MemoryStore::new());
+        webhooks(config, &Arc::new(reconciler(config, nothing.clone(), nothing)?))?;
+    }
+    Ok(())
 }
 
 /// The reconciler that the settings describe.

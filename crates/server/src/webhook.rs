@@ -13,9 +13,14 @@ use semel_core::problem::Kind;
 use semel_flow::reconcile::webhook::MAX_EVENT;
 use semel_flow::reconcile::{Received, Refused, Webhooks};
 use semel_http::Body;
+use tokio::sync::Semaphore;
 
 /// The path below which each webhook has its name.
 pub const WEBHOOKS_PATH: &str = "/.well-known/semel/webhooks/";
+
+/// How many events are read at a time, and how long each may take to come.
+static PLACES: Semaphore = Semaphore::const_new(64);
+const BODY_TIME: Duration = Duration::from_secs(20);
 
 /// When a provider is to send again what could not be kept.
 const LATER: Duration = Duration::from_secs(5);
@@ -28,10 +33,18 @@ pub async fn answer(webhooks: &Webhooks, name: &str, request: Request<Incoming>)
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return answer;
     }
+    if !webhooks.knows(name) {
+        return told(&problem(&Refused::UnknownSource));
+    }
+    // Nobody is known before the body is: it has little room, and little time.
+    let Ok(_place) = PLACES.try_acquire() else { return told(&problem(&Refused::Unavailable)) };
     let (head, body) = request.into_parts();
-    let body = match read(body).await {
-        Ok(body) => body,
-        Err(problem) => return told(&problem),
+    let body = match tokio::time::timeout(BODY_TIME, read(body)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(problem)) => return told(&problem),
+        Err(_) => {
+            return told(&Problem::new(Kind::RequestIncomplete, "The event did not come to an end in time."));
+        }
     };
     match webhooks.receive(name, &head.headers, &body).await {
         Received::Refused(refused) => told(&problem(&refused)),

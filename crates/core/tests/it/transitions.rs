@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
-use semel_core::transition::{PURGE_GRACE, Proof, Refusal, RequestWrite, Verdict, age};
+use semel_core::transition::{PURGE_GRACE, Proof, ReferenceWrite, Refusal, RequestWrite, Verdict, age};
 use semel_core::{
     Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
     Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
@@ -153,8 +153,8 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("not executed",   not_executed(Proof::Quarantine),                 "Z N N N N N N N Q N"),
         ("deduplicated",   not_executed(Proof::ProviderDeduplicates),       "Z N N N N N N N A>retr N"),
         ("tombstone",      not_executed(Proof::ProviderTombstone),          "Z N N N N N N N A>retr N"),
-        ("postpone",       Event::Postpone { until: later(9), attempts: 0 }, "Z N N N N N N N A>unkn N"),
-        ("postpone late",  Event::Postpone { until: later(9), attempts: 7 }, "Z N N N N N N N O N"),
+        ("postpone",       Event::Postpone { until: later(9), attempts: 0, counts: true }, "Z N N N N N N N A>unkn N"),
+        ("postpone late",  Event::Postpone { until: later(9), attempts: 7, counts: true }, "Z N N N N N N N O N"),
         ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
         ("purge",          Event::Purge,                      "Z N N A>expi A>expi A>expi A>expi N N A>expi"),
     ];
@@ -208,7 +208,8 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
         ("executed",      Event::Resolve(Verdict::Succeeded),                "N N A>succ A>succ"),
         ("failed",        Event::Resolve(Verdict::FailedFinal),              "N N A>fail A>fail"),
         ("not executed",  not_executed(Proof::Quarantine),                   "N N N Q"),
-        ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "N N N A>retr"),
+        ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "N N N Q"),
+        ("tombstone",     not_executed(Proof::ProviderTombstone),            "N N N Q"),
         ("free",          Event::Free,                                       "N N N N"),
         ("purge",         Event::Purge,                                      "N N N N"),
     ];
@@ -286,6 +287,30 @@ fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
     assert_eq!(write(Some(waits), &Event::Age, later(99)), RequestWrite::Erase, "it is given up");
     let plain = head(State::Claimed { start_by: later(60), ready_at: NOW });
     assert_eq!(write(Some(plain), &Event::Free, NOW), RequestWrite::Erase);
+}
+
+#[test]
+fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
+    let reference = |head: &Head, event: &Event, now| transition(Some(head), event, now).reference;
+    let lost = head(unknown(NOW));
+    for (proof, expected) in [
+        (Proof::ProviderDeduplicates, ReferenceWrite::Keep),
+        (Proof::ProviderTombstone, ReferenceWrite::GiveBack),
+        (Proof::Quarantine, ReferenceWrite::GiveBack),
+    ] {
+        let verdict = Event::Resolve(Verdict::NotExecuted(proof));
+        assert_eq!(reference(&lost, &verdict, NOW), expected, "{proof:?}");
+    }
+    let waits = |on_lease_expired, epoch| {
+        let waits = head(State::Claimed { start_by: later(60), ready_at: NOW });
+        Head { epoch, terms: Terms { on_lease_expired, ..waits.terms }, ..waits }
+    };
+    for event in [Event::Age, Event::Free] {
+        let again = waits(OnLeaseExpired::Rerun, 2);
+        assert_eq!(reference(&again, &event, later(60)), ReferenceWrite::Keep, "an attempt may have run");
+        let first = waits(OnLeaseExpired::Rerun, 1);
+        assert_eq!(reference(&first, &event, later(60)), ReferenceWrite::GiveBack, "nobody has run it");
+    }
 }
 
 #[test]

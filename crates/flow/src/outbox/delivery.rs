@@ -47,7 +47,7 @@ impl Delivery {
             Tried::Exhausted => Some("no worker lived to tell what came of its last try".to_owned()),
         };
         match self.write(|| self.outbox.settle(&fence, next, why.as_deref())).await {
-            Some(true) => self.tell(message, next, why.as_deref()),
+            Some(true) => self.tell(message, next),
             Some(false) => late(&fence),
             None => {}
         }
@@ -86,7 +86,7 @@ impl Delivery {
         None
     }
 
-    fn tell(&self, message: &Message, next: Next, why: Option<&str>) {
+    fn tell(&self, message: &Message, next: Next) {
         let (event_id, attempts) = (&message.event_id, message.attempts);
         match next {
             Next::Delivered => {
@@ -94,11 +94,16 @@ impl Delivery {
                 tracing::debug!(event_id, attempts, "a message was delivered");
             }
             Next::Retry { after } => {
-                tracing::info!(event_id, attempts, why, ?after, "a message is tried again");
+                tracing::info!(
+                    event_id,
+                    attempts,
+                    ?after,
+                    "a message is tried again: `semel outbox show` says why"
+                );
             }
             Next::Dead => {
                 self.topics.dead(&message.kind);
-                tracing::error!(event_id, attempts, why, "a message is dead: see `semel outbox show`");
+                tracing::error!(event_id, attempts, "a message is dead: see `semel outbox show`");
             }
         }
     }

@@ -69,6 +69,9 @@ impl Outcome {
     }
 }
 
+/// Who notes what was seen.
+pub const RECONCILER: &str = "reconciler";
+
 /// What every look needs.
 pub(super) struct Looks {
     pub(super) store: Arc<dyn Store>,
@@ -225,7 +228,7 @@ impl Looks {
     }
 
     async fn postpone(&self, held: &Held, until: Timestamp) -> Result<Answer, StoreError> {
-        self.store.apply(&held.record.id, &Change::postpone(until, held.attempts)).await
+        self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
     }
 
     fn failed(&self, record: &Record, error: &StoreError) -> Outcome {
@@ -252,7 +255,7 @@ fn told(found: &Found) -> String {
 
 /// What the audit log keeps beside a verdict.
 pub(super) fn note(seen: &str) -> Note {
-    Note { who: "reconciler".to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
+    Note { who: RECONCILER.to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
 }
 
 fn chance() -> u32 {

@@ -306,6 +306,11 @@ impl Webhooks {
         Ok(self)
     }
 
+    /// Whether there is a source of this name: nothing that comes under another one is worth reading.
+    pub fn knows(&self, source: &str) -> bool {
+        self.sources.contains_key(source)
+    }
+
     /// Takes in an event that this source is said to have sent. An answer other than `Refused` means that it is kept for
     /// good, or need not be. The caller bounds what it reads of the body: one byte more than [`MAX_EVENT`] is enough.
     pub async fn receive(&self, source: &str, headers: &HeaderMap, body: &[u8]) -> Received {

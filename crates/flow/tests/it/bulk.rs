@@ -11,7 +11,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::StatusCode;
 use semel_core::policy::OnLeaseExpired;
-use semel_core::{OperationId, OperationName, Policy, Principal, StateName, StepKind, Store};
+use semel_core::{OperationId, OperationName, Policy, Principal, RecordId, StateName, StepKind, Store};
 use semel_flow::bulk::{Bulk, BulkAnswer, BulkError, BulkItem, ItemOutcome, Whole};
 use semel_flow::{PostgresTransactions, SqliteTransactions};
 use semel_http::{Denied, Execution, IdempotencyLayer, Operation};
@@ -33,7 +33,8 @@ both!(
 
 fn whole() -> Whole {
     let principal = Principal::new("acme", "alice").expect("it has names");
-    Whole { operation_id: OperationId::from_bytes([7; 16]), principal }
+    let record_id = RecordId::from_bytes([7; 32]);
+    Whole { record_id, operation_id: OperationId::from_bytes([7; 16]), principal }
 }
 
 fn bulk(store: Arc<dyn Store>) -> Bulk {
@@ -123,11 +124,15 @@ async fn each_item_is_carried_out_once_however_often_the_request_is_sent(lab: im
         assert_eq!(again.items[0].operation_id, first.items[0].operation_id);
     }
     assert_eq!(lab.counts().await.0, 2, "a payment for each that succeeded");
-    let other = Whole { operation_id: OperationId::from_bytes([8; 16]), ..whole() };
+    let other = Whole { record_id: RecordId::from_bytes([8; 32]), ..whole() };
     let bulk = bulk(lab.store().await);
     let (own, foreign) = (bulk.read(&whole(), &body), bulk.read(&other, &body));
     let id = |items: Result<Vec<BulkItem>, _>| items.expect("it can be read")[0].command.scope.record_id();
-    assert_ne!(id(own), id(foreign), "items of another request are others");
+    let anew = Whole { operation_id: OperationId::from_bytes([9; 16]), ..whole() };
+    let forgotten = bulk.read(&anew, &body);
+    let own = id(own);
+    assert_ne!(own, id(foreign), "items of another request are others");
+    assert_eq!(own, id(forgotten), "those of one that was forgotten meanwhile are not");
 }
 
 async fn an_item_that_fails_for_now_is_tried_again_and_the_others_are_not(lab: impl Lab) {
@@ -202,7 +207,11 @@ async fn handle<L: Lab>(
     axum::Extension(execution): axum::Extension<Execution>,
     body: Bytes,
 ) -> Response {
-    let whole = Whole { operation_id: execution.operation_id(), principal: execution.principal().clone() };
+    let whole = Whole {
+        record_id: execution.record_id(),
+        operation_id: execution.operation_id(),
+        principal: execution.principal().clone(),
+    };
     let bulk = bulk(lab.store().await);
     let items = match bulk.read(&whole, &body) {
         Ok(items) => items,

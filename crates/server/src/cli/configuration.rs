@@ -95,6 +95,10 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!("{error:#}");
         return Ok(Done::No);
     }
+    if let Err(error) = crate::reconcile::look(&loaded.config) {
+        eprintln!("{error:#}");
+        return Ok(Done::No);
+    }
     if let Some(Err(error)) = loaded.config.encryption.as_ref().map(crate::encryption::look) {
         eprintln!("{error:#}");
         return Ok(Done::No);

@@ -58,6 +58,10 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks.extend(of_store);
     checks.extend(tier.map(promised));
     checks.extend(network::upstream(config).await);
+    if let Err(error) = crate::reconcile::look(config) {
+        let advice = "the gateway does not start without it";
+        checks.push(Check::fail("reconciler", format!("{error:#}"), advice));
+    }
     checks.extend(config.encryption.as_ref().map(encryption));
     checks.push(identity(config, api_keys).await);
     checks.push(admin(config));

@@ -126,7 +126,9 @@ pub(super) fn look_up(findings: &mut Findings, prefix: &str, table: &LookUpTable
         findings.error(findings.origin(&path("status")), &path("status"), message);
     }
     if let Some(word) = ambiguous(&[&reading.executed, &reading.failed, &reading.pending]) {
-        twofold(findings, prefix, &words, word);
+        let lists: [(&str, &[String]); 3] =
+            [("executed", &reading.executed), ("failed", &reading.failed), ("pending", &reading.pending)];
+        twofold(findings, prefix, &lists, word);
     }
 }
 
@@ -166,15 +168,19 @@ pub(super) fn webhook(findings: &mut Findings, prefix: &str, table: &WebhookTabl
         }
     }
     if let Some(word) = ambiguous(&[&table.executed, &table.failed, &table.not_executed]) {
-        twofold(findings, prefix, &["executed", "failed", "not_executed"], word);
+        let lists: [(&str, &[String]); 3] =
+            [("executed", &table.executed), ("failed", &table.failed), ("not_executed", &table.not_executed)];
+        twofold(findings, prefix, &lists, word);
     }
 }
 
 /// A word that is in two lists means two things.
-fn twofold(findings: &mut Findings, prefix: &str, lists: &[&str], word: &str) {
-    let path = lists.iter().rev().map(|name| format!("{prefix}.{name}")).find(|path| findings.is_set(path));
-    if let Some(path) = path {
-        let message = format!("\"{word}\" is there twice, and would mean two things");
+fn twofold(findings: &mut Findings, prefix: &str, lists: &[(&str, &[String])], word: &str) {
+    let mut holders = lists.iter().filter(|(_, words)| words.iter().any(|own| own == word));
+    let (Some((first, _)), second) = (holders.next(), holders.next()) else { return };
+    let path = format!("{prefix}.{}", second.map_or(*first, |(name, _)| *name));
+    if findings.is_set(&path) {
+        let message = format!("\"{word}\" is there twice, also in `{first}`, and would mean two things");
         findings.error(findings.origin(&path), &path, message);
     }
 }

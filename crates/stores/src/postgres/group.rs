@@ -10,7 +10,7 @@ use super::executor::{Executor, Row, Value};
 use super::known::Known;
 use super::link::Link;
 use super::queries::{
-    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
+    END_MESSAGES, ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
     TAKE_REFERENCES_BACK, note_values, now, snapshot,
 };
 use super::rows::{Versioned, record_columns};
@@ -218,6 +218,8 @@ pub(super) enum SideWrite<'a> {
     Forget,
     /// Its request is erased.
     EraseRequest,
+    /// Its messages that are not delivered end.
+    EndMessages,
     /// Somebody did it by hand, and said why.
     Note(&'a Note),
 }
@@ -285,6 +287,7 @@ impl Writes<'_> {
             (FORGET_REFERENCES, commands(|what| matches!(what, SideWrite::Forget))),
             (FORGET_PROGRESS, commands(|what| matches!(what, SideWrite::Forget))),
             (ERASE_REQUESTS, commands(|what| matches!(what, SideWrite::EraseRequest))),
+            (END_MESSAGES, commands(|what| matches!(what, SideWrite::EndMessages))),
         ] {
             if !ids.is_empty() {
                 link.query(sql, &[Value::UuidList(ids)]).await?;

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, given_up,
-    sent_after_all,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, discarded,
+    given_up, sent_after_all,
 };
 use semel_core::{AttemptToken, Event, Head, Ids, Note, OperationId, RandomIds, StoreError, Timestamp};
 
@@ -114,6 +114,10 @@ const RETRY: &str = intervene!(
 
 const DISCARD: &str = intervene!("DELETE FROM semel_outbox");
 
+/// How many messages of a command are not delivered.
+const UNDELIVERED: &str =
+    "SELECT count(*) FROM semel_outbox WHERE operation_id = $1 AND state <> 'delivered'";
+
 const GET: &str = concat!(
     "SELECT ",
     columns!("o.", "o.payload"),
@@ -173,12 +177,14 @@ async fn with_command(
     offset: i64,
     sql: &'static str,
     values: &[Value<'_>],
-    event: impl Fn(&Head) -> Result<Option<Event>, Refused>,
+    event: impl Fn(&Head, bool) -> Result<Option<Event>, Refused>,
 ) -> Result<bool, DbError> {
     link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let changed = async {
         let record = lock_command(link, command, offset).await?.map(|(record, _)| record);
-        let Ok(event) = record.as_ref().map_or(Ok(None), |record| event(&record.head)) else {
+        let others = [Value::Uuid(*command.as_bytes())];
+        let others = link.query(UNDELIVERED, &others).await?.first().and_then(|row| row.int(0)) > Some(1);
+        let Ok(event) = record.as_ref().map_or(Ok(None), |record| event(&record.head, others)) else {
             return Ok(false);
         };
         if link.query(sql, values).await?.is_empty() {
@@ -291,7 +297,8 @@ impl Outbox for PostgresStore {
                 let link = lent.link()?;
                 match fence.operation_id().filter(|_| state == MessageState::Dead) {
                     Some(command) => {
-                        with_command(link, command, offset, SETTLE, &values, |head| Ok(given_up(head))).await
+                        with_command(link, command, offset, SETTLE, &values, |head, _| Ok(given_up(head)))
+                            .await
                     }
                     None => Ok(link.query(SETTLE, &values).await?.len() == 1),
                 }
@@ -357,13 +364,16 @@ impl Outbox for PostgresStore {
                 };
                 match intervention {
                     Intervention::Retry => {
-                        with_command(link, command, offset, RETRY, &values, |head| {
+                        with_command(link, command, offset, RETRY, &values, |head, _| {
                             sent_after_all(head).map_err(|_| Refused)
                         })
                         .await
                     }
                     Intervention::Discard => {
-                        with_command(link, command, offset, DISCARD, &values, |head| Ok(given_up(head))).await
+                        with_command(link, command, offset, DISCARD, &values, |head, others| {
+                            Ok(discarded(head, others))
+                        })
+                        .await
                     }
                 }
             })

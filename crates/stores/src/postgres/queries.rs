@@ -3,6 +3,7 @@
 //! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. What a
 //! write did not change was changed by somebody else in between, and is read again.
 
+use semel_core::outbox::ends_messages;
 use semel_core::{
     Answer, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId, Principal, RandomIds,
     Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp, Transition, Write,
@@ -101,6 +102,9 @@ const KEEP_REQUEST: &str = "
 
 pub(super) const ERASE_REQUESTS: &str = "DELETE FROM semel_requests WHERE operation_id = ANY($1)";
 
+pub(super) const END_MESSAGES: &str =
+    "DELETE FROM semel_outbox WHERE operation_id = ANY($1) AND state <> 'delivered'";
+
 pub(super) const FORGET_PROGRESS: &str = "DELETE FROM semel_phases WHERE operation_id = ANY($1)";
 
 const HOLDERS: &str = "
@@ -177,10 +181,13 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
     let (before, now) = get(db, id, offset).await?;
     let command = before.as_ref().map(|before| before.record.operation_id);
     let answer = self::change(db, before, change.event(), None, change.result(), now, offset).await?;
-    if let (Some(Answer { decision: Decision::Applied, .. }), Some(note), Some(command)) =
-        (&answer, change.note(), command)
-    {
-        take_note(db, command, note, now).await?;
+    if let (Some(Answer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
+        if let Some(note) = change.note() {
+            take_note(db, command, note, now).await?;
+        }
+        if ends_messages(change.event()) {
+            db.query(END_MESSAGES, &[Value::UuidList(vec![*command.as_bytes()])]).await?;
+        }
     }
     Ok(answer)
 }

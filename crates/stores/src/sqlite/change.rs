@@ -4,6 +4,7 @@
 //! wrapped in a savepoint.
 
 use rusqlite::Connection;
+use semel_core::outbox::ends_messages;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
     Answer, Claim, Decision, Event, Head, OperationId, Record, Reference, StoreError, StoredResult,
@@ -23,16 +24,25 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
             let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
             let apply =
                 || self::change(connection, before.as_ref(), change.event(), None, change.result(), now);
-            let Some(note) = change.note() else { return apply().map(answer) };
-            let noted = || {
+            let ends_messages = ends_messages(change.event());
+            if change.note().is_none() && !ends_messages {
+                return apply().map(answer);
+            }
+            let with_more = || {
                 let done = apply()?;
-                if let (Decision::Applied, Some(record)) = (done.decision, &before) {
-                    queries::take_note(connection, record.operation_id, note, now)
-                        .map_err(|error| store_error(&error))?;
+                let Some(record) = before.as_ref().filter(|_| done.decision == Decision::Applied) else {
+                    return Ok(done);
+                };
+                let id = record.operation_id;
+                if let Some(note) = change.note() {
+                    queries::take_note(connection, id, note, now).map_err(|error| store_error(&error))?;
+                }
+                if ends_messages {
+                    queries::end_messages(connection, id).map_err(|error| store_error(&error))?;
                 }
                 Ok(done)
             };
-            all_or_nothing(connection, noted).map(answer)
+            all_or_nothing(connection, with_more).map(answer)
         }
         Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
         Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),

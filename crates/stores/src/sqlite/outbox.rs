@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::outbox::{
-    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, given_up,
-    sent_after_all,
+    Depth, Intervention, Message, MessageFence, MessageFilter, MessageState, Next, Outbox, Take, discarded,
+    given_up, sent_after_all,
 };
 use semel_core::{AttemptToken, Note, OperationId, StoreError, Timestamp};
 
@@ -70,6 +70,10 @@ const RETRY: &str = concat!(
 );
 
 const DISCARD: &str = concat!("DELETE FROM semel_outbox WHERE ", is_free!());
+
+/// Whether the command has others that are not delivered.
+const OTHERS: &str =
+    "SELECT 1 FROM semel_outbox WHERE operation_id = ?1 AND event_id <> ?2 AND state <> 'delivered'";
 
 const GET: &str = concat!("SELECT ", columns!("payload"), " FROM semel_outbox WHERE event_id = ?1");
 
@@ -199,7 +203,13 @@ fn intervene(
             Ok(event) => (RETRY, event),
             Err(_) => return Ok(0),
         },
-        Intervention::Discard => (DISCARD, head.as_ref().and_then(given_up)),
+        Intervention::Discard => {
+            let others = connection
+                .prepare_cached(OTHERS)
+                .and_then(|mut others| others.exists(params![found.operation_id.as_bytes(), event_id]))
+                .map_err(sqlite)?;
+            (DISCARD, head.as_ref().and_then(|head| discarded(head, others)))
+        }
     };
     let changed = connection
         .prepare_cached(sql)

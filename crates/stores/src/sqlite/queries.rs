@@ -422,6 +422,13 @@ pub(super) fn progress(connection: &Connection, id: OperationId) -> rusqlite::Re
     connection.prepare_cached(sql)?.query_map([id.as_bytes()], read)?.collect()
 }
 
+/// Ends the messages of a command that are not delivered.
+pub(super) fn end_messages(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("DELETE FROM semel_outbox WHERE operation_id = ?1 AND state <> 'delivered'")?
+        .execute([id.as_bytes()])
+}
+
 /// Forgets the steps of a command, together with its record.
 pub(super) fn forget_progress(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
     connection.prepare_cached("DELETE FROM semel_phases WHERE operation_id = ?1")?.execute([id.as_bytes()])

@@ -124,5 +124,9 @@ pub(super) async fn a_postponed_look_for_evidence_is_counted(subject: &dyn Subje
         let expected = State::Unknown { since, reconcile_after, attempts, quarantine_until };
         assert_eq!(postponed.head.state, expected);
         assert_eq!(read(&*store, &lost.id).await.head.state, expected);
+        let reconcile_after = reconcile_after.plus(Duration::from_secs(5));
+        let put_off = applied(&*store, &lost.id, Change::put_off(reconcile_after, attempts)).await;
+        let expected = State::Unknown { since, reconcile_after, attempts, quarantine_until };
+        assert_eq!(put_off.head.state, expected, "the end of a look is no other look");
     }
 }

@@ -21,7 +21,11 @@ pub(super) async fn create(
     Extension(execution): Extension<Execution>,
     body: Bytes,
 ) -> Response {
-    let whole = Whole { operation_id: execution.operation_id(), principal: execution.principal().clone() };
+    let whole = Whole {
+        record_id: execution.record_id(),
+        operation_id: execution.operation_id(),
+        principal: execution.principal().clone(),
+    };
     let items = match shared.bulk.read(&whole, &body) {
         Ok(items) => items,
         Err(refused) => return refused.into_response::<Body>(),

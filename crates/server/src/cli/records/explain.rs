@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::ArgMatches;
 use semel_core::{NoteTaken, Progress, Reason, Record, State, StateName, Step, StepKind, Store, Timestamp};
+use semel_flow::reconcile::{RECONCILER, is_dead_letter};
 use serde_json::{Value, json};
 
 use super::{operation_id, summary};
@@ -85,7 +86,8 @@ impl Entry<'_> {
             Entry::Step(step) => tell(step),
             Entry::Note(taken) => {
                 let note = &taken.note;
-                printable(&format!("by hand: {} by {}, because: {}", note.action, note.who, note.why))
+                let whose = if note.who == RECONCILER { "by itself" } else { "by hand" };
+                printable(&format!("{whose}: {} by {}, because: {}", note.action, note.who, note.why))
             }
             Entry::Begun(phase) => {
                 let (how, again) = match phase.what {
@@ -185,7 +187,7 @@ fn tell(step: &Step) -> String {
     match (step.again, state) {
         (None, _) => what,
         (Some((times, last)), StateName::Unknown) => {
-            format!("{what}; evidence was sought in vain {}, last at {last}", count(times))
+            format!("{what}; evidence was sought {}, last at {last}", count(times))
         }
         (Some((times, last)), _) => format!("{what}; its lease was renewed {}, last at {last}", count(times)),
     }
@@ -226,10 +228,15 @@ fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
         State::FailedRetryable { expires_at } => {
             format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
         }
-        State::Unknown { quarantine_until, .. } => format!(
-            "now: unknown; retries get 409 until somebody knows. Look where the effect would be, then:\n  \
+        State::Unknown { quarantine_until, reconcile_after, .. } => format!(
+            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
              semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
              semel records resolve {id} --verdict not-executed --reason TEXT{same_store}{}",
+            if reconcile_after > now && !is_dead_letter(&record.head.state) {
+                format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
+            } else {
+                String::new()
+            },
             if quarantine_until <= now {
                 String::new()
             } else {

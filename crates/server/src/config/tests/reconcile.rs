@@ -104,7 +104,11 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
             "goes with `status` only, which says where in the answer it is looked for",
         ),
         ("executed = [\"captured\"]", "", "`executed` does not say which word means that it took place"),
-        ("[\"processing\"]", "[\"declined\"]", "\"declined\" is there twice, and would mean two things"),
+        (
+            "[\"processing\"]",
+            "[\"declined\"]",
+            "\"declined\" is there twice, also in `failed`, and would mean two things",
+        ),
         (
             "response_status = 201",
             "response_status = 404",
@@ -134,7 +138,11 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
             "say with `proof` why none can take effect any more",
         ),
         ("tolerance = \"5m\"", "proof = \"tombstone\"", "goes with `not_executed` only"),
-        ("[\"charge.declined\"]", "[\"charge.captured\"]", "is there twice, and would mean two things"),
+        (
+            "[\"charge.declined\"]",
+            "[\"charge.captured\"]",
+            "is there twice, also in `executed`, and would mean two things",
+        ),
         ("[[webhook]]", "[webhook]", "expected a list of tables: write `[[webhook]]`, in double brackets"),
         ("max_attempts = 20", "max_attempts = 0", "expected an integer from 1 to 10000, found 0"),
     ] {
