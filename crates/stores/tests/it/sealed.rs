@@ -364,6 +364,35 @@ async fn a_rotation_brings_everything_under_the_current_key_and_changes_nothing_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_comes_back_for_what_was_written_behind_it_and_says_if_that_never_ends() {
+    for below in each().await {
+        let old = below.sealed(&["a"]);
+        for number in 0..20 {
+            complete(&old, &format!("first-{number}")).await;
+        }
+        let mut rotation = Rotation::new(below.reseal.clone(), vault(&["b", "a"]), 10);
+        while rotation.so_far().resealed < 20 {
+            rotation.step().await.expect("the store works");
+        }
+        for number in 0..10 {
+            complete(&old, &format!("behind-{number}")).await;
+        }
+        while rotation.step().await.expect("the store works") != Step::Done {}
+        assert!(rotation.so_far().is_complete(), "{:?}", rotation.so_far());
+        assert_eq!(below.uses().await, [(SealedKind::Response, Some("b".to_owned()), 30)]);
+
+        let mut rotation = Rotation::new(below.reseal.clone(), vault(&["b", "a"]), 10);
+        for number in 0.. {
+            complete(&old, &format!("never-ending-{number}")).await;
+            if rotation.step().await.expect("the store works") == Step::Done {
+                break;
+            }
+        }
+        assert!(rotation.so_far().overtaken && !rotation.so_far().is_complete());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rotation_names_the_keys_that_are_missing_and_does_the_rest() {
     for below in each().await {
         for number in 0..7 {
