@@ -168,7 +168,7 @@ async fn where_nobody_can_say_nothing_runs() {
         assert_eq!(gateway.send(request).await.problem(), unavailable, "no old response either");
     }
     assert_eq!(upstream.seen(), 1);
-    assert!(gateway.log().contains("which is `authorize_timeout`"), "{}", gateway.log());
+    gateway.logs("which is `authorize_timeout`").await;
 }
 
 #[tokio::test]

@@ -133,7 +133,7 @@ async fn without_its_key_a_response_is_refused_and_nothing_runs_again() {
         assert_eq!(refused.problem(), problem(500, "IDEMPOTENCY_RESPONSE_UNREADABLE"));
     }
     assert_eq!(upstream.seen(), 1, "it was not run again");
-    assert!(gateway.log().contains("a stored response stays sealed"), "{}", gateway.log());
+    gateway.logs("a stored response stays sealed").await;
     assert_eq!(gateway.send(numbered(7)).await.status, 201, "others go on");
     gateway.kill();
 

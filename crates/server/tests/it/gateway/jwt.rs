@@ -378,7 +378,7 @@ async fn an_issuer_that_is_away_later_changes_nothing() {
         until(async || issuer.fetches() >= fetched + 3).await;
         assert!(gateway.send(by(&signer.good("a", "acme", "alice"))).await.replayed(), "{status}");
     }
-    assert!(gateway.log().contains("it answers 503 Service Unavailable, and 200 is expected"));
+    gateway.logs("it answers 503 Service Unavailable, and 200 is expected").await;
     let other = Signer::ed();
     issuer.say(200, set(&[signer.jwk("a"), other.jwk("b")]));
     until(async || gateway.send(by(&other.good("b", "acme", "alice"))).await.replayed()).await;

@@ -300,6 +300,17 @@ impl Gateway {
         self.log.lock().expect("nobody panics with it").clone()
     }
 
+    /// Waits until it has logged this: what it writes comes a moment later.
+    pub(crate) async fn logs(&self, text: &str) {
+        for _ in 0..400 {
+            if self.log().contains(text) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        }
+        panic!("it does not log {text:?}: {}", self.log());
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.process.id()
     }
