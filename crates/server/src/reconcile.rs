@@ -71,6 +71,7 @@ pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result
             .scheme(webhook.scheme.clone())
             .tolerance(webhook.tolerance)
             .keep_unknown(webhook.keep_unknown);
+        let source = webhook.step.iter().fold(source, |source, step| source.step(step));
         webhooks = webhooks.source(source)?;
     }
     Ok(Some(Arc::new(webhooks)))

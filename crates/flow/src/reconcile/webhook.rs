@@ -67,6 +67,7 @@ pub struct WebhookSource {
     scheme: Scheme,
     tolerance: Duration,
     keep_unknown: bool,
+    step: Option<String>,
 }
 
 /// Why a source cannot be used.
@@ -113,6 +114,7 @@ impl WebhookSource {
             scheme: Scheme::Semel,
             tolerance: Duration::from_secs(300),
             keep_unknown: false,
+            step: None,
         }
     }
 
@@ -129,6 +131,12 @@ impl WebhookSource {
     /// The same, and events about commands that there are not are kept, and answered with 202: their records may come later.
     pub fn keep_unknown(self, keep_unknown: bool) -> WebhookSource {
         WebhookSource { keep_unknown, ..self }
+    }
+
+    /// The same, whose events name a command as `operationId:step`, as the key of a message or of a phase does. Events about any
+    /// other step of it are not believed: they say nothing about the whole.
+    pub fn step(self, step: impl Into<String>) -> WebhookSource {
+        WebhookSource { step: Some(step.into()), ..self }
     }
 
     fn check(&self) -> Result<(), SourceError> {
@@ -184,6 +192,10 @@ impl WebhookSource {
         }
         let reference = needed("operation id", &reading.operation_id)?;
         // Somebody else's reference: the provider may serve others of the same owner.
+        let step = reference.split_once(':').map(|(_, step)| step);
+        if step.is_some() && step != self.step.as_deref() {
+            return Err(Refused::UnknownOperation);
+        }
         let about = command(&reference).ok_or(Refused::UnknownOperation)?;
         let seen = format!("webhook {}: event {} says {}", self.name, quoted(&event_id), quoted(&said));
         Ok(Statement::new(self.name.clone(), event_id, about, found, seen))

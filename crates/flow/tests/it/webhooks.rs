@@ -20,6 +20,7 @@ both!(
     an_event_after_the_end_is_kept_and_changes_nothing,
     an_event_that_is_not_believed_leaves_nothing_behind,
     an_event_about_another_operation_is_refused,
+    an_event_about_another_step_is_refused,
     an_event_before_its_record_is_kept_where_that_is_allowed,
     either_of_two_secrets_signs,
 );
@@ -46,7 +47,7 @@ fn reading() -> EventReading {
 
 fn source(operation: &str) -> WebhookSource {
     let operation = OperationName::new(operation).expect("tests use names");
-    WebhookSource::new("provider", vec![KEY.to_vec()], vec![operation], reading())
+    WebhookSource::new("provider", vec![KEY.to_vec()], vec![operation], reading()).step("charge")
 }
 
 fn webhooks(kept: &Kept, source: WebhookSource) -> Webhooks {
@@ -183,6 +184,20 @@ async fn an_event_that_is_not_believed_leaves_nothing_behind(lab: impl Lab) {
     assert_eq!(webhooks.receive("provider", &good, body.as_bytes()).await, Received::Taken);
 }
 
+async fn an_event_about_another_step_is_refused(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    for source in [source("payments.create").step("refund"), {
+        let operation = OperationName::new("payments.create").expect("tests use names");
+        WebhookSource::new("provider", vec![KEY.to_vec()], vec![operation], reading())
+    }] {
+        let webhooks = webhooks(&kept, source);
+        let sent = send(&webhooks, "e1", "charge.captured", &record).await;
+        assert_eq!(sent, Received::Refused(Refused::UnknownOperation));
+    }
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
+}
+
 async fn an_event_about_another_operation_is_refused(lab: impl Lab) {
     let kept = lab.kept().await;
     let webhooks = webhooks(&kept, source("refunds.create"));
@@ -222,7 +237,10 @@ async fn either_of_two_secrets_signs(lab: impl Lab) {
     let kept = lab.kept().await;
     let operation = OperationName::new("payments.create").expect("it is one");
     let keys = vec![b"the secret that comes".to_vec(), KEY.to_vec()];
-    let webhooks = webhooks(&kept, WebhookSource::new("provider", keys.clone(), vec![operation], reading()));
+    let webhooks = webhooks(
+        &kept,
+        WebhookSource::new("provider", keys.clone(), vec![operation], reading()).step("charge"),
+    );
     for (number, key) in keys.iter().enumerate() {
         let (record, id) = (unknown(&kept, &format!("k{number}")).await, format!("e{number}"));
         let body = event(&id, "charge.captured", record.operation_id);

@@ -412,6 +412,13 @@ pub(super) const WEBHOOK: &[Setting<WebhookTable>] = &[
         unknown_operation,
         "What becomes of an event about a command that there is not: 404, or kept for it and 202"
     ),
+    setting!(
+        "step",
+        Maybe<Word>,
+        step,
+        "What follows the operation id and a colon, where events name it so",
+        "\"charge\""
+    ),
 ];
 
 /// `[reconcile]`.

@@ -27,6 +27,8 @@ pub struct WebhookConfig {
     pub tolerance: Duration,
     /// Whether events about commands that there are not are kept.
     pub keep_unknown: bool,
+    /// What stands after the operation id and a colon, where events name a step of the command.
+    pub step: Option<String>,
 }
 
 /// A `[[webhook]]` as far as it was written.
@@ -49,6 +51,7 @@ pub(super) struct WebhookTable {
     pub(super) failed_status: StatusCode,
     pub(super) tolerance: Duration,
     pub(super) unknown_operation: UnknownOperation,
+    pub(super) step: Option<String>,
 }
 
 impl Default for WebhookTable {
@@ -71,6 +74,7 @@ impl Default for WebhookTable {
             failed_status: StatusCode::UNPROCESSABLE_ENTITY,
             tolerance: Duration::from_secs(300),
             unknown_operation: UnknownOperation::Refuse,
+            step: None,
         }
     }
 }
@@ -107,6 +111,7 @@ impl WebhookTable {
             reading,
             tolerance: self.tolerance,
             keep_unknown: self.unknown_operation == UnknownOperation::Keep,
+            step: self.step,
         })
     }
 
@@ -143,6 +148,7 @@ impl WebhookTable {
             failed_status: config.reading.failed_status,
             tolerance: config.tolerance,
             unknown_operation,
+            step: config.step,
         }
     }
 }

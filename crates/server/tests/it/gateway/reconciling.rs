@@ -135,6 +135,7 @@ secret_env = "PROVIDER_WEBHOOK_SECRET"
 operations = ["payments.create"]
 event_id = "/id"
 operation_id = "/data/reference"
+step = "charge"
 verdict = "/type"
 executed = ["charge.captured"]
 failed = ["charge.declined"]
