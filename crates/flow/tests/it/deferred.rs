@@ -23,6 +23,7 @@ both!(
     a_message_that_is_given_up_leaves_its_command_unknown,
     a_discarded_message_leaves_its_command_unknown,
     a_retried_message_ends_the_quarantine_of_its_command,
+    a_message_behind_a_discarded_one_ends_the_quarantine_too,
     a_command_declared_not_executed_sends_its_message_anew,
     a_late_message_settles_a_command_that_was_waited_for_too_long,
 );
@@ -197,6 +198,23 @@ async fn a_retried_message_ends_the_quarantine_of_its_command(lab: impl Lab) {
         "it may be sent at any time"
     );
     assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+}
+
+async fn a_message_behind_a_discarded_one_ends_the_quarantine_too(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let two = pays_later().then(Step::Push("capture"));
+    let answered = lab.transact(&command("k"), two).await;
+    let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
+    let fence = take(&*kept.outbox()).await;
+    assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
+    is_given_up(&kept, open.operation_id).await;
+    let discarded = kept.outbox().intervene(&fence.event_id, Intervention::Discard, &note()).await;
+    assert!(discarded.expect("it answers"));
+    let left = record(&lab, open.operation_id).await;
+    assert_eq!(left.head.reason, Reason::DeferralExpired, "the other may be sent from now on");
+    kept.shift_clock(left.head.terms.quarantine * 9);
+    let early = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
+    assert!(matches!(early.expect("it answers").decision, Decision::Refused(_)));
 }
 
 async fn a_command_declared_not_executed_sends_its_message_anew(lab: impl Lab) {
