@@ -25,6 +25,8 @@
 )]
 
 pub mod bulk;
+#[cfg(any(feature = "http-sink", feature = "http-evidence"))]
+mod client;
 #[cfg(feature = "axum")]
 mod extract;
 mod gate;

@@ -18,28 +18,25 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use semel_core::outbox::{Message, Tried};
 use semel_core::{Clock, SystemClock};
-use tokio::net::TcpStream;
 
 use super::sink::Sink;
+use crate::client::{Host, NoHost};
 use crate::signature::{MIN_KEY, sign};
 
-/// How much of an answer is read, to say what went wrong; and the largest head of an answer.
+/// How much of an answer is read, to say what went wrong.
 const MAX_ANSWER: usize = 64 * 1024;
-const MAX_HEAD: usize = 16 * 1024;
 
 /// Sends messages to one address.
 pub struct HttpSink {
     target: Uri,
-    authority: String,
-    connect_to: String,
+    host: Host,
     content_type: HeaderValue,
     key: Vec<u8>,
-    connect_timeout: Duration,
     timeout: Duration,
 }
 
@@ -66,26 +63,18 @@ impl HttpSink {
         let wrong = |why: &str| HttpSinkError::Address(address.to_owned(), why.to_owned());
         let target: Uri =
             address.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        match target.scheme_str() {
-            Some("http") => {}
-            Some("https") => return Err(HttpSinkError::Tls(address.to_owned())),
-            _ => return Err(wrong("it does not begin with http://")),
-        }
-        let authority = target.authority().ok_or_else(|| wrong("it has no host"))?;
-        if authority.as_str().contains('@') {
-            return Err(wrong("it has a user, which is not sent"));
-        }
+        let host = Host::of(&target).map_err(|error| match error {
+            NoHost::Tls => HttpSinkError::Tls(address.to_owned()),
+            NoHost::Wrong(why) => wrong(why),
+        })?;
         if key.len() < MIN_KEY {
             return Err(HttpSinkError::ShortKey(key.len()));
         }
-        let connect_to = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
         Ok(HttpSink {
-            authority: authority.to_string(),
-            connect_to,
+            host,
             target,
             content_type: HeaderValue::from_static("application/json"),
             key: key.to_owned(),
-            connect_timeout: Duration::from_secs(3),
             timeout: Duration::from_secs(8),
         })
     }
@@ -97,27 +86,11 @@ impl HttpSink {
 
     /// The same, with other bounds on the time that connecting takes, and on the time that all of it takes.
     pub fn timeouts(self, connect: Duration, total: Duration) -> HttpSink {
-        HttpSink { connect_timeout: connect, timeout: total, ..self }
+        HttpSink { host: self.host.connect_timeout(connect), timeout: total, ..self }
     }
 
     async fn send(&self, message: &Message) -> Result<Tried, String> {
-        let request = self.request(message)?;
-        let connecting =
-            tokio::time::timeout(self.connect_timeout, TcpStream::connect(&self.connect_to)).await;
-        let stream = match connecting {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("cannot connect to {}: {error}", self.connect_to)),
-            Err(_) => return Err(format!("cannot connect to {}: no answer in time", self.connect_to)),
-        };
-        let _ = stream.set_nodelay(true);
-        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        // In the same task, so that both end together.
-        let answering = async {
-            let answer = sender.send_request(request).await.map_err(|error| format!("no answer: {error}"))?;
+        let read = async |answer: Response<Incoming>| {
             let (head, body) = answer.into_parts();
             // What it accepted, it accepted, whatever comes of the rest.
             if head.status.is_success() {
@@ -127,17 +100,7 @@ impl HttpSink {
             let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             Ok(judged(head.status, &head.headers, &body))
         };
-        tokio::pin!(connection);
-        tokio::pin!(answering);
-        tokio::select! {
-            biased;
-            answered = &mut answering => answered,
-            ended = &mut connection => match ended {
-                // The answer may have come before the end.
-                Ok(()) => answering.await,
-                Err(error) => Err(format!("no answer: {error}")),
-            },
-        }
+        self.host.exchange(self.request(message)?, read).await
     }
 
     fn request(&self, message: &Message) -> Result<Request<Full<Bytes>>, String> {
@@ -147,7 +110,7 @@ impl HttpSink {
         Request::builder()
             .method(Method::POST)
             .uri(path)
-            .header(HOST, &self.authority)
+            .header(HOST, &self.host.authority)
             .header(CONNECTION, "close")
             .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, &self.content_type)

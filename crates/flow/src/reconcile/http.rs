@@ -13,20 +13,19 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Incoming;
 use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
 use semel_core::transition::Proof;
 use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp};
-use tokio::net::TcpStream;
 
 use super::look_up::{Finding, LookUp};
 use super::reading::{command, quoted, result, word};
+use crate::client::{Host, NoHost};
 
-/// The largest answer, and the largest head of one.
+/// The largest answer.
 const MAX_ANSWER: usize = 1 << 20;
-const MAX_HEAD: usize = 16 * 1024;
 
 /// What stands for the command in an address.
 const OPERATION_ID: &str = "{operation_id}";
@@ -175,11 +174,9 @@ impl LookUpReading {
 pub struct HttpLookUp {
     /// The path and query, with what stands for the command in it.
     template: String,
-    authority: String,
-    connect_to: String,
+    host: Host,
     authorization: Option<HeaderValue>,
     reading: LookUpReading,
-    connect_timeout: Duration,
     timeout: Duration,
 }
 
@@ -204,12 +201,6 @@ impl HttpLookUp {
     /// percent-encoded.
     pub fn new(address: &str, reading: LookUpReading) -> Result<HttpLookUp, HttpLookUpError> {
         let wrong = |why: &str| HttpLookUpError::Address(address.to_owned(), why.to_owned());
-        if address.starts_with("https://") {
-            return Err(HttpLookUpError::Tls(address.to_owned()));
-        }
-        if !address.starts_with("http://") {
-            return Err(wrong("it does not begin with http://"));
-        }
         if address.contains('#') {
             return Err(wrong("it has a fragment, which is not sent"));
         }
@@ -221,13 +212,13 @@ impl HttpLookUp {
             return Err(wrong("only {operation_id}, {tenant} and {caller} can stand in it"));
         }
         let target: Uri = plain.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        let authority = target.authority().ok_or_else(|| wrong("it has no host"))?.clone();
-        if authority.as_str().contains('@') {
-            return Err(wrong("it has a user, which is not sent"));
-        }
+        let host = Host::of(&target).map_err(|error| match error {
+            NoHost::Tls => HttpLookUpError::Tls(address.to_owned()),
+            NoHost::Wrong(why) => wrong(why),
+        })?;
         let rest = &address["http://".len()..];
         let template = match rest.find(['/', '?']) {
-            Some(end) if rest[..end] != *authority.as_str() => {
+            Some(end) if rest[..end] != *host.authority => {
                 return Err(wrong("the host is the same for every command"));
             }
             Some(end) if rest[end..].starts_with('?') => format!("/{}", &rest[end..]),
@@ -237,16 +228,7 @@ impl HttpLookUp {
         if !template.contains(OPERATION_ID) {
             return Err(wrong("it does not say which command is meant: {operation_id} is missing"));
         }
-        let connect_to = format!("{}:{}", authority.host(), authority.port_u16().unwrap_or(80));
-        Ok(HttpLookUp {
-            template,
-            authority: authority.to_string(),
-            connect_to,
-            authorization: None,
-            reading,
-            connect_timeout: Duration::from_secs(3),
-            timeout: Duration::from_secs(5),
-        })
+        Ok(HttpLookUp { template, host, authorization: None, reading, timeout: Duration::from_secs(5) })
     }
 
     /// The same, with this in the header `Authorization`.
@@ -257,43 +239,18 @@ impl HttpLookUp {
 
     /// The same, with another bound on the time that all of it takes.
     pub fn timeout(self, timeout: Duration) -> HttpLookUp {
-        HttpLookUp { timeout, connect_timeout: self.connect_timeout.min(timeout), ..self }
+        // The whole bounds its parts.
+        HttpLookUp { timeout, ..self }
     }
 
     async fn ask(&self, record: &Record) -> Result<Finding, String> {
-        let request = self.request(record)?;
-        let connecting =
-            tokio::time::timeout(self.connect_timeout, TcpStream::connect(&self.connect_to)).await;
-        let stream = match connecting {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(format!("cannot connect to {}: {error}", self.connect_to)),
-            Err(_) => return Err(format!("cannot connect to {}: no answer in time", self.connect_to)),
-        };
-        let _ = stream.set_nodelay(true);
-        let (mut sender, connection) = hyper::client::conn::http1::Builder::new()
-            .max_buf_size(MAX_HEAD)
-            .handshake(TokioIo::new(stream))
-            .await
-            .map_err(|error| error.to_string())?;
-        // In the same task, so that both end together.
-        let answering = async {
-            let answer = sender.send_request(request).await.map_err(|error| format!("no answer: {error}"))?;
+        let read = async |answer: Response<Incoming>| {
             let (head, body) = answer.into_parts();
             let body = Limited::new(body, MAX_ANSWER).collect().await;
             let body = body.map_err(|error| format!("its answer broke off, or is too large: {error}"))?;
             Ok(self.judged(head.status, &head.headers, &body.to_bytes(), record.operation_id))
         };
-        tokio::pin!(connection);
-        tokio::pin!(answering);
-        tokio::select! {
-            biased;
-            answered = &mut answering => answered,
-            ended = &mut connection => match ended {
-                // The answer may have come before the end.
-                Ok(()) => answering.await,
-                Err(error) => Err(format!("no answer: {error}")),
-            },
-        }
+        self.host.exchange(self.request(record)?, read).await
     }
 
     fn request(&self, record: &Record) -> Result<Request<Empty<Bytes>>, String> {
@@ -302,7 +259,7 @@ impl HttpLookUp {
         let request = Request::builder()
             .method(Method::GET)
             .uri(path)
-            .header(HOST, &self.authority)
+            .header(HOST, &self.host.authority)
             .header(CONNECTION, "close")
             .header(ACCEPT, "application/json")
             .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
@@ -315,7 +272,7 @@ impl HttpLookUp {
     }
 
     fn judged(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], about: OperationId) -> Finding {
-        let answered = format!("{} answered {}", self.authority, status.as_u16());
+        let answered = format!("{} answered {}", self.host.authority, status.as_u16());
         let finding = match status {
             StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
             StatusCode::GONE => {
@@ -352,7 +309,7 @@ impl LookUp for HttpLookUp {
         match tokio::time::timeout(self.timeout, self.ask(record)).await {
             Ok(Ok(finding)) => finding,
             Ok(Err(why)) => Finding::no_answer(why),
-            Err(_) => Finding::no_answer(format!("{} did not answer in time", self.authority)),
+            Err(_) => Finding::no_answer(format!("{} did not answer in time", self.host.authority)),
         }
     }
 }

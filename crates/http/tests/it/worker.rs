@@ -1,5 +1,6 @@
 //! What a worker does when things go wrong.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,6 +11,7 @@ use semel_core::{
 use semel_http::{IdempotencyLayer, Operation, WorkerOptions};
 use semel_testkit::client::{KEY, pay, problem};
 use semel_testkit::faulty::{Call, Fault};
+use tokio::sync::Notify;
 
 use crate::lab::identify;
 use crate::later_lab::{EAGER, Later, later};
@@ -190,9 +192,14 @@ async fn a_start_that_could_not_be_confirmed_is_taken_back() {
 async fn a_worker_goes_on_when_its_store_is_back() {
     let lab = Later::sqlite().await;
     let accepted = lab.send(pay("{}")).await;
-    lab.store.always(Fault::Unavailable);
+    let asked = Arc::new(Notify::new());
+    let in_vain = asked.clone();
+    lab.store.script(move |_| {
+        in_vain.notify_one();
+        Some(Fault::Unavailable)
+    });
     lab.work();
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    asked.notified().await;
     lab.store.heal();
     lab.becomes(&accepted, "succeeded").await;
     assert_eq!(lab.count(), 1);
