@@ -104,7 +104,7 @@ impl Server {
         self.sql("postgres", &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS false"))?;
         draft.terminate_backends()?;
         match self.sql("postgres", &format!("ALTER DATABASE {name} RENAME TO \"{template}\"")) {
-            Err(error) if !error.0.contains(DATABASE_EXISTS) => Err(error),
+            Err(error) if !NAME_TAKEN.iter().any(|code| error.0.contains(code)) => Err(error),
             _ => Ok(()),
         }
     }
@@ -156,7 +156,8 @@ impl Server {
 
 /// `psql` shows the codes of errors before their texts.
 const NO_SUCH_DATABASE: &str = " 3D000: ";
-const DATABASE_EXISTS: &str = " 42P04: ";
+/// Somebody had the name before, or took it in the same moment.
+const NAME_TAKEN: [&str; 2] = [" 42P04: ", " 23505: "];
 
 /// A database of one test, removed when it is dropped, with everybody who is connected to it.
 #[derive(Debug)]

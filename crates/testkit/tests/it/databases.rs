@@ -82,6 +82,38 @@ async fn those_who_make_a_template_at_once_all_get_the_whole_of_it() {
     forget(&version);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_second_by_a_moment_copies_what_the_first_made() {
+    let version = version("tied");
+    let first = shared().create_database().expect("it is made");
+    first.sql("CREATE TABLE marks (mark text); INSERT INTO marks VALUES ('first')").expect("it is migrated");
+    // The first has taken the name, and nobody can see it yet.
+    let mut publishing = connect(&shared().url("postgres")).await;
+    let taken = format!("BEGIN; ALTER DATABASE {} RENAME TO \"template_{version}\"", first.name());
+    sqlx::raw_sql(sqlx::AssertSqlSafe(taken)).execute(&mut publishing).await.expect("it is renamed");
+
+    let second = tokio::spawn({
+        let version = version.clone();
+        async move {
+            let migrate = |url: String| async move {
+                let mut connection = connect(&url).await;
+                execute(&mut connection, "CREATE TABLE marks (mark text)").await
+            };
+            shared().database_from(&version, migrate).await.expect("it is copied")
+        }
+    });
+    let waiting = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%template_{version}%'"
+    );
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while shared().sql("postgres", &waiting).expect("it answers") == "0" {
+        assert!(std::time::Instant::now() < deadline, "the second never came");
+    }
+    execute(&mut publishing, "COMMIT").await.expect("the name is taken");
+    assert_eq!(rows(&second.await.expect("no panic")), "first");
+    forget(&version);
+}
+
 #[tokio::test]
 async fn another_version_is_another_template() {
     let (old, new) = (version("old"), version("new"));
