@@ -20,6 +20,7 @@ pub mod pointer;
 pub mod policy;
 pub mod problem;
 pub mod progress;
+pub mod quota;
 pub mod reconcile;
 pub mod record;
 pub mod request;

@@ -43,6 +43,8 @@ pub enum Kind {
     Forbidden,
     /// Too many new keys.
     QuotaExceeded,
+    /// Too many requests that make us look for a record.
+    LookupQuotaExceeded,
     /// The request is older than the operation allows.
     RequestTooOld,
     /// The body is over the limit.
@@ -86,7 +88,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 27] = [
+    pub const ALL: [Kind; 28] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -99,6 +101,7 @@ impl Kind {
         Kind::Unauthenticated,
         Kind::Forbidden,
         Kind::QuotaExceeded,
+        Kind::LookupQuotaExceeded,
         Kind::RequestTooOld,
         Kind::RequestTooLarge,
         Kind::RequestIncomplete,
@@ -207,6 +210,14 @@ impl Kind {
                 StatusCode::TOO_MANY_REQUESTS,
                 "Too many idempotency keys",
                 "Send the same request again after Retry-After. Nothing ran.",
+            ),
+            Kind::LookupQuotaExceeded => entry(
+                "LOOKUP_QUOTA_EXCEEDED",
+                "lookup-quota-exceeded",
+                StatusCode::TOO_MANY_REQUESTS,
+                "Too many requests",
+                "Send the same request again after Retry-After. Nobody looked whether it is known: what it asks for may \
+                 have run before.",
             ),
             Kind::RequestTooOld => entry(
                 "REQUEST_TOO_OLD",
@@ -436,6 +447,7 @@ mod tests {
             ("UNAUTHENTICATED", 401),
             ("FORBIDDEN", 403),
             ("IDEMPOTENCY_KEY_QUOTA_EXCEEDED", 429),
+            ("LOOKUP_QUOTA_EXCEEDED", 429),
             ("REQUEST_TOO_OLD", 400),
             ("REQUEST_TOO_LARGE", 413),
             ("AUTHORIZATION_UNAVAILABLE", 503),

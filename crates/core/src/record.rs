@@ -87,6 +87,13 @@ impl Claim {
 }
 
 impl Record {
+    /// Whether this claim made it: nobody had claimed it before.
+    pub fn is_first_of(&self, claim: &Claim) -> bool {
+        self.head.token == claim.attempt.token
+            && self.operation_id == claim.operation_id
+            && self.head.epoch == 1
+    }
+
     /// The record after `write`: `None` if it is to be deleted.
     ///
     /// `claim` is there for a claim, `result` for a change that settles the command. Stores that keep whole

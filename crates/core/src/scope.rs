@@ -53,6 +53,14 @@ impl Principal {
     pub fn caller(&self) -> &str {
         &self.caller
     }
+
+    pub(crate) fn shared_tenant(&self) -> Arc<str> {
+        self.tenant.clone()
+    }
+
+    pub(crate) fn shared_caller(&self) -> Arc<str> {
+        self.caller.clone()
+    }
 }
 
 fn check_name(part: &'static str, name: &str) -> Result<(), PrincipalError> {

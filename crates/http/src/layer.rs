@@ -9,6 +9,7 @@ use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use semel_core::problem::Kind;
+use semel_core::quota::{Limits, Usage};
 use semel_core::{
     Change, Clock, Decision, Ids, OperationName, Policy, Principal, Problem, RandomIds, Reason, Record,
     Store, StoreError, SystemClock, Timestamp,
@@ -20,6 +21,7 @@ use crate::body::Room;
 use crate::cache::ReplayCache;
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
+use crate::quotas::{Quotas, UsedUp};
 use crate::respond::{self, Answer};
 use crate::running::Running;
 use crate::service::Idempotency;
@@ -114,6 +116,7 @@ impl IdempotencyLayer {
             body_bytes: 512 << 20,
             store_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(60),
+            limits: None,
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
         }
@@ -212,6 +215,7 @@ pub struct Builder {
     body_bytes: usize,
     store_timeout: Duration,
     body_timeout: Duration,
+    limits: Option<(Limits, Arc<dyn Usage>)>,
     clock: Box<dyn Clock>,
     ids: Box<dyn Ids>,
 }
@@ -316,6 +320,39 @@ impl Builder {
         self
     }
 
+    /// How much each tenant and each caller may use. Without it, as much as they like.
+    ///
+    /// What is used up is answered with 429 and `Retry-After`; a retry of a command that is known is not a new key, and
+    /// goes on. `usage`, which every store of ours is, counts for all nodes together: each node tells it once a second what
+    /// was used there, and counts what is kept every five seconds, or less often where that takes long. So a limit holds on
+    /// one node exactly, and on several within what the others let in meanwhile. Where anything that is kept is limited, call
+    /// [`Usage::prepare`] once before.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use std::time::Duration;
+    /// # use semel_core::Principal;
+    /// # use semel_http::{Denied, IdempotencyLayer};
+    /// # use semel_stores::MemoryStore;
+    /// use semel_core::quota::{Allowance, Limits, Rate};
+    ///
+    /// let store = Arc::new(MemoryStore::new());
+    /// let tenant = Allowance {
+    ///     new_keys: Rate::new(500, Duration::from_secs(1)),
+    ///     active_keys: Some(1_000_000),
+    ///     ..Allowance::default()
+    /// };
+    /// let layer = IdempotencyLayer::builder(store.clone())
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .limits(Limits { tenant, ..Limits::default() }, store)
+    ///     .build()?;
+    /// # Ok::<(), semel_http::ConfigError>(())
+    /// ```
+    pub fn limits(mut self, limits: Limits, usage: Arc<dyn Usage>) -> Builder {
+        self.limits = limits.is_anything().then_some((limits, usage));
+        self
+    }
+
     /// The clock for what this node judges by itself: the age of requests, and the time in operation ids.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.clock = Box::new(clock);
@@ -343,6 +380,7 @@ impl Builder {
             room: Room::new(self.body_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
+            quotas: self.limits.map(|(limits, usage)| Quotas::new(limits, usage, self.store_timeout)),
             labels: Labels::default(),
             clock: self.clock,
             ids: self.ids,
@@ -368,9 +406,23 @@ pub(crate) struct Shared {
     store_timeout: Duration,
     pub(crate) body_timeout: Duration,
     pub(crate) labels: Labels,
+    pub(crate) quotas: Option<Arc<Quotas>>,
 }
 
 impl Shared {
+    /// Takes a look-up of this principal, if there is one left.
+    pub(crate) fn look_up(&self, principal: &Principal) -> Result<(), Problem> {
+        let taken = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.look_up(principal));
+        taken.map_err(UsedUp::problem)
+    }
+
+    /// So many bytes are kept with this record from now on.
+    pub(crate) fn stored(&self, record: &Record, bytes: usize) {
+        if let Some(quotas) = &self.quotas {
+            quotas.stored(&record.principal, bytes);
+        }
+    }
+
     /// A store call, bounded in time. One that took too long may still have been made.
     pub(crate) async fn within<T>(
         &self,

@@ -17,6 +17,7 @@ mod local;
 mod maintenance;
 mod observe;
 mod operations;
+mod quotas;
 mod request;
 mod resource;
 mod respond;

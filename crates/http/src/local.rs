@@ -12,6 +12,7 @@ use crate::body::{Body, BoxError};
 use crate::execute::Handler;
 use crate::layer::Shared;
 use crate::observe::{self, HandlerTime, Seen};
+use crate::quotas::Admission;
 use crate::request::Command;
 use crate::respond::{self, Answer};
 use crate::running::Active;
@@ -23,6 +24,7 @@ pub(crate) async fn answer<S, R>(
     command: Command,
     mut inner: S,
     _active: Active,
+    admission: Admission,
 ) -> Answer
 where
     S: Handler<R>,
@@ -45,7 +47,19 @@ where
             return respond::cut_off(&policy);
         }
     };
-    let mut answer = match response.extensions_mut().remove::<Transacted>() {
+    let transacted = response.extensions_mut().remove::<Transacted>();
+    match &transacted {
+        Some(Transacted::Executed { record, .. } | Transacted::Deferred { record, .. }) => {
+            shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
+            if record.head.epoch == 1 {
+                admission.created();
+            }
+        }
+        Some(Transacted::InDoubt) => admission.created(),
+        Some(Transacted::Decided { .. } | Transacted::RolledBack { .. } | Transacted::Unavailable) | None => {
+        }
+    }
+    let mut answer = match transacted {
         Some(Transacted::Executed { record, response, now }) => {
             let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
             observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);

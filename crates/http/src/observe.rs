@@ -8,6 +8,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::{counter, histogram};
+use semel_core::quota::Limit;
 use semel_core::{Principal, Record, StateName, StoreError};
 
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
@@ -206,6 +207,11 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
 /// An executor's word no longer counted.
 pub(crate) fn zombie(about: &About) {
     counter!("idempotency_zombies_total", "operation" => about.operation.to_string()).increment(1);
+}
+
+/// Somebody has used up what they may use.
+pub(crate) fn quota_exceeded(whose: &'static str, limit: Limit) {
+    counter!("idempotency_quota_exceeded_total", "whose" => whose, "limit" => limit.as_str()).increment(1);
 }
 
 /// A call of the store.

@@ -200,13 +200,14 @@ fn end_connection(answer: &mut Answer, version: Version) {
     }
 }
 
-/// Who asks, whether they may, under which key, and whether in time. No key where none is needed is no command.
+/// Who asks, whether not too often, whether they may, under which key, and whether in time. No key where none is needed is no command.
 async fn admit(
     shared: &Shared,
     rule: &Rule,
     parts: &Parts,
 ) -> Result<(Principal, Option<IdempotencyKey>), Refusal> {
     let principal = (shared.identify)(parts).map_err(Refusal::Denied)?;
+    shared.look_up(&principal)?;
     (shared.authorize)(&principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {

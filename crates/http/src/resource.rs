@@ -28,7 +28,10 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     }
     let wanted = path.strip_prefix(OPERATIONS_PATH)?;
     Some(match (shared.identify)(parts) {
-        Ok(principal) => operation(shared, &principal, wanted, parts, policy).await,
+        Ok(principal) => match shared.look_up(&principal) {
+            Ok(()) => operation(shared, &principal, wanted, parts, policy).await,
+            Err(problem) => respond::problem(&problem, policy.profile),
+        },
         Err(denied) => denied.answer(policy),
     })
 }

@@ -67,6 +67,11 @@ pub(crate) fn authorization_unavailable(policy: &Policy) -> Answer {
     problem(&Problem::new(Kind::AuthorizationUnavailable, detail).retry_after(SOON), policy.profile)
 }
 
+/// The tenant or the caller has used up what they may use: nothing ran.
+pub(crate) fn quota_exceeded(problem: &Problem, policy: &Policy) -> Answer {
+    told(Seen::Refused, problem, policy)
+}
+
 /// The process is ending: nothing ran.
 pub(crate) fn shutting_down(policy: &Policy) -> Answer {
     let detail = "This server is about to stop and takes no new commands.";

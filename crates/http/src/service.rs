@@ -21,6 +21,7 @@ use crate::layer::Shared;
 use crate::local;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::operations::Rule;
+use crate::quotas::{self, Admission};
 use crate::request::{self, Command, Reading};
 use crate::respond::{self, Answer};
 use crate::running::Active;
@@ -121,16 +122,20 @@ where
         None => {}
     }
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
+    let admission = match quotas::admit(&shared, &command).await {
+        Ok(admission) => admission,
+        Err(answer) => return *answer,
+    };
     if command.rule.local {
-        let task = tokio::spawn(local::answer(shared, command, inner, active));
+        let task = tokio::spawn(local::answer(shared, command, inner, active, admission));
         // A handler that panicked outside of its transaction may have done so after it.
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
     if command.rule.is_async() {
-        let task = tokio::spawn(claim_for_worker(shared, command, active));
+        let task = tokio::spawn(claim_for_worker(shared, command, active, admission));
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
-    let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active));
+    let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active, admission));
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
         Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
@@ -153,6 +158,7 @@ async fn claim_and_execute<S, R>(
     command: Command,
     inner: S,
     _active: Active,
+    admission: Admission,
 ) -> AfterClaim
 where
     S: Handler<R>,
@@ -164,7 +170,7 @@ where
         command.asked().claim(shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
-    let claimed = match send_claim(&shared, &claim, &command.rule).await {
+    let claimed = match send_claim(&shared, &claim, &command.rule, admission).await {
         Ok(claimed) => claimed,
         Err(answer) => return AfterClaim::Answered(answer),
     };
@@ -188,18 +194,24 @@ where
 }
 
 /// Claims the command for a worker, and says where to ask for it. Runs detached, as every claim.
-async fn claim_for_worker(shared: Arc<Shared>, command: Command, _active: Active) -> Answer {
+async fn claim_for_worker(
+    shared: Arc<Shared>,
+    command: Command,
+    _active: Active,
+    admission: Admission,
+) -> Answer {
     let policy = command.rule.policy.clone();
     let request = command.to_keep(&shared.before_keeping);
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     let claim = command.asked().claim_for_later(id, token, request);
     let asked = Instant::now();
-    let claimed = match send_claim(&shared, &claim, &command.rule).await {
+    let claimed = match send_claim(&shared, &claim, &command.rule, admission).await {
         Ok(claimed) => claimed,
         Err(answer) => return *answer,
     };
     match (claimed.decision, claimed.record) {
         (Decision::Wait, Some(record)) if record.head.token == token => {
+            shared.stored(&record, claim.request.as_ref().map_or(0, |request| request.bytes.len()));
             shared.wake.notify_one();
             respond::accepted(&record, &policy)
         }
@@ -208,17 +220,28 @@ async fn claim_for_worker(shared: Arc<Shared>, command: Command, _active: Active
 }
 
 /// Sends a claim. Where the store fails, or somebody else holds the business reference, nothing is run.
-async fn send_claim(shared: &Arc<Shared>, claim: &Claim, rule: &Rule) -> Result<StoreAnswer, Box<Answer>> {
+async fn send_claim(
+    shared: &Arc<Shared>,
+    claim: &Claim,
+    rule: &Rule,
+    admission: Admission,
+) -> Result<StoreAnswer, Box<Answer>> {
     let policy = &rule.policy;
     match shared.within("claim", shared.store.claim(claim)).await {
         Ok(claimed) if claimed.decision == Decision::Duplicate => {
             let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
             Err(Box::new(respond::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
         }
-        Ok(claimed) => Ok(claimed),
+        Ok(claimed) => {
+            if claimed.record.as_ref().is_some_and(|record| record.is_first_of(claim)) {
+                admission.created();
+            }
+            Ok(claimed)
+        }
         Err(error) => {
             tracing::warn!(%error, operation = &*rule.label, "a claim failed: nothing is run");
             if matches!(error, StoreError::Ambiguous(_)) {
+                admission.created();
                 let held = shared.running.hold();
                 tokio::spawn(settle::release_unconfirmed(shared.clone(), claim.clone(), held));
             }

@@ -72,6 +72,7 @@ pub(crate) async fn settle(
             if let Some(kept) = kept {
                 shared.cache.keep(&settled, &kept, answer.now, asked);
             }
+            shared.stored(&settled, settled.result.as_ref().map_or(0, |result| result.response.bytes.len()));
             observe::executed(about, &settled, time);
             registered.done(Some(Arc::new((settled.clone(), answer.now))));
             own_answer(&settled, ran, policy)

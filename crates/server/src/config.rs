@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use http::Uri;
 use semel_core::Policy;
+use semel_core::quota::Limits;
 use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
@@ -29,6 +30,7 @@ mod init;
 mod jwt;
 mod kind;
 mod ledger;
+mod limits;
 mod load;
 mod look_up;
 mod nearest;
@@ -96,6 +98,8 @@ pub struct Config {
     pub operations: Vec<OperationConfig>,
     /// Who may send events about commands, in the order of the file.
     pub webhooks: Vec<WebhookConfig>,
+    /// How much tenants and callers may use.
+    pub limits: Limits,
     /// How evidence about commands is sought whose outcome is unknown.
     pub reconcile: ReconcilerOptions,
     /// The work in the background.
@@ -147,6 +151,7 @@ impl Default for Config {
             authorization: Authorization::default(),
             operations: Vec::new(),
             webhooks: Vec::new(),
+            limits: Limits::default(),
             reconcile: ReconcilerOptions::default(),
             maintenance: Maintenance::default(),
             ledger: None,

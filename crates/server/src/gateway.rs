@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use metrics_exporter_prometheus::PrometheusHandle;
+use semel_core::quota::Usage;
 use semel_core::{Evidence, Outbox, Reseal, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_stores::encryption::{SealedEvidence, SealedStore};
@@ -50,10 +51,13 @@ impl Gateway {
         }
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let (store, evidence) = open(config).await?;
+        let Opened { store, evidence, usage } = open(config).await?;
+        if config.limits.is_capped() {
+            usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
+        }
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
-        let layer = layer(config, store.clone()).await?;
+        let layer = layer(config, store.clone(), usage).await?;
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
@@ -138,13 +142,14 @@ pub(crate) struct Plain {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) evidence: Arc<dyn Evidence>,
     pub(crate) reseal: Arc<dyn Reseal>,
+    pub(crate) usage: Arc<dyn Usage>,
 }
 
 /// Opens a store as it is. For whoever looks at no response and no request.
 pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain> {
-    fn plain<S: Store + Evidence + Reseal>(store: S) -> Plain {
+    fn plain<S: Store + Evidence + Reseal + Usage>(store: S) -> Plain {
         let store = Arc::new(store);
-        Plain { store: store.clone(), evidence: store.clone(), reseal: store }
+        Plain { store: store.clone(), evidence: store.clone(), reseal: store.clone(), usage: store }
     }
     Ok(match location {
         StoreLocation::Memory => plain(MemoryStore::new()),
@@ -155,22 +160,34 @@ pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain
 
 /// Opens the store that the configuration names, with its keys.
 pub async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open(config).await?.0)
+    Ok(open(config).await?.store)
 }
 
-/// The same, as what keeps records and as what keeps evidence about them.
-pub async fn open(config: &Config) -> anyhow::Result<(Arc<dyn Store>, Arc<dyn Evidence>)> {
+/// A store with its keys: what keeps records, what keeps evidence about them, and what counts for all gateways.
+pub struct Opened {
+    /// Keeps records.
+    pub store: Arc<dyn Store>,
+    /// Keeps evidence about them.
+    pub evidence: Arc<dyn Evidence>,
+    /// Counts what is used and what is kept.
+    pub usage: Arc<dyn Usage>,
+}
+
+/// The same, as all that it is.
+pub async fn open(config: &Config) -> anyhow::Result<Opened> {
     // First the keys: a store that is opened may be brought to a newer schema.
     let vault = match &config.encryption {
         Some(encryption) => Some(encryption::vault(encryption).await?),
         None => None,
     };
-    let Plain { store, evidence, .. } = open_plain(&config.store).await?;
+    let Plain { store, evidence, usage, .. } = open_plain(&config.store).await?;
     Ok(match vault {
-        Some(vault) => {
-            (Arc::new(SealedStore::new(store, vault.clone())), Arc::new(SealedEvidence::new(evidence, vault)))
-        }
-        None => (store, evidence),
+        Some(vault) => Opened {
+            store: Arc::new(SealedStore::new(store, vault.clone())),
+            evidence: Arc::new(SealedEvidence::new(evidence, vault)),
+            usage,
+        },
+        None => Opened { store, evidence, usage },
     })
 }
 
@@ -183,10 +200,15 @@ pub async fn open_outbox(location: &StoreLocation) -> anyhow::Result<Arc<dyn Out
     })
 }
 
-async fn layer(config: &Config, store: Arc<dyn Store>) -> anyhow::Result<IdempotencyLayer> {
+async fn layer(
+    config: &Config,
+    store: Arc<dyn Store>,
+    usage: Arc<dyn Usage>,
+) -> anyhow::Result<IdempotencyLayer> {
     let builder = IdempotencyLayer::builder(store)
         .identify(identity::identify(config).await?)
         .before_keeping(forward::remove_own_credentials)
+        .limits(config.limits.clone(), usage)
         .defaults(config.defaults.clone());
     let builder = match Authorizer::new(config).context("`authorize_url`")? {
         Some(authorizer) => builder

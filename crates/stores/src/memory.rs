@@ -3,6 +3,7 @@
 //! It forgets everything with its process (tier 3): for tests, and to read before the others.
 
 mod reseal;
+mod usage;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::policy::OnLeaseExpired;
+use semel_core::quota::{Subject, Used};
 use semel_core::reconcile::{Heard, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
@@ -38,6 +40,8 @@ struct Tables {
     items: HashMap<OperationId, Vec<Item>>,
     /// What was said about commands, by source and name.
     evidence: HashMap<(String, String), Kept>,
+    /// What each tenant and caller has used, and when it last did.
+    usage: HashMap<Subject, (Used, Timestamp)>,
 }
 
 /// A statement, and what became of it.

@@ -14,6 +14,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
+use semel_core::quota::Limits;
 use semel_core::{Policy, Principal, Store};
 use semel_http::{Builder, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::SqliteStore;
@@ -68,13 +69,33 @@ impl Lab {
         Lab::with(|builder| builder.defaults(policy)).await
     }
 
+    /// With these limits, counted in the store that has the records.
+    pub(crate) async fn limited(limits: Limits) -> Lab {
+        Lab::limited_with(limits, |builder| builder).await
+    }
+
+    /// The same, with a layer put together by the test.
+    pub(crate) async fn limited_with(limits: Limits, change: impl FnOnce(Builder) -> Builder) -> Lab {
+        Lab::on_file(|builder, sqlite| change(builder.limits(limits, sqlite))).await
+    }
+
+    /// A second service with these limits.
+    pub(crate) async fn second_limited(&self, limits: Limits) -> SocketAddr {
+        let usage = Arc::new(SqliteStore::open(self.folder.path().join("semel.db")).expect("it opens again"));
+        self.second_with(|builder| builder.limits(limits, usage)).await
+    }
+
     /// With a layer put together by the test.
     pub(crate) async fn with(change: impl FnOnce(Builder) -> Builder) -> Lab {
+        Lab::on_file(|builder, _| change(builder)).await
+    }
+
+    async fn on_file(change: impl FnOnce(Builder, Arc<SqliteStore>) -> Builder) -> Lab {
         let folder = TempDir::new().expect("there is room for a test");
         let sqlite = SqliteStore::open(folder.path().join("semel.db")).expect("a new file can be opened");
         let sqlite = Arc::new(sqlite);
         let store = Arc::new(FaultyStore::new(sqlite.clone()));
-        let layer = change(IdempotencyLayer::builder(store.clone()).identify(identify));
+        let layer = change(IdempotencyLayer::builder(store.clone()).identify(identify), sqlite.clone());
         let layer = layer.build().expect("the layer is valid");
         let effects = Arc::new(Effects {
             count: AtomicUsize::new(0),

@@ -10,6 +10,7 @@ mod killed;
 mod lab;
 mod later;
 mod later_lab;
+mod limits;
 mod outcomes;
 mod replays;
 mod resource;

@@ -67,7 +67,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let id = matches.get_one::<String>("id").map(|id| operation_id(id)).transpose()?;
     let config = load(matches)?.config;
     existing(&config.store)?;
-    let (store, evidence) = runtime()?.block_on(gateway::open(&config))?;
+    let gateway::Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config))?;
     if matches.get_flag("list") {
         return list(&store, json);
     }

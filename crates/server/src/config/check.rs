@@ -11,6 +11,7 @@ use super::Config;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
 use super::jwt;
+use super::limits;
 use super::look_up::{LookUpTable, ambiguous};
 use super::operation::OperationConfig;
 use super::source::Origin;
@@ -206,6 +207,7 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
 /// Whether the settings of a configuration go together.
 pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
     webhooks_are_apart(findings, config);
+    limits::check(findings, config);
     anonymous_callers_are_local(findings, config, source);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);

@@ -48,6 +48,10 @@ fn between(last: &str, next: &str) -> String {
                 .to_owned()
         }
         "webhook" => "# Who may send events about commands; as many as there are\n#[[webhook]]".to_owned(),
+        "limit" => {
+            "# A tenant or caller that may use more, or less, than everybody; as many as there are\n#     [[limit]]"
+                .to_owned()
+        }
         "encryption.key" => {
             "# A key that what is stored can be read with; as many as there are, of which one is the current one\n\
              #     [[encryption.key]]"

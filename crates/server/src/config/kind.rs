@@ -95,6 +95,7 @@ pub(super) struct OrOff<K>(PhantomData<K>);
 
 impl<K: Kind> Kind for OrOff<K> {
     type Value = Option<K::Value>;
+    const BARE_INTEGER: bool = K::BARE_INTEGER;
 
     fn expected() -> String {
         format!("{}, or \"off\"", K::expected())

@@ -11,12 +11,13 @@ use super::findings::Findings;
 use super::identity::IdentityTable;
 use super::kind::Kind;
 use super::ledger::{self, LedgerTable};
+use super::limits;
 use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
-    AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LOOK_UP, MAINTENANCE,
-    OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
+    AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS, LOOK_UP,
+    MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
@@ -82,6 +83,11 @@ impl Loader {
                 self.operations = collected(&mut self.findings, &entry.name, entry);
             } else if entry.name == "webhook" {
                 self.webhooks = collected(&mut self.findings, &entry.name, entry);
+            } else if entry.name == "limit" {
+                for value in collected(&mut self.findings, &entry.name, entry) {
+                    let read = limits::read(&mut self.findings, &value);
+                    self.config.limits.exceptions.extend(read);
+                }
             } else if TABLES.contains(&entry.name.as_str()) {
                 self.table(entry);
             } else {
@@ -104,6 +110,7 @@ impl Loader {
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
             "encryption" => encryption::read(findings, encryption, table),
             "reconcile" => read_table(findings, name, RECONCILE, config, table),
+            "limits" => read_table(findings, name, LIMITS, config, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
         }
     }
@@ -202,6 +209,8 @@ impl Loader {
         rows.add("defaults", AUTHORIZATION, &self.config.authorization);
         self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
         self.config.webhooks.iter().for_each(|webhook| rows.add_webhook(webhook));
+        rows.add("limits", LIMITS, &self.config);
+        self.config.limits.exceptions.iter().for_each(|exception| rows.add_limit(exception));
         rows.add("reconcile", RECONCILE, &self.config);
         rows.add("maintenance", MAINTENANCE, &self.config);
         rows.add("ledger", LEDGER, &self.ledger);

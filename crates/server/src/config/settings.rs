@@ -15,6 +15,7 @@ use super::encryption::{CommandLine, EncryptionTable, FilePath, KeyId, KeyTable}
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
 use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
+use super::limits::{Keys, LimitTable, Name, PerTime, Volume};
 use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
 use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
@@ -592,13 +593,107 @@ pub(super) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
     ),
 ];
 
+/// `[limits]`.
+pub(super) const LIMITS: &[Setting<Config>] = &[
+    setting!(
+        "tenant_new_keys",
+        OrOff<PerTime>,
+        limits.tenant.new_keys,
+        "How many commands with new keys each tenant may begin in a time"
+    ),
+    setting!(
+        "tenant_lookups",
+        OrOff<PerTime>,
+        limits.tenant.lookups,
+        "How many commands and questions each tenant may send in a time"
+    ),
+    setting!(
+        "tenant_active_keys",
+        OrOff<Keys>,
+        limits.tenant.active_keys,
+        "How many keys each tenant may have at a time"
+    ),
+    setting!(
+        "tenant_stored_bytes",
+        OrOff<Volume>,
+        limits.tenant.stored_bytes,
+        "How much may be stored for each tenant at a time"
+    ),
+    setting!(
+        "caller_new_keys",
+        OrOff<PerTime>,
+        limits.caller.new_keys,
+        "How many commands with new keys each caller may begin in a time"
+    ),
+    setting!(
+        "caller_lookups",
+        OrOff<PerTime>,
+        limits.caller.lookups,
+        "How many commands and questions each caller may send in a time"
+    ),
+    setting!(
+        "caller_active_keys",
+        OrOff<Keys>,
+        limits.caller.active_keys,
+        "How many keys each caller may have at a time"
+    ),
+    setting!(
+        "caller_stored_bytes",
+        OrOff<Volume>,
+        limits.caller.stored_bytes,
+        "How much may be stored for each caller at a time"
+    ),
+];
+
+/// `[[limit]]`.
+pub(super) const LIMIT: &[Setting<LimitTable>] = &[
+    setting!("tenant", Maybe<Name>, tenant, "Whose limit it is", "\"acme\""),
+    setting!(
+        "caller",
+        Maybe<Name>,
+        caller,
+        "Of which caller; without it, of all its callers together",
+        "\"batch\""
+    ),
+    setting!(
+        "new_keys",
+        Maybe<PerTime>,
+        allowance.new_keys,
+        "As in [limits], for this one alone",
+        "\"2000/s\""
+    ),
+    setting!(
+        "lookups",
+        Maybe<PerTime>,
+        allowance.lookups,
+        "As in [limits], for this one alone",
+        "\"20000/s\""
+    ),
+    setting!(
+        "active_keys",
+        Maybe<Keys>,
+        allowance.active_keys,
+        "As in [limits], for this one alone",
+        "10000000"
+    ),
+    setting!(
+        "stored_bytes",
+        Maybe<Volume>,
+        allowance.stored_bytes,
+        "As in [limits], for this one alone",
+        "\"100GiB\""
+    ),
+];
+
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 9] = [
+pub(super) const TABLES: [&str; 11] = [
     "server",
     "identity",
     "defaults",
     "operation",
     "webhook",
+    "limits",
+    "limit",
     "reconcile",
     "maintenance",
     "ledger",
@@ -606,7 +701,7 @@ pub(super) const TABLES: [&str; 9] = [
 ];
 
 /// Names of tables and settings that are promised and not built yet.
-pub(super) const RESERVED: [&str; 2] = ["limits", "outbox"];
+pub(super) const RESERVED: [&str; 1] = ["outbox"];
 
 /// Every setting, in the order they are shown.
 pub fn settings() -> Vec<SettingInfo> {
@@ -623,6 +718,8 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("operation", OPERATION, &OperationTable::default()),
         infos("operation.reconcile", LOOK_UP, &LookUpTable::default()),
         infos("webhook", WEBHOOK, &WebhookTable::default()),
+        infos("limits", LIMITS, &config),
+        infos("limit", LIMIT, &LimitTable::default()),
         infos("reconcile", RECONCILE, &config),
         infos("maintenance", MAINTENANCE, &config),
         infos("ledger", LEDGER, &LedgerTable::default()),

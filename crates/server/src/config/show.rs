@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use semel_core::quota::Exception;
+
 use super::findings::Findings;
+use super::limits::{self, LimitTable};
 use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::Setting;
-use super::settings::{AUTHORIZATION, DEFAULTS, LOOK_UP, OPERATION, WEBHOOK};
+use super::settings::{AUTHORIZATION, DEFAULTS, LIMIT, LOOK_UP, OPERATION, WEBHOOK};
 use super::webhook::{WebhookConfig, WebhookTable};
 
 /// One effective setting.
@@ -73,6 +76,12 @@ impl<'a> Rows<'a> {
     pub(super) fn add_webhook(&mut self, webhook: &WebhookConfig) {
         let table = WebhookTable::of(webhook.clone());
         self.add(&format!("webhook.{}", webhook.name), WEBHOOK, &table);
+    }
+
+    /// Everything about somebody who may use more, or less.
+    pub(super) fn add_limit(&mut self, exception: &Exception) {
+        let path = limits::path(&exception.tenant, exception.caller.as_deref());
+        self.add(&path, LIMIT, &LimitTable::of(exception.clone()));
     }
 
     fn add_set<T>(&mut self, prefix: &str, settings: &[Setting<T>], holder: &T) {

@@ -3,6 +3,7 @@
 use super::*;
 
 mod layers;
+mod limits;
 mod never_panics;
 mod reconcile;
 mod warnings;

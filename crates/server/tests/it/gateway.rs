@@ -9,6 +9,7 @@ pub(crate) mod issuer;
 mod jwt;
 pub(crate) mod lab;
 mod later;
+mod limits;
 mod load;
 mod operating;
 mod proxying;

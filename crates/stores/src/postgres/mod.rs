@@ -4,7 +4,7 @@
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `known.rs` which
 //! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
-//! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `doctor.rs` looks at a
+//! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `usage.rs` what everybody has used, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
 //!
 //! The SQL keeps to what PostgreSQL's relatives share: one primary key of bytes, `ON CONFLICT DO NOTHING` without a
@@ -32,6 +32,7 @@ mod rows;
 mod schema;
 mod tls;
 mod upkeep;
+mod usage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -121,6 +122,7 @@ pub struct PostgresStore {
     jobs: mpsc::Sender<Job>,
     upkeep: Upkeep,
     outbox: outbox::Connections,
+    dialer: Dialer,
     levers: Levers,
     counters: Arc<Counters>,
     tier: Tier,
@@ -161,8 +163,8 @@ impl PostgresStore {
             tokio::spawn(lane.run());
         }
         let outbox = outbox::Connections::new(&dialer, &levers.clock_offset);
-        let upkeep = Upkeep::new(dialer, Some(link), levers.clock_offset.clone());
-        Ok(PostgresStore { jobs: sender, upkeep, outbox, levers, counters, tier })
+        let upkeep = Upkeep::new(dialer.clone(), Some(link), levers.clock_offset.clone());
+        Ok(PostgresStore { jobs: sender, upkeep, outbox, dialer, levers, counters, tier })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.

@@ -7,7 +7,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Value};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 3] = [VERSION_1, VERSION_2, VERSION_3];
+const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -173,6 +173,18 @@ CREATE TABLE semel_evidence (
 );
 CREATE INDEX semel_evidence_open ON semel_evidence (operation_id) WHERE done_at IS NULL;
 CREATE INDEX semel_evidence_age ON semel_evidence (received_at);
+";
+
+/// What everybody has used, for quotas.
+const VERSION_4: &str = "
+CREATE TABLE semel_usage (
+    tenant   text   NOT NULL,
+    caller   text   NOT NULL, -- empty: the tenant with all its callers
+    new_keys bigint NOT NULL, -- ever, as far as it is remembered
+    lookups  bigint NOT NULL,
+    used_at  bigint NOT NULL, -- when that last changed
+    PRIMARY KEY (tenant, caller)
+);
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -57,6 +57,7 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         }
         Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
         Work::Evidence(work) => work.perform(connection, now).map(Done::Aged),
+        Work::Usage(work) => all_or_nothing(connection, || work.perform(connection, now)),
     }
 }
 

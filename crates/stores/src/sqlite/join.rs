@@ -41,7 +41,7 @@ pub fn apply_within(
 fn answer(done: Done) -> Result<Answer, StoreError> {
     match done {
         Done::Answer(answer) => Ok(*answer),
-        Done::Aged(_) | Done::Outbox(_) => {
+        Done::Aged(_) | Done::Outbox(_) | Done::Used(_) => {
             Err(StoreError::Unavailable("the store answered something else".into()))
         }
     }

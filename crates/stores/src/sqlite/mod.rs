@@ -2,7 +2,7 @@
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
 //! that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
-//! what others say about commands, `errors.rs` what SQLite's errors mean.
+//! what others say about commands, `usage.rs` what everybody has used, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
@@ -17,6 +17,7 @@ mod queries;
 mod reseal;
 mod rows;
 mod schema;
+mod usage;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -257,7 +258,7 @@ impl SqliteStore {
     async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
         match self.write(work).await? {
             Done::Answer(answer) => Ok(*answer),
-            Done::Aged(_) | Done::Outbox(_) => {
+            Done::Aged(_) | Done::Outbox(_) | Done::Used(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }
@@ -266,7 +267,7 @@ impl SqliteStore {
     async fn age(&self, work: Work) -> Result<usize, StoreError> {
         match self.write(work).await? {
             Done::Aged(count) => Ok(count),
-            Done::Answer(_) | Done::Outbox(_) => {
+            Done::Answer(_) | Done::Outbox(_) | Done::Used(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }
@@ -337,12 +338,7 @@ impl Store for SqliteStore {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        match self.write(Work::Announce(operation_id, items.to_vec())).await? {
-            Done::Aged(_) => Ok(()),
-            Done::Answer(_) | Done::Outbox(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
+        self.age(Work::Announce(operation_id, items.to_vec())).await.map(drop)
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {

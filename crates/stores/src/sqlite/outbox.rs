@@ -267,7 +267,7 @@ impl SqliteStore {
     async fn change_messages(&self, work: OutboxWork) -> Result<OutboxDone, StoreError> {
         match self.write(Work::Outbox(work)).await? {
             Done::Outbox(done) => Ok(done),
-            Done::Answer(_) | Done::Aged(_) => {
+            Done::Answer(_) | Done::Aged(_) | Done::Used(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }

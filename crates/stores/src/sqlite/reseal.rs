@@ -10,7 +10,7 @@ use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Se
 
 use super::SqliteStore;
 use super::rows::damaged_column;
-use super::writer::{Done, Work};
+use super::writer::Work;
 
 const KEY_USES: &str = "
     SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
@@ -148,11 +148,6 @@ impl Reseal for SqliteStore {
     }
 
     async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
-        match self.write(Work::Reseal(resealed.to_vec())).await? {
-            Done::Aged(count) => Ok(count),
-            Done::Answer(_) | Done::Outbox(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
+        self.age(Work::Reseal(resealed.to_vec())).await
     }
 }

@@ -7,7 +7,8 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 7] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7];
+const MIGRATIONS: [&str; 8] =
+    [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -170,6 +171,18 @@ CREATE TABLE semel_evidence (
 ) STRICT;
 CREATE INDEX semel_evidence_open ON semel_evidence (operation_id) WHERE done_at IS NULL;
 CREATE INDEX semel_evidence_age ON semel_evidence (received_at);
+";
+
+/// What everybody has used, for quotas.
+const VERSION_8: &str = "
+CREATE TABLE semel_usage (
+    tenant   TEXT    NOT NULL,
+    caller   TEXT    NOT NULL, -- empty: the tenant with all its callers
+    new_keys INTEGER NOT NULL, -- ever, as far as it is remembered
+    lookups  INTEGER NOT NULL,
+    used_at  INTEGER NOT NULL, -- when that last changed
+    PRIMARY KEY (tenant, caller)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
+use semel_core::quota::Used;
 use semel_core::reseal::Resealed;
 use semel_core::{Answer, Change, Claim, Item, OperationId, RecordId, StoreError, Timestamp};
 use tokio::sync::{mpsc, oneshot};
@@ -17,6 +18,7 @@ use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable}
 use super::evidence::EvidenceWork;
 use super::outbox::{OutboxDone, OutboxWork};
 use super::queries;
+use super::usage::UsageWork;
 
 /// The most changes that share one transaction.
 const MAX_GROUP: usize = 256;
@@ -37,6 +39,7 @@ pub(super) enum Work {
     Announce(OperationId, Vec<Item>),
     Evidence(EvidenceWork),
     Reseal(Vec<Resealed>),
+    Usage(UsageWork),
 }
 
 /// What was done.
@@ -44,6 +47,7 @@ pub(super) enum Done {
     Answer(Box<Answer>),
     Aged(usize),
     Outbox(OutboxDone),
+    Used(Vec<Used>),
 }
 
 /// What tests may do to the writer.
@@ -224,7 +228,9 @@ impl Work {
             | Work::Reap(_)
             | Work::Announce(..)
             | Work::Evidence(_)
-            | Work::Reseal(_) => true,
+            | Work::Reseal(_)
+            // What is counted twice is a bound that is reached early.
+            | Work::Usage(_) => true,
             Work::Apply(_, change) => change.event().is_repeatable(),
             Work::Outbox(work) => work.is_repeatable(),
         }

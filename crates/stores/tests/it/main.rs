@@ -19,3 +19,4 @@ mod sqlite_doctor;
 mod sqlite_faults;
 mod sqlite_processes;
 mod suite;
+mod usage;

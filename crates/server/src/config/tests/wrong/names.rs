@@ -98,8 +98,6 @@ semel.toml:8:1: error: `server.reap_batch`: belongs to `[maintenance]`
 fn a_promised_name_is_reserved() {
     wrong(
         r#"
-[limits]
-active_keys = 1
 [outbox]
 [[operation]]
 name = "a"
@@ -107,14 +105,11 @@ match = "POST /a"
 outbox = 1
 "#,
         r#"
-semel.toml:1:2: error: `limits`: reserved: not built yet
- 1 | [limits]
+semel.toml:1:2: error: `outbox`: reserved: not built yet
+ 1 | [outbox]
    |  ^^^^^^
-semel.toml:3:2: error: `outbox`: reserved: not built yet
- 3 | [outbox]
-   |  ^^^^^^
-semel.toml:7:1: error: `operation.a.outbox`: reserved: not built yet
- 7 | outbox = 1
+semel.toml:5:1: error: `operation.a.outbox`: reserved: not built yet
+ 5 | outbox = 1
    | ^^^^^^
 "#,
     );

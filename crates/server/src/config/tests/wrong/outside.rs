@@ -33,7 +33,7 @@ fn a_wrong_flag_is_named_instead_of_a_line() {
 --tll: error: no such flag; did you mean --ttl?
 --source: error: no such flag; `source` is set in `[identity]` of the file only
 --match: error: no such flag; `match` is set in `[[operation]]` of the file only
---limits: error: reserved: not built yet
+--limits: error: no such flag
 --x: error: no such flag"#
     );
 }

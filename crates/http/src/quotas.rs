@@ -1,0 +1,365 @@
+//! Quotas on this node: an account for every tenant and caller, which others are told of and which counts now and then.
+//!
+//! What an account allows is decided in `core`; here it is found, shared and kept fresh. Nobody waits for that, but who
+//! asks first for somebody whose records were never counted.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use quick_cache::sync::Cache;
+use semel_core::problem::Kind;
+use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, Subject, Usage, Used};
+use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
+
+use crate::layer::Shared;
+use crate::observe;
+use crate::request::Command;
+use crate::respond::{self, Answer};
+
+/// How often others are told what was used here.
+const TELL_EVERY: Duration = Duration::from_secs(1);
+
+/// How many subjects they are told of at once.
+const TOLD_AT_ONCE: usize = 500;
+
+/// How often what is kept is counted, at most.
+const COUNT_EVERY: Duration = Duration::from_secs(5);
+
+/// How much longer than a count takes it is until the next one.
+const REST_AFTER_COUNT: u32 = 20;
+
+/// How many tenants and callers are remembered. Who is forgotten begins anew.
+const ACCOUNTS: usize = 100_000;
+
+/// How often what nobody uses any more is forgotten, and after which time.
+const FORGET_EVERY: Duration = Duration::from_secs(600);
+const IDLE: Duration = Duration::from_secs(24 * 3600);
+const FORGOTTEN_AT_ONCE: usize = 1000;
+
+/// The quotas of a layer.
+pub(crate) struct Quotas {
+    limits: Limits,
+    usage: Arc<dyn Usage>,
+    patience: Duration,
+    begun: Instant,
+    accounts: Cache<Subject, Arc<Entry>>,
+    /// Those of which the others do not know everything.
+    untold: Mutex<Vec<Arc<Entry>>>,
+    /// When the others are told next; never while they are being told.
+    tell_at: AtomicU64,
+    /// When idle subjects are forgotten next.
+    forget_at: AtomicU64,
+}
+
+/// One subject.
+struct Entry {
+    subject: Subject,
+    allowance: Allowance,
+    account: Mutex<Account>,
+    is_untold: AtomicBool,
+    /// Who counts first has others wait.
+    first_count: tokio::sync::Mutex<()>,
+    /// When it is counted next; never while it is being counted.
+    count_at: AtomicU64,
+}
+
+/// A time that does not come.
+const NEVER: u64 = u64::MAX;
+
+impl Entry {
+    fn account(&self) -> MutexGuard<'_, Account> {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A quota is used up: whose, and which.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UsedUp {
+    whose: &'static str,
+    exceeded: Exceeded,
+}
+
+impl UsedUp {
+    /// What the one who asks is told.
+    pub(crate) fn problem(self) -> Problem {
+        let UsedUp { whose, exceeded: Exceeded { limit, retry_after } } = self;
+        let (kind, what) = match limit {
+            Limit::NewKeys => {
+                (Kind::QuotaExceeded, "has begun too many commands with new keys in a short time")
+            }
+            Limit::ActiveKeys => (Kind::QuotaExceeded, "has as many keys as it may have at a time"),
+            Limit::StoredBytes => (Kind::QuotaExceeded, "has as much stored as it may have at a time"),
+            Limit::Lookups => (Kind::LookupQuotaExceeded, "has sent too many requests in a short time"),
+        };
+        // Whole seconds, and never too early.
+        let retry_after =
+            Duration::from_secs(retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0));
+        Problem::new(kind, format!("This {whose} {what}.")).retry_after(retry_after)
+    }
+}
+
+/// A key that was let in as new. It is given back unless it turns out to be.
+pub(crate) struct Admission(Option<[Arc<Entry>; 2]>);
+
+impl Admission {
+    /// Nobody counts it.
+    const UNCOUNTED: Admission = Admission(None);
+
+    /// It was new, or may have been.
+    pub(crate) fn created(mut self) {
+        for entry in self.0.take().iter().flatten() {
+            entry.account().created();
+        }
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        for entry in self.0.take().iter().flatten() {
+            entry.account().not_created(&entry.allowance);
+        }
+    }
+}
+
+/// Lets a command in that memory does not know: under a key that is not known to the store either, only if there is one
+/// left.
+pub(crate) async fn admit(shared: &Shared, command: &Command) -> Result<Admission, Box<Answer>> {
+    let Some(quotas) = &shared.quotas else { return Ok(Admission::UNCOUNTED) };
+    let policy = &command.rule.policy;
+    let unavailable = |error: StoreError| {
+        tracing::warn!(%error, "a quota could not be checked: nothing is run");
+        Box::new(respond::store_unavailable(policy))
+    };
+    let principal = &command.scope.principal;
+    let used_up = match quotas.new_key(principal).await.map_err(unavailable)? {
+        Ok(admission) => return Ok(admission),
+        Err(used_up) => used_up,
+    };
+    // A retry is not a new key, however much its sender has used.
+    if is_known(shared, command).await.map_err(unavailable)? {
+        return Ok(Admission::UNCOUNTED);
+    }
+    observe::quota_exceeded(used_up.whose, used_up.exceeded.limit);
+    Err(Box::new(respond::quota_exceeded(&used_up.problem(), policy)))
+}
+
+/// Whether a claim would find a record.
+async fn is_known(shared: &Shared, command: &Command) -> Result<bool, StoreError> {
+    let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
+    let claim = command.asked().claim(id, token);
+    for id in claim.record_ids() {
+        let found = shared.within("get", shared.store.get(&id)).await?;
+        let Some(record) = found.record else { continue };
+        match transition(Some(&record.head), &Event::Claim(claim.attempt), found.now).write {
+            Write::Create(_) => {}
+            Write::Keep | Write::Update(_) | Write::Delete => return Ok(true),
+        }
+    }
+    Ok(false)
+}
+
+impl Quotas {
+    pub(crate) fn new(limits: Limits, usage: Arc<dyn Usage>, patience: Duration) -> Arc<Quotas> {
+        Arc::new(Quotas {
+            limits,
+            usage,
+            patience,
+            begun: Instant::now(),
+            accounts: Cache::new(ACCOUNTS),
+            untold: Mutex::default(),
+            tell_at: AtomicU64::new(0),
+            forget_at: AtomicU64::new(millis(FORGET_EVERY)),
+        })
+    }
+
+    /// Takes one look-up of the tenant and of the caller.
+    pub(crate) fn look_up(self: &Arc<Self>, principal: &Principal) -> Result<(), UsedUp> {
+        let entries = self.entries(principal);
+        let now = self.begun.elapsed();
+        let taken = self.take(
+            &entries,
+            |account, allowance| account.look_up(allowance, now),
+            |account, allowance| account.unlook(allowance),
+        );
+        if let Err(used_up) = &taken {
+            observe::quota_exceeded(used_up.whose, used_up.exceeded.limit);
+        }
+        taken
+    }
+
+    /// So many bytes are kept for the principal from now on.
+    pub(crate) fn stored(&self, principal: &Principal, bytes: usize) {
+        for entry in self.entries(principal) {
+            entry.account().stored(bytes as u64);
+        }
+    }
+
+    /// Takes one new key of the tenant and of the caller.
+    async fn new_key(
+        self: &Arc<Self>,
+        principal: &Principal,
+    ) -> Result<Result<Admission, UsedUp>, StoreError> {
+        let entries = self.entries(principal);
+        for entry in entries.iter().filter(|entry| entry.allowance.is_capped()) {
+            self.keep_counted(entry).await?;
+        }
+        let now = self.begun.elapsed();
+        let taken = self.take(
+            &entries,
+            |account, allowance| account.new_key(allowance, now),
+            |account, allowance| account.not_created(allowance),
+        );
+        Ok(taken.map(|()| Admission(Some(entries))))
+    }
+
+    /// The tenant and the caller.
+    fn entries(&self, principal: &Principal) -> [Arc<Entry>; 2] {
+        [Subject::tenant_of(principal), Subject::caller_of(principal)].map(|subject| self.entry(&subject))
+    }
+
+    fn entry(&self, subject: &Subject) -> Arc<Entry> {
+        let found = self.accounts.get_or_insert_with(subject, || {
+            Ok::<_, std::convert::Infallible>(Arc::new(Entry {
+                allowance: self.limits.of(subject),
+                subject: subject.clone(),
+                account: Mutex::default(),
+                is_untold: AtomicBool::new(false),
+                first_count: tokio::sync::Mutex::new(()),
+                count_at: AtomicU64::new(NEVER),
+            }))
+        });
+        match found {
+            Ok(entry) => entry,
+        }
+    }
+
+    /// Takes something of both, or of none.
+    fn take(
+        self: &Arc<Self>,
+        [tenant, caller]: &[Arc<Entry>; 2],
+        take: impl Fn(&mut Account, &Allowance) -> Result<(), Exceeded>,
+        give_back: impl Fn(&mut Account, &Allowance),
+    ) -> Result<(), UsedUp> {
+        let of = |entry: &Entry| {
+            let used_up = |exceeded| UsedUp { whose: entry.subject.kind(), exceeded };
+            take(&mut entry.account(), &entry.allowance).map_err(used_up)
+        };
+        of(caller)?;
+        if let Err(used_up) = of(tenant) {
+            give_back(&mut caller.account(), &caller.allowance);
+            return Err(used_up);
+        }
+        for entry in [tenant, caller] {
+            if entry.allowance.is_rated() && !entry.is_untold.swap(true, Ordering::SeqCst) {
+                self.untold().push(entry.clone());
+            }
+        }
+        self.tell_in_time();
+        Ok(())
+    }
+
+    fn untold(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
+        self.untold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this time has come. Only one who asks is told so, and sets the next time.
+    fn is_due(&self, at: &AtomicU64) -> bool {
+        let due = at.load(Ordering::SeqCst);
+        due <= millis(self.begun.elapsed())
+            && at.compare_exchange(due, NEVER, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    fn set(&self, at: &AtomicU64, from_now: Duration) {
+        at.store(millis(self.begun.elapsed() + from_now), Ordering::SeqCst);
+    }
+
+    /// Tells the others what was used here, if that is due.
+    fn tell_in_time(self: &Arc<Self>) {
+        if self.is_due(&self.tell_at) {
+            let quotas = self.clone();
+            tokio::spawn(async move {
+                quotas.tell().await;
+                quotas.forget_in_time().await;
+                quotas.set(&quotas.tell_at, TELL_EVERY);
+            });
+        }
+    }
+
+    async fn tell(&self) {
+        let untold = std::mem::take(&mut *self.untold());
+        for entries in untold.chunks(TOLD_AT_ONCE) {
+            let mut used = Vec::with_capacity(entries.len());
+            for entry in entries {
+                entry.is_untold.store(false, Ordering::SeqCst);
+                used.push((entry.subject.clone(), entry.account().take_unreported()));
+            }
+            match self.within(self.usage.add(&used)).await {
+                Ok(totals) => {
+                    let now = self.begun.elapsed();
+                    for ((entry, (_, sent)), total) in entries.iter().zip(&used).zip(totals) {
+                        entry.account().told(&entry.allowance, *sent, total, now);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "what was used here could not be shared with other nodes");
+                    self.put_back(entries, &used);
+                }
+            }
+        }
+    }
+
+    fn put_back(&self, entries: &[Arc<Entry>], used: &[(Subject, Used)]) {
+        for (entry, (_, sent)) in entries.iter().zip(used) {
+            entry.account().put_back(*sent);
+            if !entry.is_untold.swap(true, Ordering::SeqCst) {
+                self.untold().push(entry.clone());
+            }
+        }
+    }
+
+    async fn forget_in_time(&self) {
+        if self.is_due(&self.forget_at) {
+            if let Err(error) = self.within(self.usage.forget(IDLE, FORGOTTEN_AT_ONCE)).await {
+                tracing::warn!(%error, "tenants and callers that use nothing could not be forgotten");
+            }
+            self.set(&self.forget_at, FORGET_EVERY);
+        }
+    }
+
+    /// Sees that what is kept has been counted, and is counted again in time.
+    async fn keep_counted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
+        if !entry.account().is_counted() {
+            let _turn = entry.first_count.lock().await;
+            if !entry.account().is_counted() {
+                self.count(entry).await?;
+            }
+        } else if self.is_due(&entry.count_at) {
+            let (quotas, entry) = (self.clone(), entry.clone());
+            tokio::spawn(async move {
+                if let Err(error) = quotas.count(&entry).await {
+                    tracing::warn!(%error, "what is kept for a tenant or caller could not be counted");
+                    quotas.set(&entry.count_at, COUNT_EVERY);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    async fn count(&self, entry: &Entry) -> Result<(), StoreError> {
+        let (began, counting) = (Instant::now(), entry.account().counting());
+        let kept = self.within(self.usage.kept(&entry.subject)).await?;
+        entry.account().counted(counting, kept);
+        self.set(&entry.count_at, COUNT_EVERY.max(began.elapsed() * REST_AFTER_COUNT));
+        Ok(())
+    }
+
+    async fn within<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+        let late = |_| Err(StoreError::Ambiguous("the store did not answer in time".into()));
+        tokio::time::timeout(self.patience, call).await.unwrap_or_else(late)
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
+}

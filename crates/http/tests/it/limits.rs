@@ -1,0 +1,244 @@
+//! Quotas: what is used up is refused, and nobody else notices.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel_core::quota::{Allowance, Exception, Limits, Rate};
+use semel_core::{Policy, Store};
+use semel_http::Operation;
+use semel_stores::SqliteStore;
+
+use crate::lab::{Lab, Reply, Send, pay, problem};
+
+/// So many, and then none for the rest of the test.
+fn only(count: u32) -> Option<Rate> {
+    Rate::new(count, Duration::from_secs(24 * 3600))
+}
+
+fn new_keys(count: u32) -> Allowance {
+    Allowance { new_keys: only(count), ..Allowance::default() }
+}
+
+fn lookups(count: u32) -> Allowance {
+    Allowance { lookups: only(count), ..Allowance::default() }
+}
+
+fn of_tenant(tenant: Allowance) -> Limits {
+    Limits { tenant, ..Limits::default() }
+}
+
+fn of_caller(caller: Allowance) -> Limits {
+    Limits { caller, ..Limits::default() }
+}
+
+fn numbered(number: usize) -> Send {
+    pay("{}").set("idempotency-key", format!("limited-key-number-{number}"))
+}
+
+fn is_over_quota(reply: &Reply) -> bool {
+    let is = reply.status == 429 && reply.problem() == problem(429, "IDEMPOTENCY_KEY_QUOTA_EXCEEDED");
+    let wait: Option<u64> = reply.header("retry-after").and_then(|wait| wait.parse().ok());
+    assert!(!is || wait.is_some_and(|wait| wait > 0), "it says when to come back: {wait:?}");
+    is
+}
+
+#[tokio::test]
+async fn new_keys_are_refused_when_they_are_used_up_and_known_ones_are_not() {
+    let lab = Lab::limited(of_caller(new_keys(3))).await;
+    for number in 0..3 {
+        assert_eq!(lab.send(numbered(number)).await.status, 201);
+    }
+    for number in 3..6 {
+        assert!(is_over_quota(&lab.send(numbered(number)).await));
+    }
+    assert_eq!(lab.count(), 3, "what is refused is not run");
+    for number in 0..3 {
+        assert!(lab.send(numbered(number)).await.replayed(), "from memory");
+    }
+    let mismatch = lab.send(numbered(0).body("[]")).await;
+    assert_eq!(mismatch.problem(), problem(422, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST"));
+    let other = lab.send(numbered(9).set("x-user", "bob")).await;
+    assert_eq!(other.status, 201, "of another caller");
+}
+
+#[tokio::test]
+async fn a_retry_goes_on_where_only_the_store_knows_its_key() {
+    let lab = Lab::limited(of_caller(new_keys(1))).await;
+    assert_eq!(lab.send(numbered(0)).await.status, 201);
+    assert_eq!(lab.send(numbered(1).set("x-user", "bob").doing("not-executed")).await.status, 503);
+    let other = lab.second_limited(of_caller(new_keys(1))).await;
+    assert_eq!(numbered(7).to(other).await.status, 201, "its own quota is fresh");
+    assert!(is_over_quota(&numbered(8).to(other).await));
+    assert!(numbered(0).to(other).await.replayed(), "it is known to the store alone");
+    // What provably did not run is run by a retry, whatever was used since.
+    let bob = |number| numbered(number).set("x-user", "bob");
+    assert_eq!(bob(7).to(other).await.status, 201);
+    assert!(is_over_quota(&bob(8).to(other).await));
+    assert_eq!(bob(1).to(other).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_tenants_callers_share_what_it_may_use_and_other_tenants_do_not_notice() {
+    let lab = Lab::limited(of_tenant(new_keys(2))).await;
+    assert_eq!(lab.send(numbered(0).set("x-user", "alice")).await.status, 201);
+    assert_eq!(lab.send(numbered(0).set("x-user", "bob")).await.status, 201);
+    for user in ["alice", "bob", "carol"] {
+        let refused = lab.send(numbered(1).set("x-user", user)).await;
+        assert!(is_over_quota(&refused), "{user}");
+        let detail = refused.json()["detail"].as_str().expect("it is told why").to_owned();
+        assert_eq!(detail, "This tenant has begun too many commands with new keys in a short time.");
+    }
+    assert_eq!(lab.send(numbered(1).with("x-tenant", "globex")).await.status, 201);
+}
+
+#[tokio::test]
+async fn what_a_tenant_is_refused_is_not_taken_from_the_caller() {
+    let limits = Limits { tenant: new_keys(1), caller: new_keys(2), exceptions: Vec::new() };
+    let exception = Exception { tenant: "acme".into(), caller: None, allowance: new_keys(1) };
+    let lab = Lab::limited(Limits { exceptions: vec![exception], ..limits }).await;
+    assert_eq!(lab.send(numbered(0)).await.status, 201);
+    for number in 1..5 {
+        let detail = lab.send(numbered(number)).await.json()["detail"].to_string();
+        assert!(detail.contains("tenant"), "the caller still has one: {detail}");
+    }
+}
+
+#[tokio::test]
+async fn of_many_new_keys_at_once_as_many_run_as_may() {
+    let lab = Arc::new(Lab::limited(of_caller(new_keys(10))).await);
+    let requests: Vec<_> = (0..60)
+        .map(|number| {
+            let lab = lab.clone();
+            tokio::spawn(async move { lab.send(numbered(number)).await })
+        })
+        .collect();
+    let mut refused = 0;
+    for request in requests {
+        refused += usize::from(is_over_quota(&request.await.expect("it is answered")));
+    }
+    assert_eq!((lab.count(), refused), (10, 50));
+}
+
+#[tokio::test]
+async fn who_looks_too_often_is_not_told_what_there_is() {
+    let lab = Lab::limited(of_caller(lookups(4))).await;
+    let first = lab.send(numbered(0)).await;
+    assert_eq!(first.status, 201);
+    let id = first.header("idempotency-operation-id").expect("it is named");
+    let page = pay("").method("GET").without("idempotency-key");
+    let page = page.target(format!("/.well-known/semel/operations/{id}"));
+    assert_eq!(lab.send(page.clone()).await.status, 200, "a question is a look");
+    assert!(lab.send(numbered(0)).await.replayed(), "and so is a retry");
+    assert_eq!(lab.send(numbered(0).body("[]")).await.status, 422, "and one that is refused");
+    for request in [numbered(0), numbered(1), numbered(0).body("[]"), page.clone()] {
+        let refused = lab.send(request).await;
+        assert_eq!(refused.problem(), problem(429, "LOOKUP_QUOTA_EXCEEDED"));
+        assert!(refused.header("retry-after").is_some());
+        assert_eq!(refused.header("idempotency-operation-id"), None);
+    }
+    assert_eq!(lab.count(), 1);
+    assert_eq!(lab.send(page.set("x-user", "bob")).await.status, 404, "others still get their answers");
+}
+
+#[tokio::test]
+async fn only_so_many_keys_are_kept_at_a_time() {
+    let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
+    let lab = Lab::limited(of_tenant(cap)).await;
+    assert_eq!(lab.send(numbered(0)).await.status, 201);
+    assert_eq!(lab.send(numbered(1)).await.status, 201);
+    let refused = lab.send(numbered(2)).await;
+    assert!(is_over_quota(&refused));
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    assert!(lab.send(numbered(1)).await.replayed());
+    let second = lab.second_limited(of_tenant(cap)).await;
+    assert!(is_over_quota(&numbered(3).to(second).await), "another node counts what is kept, too");
+    lab.sqlite.shift_clock(Policy::default().ttl);
+    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped"), 2);
+    let third = lab.second_limited(of_tenant(cap)).await;
+    assert_eq!(numbered(4).to(third).await.status, 201, "what is forgotten makes room");
+}
+
+#[tokio::test]
+async fn what_was_reaped_makes_room_on_the_node_that_was_full() {
+    let cap = Allowance { active_keys: Some(1), ..Allowance::default() };
+    let lab = Lab::limited(of_tenant(cap)).await;
+    assert_eq!(lab.send(numbered(0)).await.status, 201);
+    assert!(is_over_quota(&lab.send(numbered(1)).await));
+    lab.sqlite.shift_clock(Policy::default().ttl);
+    assert_eq!(lab.sqlite.reap(100).await.expect("it is reaped"), 1);
+    // It counts again within seconds.
+    for _ in 0..600 {
+        if lab.send(numbered(1)).await.status == 201 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("it never counted again");
+}
+
+#[tokio::test]
+async fn only_so_much_is_stored_at_a_time() {
+    let cap = Allowance { stored_bytes: Some(1000), ..Allowance::default() };
+    let lab = Lab::limited(of_caller(cap)).await;
+    let large = "x".repeat(2000);
+    let first = numbered(0).body(large.clone());
+    assert_eq!(lab.send(first.clone()).await.status, 201, "nobody knows before how large a response is");
+    let refused = lab.send(numbered(1)).await;
+    assert!(is_over_quota(&refused));
+    assert_eq!(refused.json()["detail"], "This caller has as much stored as it may have at a time.");
+    assert!(lab.send(first).await.replayed());
+    let second = lab.second_limited(of_caller(cap)).await;
+    assert!(is_over_quota(&numbered(2).to(second).await), "it is counted in the store");
+    assert_eq!(lab.send(numbered(1).set("x-user", "bob")).await.status, 201);
+}
+
+#[tokio::test]
+async fn commands_that_wait_for_a_worker_are_kept_keys_as_well() {
+    let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
+    let later = |policy: &mut Policy| policy.mode = semel_core::policy::Mode::Async;
+    let lab = Lab::limited_with(of_caller(cap), |builder| {
+        builder.operation(Operation::new("payments.create", "POST /payments").with(later))
+    })
+    .await;
+    assert_eq!(lab.send(numbered(0)).await.status, 202);
+    assert_eq!(lab.send(numbered(1)).await.status, 202);
+    assert!(is_over_quota(&lab.send(numbered(2)).await), "so nobody can fill the queue");
+    assert_eq!(lab.send(numbered(1)).await.status, 202, "what waits goes on waiting");
+}
+
+#[tokio::test]
+async fn a_store_that_cannot_count_lets_nothing_new_in() {
+    let folder = tempfile::TempDir::new().expect("there is room for a test");
+    let elsewhere = SqliteStore::open(folder.path().join("usage.db")).expect("a new file can be opened");
+    let file = rusqlite::Connection::open(folder.path().join("usage.db")).expect("the file opens");
+    file.execute_batch("ALTER TABLE semel_records RENAME TO gone").expect("it is renamed");
+    let cap = Allowance { active_keys: Some(2), ..Allowance::default() };
+    let lab = Lab::with(|builder| builder.limits(of_caller(cap), Arc::new(elsewhere))).await;
+    let refused = lab.send(numbered(0)).await;
+    assert_eq!(refused.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"));
+    assert_eq!(lab.count(), 0);
+}
+
+#[tokio::test]
+async fn nodes_that_share_a_store_share_a_rate() {
+    let limits = of_tenant(new_keys(40));
+    let lab = Lab::limited(limits.clone()).await;
+    let second = lab.second_limited(limits).await;
+    let mut number = 0;
+    let mut refused_in_a_row = 0;
+    // In small steps, so that each hears of the other in between.
+    while refused_in_a_row < 10 {
+        for address in [lab.address, second] {
+            number += 1;
+            if is_over_quota(&numbered(number).to(address).await) {
+                refused_in_a_row += 1;
+            } else {
+                refused_in_a_row = 0;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(number < 200, "nothing is limited");
+    }
+    // Each alone would let 40 in.
+    assert!((40..70).contains(&lab.count()), "{} of 40", lab.count());
+}

@@ -1,0 +1,123 @@
+//! Quotas of the gateway: for tenants and callers, for several gateways on one store, and under a flood.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::lab::{Gateway, Reply, Send, Site, Upstream, pay, problem};
+
+const TRUSTED: &str = "
+[identity]
+source          = \"trusted-headers\"
+trusted_proxies = [\"127.0.0.1\"]
+tenant_header   = \"X-Tenant\"
+caller_header   = \"X-Caller\"
+";
+
+fn by(tenant: &str, number: usize) -> Send {
+    let request = pay("{}").set("idempotency-key", format!("limited-key-number-{number}"));
+    request.with("x-tenant", tenant).with("x-caller", "web")
+}
+
+fn start(site: &Site, upstream: &Upstream, limits: &str) -> Gateway {
+    site.start_with(upstream.address, &format!("{TRUSTED}\n{limits}"), &[])
+}
+
+fn is_over_quota(reply: &Reply) -> bool {
+    reply.status == 429 && reply.problem() == problem(429, "IDEMPOTENCY_KEY_QUOTA_EXCEEDED")
+}
+
+#[tokio::test]
+async fn a_tenant_that_used_up_its_keys_is_refused_and_counted_and_others_are_not() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let limits = "[limits]\ntenant_new_keys = \"3/d\"\n[[limit]]\ntenant = \"large\"\nnew_keys = \"5/d\"\n";
+    let gateway = start(&site, &upstream, limits);
+    for number in 0..6 {
+        assert_eq!(is_over_quota(&gateway.send(by("small", number)).await), number >= 3, "{number}");
+        assert_eq!(is_over_quota(&gateway.send(by("large", number)).await), number >= 5, "{number}");
+    }
+    assert_eq!(upstream.effects(), 8);
+    let refused = gateway.send(by("small", 9)).await;
+    let wait: u64 = refused.header("retry-after").and_then(|wait| wait.parse().ok()).expect("it says when");
+    assert!((1..=24 * 3600).contains(&wait), "{wait}");
+    assert!(gateway.send(by("small", 0)).await.replayed(), "what is known is answered");
+    let metrics = String::from_utf8(gateway.admin("/metrics").await.body.to_vec()).expect("it is text");
+    let counted = "idempotency_quota_exceeded_total{whose=\"tenant\",limit=\"new_keys\"} 5";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[tokio::test]
+async fn keys_that_are_kept_count_in_every_gateway_and_after_a_restart() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let limits = "[limits]\ncaller_active_keys = 4\ncaller_stored_bytes = \"1MiB\"\n";
+    let first = start(&site, &upstream, limits);
+    for number in 0..4 {
+        assert_eq!(first.send(by("acme", number)).await.status, 201);
+    }
+    assert!(is_over_quota(&first.send(by("acme", 4)).await));
+    let second = start(&site, &upstream, limits);
+    assert!(is_over_quota(&second.send(by("acme", 5)).await));
+    assert_eq!(second.send(by("globex", 5)).await.status, 201);
+    let output = site.semel().args(["records", "list", "--tenant", "acme", "--json"]).output();
+    let output = output.expect("the program runs");
+    let listed: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+    let id = listed[0]["operationId"].as_str().expect("it is named").to_owned();
+    drop((first, second));
+    let purge = ["records", "purge", &id, "--reason", "to make room"];
+    assert!(site.semel().args(purge).status().expect("the program runs").success());
+    let third = start(&site, &upstream, limits);
+    // A purge leaves a tombstone, which is kept, too.
+    assert!(is_over_quota(&third.send(by("acme", 6)).await));
+    assert_eq!(upstream.effects(), 5);
+}
+
+#[tokio::test]
+async fn two_gateways_on_one_store_share_a_rate_within_a_tolerance() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let limits = "[limits]\ntenant_new_keys = \"40/d\"\n";
+    let gateways = [start(&site, &upstream, limits), start(&site, &upstream, limits)];
+    let (mut number, mut refused_in_a_row) = (0, 0);
+    while refused_in_a_row < 10 {
+        for gateway in &gateways {
+            number += 1;
+            let refused = is_over_quota(&gateway.send(by("acme", number)).await);
+            refused_in_a_row = if refused { refused_in_a_row + 1 } else { 0 };
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        assert!(number < 400, "nothing is limited");
+    }
+    // Each alone would let 40 in; they hear of each other every second.
+    assert!((40..75).contains(&upstream.effects()), "{} of 40", upstream.effects());
+}
+
+#[tokio::test]
+async fn a_flood_of_one_tenant_takes_no_command_from_another() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let limits = "[limits]\ntenant_new_keys = \"20/d\"\ntenant_lookups = \"200/d\"\n[[limit]]\ntenant = \"calm\"\n\
+                  new_keys = \"100/s\"\nlookups = \"100/s\"\n";
+    let gateway = Arc::new(start(&site, &upstream, limits));
+    let floods: Vec<_> = (0..8)
+        .map(|lane| {
+            let gateway = gateway.clone();
+            tokio::spawn(async move {
+                let mut let_in = 0;
+                for number in 0..100 {
+                    let reply = gateway.send(by("loud", lane * 1000 + number)).await;
+                    let_in += usize::from(reply.status == 201);
+                    assert!(matches!(reply.status.as_u16(), 201 | 429), "{reply:?}");
+                }
+                let_in
+            })
+        })
+        .collect();
+    for number in 0..20 {
+        assert_eq!(gateway.send(by("calm", number)).await.status, 201, "{number}");
+    }
+    let mut let_in = 0;
+    for flood in floods {
+        let_in += flood.await.expect("it ends");
+    }
+    assert_eq!((let_in, upstream.effects()), (20, 40));
+    // What looks too often does not reach the store any more: the page says so of itself.
+    let late = gateway.send(by("loud", 0)).await;
+    assert_eq!(late.problem(), problem(429, "LOOKUP_QUOTA_EXCEEDED"));
+}
