@@ -59,6 +59,7 @@
 
 pub use semel_core as core;
 pub use semel_core::policy;
+pub use semel_core::quota;
 pub use semel_core::{Policy, Principal, Store};
 pub use semel_http::{
     Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance, NotExecuted,
