@@ -9,9 +9,11 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use http::{HeaderMap, StatusCode};
+use semel_core::quota::{Allowance, Limits, Rate};
 use semel_core::{Policy, Principal};
 use semel_flow::Idempotent;
 use semel_http::{Denied, IdempotencyLayer, Operation};
+use semel_stores::MemoryStore;
 use semel_testkit::client::{KEY, Reply, pay, problem};
 use tokio::io::AsyncWriteExt;
 
@@ -30,6 +32,7 @@ both!(
     a_client_that_leaves_takes_nothing_with_it,
     a_route_that_is_not_declared_local_is_not_run,
     a_large_answer_is_given_once,
+    what_was_rolled_back_is_not_taken_from_a_quota,
 );
 
 /// A service on a free port.
@@ -42,6 +45,10 @@ struct Service<L> {
 
 impl<L: Lab> Service<L> {
     async fn start(lab: L) -> Service<L> {
+        Service::limited(lab, Limits::default()).await
+    }
+
+    async fn limited(lab: L, limits: Limits) -> Service<L> {
         let identify = |parts: &http::request::Parts| {
             let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
             Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
@@ -51,6 +58,7 @@ impl<L: Lab> Service<L> {
             .identify(identify)
             .defaults(Policy { max_stored_response: 1000, ..Policy::default() })
             .operation(operation.business_reference("/order"))
+            .limits(limits, Arc::new(MemoryStore::new()))
             .build()
             .expect("the layer is valid");
         let gate = Gate::new();
@@ -118,6 +126,25 @@ async fn a_payment_is_answered_replayed_and_found(lab: impl Lab) {
         (found.json()["state"].as_str(), found.json()["operation"].as_str()),
         (Some("succeeded"), Some("payments.create"))
     );
+}
+
+async fn what_was_rolled_back_is_not_taken_from_a_quota(lab: impl Lab) {
+    let new_keys = Rate::new(2, Duration::from_secs(24 * 3600));
+    let caller = Allowance { new_keys, ..Allowance::default() };
+    let service = Service::limited(lab, Limits { caller, ..Limits::default() }).await;
+    let numbered =
+        |number: usize| pay(r#"{"amount":5}"#).set("idempotency-key", format!("a-limited-payment-{number}"));
+    for number in 0..5 {
+        let busy = numbered(number).doing("busy").to(service.address).await;
+        assert_eq!(busy.status, 503);
+    }
+    for number in 0..2 {
+        assert_eq!(numbered(number).to(service.address).await.status, 201);
+    }
+    let refused = numbered(2).to(service.address).await;
+    assert_eq!(refused.problem(), problem(429, "IDEMPOTENCY_KEY_QUOTA_EXCEEDED"));
+    assert!(numbered(0).to(service.address).await.replayed());
+    assert_eq!(service.lab.counts().await, (2, 2, 2));
 }
 
 async fn another_body_no_key_and_a_taken_reference_are_refused(lab: impl Lab) {
