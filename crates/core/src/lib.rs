@@ -6,11 +6,13 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod credential;
 pub mod event;
 pub mod fingerprint;
 pub mod history;
 pub mod ids;
 pub mod json;
+pub mod keep;
 pub mod key;
 pub mod local;
 pub mod operation;
@@ -23,6 +25,7 @@ pub mod progress;
 pub mod quota;
 pub mod reconcile;
 pub mod record;
+pub mod reference;
 pub mod request;
 pub mod reseal;
 pub mod response;

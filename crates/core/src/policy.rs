@@ -86,6 +86,18 @@ pub enum OnExpired {
     Refuse,
 }
 
+/// What is stored of a response.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StoreResponse {
+    /// All of it: retries get the same bytes.
+    #[default]
+    Full,
+    /// Its status and header fields: retries get these, and are told that the body was not kept.
+    Headers,
+    /// Its status and the address of what the command made: retries get what is found there, as it is by then.
+    Reference,
+}
+
 /// What an operation wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -131,6 +143,11 @@ pub struct Policy {
     pub timestamp_header: HeaderName,
     /// The largest response body that is kept for replays, in bytes.
     pub max_stored_response: usize,
+    /// What is stored of a response.
+    pub store_response: StoreResponse,
+    /// Header fields that are never stored, beside those that are never stored anyway: of responses, and of requests that
+    /// are kept for a worker.
+    pub store_headers_except: Vec<HeaderName>,
 }
 
 impl Default for Policy {
@@ -157,6 +174,8 @@ impl Default for Policy {
             max_request_age: None,
             timestamp_header: http::header::DATE,
             max_stored_response: 1 << 20,
+            store_response: StoreResponse::Full,
+            store_headers_except: Vec::new(),
         }
     }
 }

@@ -35,6 +35,8 @@ pub enum Kind {
     ResponseNotRetained,
     /// The response is kept, and cannot be read.
     ResponseUnreadable,
+    /// The command ran, and what it made cannot be fetched now.
+    ResultUnavailable,
     /// Another key already holds this business reference.
     DuplicateBusinessReference,
     /// Nobody knows who is asking.
@@ -88,7 +90,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 28] = [
+    pub const ALL: [Kind; 29] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -97,6 +99,7 @@ impl Kind {
         Kind::RecordExpired,
         Kind::ResponseNotRetained,
         Kind::ResponseUnreadable,
+        Kind::ResultUnavailable,
         Kind::DuplicateBusinessReference,
         Kind::Unauthenticated,
         Kind::Forbidden,
@@ -172,8 +175,8 @@ impl Kind {
                 "idempotency-response-not-retained",
                 StatusCode::OK,
                 "The response was not retained",
-                "The command ran once, with the status of this answer. Its response was too large, or a \
-                 stream, and cannot be shown again; follow Location where there is one.",
+                "The command ran once, with the status of this answer. The body of its response is not kept, \
+                 and cannot be shown again; follow Location where there is one.",
             ),
             Kind::ResponseUnreadable => entry(
                 "IDEMPOTENCY_RESPONSE_UNREADABLE",
@@ -182,6 +185,14 @@ impl Kind {
                 "The stored response cannot be read",
                 "The command ran and does not run again. The operator of the service can see why its stored \
                  response cannot be read.",
+            ),
+            Kind::ResultUnavailable => entry(
+                "IDEMPOTENCY_RESULT_UNAVAILABLE",
+                "idempotency-result-unavailable",
+                StatusCode::SERVICE_UNAVAILABLE,
+                "What the command made cannot be fetched at this moment",
+                "The command ran and does not run again. Send the same request again after Retry-After, or \
+                 follow Location.",
             ),
             Kind::DuplicateBusinessReference => entry(
                 "DUPLICATE_BUSINESS_REFERENCE",
@@ -443,6 +454,7 @@ mod tests {
             ("IDEMPOTENCY_REQUEST_IN_PROGRESS", 409),
             ("IDEMPOTENCY_OUTCOME_UNKNOWN", 409),
             ("IDEMPOTENCY_RECORD_EXPIRED", 410),
+            ("IDEMPOTENCY_RESULT_UNAVAILABLE", 503),
             ("DUPLICATE_BUSINESS_REFERENCE", 409),
             ("UNAUTHENTICATED", 401),
             ("FORBIDDEN", 403),

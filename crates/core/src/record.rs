@@ -4,7 +4,7 @@ use crate::history::History;
 use crate::ids::OperationId;
 use crate::operation::OperationName;
 use crate::request::StoredRequest;
-use crate::response::StoredResponse;
+use crate::response::{Response, StoredResponse};
 use crate::scope::{Principal, RecordId, Scope};
 use crate::state::Head;
 use crate::time::Timestamp;
@@ -44,6 +44,14 @@ pub struct StoredResult {
     pub status: u16,
     /// The address of what the command made, if it said so.
     pub resource: Option<String>,
+}
+
+impl StoredResult {
+    /// What is stored of a command that came to this.
+    pub fn of(kept: &Response) -> StoredResult {
+        let resource = kept.resource().map(str::to_owned);
+        StoredResult { response: kept.encode(), status: kept.status.as_u16(), resource }
+    }
 }
 
 /// A request's wish to run a command, as it goes to the store.

@@ -4,8 +4,10 @@
 //! mean is said by their format: a whole HTTP request ([`Request`]), or the input of a command with phases.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Uri};
+
+use crate::credential::is_credential;
 
 /// The format that [`Request::encode`] writes.
 pub const REQUEST_FORMAT: u8 = 1;
@@ -41,16 +43,6 @@ pub struct Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stored request cannot be read: {0}")]
 pub struct UnreadableRequest(&'static str);
-
-/// Fields that say who asks. They are kept only where an operation asks for it.
-const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::PROXY_AUTHORIZATION, header::COOKIE];
-const CREDENTIALS_BY_CUSTOM: [&str; 6] =
-    ["x-api-key", "x-auth-token", "x-access-token", "x-csrf-token", "x-xsrf-token", "x-amz-security-token"];
-
-/// Whether a field is a credential by its name.
-pub fn is_credential(name: &HeaderName) -> bool {
-    CREDENTIALS.contains(name) || CREDENTIALS_BY_CUSTOM.contains(&name.as_str())
-}
 
 impl Request {
     /// The bytes to keep. Credentials are among them only if they are wanted.

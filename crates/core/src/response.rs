@@ -6,6 +6,8 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
+use crate::credential::is_credential;
+
 /// The format that [`Response::encode`] writes.
 pub const RESPONSE_FORMAT: u8 = 1;
 
@@ -16,14 +18,14 @@ pub struct Response {
     pub status: StatusCode,
     /// The field lines, in order for each name, repeats intact.
     pub headers: HeaderMap,
-    /// The body; `None` if it was too large, or a stream, and was not retained.
+    /// The body; `None` if it was not retained: it was too large, a stream, or not wanted.
     pub body: Option<Bytes>,
     /// The trailer fields.
     pub trailers: HeaderMap,
 }
 
-/// Fields that are never kept: they belong to one connection, one moment or one client.
-const NOT_KEPT: [HeaderName; 13] = [
+/// Fields that are never kept, beside credentials: they belong to one connection or one moment.
+const NOT_KEPT: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
     HeaderName::from_static("proxy-connection"),
@@ -31,30 +33,27 @@ const NOT_KEPT: [HeaderName; 13] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
     header::DATE,
-    header::SET_COOKIE,
-    HeaderName::from_static("set-cookie2"),
-    header::COOKIE,
-    header::AUTHORIZATION,
-    header::WWW_AUTHENTICATE,
-    header::PROXY_AUTHENTICATE,
 ];
 
-/// More of them, without constants of their own: credentials by their customary names.
-const NOT_KEPT_CREDENTIALS: [&str; 10] = [
-    "proxy-authorization",
-    "authentication-info",
-    "proxy-authentication-info",
-    "x-api-key",
-    "x-auth-token",
-    "x-access-token",
-    "x-refresh-token",
-    "x-csrf-token",
-    "x-xsrf-token",
-    "x-amz-security-token",
+/// Fields that say something about the body, beside all that begin with `Content-`: how it may be cached, which version
+/// of it this is, what it adds up to, what follows it, who signed it.
+const ABOUT_THE_BODY: [&str; 12] = [
+    "accept-ranges",
+    "age",
+    "cache-control",
+    "digest",
+    "etag",
+    "expires",
+    "last-modified",
+    "pragma",
+    "repr-digest",
+    "signature",
+    "signature-input",
+    "trailer",
 ];
 
-/// What is kept of the headers when the body is not: where to find what the command made.
-const KEPT_WITHOUT_BODY: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
+/// The addresses of what a command made.
+const ADDRESSES: [HeaderName; 2] = [header::LOCATION, header::CONTENT_LOCATION];
 
 impl Response {
     /// What is kept of a response with this head and body.
@@ -65,10 +64,23 @@ impl Response {
         Response { status, headers, body: Some(body), trailers: kept(trailers) }
     }
 
+    /// What is kept of a response whose body is not, but its head is: everything that makes sense without the body.
+    pub fn head(status: StatusCode, headers: &HeaderMap) -> Response {
+        let about_the_body = |name: &HeaderName| {
+            ABOUT_THE_BODY.contains(&name.as_str())
+                || (name.as_str().starts_with("content-") && !ADDRESSES.contains(name))
+        };
+        let mut kept = kept(headers);
+        for name in headers.keys().filter(|name| about_the_body(name)) {
+            kept.remove(name);
+        }
+        Response { status, headers: kept, body: None, trailers: HeaderMap::new() }
+    }
+
     /// What is kept of a response whose body is not: its status and where its result is.
     pub fn without_body(status: StatusCode, headers: &HeaderMap) -> Response {
         let mut safe = HeaderMap::new();
-        for name in KEPT_WITHOUT_BODY {
+        for name in ADDRESSES {
             for value in headers.get_all(&name) {
                 safe.append(name.clone(), value.clone());
             }
@@ -76,9 +88,13 @@ impl Response {
         Response { status, headers: safe, body: None, trailers: HeaderMap::new() }
     }
 
-    /// The address of what the command made, if it said so.
-    pub fn location(&self) -> Option<&str> {
-        self.headers.get(header::LOCATION)?.to_str().ok()
+    /// The address of what the command made, if it said so. Without its body, that is also where the body came from.
+    pub fn resource(&self) -> Option<&str> {
+        let address = match self.body {
+            Some(_) => self.headers.get(header::LOCATION),
+            None => reference(&self.headers),
+        };
+        address?.to_str().ok()
     }
 
     /// The response as bytes, in the clear.
@@ -106,6 +122,11 @@ impl Response {
     }
 }
 
+/// The address of what a command made, where its response says so: `Location`, or else `Content-Location`.
+pub fn reference(headers: &HeaderMap) -> Option<&HeaderValue> {
+    ADDRESSES.iter().find_map(|name| headers.get(name))
+}
+
 fn kept(headers: &HeaderMap) -> HeaderMap {
     let named_by_connection: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -115,9 +136,7 @@ fn kept(headers: &HeaderMap) -> HeaderMap {
         .filter_map(|name| HeaderName::try_from(name.trim()).ok())
         .collect();
     let is_kept = |name: &HeaderName| {
-        !NOT_KEPT.contains(name)
-            && !NOT_KEPT_CREDENTIALS.contains(&name.as_str())
-            && !named_by_connection.contains(name)
+        !NOT_KEPT.contains(name) && !is_credential(name) && !named_by_connection.contains(name)
     };
     let mut kept = headers.clone();
     for name in headers.keys().filter(|name| !is_kept(name)) {
@@ -215,7 +234,7 @@ mod tests {
         assert_eq!(response.encode().decode(), Ok(response.clone()));
         let links: Vec<_> = response.headers.get_all("link").iter().collect();
         assert_eq!(links, ["</a>, </b>", "</c>"]);
-        assert_eq!(response.location(), Some("/p/1"));
+        assert_eq!(response.resource(), Some("/p/1"));
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl dyn Vault {
         let Some(key_id) = &response.encryption_key_id else { return Ok(()) };
         response.bytes = self.open(&about(response.format), key_id, &response.bytes)?;
         response.encryption_key_id = None;
-        result.resource = response.decode().ok().and_then(|response| response.location().map(str::to_owned));
+        result.resource = response.decode().ok().and_then(|response| response.resource().map(str::to_owned));
         Ok(())
     }
 

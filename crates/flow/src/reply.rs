@@ -5,9 +5,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
-use semel_core::policy::Profile;
+use semel_core::policy::{Profile, StoreResponse};
 use semel_core::problem::Kind;
-use semel_core::{Problem, Response, Transacted};
+use semel_core::{Policy, Problem, Response, Transacted};
 use serde::Serialize;
 
 /// A response: to the one who asked now, and to every retry.
@@ -15,6 +15,7 @@ use serde::Serialize;
 pub struct Reply {
     response: Box<Response>,
     deferral: Option<Duration>,
+    stored: Option<StoreResponse>,
 }
 
 impl Reply {
@@ -26,7 +27,7 @@ impl Reply {
             body: Some(Bytes::new()),
             trailers: HeaderMap::new(),
         };
-        Reply { response: Box::new(response), deferral: None }
+        Reply { response: Box::new(response), deferral: None, stored: None }
     }
 
     /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
@@ -55,6 +56,14 @@ impl Reply {
         Reply { deferral: Some(time), ..self }
     }
 
+    /// The same, of which this much is stored, whatever its operation wants. The one who asks now gets all of it.
+    ///
+    /// A response that settles a command later, by `settle` or `resolve`, needs this: what its operation wants is with the
+    /// layer, and not with the record.
+    pub fn stored_as(self, stored: StoreResponse) -> Reply {
+        Reply { stored: Some(stored), ..self }
+    }
+
     pub(crate) fn status(&self) -> StatusCode {
         self.response.status
     }
@@ -64,14 +73,10 @@ impl Reply {
     }
 
     /// As retries get it: without what is not to be kept, or would be too large.
-    pub(crate) fn kept(&self, max_body: usize) -> Response {
+    pub(crate) fn kept(&self, policy: &Policy) -> Response {
         let Response { status, headers, body, trailers } = &*self.response;
-        let body = body.clone().unwrap_or_default();
-        if body.len() > max_body {
-            Response::without_body(*status, headers)
-        } else {
-            Response::retain(*status, headers, body, trailers)
-        }
+        let stored = self.stored.unwrap_or(policy.store_response);
+        policy.keep_as(stored, *status, headers, Some(body.as_ref().unwrap_or(&Bytes::new())), trailers)
     }
 
     /// Nothing happened, and it is not the client's fault.
@@ -145,5 +150,22 @@ impl Answered {
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
         response.extensions_mut().insert(self.0);
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reply_may_say_itself_how_much_of_it_is_stored() {
+        let reply = Reply::new(StatusCode::CREATED).body("all of it");
+        let location = (http::header::LOCATION, HeaderValue::from_static("/payments/7"));
+        let reply = reply.header(location.0, location.1);
+        let policy = Policy::default();
+        assert_eq!(reply.kept(&policy).body.as_deref(), Some(&b"all of it"[..]));
+        let reply = reply.stored_as(StoreResponse::Reference);
+        assert_eq!((reply.kept(&policy).body, reply.kept(&policy).resource()), (None, Some("/payments/7")));
+        assert_eq!(reply.whole().body.as_deref(), Some(&b"all of it"[..]), "whoever asks now gets all of it");
     }
 }

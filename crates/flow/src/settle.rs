@@ -123,12 +123,7 @@ pub(crate) fn decided(answer: Answer) -> Transacted {
 }
 
 fn stored(policy: &Policy, reply: &Reply) -> StoredResult {
-    let kept = reply.kept(policy.max_stored_response);
-    StoredResult {
-        response: kept.encode(),
-        status: kept.status.as_u16(),
-        resource: kept.location().map(str::to_owned),
-    }
+    StoredResult::of(&reply.kept(policy))
 }
 
 /// It is committed.

@@ -219,7 +219,8 @@ fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
     said.or(header)
 }
 
-fn is_stream(headers: &HeaderMap) -> bool {
+/// Whether a body may never end.
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
     let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     media_type
         .split(';')

@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Request};
 use semel_core::problem::Kind;
 use semel_core::quota::{Limits, Usage};
 use semel_core::{
@@ -15,10 +17,11 @@ use semel_core::{
     Store, StoreError, SystemClock, Timestamp,
 };
 use tokio::sync::Notify;
-use tower::Layer;
+use tower::{Layer, Service};
 
-use crate::body::Room;
+use crate::body::{Body, BoxError, Room};
 use crate::cache::ReplayCache;
+use crate::fetch::{self, Ask};
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
 use crate::quotas::{Quotas, UsedUp};
@@ -110,6 +113,8 @@ impl IdempotencyLayer {
             identify: Box::new(|_| Err(Denied::unauthenticated())),
             authorize: Box::new(|_, _, _| Box::pin(std::future::ready(Ok(())))),
             before_keeping: Box::new(|_| {}),
+            ask: None,
+            origins: Vec::new(),
             defaults: Policy::default(),
             operations: Vec::new(),
             cache_bytes: 64 << 20,
@@ -209,6 +214,8 @@ pub struct Builder {
     identify: Box<Identify>,
     authorize: Box<Authorize>,
     before_keeping: Box<BeforeKeeping>,
+    ask: Option<Box<Ask>>,
+    origins: Vec<Authority>,
     defaults: Policy,
     operations: Vec<Operation>,
     cache_bytes: u64,
@@ -279,6 +286,56 @@ impl Builder {
         before_keeping: impl Fn(&mut HeaderMap) + Send + Sync + 'static,
     ) -> Builder {
         self.before_keeping = Box::new(before_keeping);
+        self
+    }
+
+    /// Where results are fetched from that operations with [`StoreResponse::Reference`](semel_core::policy::StoreResponse)
+    /// keep the address of only: the service that the layer is put around, with all its routes. A retry is then answered with
+    /// a GET of that address, as the caller who retries, with the header fields and extensions of its request and a
+    /// [`Refetch`](crate::Refetch) beside them. It has the operation's `timeout`, and may have `max_stored_response` bytes.
+    ///
+    /// It must be a service that tells paths and methods apart, and not one handler: a handler that only ever sees its own
+    /// command would take the question for one.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use axum::Router;
+    /// use axum::routing::{get, post};
+    /// use semel_core::Principal;
+    /// use semel_core::policy::StoreResponse;
+    /// use semel_http::{Denied, IdempotencyLayer, Operation};
+    ///
+    /// # async fn pay() {}
+    /// # async fn show() {}
+    /// # fn example(store: Arc<dyn semel_core::Store>) -> Result<Router, semel_http::ConfigError> {
+    /// let app = Router::new().route("/payments", post(pay)).route("/payments/{id}", get(show));
+    /// let payments = Operation::new("payments.create", "POST /payments");
+    /// let layer = IdempotencyLayer::builder(store)
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .operation(payments.with(|policy| policy.store_response = StoreResponse::Reference))
+    ///     .results_from(app.clone())
+    ///     .build()?;
+    /// # Ok(
+    /// app.layer(layer)
+    /// # )
+    /// # }
+    /// ```
+    pub fn results_from<S, R>(mut self, service: S) -> Builder
+    where
+        S: Service<Request<Body>, Response = http::Response<R>> + Clone + Send + Sync + 'static,
+        S::Future: Send,
+        S::Error: Into<BoxError>,
+        R: http_body::Body<Data = Bytes> + Send + 'static,
+        R::Error: Into<BoxError>,
+    {
+        self.ask = Some(fetch::asking(service));
+        self
+    }
+
+    /// A host, and port if it is not the usual one, that the service itself has in its addresses, beside the one that a
+    /// request is sent to. Addresses elsewhere are given to clients, and never fetched.
+    pub fn origin(mut self, authority: Authority) -> Builder {
+        self.origins.push(authority);
         self
     }
 
@@ -368,13 +425,19 @@ impl Builder {
 
     /// Checks everything and makes the layer.
     pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+        let operations = Operations::new(self.defaults, self.operations)?;
+        if let (Some(name), None) = (operations.with_references(), &self.ask) {
+            return Err(ConfigError::NoResults(name.to_owned()));
+        }
         let shared = Shared {
             store: self.store,
             identify: self.identify,
             authorize: self.authorize,
             before_keeping: self.before_keeping,
             wake: Notify::new(),
-            operations: Operations::new(self.defaults, self.operations)?,
+            ask: self.ask,
+            origins: self.origins,
+            operations,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
             room: Room::new(self.body_bytes),
@@ -397,6 +460,10 @@ pub(crate) struct Shared {
     pub(crate) before_keeping: Box<BeforeKeeping>,
     /// There may be something for a worker of this process.
     pub(crate) wake: Notify,
+    /// Asks the service for what a command made.
+    pub(crate) ask: Option<Box<Ask>>,
+    /// What the service is called, beside what a request calls it.
+    pub(crate) origins: Vec<Authority>,
     pub(crate) operations: Operations,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,

@@ -12,6 +12,7 @@ mod body;
 mod cache;
 mod execute;
 mod execution;
+mod fetch;
 mod layer;
 mod local;
 mod maintenance;
@@ -28,6 +29,7 @@ mod worker;
 
 pub use body::{Body, BoxError};
 pub use execution::{Execution, NotExecuted};
+pub use fetch::Refetch;
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
 pub use observe::Seen;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use http::Method;
 use semel_core::operation::OperationNameError;
 use semel_core::pointer::PointerError;
-use semel_core::policy::{KeyRequirement, Mode, PolicyError};
+use semel_core::policy::{KeyRequirement, Mode, PolicyError, StoreResponse};
 use semel_core::{JsonPointer, OperationName, Policy, WaitingFilter};
 
 /// A rule for the commands of one route: a name, and what is different from the defaults.
@@ -109,6 +109,11 @@ pub enum ConfigError {
     /// The default policy cannot be followed.
     #[error("defaults: {0}")]
     Defaults(PolicyError),
+    /// Nobody says where results are to be fetched.
+    #[error(
+        "{0}: `store_response` is \"reference\", and nothing says where results are: name the service with `results_from`"
+    )]
+    NoResults(String),
 }
 
 /// What is known about a command before its body is read.
@@ -189,6 +194,13 @@ impl Operations {
     /// The policy of what matches no rule.
     pub(crate) fn defaults(&self) -> &Policy {
         &self.defaults
+    }
+
+    /// Who keeps only the address of what a command made, if anybody does.
+    pub(crate) fn with_references(&self) -> Option<&str> {
+        let keeps = |policy: &Policy| policy.store_response == StoreResponse::Reference;
+        let named = || self.by_name.iter().find(|(_, policy)| keeps(policy)).map(|(name, _)| name.as_str());
+        if keeps(&self.defaults) { Some("defaults") } else { named() }
     }
 
     /// The policy of the operation of that name.

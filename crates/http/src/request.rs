@@ -82,14 +82,12 @@ impl Command {
     }
 
     /// The request as it is kept for a worker: without its trailers, without what belongs to its connection, without what
-    /// `before_keeping` takes out, and without credentials unless the operation wants them.
+    /// the operation or `before_keeping` takes out, and without credentials unless the operation wants them.
     pub(crate) fn to_keep(&self, before_keeping: impl Fn(&mut HeaderMap)) -> StoredRequest {
         let mut headers = self.parts.headers.clone();
-        let named: Vec<HeaderName> = tokens(&headers, CONNECTION)
-            .filter_map(|token| HeaderName::try_from(token).ok())
-            .filter(|name| !ALWAYS_KEPT.contains(name))
-            .collect();
-        for name in named.iter().chain(&NOT_KEPT) {
+        remove_connection_fields(&mut headers);
+        let except = self.rule.policy.store_headers_except.iter();
+        for name in except.filter(|name| !ALWAYS_KEPT.contains(name)) {
             headers.remove(name);
         }
         before_keeping(&mut headers);
@@ -231,6 +229,17 @@ async fn admit(
 fn switches_protocols(headers: &HeaderMap) -> bool {
     tokens(headers, CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
         && tokens(headers, UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
+}
+
+/// Removes what belongs to the connection that a request came on, and what announces a body that is sent in pieces.
+pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = tokens(headers, CONNECTION)
+        .filter_map(|token| HeaderName::try_from(token).ok())
+        .filter(|name| !ALWAYS_KEPT.contains(name))
+        .collect();
+    for name in named.iter().chain(&NOT_KEPT) {
+        headers.remove(name);
+    }
 }
 
 /// What a head says in a list.

@@ -9,6 +9,7 @@ use semel_core::{Event, OperationId, Policy, Principal, Problem, Progress, Recor
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
+use crate::fetch;
 use crate::layer::Shared;
 use crate::respond::{self, Answer};
 use crate::service;
@@ -69,7 +70,8 @@ async fn operation(
     }
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let policy = shared.operations.policy(&record.operation);
-    service::looked(shared, Some(&record), look, found.now, None, policy)
+    let answer = service::looked(shared, Some(&record), look, found.now, None, policy);
+    fetch::present(shared, Some(parts), answer).await
 }
 
 /// The operation as JSON, with how far it has come if it has several steps.

@@ -3,13 +3,17 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER};
+use http::header::{
+    CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER,
+    WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{InProgress, Mode, Policy, Profile};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::{OperationId, Problem, Reason, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
+use crate::fetch::Elsewhere;
 use crate::observe::{Code, Seen};
 use crate::resource;
 
@@ -191,10 +195,16 @@ pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Ans
             answer
         }
         None => {
-            let detail = "The command ran once; its response was too large, or a stream, and was not kept.";
+            let detail = "The command ran once; the body of its response was not kept.";
             let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
             let mut answer = problem(&gone.with_status(stored.status), policy.profile);
-            answer.headers_mut().extend(stored.headers.clone());
+            for (name, value) in &stored.headers {
+                // Beside what the problem says of itself.
+                answer.headers_mut().append(name.clone(), value.clone());
+            }
+            if let Some(elsewhere) = Elsewhere::of(record, stored, policy) {
+                answer.extensions_mut().insert(elsewhere);
+            }
             answer
         }
     };
@@ -207,6 +217,64 @@ pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Ans
     answer.headers_mut().insert(replayed, HeaderValue::from_static("true"));
     answer.extensions_mut().insert(Seen::Replayed);
     answer.extensions_mut().insert(record.head.state.name());
+    answer
+}
+
+/// A replay without a body, with what is found at the address of its result. It says that it is that.
+pub(crate) fn refetched(bare: Answer, found: Response, address: &str) -> Answer {
+    let (bare, _) = bare.into_parts();
+    let mut answer = http::Response::new(Body::with_trailers(found.body.unwrap_or_default(), found.trailers));
+    *answer.status_mut() = bare.status;
+    *answer.headers_mut() = found.headers;
+    *answer.extensions_mut() = bare.extensions;
+    answer.extensions_mut().remove::<Code>();
+    let headers = answer.headers_mut();
+    strip_own(headers);
+    for name in [LOCATION, OPERATION_ID, EXPIRES, REPLAYED, REPLAYED_STRIPE] {
+        match bare.headers.get(&name) {
+            Some(value) => headers.insert(name, value.clone()),
+            None => headers.remove(name),
+        };
+    }
+    // RFC 9110, section 8.7: the content is the present representation of what is there.
+    if let Ok(address) = HeaderValue::from_str(address) {
+        headers.insert(CONTENT_LOCATION, address);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
+}
+
+/// The command ran, and the service does not show this caller what it made.
+pub(crate) fn result_denied(
+    id: OperationId,
+    status: StatusCode,
+    challenge: Option<HeaderValue>,
+    policy: &Policy,
+) -> Answer {
+    let kind = if status == StatusCode::UNAUTHORIZED { Kind::Unauthenticated } else { Kind::Forbidden };
+    let detail =
+        "The command ran before, and did not run again. The service does not show this caller what it made.";
+    let mut answer = told(Seen::Refused, &Problem::new(kind, detail).about(id), policy);
+    if let Some(challenge) = challenge {
+        answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    }
+    answer
+}
+
+/// The command ran, and what it made cannot be fetched now. `bare` says where it is.
+pub(crate) fn result_unavailable(
+    bare: &Answer,
+    id: OperationId,
+    status: StatusCode,
+    policy: &Policy,
+) -> Answer {
+    let detail =
+        "The command ran before, and did not run again. What it made cannot be fetched at this moment.";
+    let unavailable = Problem::new(Kind::ResultUnavailable, detail).about(id).with_status(status);
+    let mut answer = told(Seen::Refused, &unavailable.retry_after(SOON), policy);
+    if let Some(location) = bare.headers().get(LOCATION) {
+        answer.headers_mut().insert(LOCATION, location.clone());
+    }
     answer
 }
 

@@ -17,6 +17,7 @@ use tower::Service;
 
 use crate::body::{Body, BoxError};
 use crate::execute::{self, Acquired, Handler};
+use crate::fetch;
 use crate::layer::Shared;
 use crate::local;
 use crate::observe::{self, About, HandlerTime, Seen};
@@ -94,7 +95,9 @@ where
 {
     let begun = Instant::now();
     let about = command.about();
+    let asked = fetch::head(&command);
     let answer = answer(shared.clone(), command, inner).await;
+    let answer = fetch::present(&shared, asked.as_deref(), answer).await;
     let handler = answer.extensions().get().map_or(Duration::ZERO, |HandlerTime(time)| *time);
     observe::added(&about, begun.elapsed().saturating_sub(handler));
     match answer.extensions().get() {

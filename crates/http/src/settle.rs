@@ -61,7 +61,7 @@ pub(crate) async fn settle(
         Ran::Failed(reason) => Settlement::Abandon(*reason),
     };
     let kept = match &ran {
-        Ran::Answered { parts, content, .. } => keep(parts, content),
+        Ran::Answered { parts, content, .. } => keep(policy, parts, content),
         Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
     };
     let asked = Instant::now();
@@ -157,12 +157,12 @@ fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy
     }
 }
 
-fn keep(parts: &response::Parts, content: &Content) -> Response {
+fn keep(policy: &Policy, parts: &response::Parts, content: &Content) -> Response {
     match content {
         Content::Whole { bytes, trailers } => {
-            Response::retain(parts.status, &parts.headers, bytes.clone(), trailers)
+            policy.keep(parts.status, &parts.headers, Some(bytes), trailers)
         }
-        Content::Passing(_) => Response::without_body(parts.status, &parts.headers),
+        Content::Passing(_) => policy.keep(parts.status, &parts.headers, None, &HeaderMap::new()),
     }
 }
 
@@ -196,11 +196,7 @@ async fn write(
 }
 
 fn change(fence: Fence, settlement: Settlement, unexecuted: Unexecuted, kept: &Response) -> Change {
-    let result = || StoredResult {
-        response: kept.encode(),
-        status: kept.status.as_u16(),
-        resource: kept.location().map(str::to_owned),
-    };
+    let result = || StoredResult::of(kept);
     match settlement {
         Settlement::Complete => Change::complete(fence, result()),
         Settlement::Fail(reason) => Change::fail(fence, reason, result()),

@@ -112,11 +112,7 @@ pub fn response(status: u16, body: impl Into<Bytes>) -> Response {
 
 /// The result that a response is stored as.
 pub fn result(response: &Response) -> StoredResult {
-    StoredResult {
-        response: response.encode(),
-        status: response.status.as_u16(),
-        resource: response.location().map(str::to_owned),
-    }
+    StoredResult::of(response)
 }
 
 /// A result of status 201 with this body.

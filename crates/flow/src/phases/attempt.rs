@@ -112,11 +112,13 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     async fn conclude(&self, terms: &PhaseTerms, taken: &Taken, ending: Ending, rows: bool) -> Transacted {
         let record = &taken.record;
         let fence = record.head.fence();
-        let kept = |max_stored_response| Policy { max_stored_response, ..Policy::default() };
+        let input = &taken.input;
+        let (max_stored_response, store_response) = (input.max_stored_response, input.store_response);
+        let policy = Policy { max_stored_response, store_response, ..Policy::default() };
         let change = match &ending {
             Ending::Left => return self.truth(record).await,
             Ending::Unsure(reason) => Change::abandon(fence, *reason),
-            Ending::Reply(reply) => completion(&kept(taken.input.max_stored_response), fence, reply),
+            Ending::Reply(reply) => completion(&policy, fence, reply),
             Ending::Later { reason, reply } => {
                 let failed = Tried::Failed { why: String::new(), retry_after: None };
                 match after_try(record.head.epoch, &failed, &terms.retry, chance()) {
@@ -132,7 +134,8 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         if let (Err(StoreError::Rejected(why)), Ending::Reply(reply)) = (&settled, &ending) {
             // The store can never take this response. The command is settled all the same, without it.
             tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
-            settled = settle(&*self.store, &record.id, &completion(&kept(0), fence, reply)).await;
+            let bare = Policy { max_stored_response: 0, ..Policy::default() };
+            settled = settle(&*self.store, &record.id, &completion(&bare, fence, reply)).await;
         }
         let released = matches!(change.event(), Event::Release { .. });
         match (settled, ending) {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use semel_core::policy::StoreResponse;
 use semel_core::request::INPUT_FORMAT;
 use semel_core::{Policy, StoredRequest};
 
@@ -13,20 +14,28 @@ pub(super) struct Input {
     pub(super) timeout: Duration,
     /// The largest body that is kept for retries.
     pub(super) max_stored_response: usize,
+    /// What is stored of the response.
+    pub(super) store_response: StoreResponse,
     /// What the service gave.
     pub(super) bytes: Bytes,
 }
 
 impl Input {
     pub(super) fn new(policy: &Policy, bytes: Bytes) -> Input {
-        Input { timeout: policy.timeout, max_stored_response: policy.max_stored_response, bytes }
+        Input {
+            timeout: policy.timeout,
+            max_stored_response: policy.max_stored_response,
+            store_response: policy.store_response,
+            bytes,
+        }
     }
 
     /// As it is kept.
     pub(super) fn encode(&self) -> StoredRequest {
         let mut kept = BytesMut::with_capacity(16 + self.bytes.len());
         kept.put_u64(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX));
-        kept.put_u64(self.max_stored_response as u64);
+        kept.put_u8(code(self.store_response));
+        kept.put_uint((self.max_stored_response as u64).min(MAX_SIZE), SIZE_BYTES);
         kept.put_slice(&self.bytes);
         StoredRequest::input(kept.freeze())
     }
@@ -38,8 +47,30 @@ impl Input {
         }
         let mut bytes = kept.bytes.clone();
         let timeout = Duration::from_millis(bytes.try_get_u64().ok()?);
-        let max_stored_response = usize::try_from(bytes.try_get_u64().ok()?).ok()?;
-        Some(Input { timeout, max_stored_response, bytes })
+        let store_response = from_code(bytes.try_get_u8().ok()?)?;
+        let max_stored_response = usize::try_from(bytes.try_get_uint(SIZE_BYTES).ok()?).ok()?;
+        Some(Input { timeout, max_stored_response, store_response, bytes })
+    }
+}
+
+/// A size takes seven bytes. Once it took eight, of which the first was zero: now that says what is stored.
+const SIZE_BYTES: usize = 7;
+const MAX_SIZE: u64 = (1 << (8 * SIZE_BYTES)) - 1;
+
+fn code(stored: StoreResponse) -> u8 {
+    match stored {
+        StoreResponse::Full => 0,
+        StoreResponse::Headers => 1,
+        StoreResponse::Reference => 2,
+    }
+}
+
+fn from_code(code: u8) -> Option<StoreResponse> {
+    match code {
+        0 => Some(StoreResponse::Full),
+        1 => Some(StoreResponse::Headers),
+        2 => Some(StoreResponse::Reference),
+        _ => None,
     }
 }
 
@@ -49,11 +80,24 @@ mod tests {
 
     #[test]
     fn what_is_kept_reads_back() {
-        let policy = Policy { timeout: Duration::from_millis(1234), ..Policy::default() };
-        for bytes in [Bytes::new(), Bytes::from_static(b"{\"ride\": 1}")] {
-            let input = Input::new(&policy, bytes);
-            assert_eq!(Input::decode(&input.encode()), Some(input));
+        for store_response in [StoreResponse::Full, StoreResponse::Headers, StoreResponse::Reference] {
+            let policy = Policy { timeout: Duration::from_millis(1234), store_response, ..Policy::default() };
+            for bytes in [Bytes::new(), Bytes::from_static(b"{\"ride\": 1}")] {
+                let input = Input::new(&policy, bytes);
+                assert_eq!(Input::decode(&input.encode()), Some(input));
+            }
         }
+    }
+
+    #[test]
+    fn what_was_kept_before_there_was_a_choice_reads_as_all() {
+        let mut kept = BytesMut::new();
+        kept.put_u64(1234);
+        kept.put_u64(1 << 20);
+        kept.put_slice(b"{}");
+        let input = Input::decode(&StoredRequest::input(kept.freeze())).expect("it reads");
+        assert_eq!((input.store_response, input.max_stored_response), (StoreResponse::Full, 1 << 20));
+        assert_eq!(&input.bytes[..], b"{}");
     }
 
     #[test]

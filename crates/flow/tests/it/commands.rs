@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use semel_core::policy::StoreResponse;
 use semel_core::{Decision, Transacted};
 
 use crate::lab::{End, Gate, Lab, Saw, Step, both, command, command_with, pays, saw, stored};
@@ -21,6 +22,7 @@ both!(
     work_whose_client_left_comes_to_its_end,
     a_message_of_a_kind_is_sent_once,
     a_large_response_is_not_kept_and_not_made_again,
+    of_a_response_as_much_is_stored_as_its_operation_wants,
 );
 
 async fn effect_record_response_and_messages_commit_together(lab: impl Lab) {
@@ -182,4 +184,22 @@ async fn a_large_response_is_not_kept_and_not_made_again(lab: impl Lab) {
     let result = record.result.as_ref().expect("it is settled");
     assert_eq!(result.response.decode().expect("it can be read").body, None);
     assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+async fn of_a_response_as_much_is_stored_as_its_operation_wants(lab: impl Lab) {
+    for (number, stored) in [StoreResponse::Headers, StoreResponse::Reference].into_iter().enumerate() {
+        let wanted = command_with(&format!("key-{number}"), |policy| policy.store_response = stored);
+        let first = lab.transact(&wanted, pays()).await;
+        let Transacted::Executed { response, .. } = first.outcome() else { panic!("it ran: {first:?}") };
+        assert!(response.body.as_ref().is_some_and(|body| !body.is_empty()), "the first gets all of it");
+        let retry = lab.transact(&wanted, pays()).await;
+        let Transacted::Decided { decision: Decision::Replay, record: Some(record), .. } = retry.outcome()
+        else {
+            panic!("it is not run again: {retry:?}")
+        };
+        let result = record.result.as_ref().expect("it is settled");
+        assert_eq!((result.status, result.resource.as_deref()), (201, Some("/payments/7")));
+        assert_eq!(result.response.decode().expect("it can be read").body, None);
+        assert!(!result.response.bytes.windows(9).any(|window| window == b"answer of"));
+    }
 }

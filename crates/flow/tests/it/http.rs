@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
+use semel_core::policy::StoreResponse;
 use semel_core::quota::{Allowance, Limits, Rate};
 use semel_core::{Policy, Principal};
 use semel_flow::Idempotent;
@@ -33,6 +34,7 @@ both!(
     a_route_that_is_not_declared_local_is_not_run,
     a_large_answer_is_given_once,
     what_was_rolled_back_is_not_taken_from_a_quota,
+    what_is_stored_by_its_address_is_fetched_for_a_retry,
 );
 
 /// A service on a free port.
@@ -45,28 +47,38 @@ struct Service<L> {
 
 impl<L: Lab> Service<L> {
     async fn start(lab: L) -> Service<L> {
-        Service::limited(lab, Limits::default()).await
+        Service::with(lab, StoreResponse::Full, Limits::default()).await
     }
 
     async fn limited(lab: L, limits: Limits) -> Service<L> {
+        Service::with(lab, StoreResponse::Full, limits).await
+    }
+
+    async fn storing(lab: L, stored: StoreResponse) -> Service<L> {
+        Service::with(lab, stored, Limits::default()).await
+    }
+
+    async fn with(lab: L, store_response: StoreResponse, limits: Limits) -> Service<L> {
         let identify = |parts: &http::request::Parts| {
             let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
             Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
         };
         let operation = Operation::new("payments.create", "POST /payments").local();
-        let layer = IdempotencyLayer::builder(lab.store().await)
-            .identify(identify)
-            .defaults(Policy { max_stored_response: 1000, ..Policy::default() })
-            .operation(operation.business_reference("/order"))
-            .limits(limits, Arc::new(MemoryStore::new()))
-            .build()
-            .expect("the layer is valid");
         let gate = Gate::new();
         let app = Router::new()
             .route("/payments", post(handle::<L>))
+            .route("/payments/{id}", get(show::<L>))
             .route("/undeclared", post(handle::<L>))
-            .with_state((lab.clone(), gate.clone()))
-            .layer(layer.clone());
+            .with_state((lab.clone(), gate.clone()));
+        let layer = IdempotencyLayer::builder(lab.store().await)
+            .identify(identify)
+            .defaults(Policy { max_stored_response: 1000, store_response, ..Policy::default() })
+            .operation(operation.business_reference("/order"))
+            .results_from(app.clone())
+            .limits(limits, Arc::new(MemoryStore::new()))
+            .build()
+            .expect("the layer is valid");
+        let app = app.layer(layer.clone());
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         tokio::spawn(async move { axum::serve(listener, app).await });
@@ -76,6 +88,11 @@ impl<L: Lab> Service<L> {
     async fn pay(&self, what: &str) -> Reply {
         pay(r#"{"amount":5}"#).doing(what).to(self.address).await
     }
+}
+
+/// Shows a payment, and how many there are.
+async fn show<L: Lab>(State((lab, _)): State<(L, Gate)>, Path(id): Path<String>) -> String {
+    format!("payment {id} of {}", lab.counts().await.0)
 }
 
 /// Does what `x-do` says.
@@ -271,6 +288,19 @@ async fn a_large_answer_is_given_once(lab: impl Lab) {
     let retry = service.pay("large").await;
     let code = retry.json()["code"].as_str().map(str::to_owned);
     assert_eq!((retry.status.as_u16(), code.as_deref()), (201, Some("IDEMPOTENCY_RESPONSE_NOT_RETAINED")));
+    assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+async fn what_is_stored_by_its_address_is_fetched_for_a_retry(lab: impl Lab) {
+    let service = Service::storing(lab, StoreResponse::Reference).await;
+    let first = service.pay("").await;
+    assert!(first.body.starts_with(b"answer of "), "{first:?}");
+    let retry = service.pay("").await;
+    assert_eq!(
+        (retry.status.as_u16(), retry.replayed(), &retry.body[..]),
+        (201, true, &b"payment 7 of 1"[..])
+    );
+    assert_eq!(retry.header("content-location"), Some("/payments/7"));
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 

@@ -14,4 +14,5 @@ mod limits;
 mod outcomes;
 mod replays;
 mod resource;
+mod stored;
 mod worker;

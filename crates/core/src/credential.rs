@@ -1,0 +1,55 @@
+//! Header fields that say who somebody is, or let somebody in. They are not kept: neither of responses, nor, unless an
+//! operation asks for it, of requests.
+
+use http::HeaderName;
+
+/// Their names: those of the specifications, then those of custom.
+const NAMES: [&str; 27] = [
+    "authorization",
+    "www-authenticate",
+    "authentication-info",
+    "proxy-authorization",
+    "proxy-authenticate",
+    "proxy-authentication-info",
+    "cookie",
+    "cookie2",
+    "set-cookie",
+    "set-cookie2",
+    "dpop",
+    "api-key",
+    "apikey",
+    "private-token",
+    "x-access-token",
+    "x-amz-security-token",
+    "x-api-key",
+    "x-apikey",
+    "x-auth-token",
+    "x-csrf-token",
+    "x-csrftoken",
+    "x-forwarded-access-token",
+    "x-id-token",
+    "x-refresh-token",
+    "x-session-token",
+    "x-vault-token",
+    "x-xsrf-token",
+];
+
+/// Whether a field is a credential by its name.
+pub fn is_credential(name: &HeaderName) -> bool {
+    NAMES.contains(&name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_known_in_any_spelling_and_others_are_not() {
+        for name in ["Authorization", "SET-COOKIE", "Set-Cookie2", "x-api-key", "X-Amz-Security-Token"] {
+            assert!(is_credential(&name.parse().expect("it is a name")), "{name}");
+        }
+        for name in ["Location", "X-Request-Id", "X-Next-Page-Token", "Proxy-Status"] {
+            assert!(!is_credential(&name.parse().expect("it is a name")), "{name}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What is kept of a response. Pure: whoever carries a command out asks, and stores what it is told.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+
+use crate::policy::{Policy, StoreResponse};
+use crate::response::{Response, reference};
+
+impl Policy {
+    /// What is kept of a response. It has no body here if that is a stream, or too large to be in hand.
+    pub fn keep(
+        &self,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: Option<&Bytes>,
+        trailers: &HeaderMap,
+    ) -> Response {
+        self.keep_as(self.store_response, status, headers, body, trailers)
+    }
+
+    /// The same, whatever the operation wants stored of other responses.
+    pub fn keep_as(
+        &self,
+        stored: StoreResponse,
+        status: StatusCode,
+        headers: &HeaderMap,
+        body: Option<&Bytes>,
+        trailers: &HeaderMap,
+    ) -> Response {
+        let whole = body.filter(|body| body.len() <= self.max_stored_response);
+        let nothing_to_leave_out = |body: &Bytes| body.is_empty() && trailers.is_empty();
+        let mut kept = match (stored, whole) {
+            (StoreResponse::Full, Some(body)) => Response::retain(status, headers, body.clone(), trailers),
+            (StoreResponse::Headers | StoreResponse::Reference, Some(body)) if nothing_to_leave_out(body) => {
+                Response::retain(status, headers, body.clone(), trailers)
+            }
+            (StoreResponse::Full, None) => Response::without_body(status, headers),
+            // What is at the address of a failure, or of a redirection, is not what the first caller got.
+            (StoreResponse::Reference, _) if status.is_success() && reference(headers).is_some() => {
+                Response::without_body(status, headers)
+            }
+            (StoreResponse::Headers | StoreResponse::Reference, _) => Response::head(status, headers),
+        };
+        for name in &self.store_headers_except {
+            kept.headers.remove(name);
+            kept.trailers.remove(name);
+        }
+        kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::{HeaderName, HeaderValue};
+
+    const MODES: [StoreResponse; 3] = [StoreResponse::Full, StoreResponse::Headers, StoreResponse::Reference];
+
+    fn fields(lines: &[(&'static str, &'static str)]) -> HeaderMap {
+        lines
+            .iter()
+            .map(|(name, value)| (name.parse().expect("valid"), HeaderValue::from_static(value)))
+            .collect()
+    }
+
+    fn created() -> HeaderMap {
+        fields(&[
+            ("location", "/p/1"),
+            ("content-type", "application/json"),
+            ("content-length", "4"),
+            ("content-encoding", "identity"),
+            ("etag", "\"v1\""),
+            ("last-modified", "Sun, 06 Nov 1994 08:49:37 GMT"),
+            ("content-digest", "sha-256=:x:"),
+            ("cache-control", "max-age=60"),
+            ("trailer", "x-sum"),
+            ("x-request-cost", "7"),
+            ("set-cookie", "session=canary"),
+        ])
+    }
+
+    fn keep(stored: StoreResponse, status: StatusCode, headers: &HeaderMap, body: Option<&str>) -> Response {
+        let policy = Policy { store_response: stored, max_stored_response: 8, ..Policy::default() };
+        let body = body.map(|body| Bytes::copy_from_slice(body.as_bytes()));
+        policy.keep(status, headers, body.as_ref(), &HeaderMap::new())
+    }
+
+    #[test]
+    fn all_of_a_response_is_kept_unless_it_is_too_large() {
+        let kept = keep(StoreResponse::Full, StatusCode::CREATED, &created(), Some("body"));
+        assert_eq!(kept.body.as_deref(), Some(&b"body"[..]));
+        assert!(kept.headers.contains_key("etag") && !kept.headers.contains_key("set-cookie"));
+        for body in [Some("too large"), None] {
+            let kept = keep(StoreResponse::Full, StatusCode::CREATED, &created(), body);
+            assert_eq!((kept.body, kept.headers), (None, fields(&[("location", "/p/1")])));
+        }
+    }
+
+    #[test]
+    fn without_its_body_a_head_says_nothing_about_it() {
+        for body in [Some("body"), Some("too large"), None] {
+            let kept = keep(StoreResponse::Headers, StatusCode::CREATED, &created(), body);
+            assert_eq!(kept.body, None);
+            assert_eq!(kept.headers, fields(&[("location", "/p/1"), ("x-request-cost", "7")]));
+            assert_eq!(kept.encode().decode(), Ok(kept));
+        }
+    }
+
+    #[test]
+    fn of_a_reference_only_the_address_is_kept() {
+        for body in [Some("body"), Some("too large"), None] {
+            let kept = keep(StoreResponse::Reference, StatusCode::CREATED, &created(), body);
+            assert_eq!((kept.body.clone(), &kept.headers), (None, &fields(&[("location", "/p/1")])));
+            assert_eq!(kept.resource(), Some("/p/1"));
+        }
+        let elsewhere = fields(&[("content-location", "/p/2"), ("x-request-cost", "7")]);
+        let kept = keep(StoreResponse::Reference, StatusCode::OK, &elsewhere, Some("body"));
+        assert_eq!(kept.headers, fields(&[("content-location", "/p/2")]));
+        assert_eq!(kept.resource(), Some("/p/2"));
+    }
+
+    #[test]
+    fn what_has_no_address_of_its_own_is_kept_as_a_head() {
+        let nowhere = fields(&[("x-request-cost", "7"), ("content-type", "text/plain")]);
+        let kept = keep(StoreResponse::Reference, StatusCode::OK, &nowhere, Some("body"));
+        assert_eq!((kept.body, kept.headers), (None, fields(&[("x-request-cost", "7")])));
+        for status in [StatusCode::SEE_OTHER, StatusCode::CONFLICT, StatusCode::INTERNAL_SERVER_ERROR] {
+            let kept = keep(StoreResponse::Reference, status, &created(), Some("body"));
+            assert!(kept.headers.contains_key("x-request-cost"), "{status}");
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_body_nothing_is_left_out() {
+        for mode in MODES {
+            let kept = keep(mode, StatusCode::NO_CONTENT, &created(), Some(""));
+            assert_eq!(kept.body.as_deref(), Some(&b""[..]), "{mode:?}");
+            assert!(kept.headers.contains_key("etag"), "{mode:?}");
+        }
+        let policy = Policy { store_response: StoreResponse::Headers, ..Policy::default() };
+        let (head, trailers) = (HeaderMap::new(), fields(&[("grpc-message", "canary")]));
+        let kept = policy.keep(StatusCode::OK, &head, Some(&Bytes::new()), &trailers);
+        assert_eq!((kept.body, kept.trailers.len()), (None, 0), "trailers belong to the body");
+    }
+
+    #[test]
+    fn what_an_operation_names_is_not_kept() {
+        for store_response in MODES {
+            let except = vec![HeaderName::from_static("x-request-cost")];
+            let policy = Policy { store_response, store_headers_except: except, ..Policy::default() };
+            let body = Bytes::from_static(b"body");
+            let kept =
+                policy.keep(StatusCode::OK, &created(), Some(&body), &fields(&[("x-request-cost", "9")]));
+            let named = |map: &HeaderMap| map.contains_key("x-request-cost");
+            assert!(!named(&kept.headers) && !named(&kept.trailers), "{store_response:?}");
+            assert!(kept.headers.contains_key("location"), "{store_response:?}");
+        }
+    }
+}

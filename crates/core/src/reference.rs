@@ -1,0 +1,116 @@
+//! Which addresses are the service's own, so that what is there may be fetched from it. Pure.
+//!
+//! Invariant: what comes out is a path, and it is only ever asked of the service itself. Whose address it was decides whether
+//! it is asked for at all, never where.
+
+use http::Uri;
+use http::uri::{Authority, PathAndQuery, Scheme};
+
+/// Only Semel answers below this path.
+const OWN_PAGES: &str = "/.well-known/semel/";
+
+/// The path of an address, if it is the service's own: a path from the root, or an `http` or `https` address at one of
+/// `hosts`. `None` if it is somebody else's, or could be read in two ways.
+pub fn own_path(address: &str, hosts: &[&str]) -> Option<PathAndQuery> {
+    let address = address.split('#').next().unwrap_or_default();
+    let path = if address.starts_with('/') {
+        PathAndQuery::try_from(address).ok()?
+    } else {
+        let uri: Uri = address.parse().ok()?;
+        let (scheme, authority) = (uri.scheme()?, uri.authority()?);
+        if !hosts.iter().any(|host| is_at(scheme, authority, host)) {
+            return None;
+        }
+        uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
+    };
+    let text = path.path();
+    // Behind two slashes stands a host, and so it does for some behind a slash and its mirror image.
+    let is_plain = text.starts_with('/') && !text.starts_with("//") && !text.contains('\\');
+    (is_plain && !has_dot_segments(text) && !text.starts_with(OWN_PAGES)).then_some(path)
+}
+
+/// Whether an address of this scheme and authority is at `host`, which may name a port.
+fn is_at(scheme: &Scheme, authority: &Authority, host: &str) -> bool {
+    let default_port = match scheme.as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => return false,
+    };
+    let plain = |host: &str| {
+        let host = host.to_ascii_lowercase();
+        host.strip_suffix(default_port).map(str::to_owned).unwrap_or(host)
+    };
+    !authority.as_str().contains('@') && plain(authority.as_str()) == plain(host)
+}
+
+/// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
+pub fn has_dot_segments(path: &str) -> bool {
+    let mut decoded = path.to_ascii_lowercase();
+    // Twice: what is decoded behind us may be decoded once more behind that.
+    for _ in 0..2 {
+        for (code, letter) in [("%25", "%"), ("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("%3b", ";")] {
+            decoded = decoded.replace(code, letter);
+        }
+    }
+    decoded
+        .split(['/', '\\'])
+        .map(|segment| segment.split(';').next().unwrap_or_default())
+        .any(|segment| segment == "." || segment == "..")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(address: &str) -> Option<String> {
+        own_path(address, &["api.example", "127.0.0.1:3000"]).map(|path| path.to_string())
+    }
+
+    #[test]
+    fn paths_and_own_addresses_are_ours() {
+        for (address, expected) in [
+            ("/payments/1", "/payments/1"),
+            ("/payments/1?full=yes#top", "/payments/1?full=yes"),
+            ("http://api.example/payments/1", "/payments/1"),
+            ("https://API.example/payments/1", "/payments/1"),
+            ("https://api.example:443/payments/1", "/payments/1"),
+            ("http://api.example:80/payments/1", "/payments/1"),
+            ("http://127.0.0.1:3000/payments/1?a=b", "/payments/1?a=b"),
+            ("http://api.example", "/"),
+        ] {
+            assert_eq!(path(address).as_deref(), Some(expected), "{address}");
+        }
+    }
+
+    #[test]
+    fn what_is_elsewhere_or_doubtful_is_not() {
+        for address in [
+            "http://evil.example/payments/1",
+            "http://api.example.evil/payments/1",
+            "http://api.example:8080/payments/1",
+            "http://api.example:443/payments/1",
+            "http://127.0.0.1/payments/1",
+            "http://api.example@evil.example/payments/1",
+            "http://evil.example@api.example/payments/1",
+            "ftp://api.example/payments/1",
+            "file:///etc/passwd",
+            "//evil.example/payments/1",
+            "//api.example/payments/1",
+            "/\\evil.example/payments/1",
+            "http://api.example//evil.example/x",
+            "/public/../admin",
+            "/public/%2e%2e/admin",
+            "http://api.example/public/..;/admin",
+            "/.well-known/semel/operations/1",
+            "payments/1",
+            "../payments/1",
+            "?id=1",
+            "",
+            "#top",
+            "/pay ments",
+            "/payments/\u{e9}\u{7f}",
+        ] {
+            assert_eq!(path(address), None, "{address:?}");
+        }
+    }
+}
