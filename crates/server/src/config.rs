@@ -11,8 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
-use semel_core::Policy;
 use semel_core::quota::Limits;
+use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
@@ -133,6 +133,14 @@ pub enum LogFormat {
     Text,
     /// For programs: one JSON object per line.
     Json,
+}
+
+impl Config {
+    /// What the operation of this name wants, which may be a former one.
+    pub fn policy_of(&self, name: &OperationName) -> &Policy {
+        let named = self.operations.iter().find(|operation| operation.names().any(|own| own == name));
+        named.map_or(&self.defaults, |operation| &operation.policy)
+    }
 }
 
 impl Default for Config {

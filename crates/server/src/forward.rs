@@ -7,6 +7,7 @@ use http::header::{
     TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
+use semel_core::Principal;
 use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
@@ -159,9 +160,19 @@ fn name_execution(headers: &mut HeaderMap, execution: &Execution) {
     let fields = [
         ("semel-operation-id", execution.operation_id().to_string()),
         ("semel-attempt", execution.attempt().to_string()),
-        ("semel-tenant", execution.principal().tenant().to_owned()),
-        ("semel-caller", execution.principal().caller().to_owned()),
     ];
+    insert(headers, fields);
+    name_caller(headers, execution.principal());
+}
+
+/// Tells the upstream for whom it is asked.
+pub fn name_caller(headers: &mut HeaderMap, principal: &Principal) {
+    let fields =
+        [("semel-tenant", principal.tenant().to_owned()), ("semel-caller", principal.caller().to_owned())];
+    insert(headers, fields);
+}
+
+fn insert(headers: &mut HeaderMap, fields: [(&'static str, String); 2]) {
     for (name, value) in fields {
         if let Ok(value) = HeaderValue::from_bytes(value.as_bytes()) {
             headers.insert(HeaderName::from_static(name), value);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use http::uri::Authority;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::quota::Usage;
 use semel_core::{Evidence, Outbox, Reseal, Store, Tier};
@@ -57,12 +58,12 @@ impl Gateway {
         }
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
-        let layer = layer(config, store.clone(), usage).await?;
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
-        let upstream = Upstream::new(authority, config.upstream_protocol, shortest_call);
+        let upstream = Upstream::new(authority.clone(), config.upstream_protocol, shortest_call);
         let proxy = Proxy::new(upstream, config.defaults.timeout);
+        let layer = layer(config, store.clone(), usage, proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
         let mut webhooks = None;
@@ -204,11 +205,15 @@ async fn layer(
     config: &Config,
     store: Arc<dyn Store>,
     usage: Arc<dyn Usage>,
+    proxy: Proxy,
+    upstream: Authority,
 ) -> anyhow::Result<IdempotencyLayer> {
     let builder = IdempotencyLayer::builder(store)
         .identify(identity::identify(config).await?)
         .before_keeping(forward::remove_own_credentials)
         .limits(config.limits.clone(), usage)
+        .results_from(proxy)
+        .origin(upstream)
         .defaults(config.defaults.clone());
     let builder = match Authorizer::new(config).context("`authorize_url`")? {
         Some(authorizer) => builder

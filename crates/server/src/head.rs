@@ -6,6 +6,7 @@ use http::uri::{PathAndQuery, Scheme};
 use http::{Method, Request, Uri};
 use semel_core::Problem;
 use semel_core::problem::Kind;
+use semel_core::reference::has_dot_segments;
 
 use crate::forward;
 
@@ -64,21 +65,6 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Problem> {
         return refuse("The path has dot segments, which others may resolve.");
     }
     Ok(())
-}
-
-/// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
-fn has_dot_segments(path: &str) -> bool {
-    let mut decoded = path.to_ascii_lowercase();
-    // Twice: what is decoded behind us may be decoded once more behind that.
-    for _ in 0..2 {
-        for (code, letter) in [("%25", "%"), ("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("%3b", ";")] {
-            decoded = decoded.replace(code, letter);
-        }
-    }
-    decoded
-        .split(['/', '\\'])
-        .map(|segment| segment.split(';').next().unwrap_or_default())
-        .any(|segment| segment == "." || segment == "..")
 }
 
 /// The one host that is asked: the target's, or the field's, which must not contradict each other.

@@ -14,7 +14,7 @@ use metrics::counter;
 use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
-use semel_http::{Body, BoxError, Execution, NotExecuted};
+use semel_http::{Body, BoxError, Execution, NotExecuted, Refetch};
 use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
 
@@ -97,13 +97,18 @@ impl Proxy {
         }
     }
 
-    /// Passes on what is not a command, upgrades included.
+    /// Passes on what is not a command, upgrades included. A question for what a command made is asked for its caller, and
+    /// cannot switch protocols: the client's connection is not its own.
     async fn pass_on(&self, mut request: Request<Body>) -> Response<Body> {
-        let client = request.extensions_mut().remove::<OnUpgrade>();
+        let refetch = request.extensions_mut().remove::<Refetch>();
+        let client = request.extensions_mut().remove::<OnUpgrade>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
         let peer = peer(&parts);
         forward::request(&mut parts, peer, None);
+        if let Some(refetch) = &refetch {
+            forward::name_caller(&mut parts.headers, refetch.principal());
+        }
         let sending = self.upstream.send(Request::from_parts(parts, body), None);
         match tokio::time::timeout(self.timeout, sending).await {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use async_trait::async_trait;
 use http::HeaderValue;
+use semel_core::policy::StoreResponse;
 use semel_core::{Evidence, OperationName, Record, Store};
 use semel_flow::reconcile::{
     Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, WebhookSource, Webhooks,
@@ -14,7 +15,7 @@ use semel_flow::reconcile::{
 
 use semel_stores::MemoryStore;
 
-use crate::config::{Config, LookUpConfig, VariableName, WebhookConfig};
+use crate::config::{Config, LookUpConfig, OperationConfig, VariableName, WebhookConfig};
 
 /// Whether there is anybody to ask, or to be told by.
 pub fn is_wanted(config: &Config) -> bool {
@@ -70,20 +71,32 @@ pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result
         let source = WebhookSource::new(webhook.name.as_str(), keys, operations, webhook.reading.clone())
             .scheme(webhook.scheme.clone())
             .tolerance(webhook.tolerance)
-            .keep_unknown(webhook.keep_unknown);
+            .keep_unknown(webhook.keep_unknown)
+            .keep_bodies(stores_bodies(config, webhook));
         let source = webhook.step.iter().fold(source, |source, step| source.step(step));
         webhooks = webhooks.source(source)?;
     }
     Ok(Some(Arc::new(webhooks)))
 }
 
-/// The operations that a webhook may speak about, under every name that their records have.
+/// The operations that a webhook may speak about.
+fn spoken_of<'a>(
+    config: &'a Config,
+    webhook: &'a WebhookConfig,
+) -> impl Iterator<Item = &'a OperationConfig> {
+    let named =
+        |operation: &&OperationConfig| operation.names().any(|name| webhook.operations.contains(name));
+    config.operations.iter().filter(named)
+}
+
+/// The same, under every name that their records have.
 fn bounds(config: &Config, webhook: &WebhookConfig) -> Vec<OperationName> {
-    let named = config
-        .operations
-        .iter()
-        .filter(|operation| operation.names().any(|name| webhook.operations.contains(name)));
-    named.flat_map(|operation| operation.names().cloned()).collect()
+    spoken_of(config, webhook).flat_map(|operation| operation.names().cloned()).collect()
+}
+
+/// Whether all of them store responses whole. An event is kept before anybody looks whose command it is about.
+fn stores_bodies(config: &Config, webhook: &WebhookConfig) -> bool {
+    spoken_of(config, webhook).all(|operation| operation.policy.store_response == StoreResponse::Full)
 }
 
 fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {

@@ -67,6 +67,7 @@ pub struct WebhookSource {
     scheme: Scheme,
     tolerance: Duration,
     keep_unknown: bool,
+    keep_bodies: bool,
     step: Option<String>,
 }
 
@@ -114,6 +115,7 @@ impl WebhookSource {
             scheme: Scheme::Semel,
             tolerance: Duration::from_secs(300),
             keep_unknown: false,
+            keep_bodies: true,
             step: None,
         }
     }
@@ -131,6 +133,12 @@ impl WebhookSource {
     /// The same, and events about commands that there are not are kept, and answered with 202: their records may come later.
     pub fn keep_unknown(self, keep_unknown: bool) -> WebhookSource {
         WebhookSource { keep_unknown, ..self }
+    }
+
+    /// The same, and whether what events say is kept as the body that retries get. Without it only their status is: for
+    /// operations whose responses are not stored whole.
+    pub fn keep_bodies(self, keep_bodies: bool) -> WebhookSource {
+        WebhookSource { keep_bodies, ..self }
     }
 
     /// The same, whose events name a command as `operationId:step`, as the key of a message or of a phase does. Events about any
@@ -171,12 +179,13 @@ impl WebhookSource {
             found.ok_or_else(|| Refused::Unreadable(format!("there is no {what} at {pointer}")))
         };
         let Some(said) = word(&reading.verdict, body).map_err(unreadable)? else { return Ok(None) };
+        let max_body = if self.keep_bodies { MAX_EVENT } else { 0 };
         let found = match &said {
             said if reading.executed.contains(said) => {
-                Found::Executed(result(reading.response_status, self.response(body)?, MAX_EVENT))
+                Found::Executed(result(reading.response_status, self.response(body)?, max_body))
             }
             said if reading.failed.contains(said) => {
-                Found::Failed(result(reading.failed_status, self.response(body)?, MAX_EVENT))
+                Found::Failed(result(reading.failed_status, self.response(body)?, max_body))
             }
             said => match &reading.not_executed {
                 Some((words, proof)) if words.contains(said) => Found::NotExecuted(*proof),

@@ -7,17 +7,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use semel_core::policy::{Policy, StoreResponse};
+use semel_core::response::reference;
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
-    Change, Decision, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, StateName, StepKind,
-    Store, StoredResult, Timestamp,
+    Change, Decision, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
+    StoredResult, Timestamp,
 };
 use serde_json::{Value, json};
 
-use super::{Done, blocking, open_store, printable, say};
+use super::{Done, blocking, load, open_store, printable, say};
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
@@ -101,7 +104,9 @@ pub(super) fn command() -> Command {
                 .long_about(
                     "Settles a record whose outcome is unknown. Look first where the effect would be: in the \
                      service's own records, at the provider.\n\n\
-                     `--verdict executed` says that it took place; give the response that retries are to get.\n\
+                     `--verdict executed` says that it took place; give the response that retries are to get. Of its \
+                     body as much is stored as the operation's `store_response` wants: with \"reference\", a Location is \
+                     enough.\n\
                      `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
                      while a call of the last attempt could still be in flight.\n\n\
                      Who did it and why is kept for good, with the record's story.",
@@ -178,9 +183,13 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         "list" => list(&store, matches, json),
         "show" => show(&store, matches, json),
         "explain" => explain::run(&store, matches, json),
-        "resolve" => act(&store, matches, "resolve", resolution(matches)?, json),
-        "release" => act(&store, matches, "release", Change::free(), json),
-        _ => act(&store, matches, "purge", Change::purge(), json),
+        "resolve" => {
+            let (said, config) = (said(matches)?, load(matches)?.config);
+            let change = |record: &Record| said.change(config.policy_of(&record.operation));
+            act(&store, matches, "resolve", change, json)
+        }
+        "release" => act(&store, matches, "release", |_| Change::free(), json),
+        _ => act(&store, matches, "purge", |_| Change::purge(), json),
     }
 }
 
@@ -357,6 +366,9 @@ fn full(record: Option<&Record>, notes: &[NoteTaken], steps: &[Progress]) -> Val
             shown["status"] = result.status.into();
             shown["resource"] = json!(result.resource);
             shown["responseBytes"] = result.response.bytes.len().into();
+            // Without its key, nobody can tell.
+            shown["bodyStored"] =
+                json!(result.response.decode().ok().map(|response| response.body.is_some()));
         }
     }
     let note = |taken: &NoteTaken| json!({ "at": taken.at.to_rfc3339(), "who": taken.note.who, "action": taken.note.action, "why": taken.note.why });
@@ -371,14 +383,42 @@ fn full(record: Option<&Record>, notes: &[NoteTaken], steps: &[Progress]) -> Val
 }
 
 /// What a person says about an unknown.
-fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
+enum Said {
+    /// It took place, with this response; without a body, nobody has it at hand.
+    Executed { status: StatusCode, headers: HeaderMap, body: Option<Bytes> },
+    /// It did not.
+    NotExecuted,
+}
+
+impl Said {
+    /// What is written, where the operation wants this. What is too large for others is kept all the same: a person gave it.
+    fn change(&self, policy: &Policy) -> Change {
+        let Said::Executed { status, headers, body } = self else {
+            return Change::resolve_not_executed(Proof::Quarantine);
+        };
+        let (empty, none) = (Bytes::new(), HeaderMap::new());
+        let body = match body {
+            // It can be fetched from where it is.
+            None if policy.store_response == StoreResponse::Reference && reference(headers).is_some() => None,
+            body => Some(body.as_ref().unwrap_or(&empty)),
+        };
+        let policy = Policy { max_stored_response: usize::MAX, ..policy.clone() };
+        let kept = policy.keep(*status, headers, body, &none);
+        if kept.body.is_none() && body.is_some() {
+            eprintln!("the body is not stored: the operation's `store_response` does not want it");
+        }
+        Change::resolve_executed(StoredResult::of(&kept))
+    }
+}
+
+fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
     let text = |name: &str| matches.get_one::<String>(name);
     let given = ["status", "body", "header"].iter().any(|name| matches.contains_id(name));
     if text("verdict").is_some_and(|verdict| verdict == "not-executed") {
         if given {
             bail!("--status, --body and --header go with --verdict executed");
         }
-        return Ok(Change::resolve_not_executed(Proof::Quarantine));
+        return Ok(Said::NotExecuted);
     }
     let status = text("status").context("--verdict executed needs the --status that retries are to get")?;
     let status: StatusCode = status.parse().with_context(|| format!("{status:?} is not a status code"))?;
@@ -386,8 +426,8 @@ fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
         bail!("{status} cannot be an answer: --status is from 200 to 599");
     }
     let body = match text("body") {
-        Some(file) => std::fs::read(file).with_context(|| format!("cannot read {file}"))?,
-        None => Vec::new(),
+        Some(file) => Some(Bytes::from(std::fs::read(file).with_context(|| format!("cannot read {file}"))?)),
+        None => None,
     };
     let mut headers = HeaderMap::new();
     for line in matches.get_many::<String>("header").unwrap_or_default() {
@@ -399,13 +439,11 @@ fn resolution(matches: &ArgMatches) -> anyhow::Result<Change> {
             HeaderValue::from_str(value.trim()).with_context(|| format!("{line:?}: not a header value"))?;
         headers.append(name, value);
     }
-    if !headers.contains_key(CONTENT_TYPE) && serde_json::from_slice::<serde::de::IgnoredAny>(&body).is_ok() {
+    let is_json = |body: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+    if !headers.contains_key(CONTENT_TYPE) && body.as_ref().is_some_and(is_json) {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    let response = Response::retain(status, &headers, body.into(), &HeaderMap::new());
-    let resource = response.location().map(str::to_owned);
-    let result = StoredResult { response: response.encode(), status: status.as_u16(), resource };
-    Ok(Change::resolve_executed(result))
+    Ok(Said::Executed { status, headers, body })
 }
 
 /// Does it, and notes who did and why.
@@ -413,7 +451,7 @@ fn act(
     store: &Arc<dyn Store>,
     matches: &ArgMatches,
     action: &str,
-    change: Change,
+    change: impl FnOnce(&Record) -> Change,
     json: bool,
 ) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
@@ -429,7 +467,7 @@ fn act(
         bail!("--reason is one line of text");
     }
     let note = Note { who: who(), action: action.to_owned(), why };
-    let answer = blocking(store.apply(&record.id, &change.noted(note)))?;
+    let answer = blocking(store.apply(&record.id, &change(&record).noted(note)))?;
     let state = answer.record.as_ref().map(|record| record.head.state.name());
     match answer.decision {
         Decision::Applied if json => {

@@ -1,6 +1,7 @@
 //! Lays the sources over each other: defaults, file, variables, flags; then operations, which build on them.
 
 use semel_core::OperationName;
+use semel_core::policy::StoreResponse;
 
 use super::Config;
 use super::advice::{Advice, advice, header};
@@ -311,7 +312,12 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
     }
     check::policy(findings, &prefix, &policy);
     let OperationTable { name, route, business_reference, exclude, aliases } = table;
-    let reconcile = look_up.and_then(|look_up| look_up.finish(policy.max_stored_response));
+    let max_response = match policy.store_response {
+        StoreResponse::Full => policy.max_stored_response,
+        // What a provider shows has no address here that it could be fetched from.
+        StoreResponse::Headers | StoreResponse::Reference => 0,
+    };
+    let reconcile = look_up.and_then(|look_up| look_up.finish(max_response));
     Some(OperationConfig {
         name: name?,
         route: route?,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use http::{HeaderName, StatusCode, Uri};
 use semel_core::key::MAX_FIELD_BYTES;
 use semel_core::policy::{
-    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile,
+    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, StoreResponse,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
 use semel_flow::reconcile::http::NotFound;
@@ -189,6 +189,18 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         "The header that says when a request was made"
     ),
     setting!("max_stored_response", Size<0>, max_stored_response, "The largest response kept for replays"),
+    setting!(
+        "store_response",
+        Choice<StoreResponse>,
+        store_response,
+        "What is stored of a response: all of it, its head, or the address of what was made"
+    ),
+    setting!(
+        "store_headers_except",
+        List<HeaderName>,
+        store_headers_except,
+        "Header fields that are never stored, beside credentials"
+    ),
 ];
 
 /// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.
@@ -785,4 +797,12 @@ impl Words for OnServerError {
 impl Words for OnExpired {
     const WORDS: &'static [(&'static str, Self)] =
         &[("forget", OnExpired::Forget), ("refuse", OnExpired::Refuse)];
+}
+
+impl Words for StoreResponse {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("full", StoreResponse::Full),
+        ("headers", StoreResponse::Headers),
+        ("reference", StoreResponse::Reference),
+    ];
 }

@@ -1,6 +1,7 @@
 //! The gateway as it is run: the real program, a real upstream, real sockets between them.
 
 mod authorize;
+mod canary;
 mod contract;
 mod crashes;
 mod encryption;
@@ -15,3 +16,4 @@ mod operating;
 mod proxying;
 mod reconciling;
 mod smuggling;
+mod stored;

@@ -223,7 +223,17 @@ fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
         }
         State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } => {
             let status = record.result.as_ref().map_or(String::new(), |result| format!(" {}", result.status));
-            format!("now: settled; a retry gets the stored{status} until {expires_at}")
+            let response = record.result.as_ref().and_then(|result| result.response.decode().ok());
+            let body = match response {
+                Some(response) if response.body.is_none() => match response.resource() {
+                    Some(_) => {
+                        ", without its body, which was not stored: it may be at the record's `resource`"
+                    }
+                    None => ", without its body, which was not stored",
+                },
+                Some(_) | None => "",
+            };
+            format!("now: settled; a retry gets the stored{status}{body} until {expires_at}")
         }
         State::FailedRetryable { expires_at } => {
             format!("now: free; one retry runs it, and after {expires_at} it is forgotten")

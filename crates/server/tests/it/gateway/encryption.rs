@@ -5,6 +5,7 @@ use std::process::Output;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::canary::{dump, shows};
 use super::lab::{Gateway, Send, Site, Upstream, pay, problem};
 
 const CANARY: &str = "canary-5f3a9c1e7b2d4860";
@@ -30,23 +31,8 @@ fn numbered(number: usize) -> Send {
     pay(&format!("{{\"number\":{number}}}")).set("idempotency-key", format!("a-key-of-its-own-{number:06}"))
 }
 
-/// Everything that is stored, as bytes.
-fn dump(site: &Site) -> Vec<u8> {
-    if !site.is_postgres() {
-        let database = site.database();
-        let beside = |end: &str| std::fs::read(format!("{}{end}", database.display())).unwrap_or_default();
-        return [beside(""), beside("-wal"), beside("-shm")].concat();
-    }
-    let tables = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'";
-    let rows = |table: &String| site.column(&format!("SELECT t::text FROM \"{table}\" AS t")).join("\n");
-    let text = site.column(tables).iter().map(rows).collect::<Vec<_>>().join("\n");
-    // Bytes are shown as digits.
-    let hex: String = CANARY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    text.replace(&hex, CANARY).into_bytes()
-}
-
 fn shows_canary(bytes: &[u8]) -> bool {
-    bytes.windows(CANARY.len()).any(|window| window == CANARY.as_bytes())
+    shows(bytes, CANARY)
 }
 
 fn json(output: &Output) -> serde_json::Value {
