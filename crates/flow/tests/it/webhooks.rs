@@ -23,6 +23,7 @@ both!(
     an_event_about_another_step_is_refused,
     an_event_before_its_record_is_kept_where_that_is_allowed,
     either_of_two_secrets_signs,
+    what_an_event_says_is_not_kept_where_bodies_are_not_wanted,
 );
 
 const KEY: &[u8] = b"a secret of the provider";
@@ -298,4 +299,16 @@ async fn a_source_that_could_not_be_trusted_is_refused() {
     assert_eq!(refused(with(vec![KEY.to_vec()], quarantine)), SourceError::Quarantine(name()));
     let status = EventReading { failed_status: StatusCode::OK, ..reading() };
     assert_eq!(refused(with(vec![KEY.to_vec()], status)), SourceError::Status(name()));
+}
+
+async fn what_an_event_says_is_not_kept_where_bodies_are_not_wanted(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let webhooks = webhooks(&kept, source("payments.create").keep_bodies(false));
+    for (kind, status) in [("charge.captured", 201), ("charge.declined", 402)] {
+        let record = unknown(&kept, kind).await;
+        assert_eq!(send(&webhooks, kind, kind, &record).await, Received::Taken);
+        let result = now_is(&kept, &record).await.result.expect("it is settled");
+        assert_eq!((result.status, result.response.decode().expect("it reads").body), (status, None));
+    }
+    assert_eq!(lab.number("SELECT count(*) FROM semel_evidence WHERE length(response) > 40").await, 0);
 }

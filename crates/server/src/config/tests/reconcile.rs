@@ -79,6 +79,18 @@ fn several_secrets_and_other_schemes_are_read() {
     }
 }
 
+#[test]
+fn what_a_provider_shows_is_kept_only_where_bodies_are() {
+    let named = "name = \"payments.create\"\n";
+    assert!(example().contains(named));
+    for stored in ["headers", "reference"] {
+        let text = example().replacen(named, &format!("{named}store_response = \"{stored}\"\n"), 1);
+        let loaded = loaded(&file(&text));
+        let asked = loaded.config.operations[0].reconcile.as_ref().expect("it asks");
+        assert_eq!(asked.reading.max_response, 0, "{stored}");
+    }
+}
+
 /// What is said first about the example with one thing changed.
 fn said(from: &str, to: &str) -> String {
     assert!(example().contains(from), "{from}");
