@@ -4,7 +4,7 @@
 //! how many are asked at a time, how large an answer is, and, by whoever asks, how long it takes. No redirect is followed.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -17,10 +17,11 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsConnector;
+
+use crate::tls::client::{connector, server_name};
 
 /// How many questions one service is asked at a time; more of them wait.
 const MAX_AT_ONCE: usize = 256;
@@ -103,7 +104,7 @@ impl Service {
     /// If its certificate could not be checked, for lack of anybody to trust.
     pub fn new(address: Address) -> anyhow::Result<Service> {
         let tls = match address.is_encrypted() {
-            true => Some((connector()?, ServerName::try_from(address.host().to_owned())?)),
+            true => Some((connector()?, server_name(address.host())?)),
             false => None,
         };
         Ok(Service { address, tls, idle: Mutex::default(), places: Semaphore::new(MAX_AT_ONCE) })
@@ -189,22 +190,6 @@ async fn exchange(
         anyhow::anyhow!("the answer broke off, or has more than {max_answer} bytes: {error}")
     })?;
     Ok(Response::from_parts(head, body.to_bytes()))
-}
-
-/// TLS with whom the system trusts. A certificate is always checked, its name included.
-fn connector() -> anyhow::Result<TlsConnector> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    anyhow::ensure!(
-        !roots.is_empty(),
-        "this system trusts no certificate authority: install its certificates, or name a file of them in SSL_CERT_FILE"
-    );
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 #[cfg(test)]

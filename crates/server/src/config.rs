@@ -45,6 +45,7 @@ mod sources;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod units;
 mod upstream;
 mod value;
@@ -66,7 +67,9 @@ pub use show::Row;
 pub use source::{Location, Origin};
 pub use sources::{DEFAULT_FILE, Sources};
 pub use store::{PostgresUrl, StoreLocation};
+pub use tls::{CertifiedKey, ListenerTls, UpstreamTls};
 pub use units::parse_duration;
+pub(crate) use upstream::{is_encrypted, port_of};
 pub use webhook::{WebhookConfig, WebhookName};
 
 /// Everything that can be configured.
@@ -108,6 +111,12 @@ pub struct Config {
     pub ledger: Option<Watch>,
     /// The keys that what is stored is encrypted under, if it is.
     pub encryption: Option<Encryption>,
+    /// TLS with clients, if it is spoken.
+    pub tls: Option<ListenerTls>,
+    /// TLS on the admin listener, if it is spoken.
+    pub admin_tls: Option<ListenerTls>,
+    /// TLS with the upstream, where its address begins with `https://`.
+    pub upstream_tls: UpstreamTls,
 }
 
 /// The bounds of the listener for clients.
@@ -164,6 +173,9 @@ impl Default for Config {
             maintenance: Maintenance::default(),
             ledger: None,
             encryption: None,
+            tls: None,
+            admin_tls: None,
+            upstream_tls: UpstreamTls::default(),
         }
     }
 }

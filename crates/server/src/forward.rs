@@ -12,6 +12,7 @@ use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
 use crate::identity::API_KEY;
+use crate::proxy::Encrypted;
 
 /// Fields that belong to one connection, whether or not `Connection` names them.
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -45,7 +46,8 @@ pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Opti
     {
         parts.headers.insert(HOST, host);
     }
-    let forwarded = forwarded(peer, parts.headers.get(HOST));
+    let scheme = if parts.extensions.get::<Encrypted>().is_some() { "https" } else { "http" };
+    let forwarded = forwarded(peer, parts.headers.get(HOST), scheme);
     append(&mut parts.headers, FORWARDED, &forwarded);
     append(&mut parts.headers, VIA, via(parts.version));
     if let Some(execution) = execution {
@@ -135,7 +137,7 @@ fn via(version: Version) -> &'static str {
 }
 
 /// `for=192.0.2.1;host="example.com";proto=http`: IPv6 addresses and ports need quotes.
-fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>) -> String {
+fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>, scheme: &str) -> String {
     let peer = match peer {
         Some(IpAddr::V4(address)) => format!("for={address}"),
         Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
@@ -143,8 +145,8 @@ fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>) -> String {
     };
     let plain = |host: &&str| !host.contains(['"', '\\']);
     match host.and_then(|host| host.to_str().ok()).filter(plain) {
-        Some(host) => format!("{peer};host=\"{host}\";proto=http"),
-        None => format!("{peer};proto=http"),
+        Some(host) => format!("{peer};host=\"{host}\";proto={scheme}"),
+        None => format!("{peer};proto={scheme}"),
     }
 }
 
@@ -217,6 +219,14 @@ mod tests {
         assert_eq!(text(&parts.headers, "host"), ["api.example"]);
         assert_eq!(text(&parts.headers, "via"), ["1.1 semel"]);
         assert_eq!(text(&parts.headers, "forwarded"), ["for=192.0.2.1;host=\"api.example\";proto=http"]);
+    }
+
+    #[test]
+    fn the_upstream_learns_whether_the_client_came_over_tls() {
+        let mut parts = parts(&[("host", "api.example")]);
+        parts.extensions.insert(Encrypted);
+        request(&mut parts, None, None);
+        assert_eq!(text(&parts.headers, "forwarded"), ["for=unknown;host=\"api.example\";proto=https"]);
     }
 
     #[test]

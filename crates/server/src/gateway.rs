@@ -13,6 +13,7 @@ use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptio
 use semel_stores::encryption::{SealedEvidence, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::Layer;
@@ -22,8 +23,11 @@ use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
 use crate::proxy::Proxy;
+use crate::tls::listener::TlsListener;
+use crate::tls::live::{self, Live, Look};
+use crate::tls::server::Acceptor;
 use crate::upstream::Upstream;
-use crate::{encryption, forward, identity, ledger, listener, reconcile};
+use crate::{encryption, forward, identity, ledger, listener, reconcile, tls};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -50,6 +54,9 @@ impl Gateway {
         if let Some(watch) = &config.ledger {
             watch.check().context("`[ledger]`")?;
         }
+        let tls = tls::for_clients(config).map(Live::new).transpose()?;
+        let admin_tls = tls::for_admins(config).map(Live::new).transpose()?;
+        let upstream_tls = tls::for_upstream(config).map(Live::new).transpose()?;
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
         let Opened { store, evidence, usage } = open(config).await?;
@@ -61,7 +68,8 @@ impl Gateway {
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
-        let upstream = Upstream::new(authority.clone(), config.upstream_protocol, shortest_call);
+        let upstream =
+            Upstream::new(authority.clone(), upstream_tls.clone(), config.upstream_protocol, shortest_call);
         let proxy = Proxy::new(upstream, config.defaults.timeout);
         let layer = layer(config, store.clone(), usage, proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
@@ -87,17 +95,34 @@ impl Gateway {
             tokio::spawn(maintenance.run(store)),
             tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
-            tokio::spawn(async move {
-                if let Err(error) = axum::serve(admins, admin).await {
-                    tracing::error!(%error, "the admin listener ended");
-                }
-            }),
         ];
+        let accept = |live, listener| Acceptor::new(live, listener, config.server.head_timeout);
+        let admin_acceptor = admin_tls.clone().map(|live| accept(live, "admin"));
+        background.push(tokio::spawn(async move {
+            let served = match admin_acceptor {
+                None => axum::serve(admins, admin).await,
+                Some(acceptor) => axum::serve(TlsListener::new(admins, acceptor), admin).await,
+            };
+            if let Err(error) = served {
+                tracing::error!(%error, "the admin listener ended");
+            }
+        }));
+        let files: Vec<Arc<dyn Look>> = [tls.clone(), admin_tls]
+            .into_iter()
+            .flatten()
+            .map(|live| live as Arc<dyn Look>)
+            .chain(upstream_tls.map(|live| live as Arc<dyn Look>))
+            .collect();
+        // Without files to read again, SIGHUP means what it always means.
+        if !files.is_empty() {
+            background.push(tokio::spawn(live::watch(files, signal(SignalKind::hangup())?)));
+        }
         background.extend(ledger);
         if let Some(reconciler) = reconciling {
             background.push(tokio::spawn(async move { reconciler.run(std::future::pending()).await }));
         }
-        let serving = listener::serve(clients, service, webhooks, config.server.clone(), stopped);
+        let tls = tls.map(|live| accept(live, "clients"));
+        let serving = listener::serve(clients, tls, service, webhooks, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })

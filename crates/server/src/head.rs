@@ -81,7 +81,8 @@ fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> 
     let default_port = |field: &HeaderValue| {
         let text = String::from_utf8_lossy(field.as_bytes()).to_ascii_lowercase();
         let asked = authority.as_str().to_ascii_lowercase();
-        text.trim_end_matches(":80") == asked.trim_end_matches(":80")
+        let port = if uri.scheme() == Some(&Scheme::HTTPS) { ":443" } else { ":80" };
+        text.trim_end_matches(port) == asked.trim_end_matches(port)
     };
     match field {
         Some(field) if !same(field) && !default_port(field) => {
@@ -128,6 +129,8 @@ mod tests {
         assert_eq!(cookies.headers().get_all("cookie").iter().collect::<Vec<_>>(), ["a=1; b=2"]);
         assert!(normalize(request("OPTIONS", "*", &[])).is_ok());
         assert!(normalize(request("GET", "http://a:80/", &[("host", "A")])).is_ok());
+        assert!(normalize(request("GET", "https://a:443/", &[("host", "A")])).is_ok());
+        assert!(normalize(request("GET", "https://a:80/", &[("host", "A")])).is_err());
     }
 
     #[test]

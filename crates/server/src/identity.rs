@@ -12,9 +12,9 @@ use semel_http::Denied;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
-use crate::jwt;
 use crate::keys::Keys;
 use crate::proxy::Peer;
+use crate::{client_certificate, jwt};
 
 /// How soon a new key works, and a revoked one does not.
 const REFRESH: Duration = Duration::from_secs(2);
@@ -38,6 +38,7 @@ pub async fn identify(config: &Config) -> anyhow::Result<Identify> {
         }
         Identity::ApiKey => api_keys(Keys::open(&config.store).await?).await,
         Identity::Jwt(settings) => jwt::identify(settings).await,
+        Identity::ClientCertificate(settings) => Ok(client_certificate::identify(settings)),
     }
 }
 

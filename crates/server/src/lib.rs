@@ -1,8 +1,9 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `identity` says who calls (`jwt`, where a token says it) and `authorize` whether they
-//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `breaker` stands before the store, `reconcile`
+//! `head` take connections and requests, `identity` says who calls (`jwt` where a token says it,
+//! `client_certificate` where a certificate does) and `authorize` whether they
+//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `tls` encrypts, `breaker` stands before the store, `reconcile`
 //! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
 //! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
 
@@ -11,6 +12,7 @@ pub mod ask;
 pub mod authorize;
 pub mod breaker;
 pub mod cli;
+pub mod client_certificate;
 pub mod config;
 mod encryption;
 pub mod forward;
@@ -25,5 +27,6 @@ pub mod listener;
 pub mod proxy;
 pub mod reconcile;
 pub mod telemetry;
+mod tls;
 pub mod upstream;
 pub mod webhook;

@@ -10,17 +10,20 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use semel_core::policy::Profile;
 use semel_flow::reconcile::Webhooks;
 use semel_http::{Body, BoxError, Idempotency};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 use tower::Service;
 
+use crate::client_certificate::Presented;
 use crate::config::Server;
 use crate::guard::{Guarded, Limits};
-use crate::proxy::{Peer, Place, Proxy};
+use crate::proxy::{Encrypted, Peer, Place, Proxy};
+use crate::tls::server::Acceptor;
 use crate::webhook::WEBHOOKS_PATH;
 use crate::{head, webhook};
 
@@ -29,9 +32,11 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long a client may read nothing of what it is sent.
 const WRITE_TIME: Duration = Duration::from_secs(30);
 
-/// Accepts connections until `stop` says so, then lets those that are open come to their end.
-pub async fn serve(
+/// Accepts connections until `stop` says so, then lets those that are open come to their end. With `tls`, each begins
+/// with a handshake, in its own task and within the time for a head; the guard is behind it, and sees what was encrypted.
+pub(crate) async fn serve(
     listener: TcpListener,
+    tls: Option<Acceptor>,
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
     settings: Server,
@@ -54,15 +59,24 @@ pub async fn serve(
             Ok((stream, peer)) => {
                 let watcher = connections.watcher();
                 let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
-                let webhooks = webhooks.clone();
+                let (webhooks, tls, mut stop) = (webhooks.clone(), tls.clone(), stop.clone());
                 tokio::spawn(async move {
                     let Ok(place) = place else { return };
-                    let service = for_peer(service, webhooks, peer, Place(Arc::new(place)));
-                    let io = TokioIo::new(guarded(stream, &settings));
-                    let connection = builder.serve_connection_with_upgrades(io, service);
-                    if let Err(error) = watcher.watch(connection).await {
-                        tracing::debug!(%error, "a client's connection ended badly");
-                    }
+                    let _ = stream.set_nodelay(true);
+                    let place = Place(Arc::new(place));
+                    let service = |client| for_peer(service, webhooks, client);
+                    let Some(tls) = tls else {
+                        let service = service(Client { peer, place, tls: None });
+                        return converse(&builder, guarded(stream, &settings), service, watcher).await;
+                    };
+                    let accepted = tokio::select! {
+                        accepted = tls.accept(stream) => accepted,
+                        _ = stop.wait_for(|stop| *stop) => None,
+                    };
+                    let Some((stream, shown)) = accepted else { return };
+                    let shown = shown.map(|shown| Arc::new(Presented::new(shown, tls)));
+                    let service = service(Client { peer, place, tls: Some(shown) });
+                    converse(&builder, guarded(stream, &settings), service, watcher).await;
                 });
             }
             Err(error) => {
@@ -76,6 +90,32 @@ pub async fn serve(
     let _ = tokio::time::timeout(LAST_WORDS, connections.shutdown()).await;
 }
 
+/// Serves one connection to its end.
+async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    builder: &auto::Builder<TokioExecutor>,
+    stream: Guarded<S>,
+    service: impl hyper::service::Service<
+        Request<Incoming>,
+        Response = http::Response<Body>,
+        Error = BoxError,
+        Future = Answering,
+    >,
+    watcher: Watcher,
+) {
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    if let Err(error) = watcher.watch(connection).await {
+        tracing::debug!(%error, "a client's connection ended badly");
+    }
+}
+
+/// Who is at the other end of a connection.
+struct Client {
+    peer: SocketAddr,
+    place: Place,
+    /// Over TLS: the certificate that it has shown, if any.
+    tls: Option<Option<Arc<Presented>>>,
+}
+
 /// An answer on its way.
 type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
 
@@ -84,19 +124,25 @@ type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxErr
 fn for_peer(
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
-    peer: SocketAddr,
-    place: Place,
+    client: Client,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
     Response = http::Response<Body>,
     Error = BoxError,
     Future = Answering,
 > + Clone {
+    let Client { peer, place, tls } = client;
     let peer = Peer(peer.ip().to_canonical());
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let mut service = service.clone();
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(place.clone());
+        if let Some(shown) = &tls {
+            request.extensions_mut().insert(Encrypted);
+            if let Some(shown) = shown {
+                request.extensions_mut().insert(shown.clone());
+            }
+        }
         let version = request.version();
         let answering: Answering = match head::normalize(request) {
             Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
@@ -118,8 +164,7 @@ fn for_peer(
     })
 }
 
-fn guarded(stream: TcpStream, settings: &Server) -> Guarded<TcpStream> {
-    let _ = stream.set_nodelay(true);
+fn guarded<S>(stream: S, settings: &Server) -> Guarded<S> {
     let limits = Limits {
         max_head: settings.max_head,
         head_timeout: settings.head_timeout,

@@ -25,6 +25,10 @@ use crate::upstream::{SendError, Upstream};
 #[derive(Clone, Copy, Debug)]
 pub struct Peer(pub IpAddr);
 
+/// What came from a client over TLS has this with it. The listener puts it into each request.
+#[derive(Clone, Copy, Debug)]
+pub struct Encrypted;
+
 /// The place that a client's connection takes among all of them. It goes with a tunnel, which outlives the
 /// connection it was made of.
 #[derive(Clone)]

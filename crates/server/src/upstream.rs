@@ -16,10 +16,15 @@ use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
+use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use semel_http::{Body, Execution};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::client::TlsStream;
+
+use crate::tls::client::Settings;
+use crate::tls::live::Live;
 
 /// How long a connection may take to be made, if the call's own time does not end sooner.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
@@ -44,6 +49,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2 without TLS, with prior knowledge.
     H2c,
+    /// HTTP/2 over TLS.
+    H2,
 }
 
 /// Why there is no response.
@@ -63,6 +70,7 @@ type Http2 = http2::SendRequest<Body>;
 /// The upstream, and the connections to it.
 pub struct Upstream {
     authority: Authority,
+    tls: Option<Arc<Live<Settings>>>,
     protocol: Protocol,
     connect_time: Duration,
     idle: Mutex<Vec<(Http1, Instant)>>,
@@ -75,10 +83,16 @@ pub struct Upstream {
 impl Upstream {
     /// The upstream at this authority. `shortest_call` is the least time that any call has: connecting must take
     /// less, since a call that ends while it connects could not be told from one that was sent.
-    pub fn new(authority: Authority, protocol: Protocol, shortest_call: Duration) -> Arc<Upstream> {
+    pub(crate) fn new(
+        authority: Authority,
+        tls: Option<Arc<Live<Settings>>>,
+        protocol: Protocol,
+        shortest_call: Duration,
+    ) -> Arc<Upstream> {
         let connect_time = MAX_CONNECT_TIME.min(shortest_call / 2);
         Arc::new(Upstream {
             authority,
+            tls,
             protocol,
             connect_time,
             idle: Mutex::default(),
@@ -95,7 +109,7 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         match self.protocol {
             Protocol::Http1 => self.send_http1(request, execution).await,
-            Protocol::H2c => self.send_http2(request, execution).await,
+            Protocol::H2c | Protocol::H2 => self.send_http2(request, execution).await,
         }
     }
 
@@ -127,7 +141,13 @@ impl Upstream {
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if kept => request = unsent,
                     Some(_) => return Err(never_sent(error.into_error().to_string())),
-                    None => return Err(SendError::MaybeSent(describe(&error.into_error()))),
+                    None => {
+                        let error = error.into_error();
+                        if !kept && was_turned_away(&error) {
+                            return Err(never_sent(describe(&error)));
+                        }
+                        return Err(SendError::MaybeSent(describe(&error)));
+                    }
                 },
             }
         }
@@ -166,35 +186,42 @@ impl Upstream {
     fn absolute(&self, uri: &Uri) -> Result<Uri, SendError> {
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         Uri::builder()
-            .scheme(Scheme::HTTP)
+            .scheme(if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP })
             .authority(self.authority.clone())
             .path_and_query(path)
             .build()
             .map_err(|error| never_sent(error.to_string()))
     }
 
-    async fn connect(&self) -> Result<TokioIo<TcpStream>, SendError> {
-        let port = self.authority.port_u16().unwrap_or(80);
+    /// A connection, with its handshake done if there is one. Until then, nothing of any request has been said.
+    async fn connect(&self) -> Result<Connected, SendError> {
+        match tokio::time::timeout(self.connect_time, self.reach()).await {
+            Ok(connected) => connected.map_err(|error| never_sent(error.to_string())),
+            Err(_) => Err(never_sent("no connection could be made in time")),
+        }
+    }
+
+    async fn reach(&self) -> std::io::Result<Connected> {
+        let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = match tokio::time::timeout(self.connect_time, TcpStream::connect((host, port))).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(never_sent(error.to_string())),
-            Err(_) => return Err(never_sent("no connection could be made in time")),
-        };
+        let stream = TcpStream::connect((host, port)).await?;
         // Requests are written whole; waiting for more to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        Ok(TokioIo::new(stream))
+        let Some(tls) = &self.tls else { return Ok(Connected::Plain(TokioIo::new(stream))) };
+        let tls = tls.current();
+        let stream = tls.connector.connect(tls.name.clone(), stream).await?;
+        if self.protocol == Protocol::H2 && stream.get_ref().1.alpn_protocol().is_none() {
+            return Err(std::io::Error::other("it does not offer HTTP/2 in its handshake (ALPN)"));
+        }
+        Ok(Connected::Encrypted(TokioIo::new(Box::new(stream))))
     }
 
     async fn connect_http1(&self) -> Result<Http1, SendError> {
         let place = self.place()?;
-        let handshake = http1::handshake(self.connect().await?);
-        let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
-        tokio::spawn(async move {
-            let _place = place;
-            let _ = connection.with_upgrades().await;
-        });
-        Ok(sender)
+        match self.connect().await? {
+            Connected::Plain(io) => start_http1(io, place).await,
+            Connected::Encrypted(io) => start_http1(io, place).await,
+        }
     }
 
     /// A shared HTTP/2 connection, made anew if it is gone.
@@ -204,16 +231,10 @@ impl Upstream {
             return Ok(sender);
         }
         let place = self.place()?;
-        let handshake = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .keep_alive_interval(PING_INTERVAL)
-            .keep_alive_timeout(self.connect_time)
-            .handshake(self.connect().await?);
-        let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
-        tokio::spawn(async move {
-            let _place = place;
-            let _ = connection.await;
-        });
+        let sender = match self.connect().await? {
+            Connected::Plain(io) => start_http2(io, self.connect_time, place).await?,
+            Connected::Encrypted(io) => start_http2(io, self.connect_time, place).await?,
+        };
         *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
         Ok(sender)
     }
@@ -239,6 +260,45 @@ impl Upstream {
     }
 }
 
+/// A connection to the upstream.
+enum Connected {
+    Plain(TokioIo<TcpStream>),
+    Encrypted(TokioIo<Box<TlsStream<TcpStream>>>),
+}
+
+/// Begins to speak HTTP/1.1.
+async fn start_http1(
+    io: impl Read + Write + Unpin + Send + 'static,
+    place: OwnedSemaphorePermit,
+) -> Result<Http1, SendError> {
+    let handshake = http1::handshake(io);
+    let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
+    tokio::spawn(async move {
+        let _place = place;
+        let _ = connection.with_upgrades().await;
+    });
+    Ok(sender)
+}
+
+/// Begins to speak HTTP/2.
+async fn start_http2(
+    io: impl Read + Write + Unpin + Send + 'static,
+    patience: Duration,
+    place: OwnedSemaphorePermit,
+) -> Result<Http2, SendError> {
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_INTERVAL)
+        .keep_alive_timeout(patience)
+        .handshake(io);
+    let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
+    tokio::spawn(async move {
+        let _place = place;
+        let _ = connection.await;
+    });
+    Ok(sender)
+}
+
 /// Whether the executor still holds its lease, if there is one.
 fn may_send(execution: Option<&Execution>) -> bool {
     execution.is_none_or(|execution| execution.check_lease().is_ok())
@@ -261,6 +321,28 @@ fn was_refused(error: &hyper::Error) -> bool {
     std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<h2::Error>())
         .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// The upstream's word that it did not accept our certificate, or lacks one. In TLS 1.3 it comes when our part of the
+/// handshake is done and a request may be on its way, which nobody reads any more (RFC 8446, sections 4.4.2.4 and 6.2):
+/// these alerts belong to the handshake, and no server has ended that and sends one.
+fn was_turned_away(error: &hyper::Error) -> bool {
+    use rustls::AlertDescription as Alert;
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    let cause =
+        cause.and_then(std::io::Error::get_ref).and_then(|cause| cause.downcast_ref::<rustls::Error>());
+    let Some(rustls::Error::AlertReceived(alert)) = cause else { return false };
+    matches!(
+        alert,
+        Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::CertificateRequired
+            | Alert::DecryptError
+    )
 }
 
 /// A response's body; its connection is kept for later once the body was read to its end.

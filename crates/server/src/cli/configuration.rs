@@ -1,11 +1,13 @@
 //! `semel config check|show|init`.
 
 use clap::{ArgMatches, Command};
+use semel_core::{Clock, SystemClock};
 
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
 use crate::gateway::open_plain;
 use crate::jwt::{self, KeySource};
+use crate::tls::Shown;
 
 pub(super) fn command() -> Command {
     Command::new("config")
@@ -103,8 +105,22 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!("{error:#}");
         return Ok(Done::No);
     }
+    let shown = match crate::tls::look(&loaded.config) {
+        Ok(shown) => shown,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return Ok(Done::No);
+        }
+    };
     for warning in &loaded.warnings {
         say(format!("{warning}"));
+    }
+    for Shown { setting, ends } in shown {
+        if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
+            say(format!(
+                "warning: `{setting}`: the certificate is over since {ends}: nobody who checks it will go on"
+            ));
+        }
     }
     for name in orphans(&loaded.config)? {
         say(format!(

@@ -7,16 +7,20 @@ mod machine;
 mod network;
 mod report;
 
+use std::time::Duration;
+
 use clap::{ArgMatches, Command};
-use semel_core::Tier;
-use semel_stores::doctor::{Check, Examination, Upkeep};
+use semel_core::{Clock, SystemClock, Tier};
+use semel_stores::doctor::{Check, Examination, Upkeep, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
 use super::{Done, say};
+use crate::client_certificate::Tenant;
 use crate::config::{Config, Encryption, Identity, KeySource, Loaded, StoreLocation};
 use crate::jwt;
+use crate::tls::Shown;
 
 pub(super) fn command() -> Command {
     Command::new("doctor")
@@ -63,6 +67,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
         checks.push(Check::fail("reconciler", format!("{error:#}"), advice));
     }
     checks.extend(config.encryption.as_ref().map(encryption));
+    checks.extend(certificates(config));
     checks.push(identity(config, api_keys).await);
     checks.push(admin(config));
     checks.push(network::gateway(config).await);
@@ -138,6 +143,33 @@ fn encryption(encryption: &Encryption) -> Check {
     }
 }
 
+/// The certificates that this gateway shows, and whether their files can be used.
+fn certificates(config: &Config) -> Vec<Check> {
+    let shown = match crate::tls::look(config) {
+        Ok(shown) => shown,
+        Err(error) => {
+            let advice = "a gateway does not start with them: correct the file, or the setting that names it";
+            return vec![Check::fail("tls", format!("{error:#}"), advice)];
+        }
+    };
+    let now = SystemClock.now();
+    let check = |Shown { setting, ends }| match ends {
+        None => Check::ok("tls", format!("`{setting}` can be used")),
+        Some(ends) if ends < now => Check::fail(
+            "tls",
+            format!("`{setting}` is over, since {ends}: nobody who checks it will go on"),
+            "put a new one in its place, and its key; a running gateway notices",
+        ),
+        Some(ends) if ends.since(now) < SOON => Check::warn(
+            "tls",
+            format!("`{setting}` ends in {}, at {ends}", in_words(ends.since(now))),
+            "put a new one in its place, and its key; a running gateway notices",
+        ),
+        Some(ends) => Check::ok("tls", format!("`{setting}` is good until {ends}")),
+    };
+    shown.into_iter().map(check).collect()
+}
+
 fn promised(tier: Tier) -> Check {
     match tier {
         Tier::One => Check::ok("tier", promise(tier)),
@@ -185,6 +217,20 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                 "a gateway does not start without them: correct `jwks`, or what it names",
             ),
         },
+        (Identity::ClientCertificate(settings), _) => {
+            let caller = settings.caller;
+            Check::ok(
+                name,
+                match &settings.tenant {
+                    Tenant::Fixed(tenant) => {
+                        format!("client-certificate: {caller} names the caller, of {tenant}")
+                    }
+                    Tenant::Field(tenant) => {
+                        format!("client-certificate: {tenant} names the tenant, and {caller} the caller")
+                    }
+                },
+            )
+        }
         (Identity::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
             let shown: Vec<String> = proxies.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
             let more = proxies.len() - shown.len();
@@ -202,6 +248,9 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
     }
 }
 
+/// How long before its end a certificate should have been renewed.
+const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
 /// How many proxies are named.
 const MAX_SHOWN: usize = 10;
 
@@ -209,6 +258,9 @@ fn admin(config: &Config) -> Check {
     let address = config.admin_listen;
     if address.ip().is_loopback() {
         return Check::ok("admin", format!("{address}, for this machine only"));
+    }
+    if config.admin_tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()) {
+        return Check::ok("admin", format!("{address}, for those who show a certificate"));
     }
     Check::warn(
         "admin",

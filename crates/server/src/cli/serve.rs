@@ -17,7 +17,8 @@ pub(super) fn command() -> Command {
              first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
              several gateways share a PostgreSQL.\n\n\
              It prints where it listens and what its store promises, and logs to the standard error. SIGTERM or Ctrl-C \
-             ends it in good order; what still runs gets the time of `--drain`.\n\n\
+             ends it in good order; what still runs gets the time of `--drain`. Files of certificates are read again \
+             when they change, and on SIGHUP.\n\n\
              Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
              order; `semel config show` prints which.",
         )
@@ -52,8 +53,9 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
 async fn serve(config: &Config) -> anyhow::Result<()> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let gateway = Gateway::start(config, telemetry::metrics()?).await?;
-    say(format!("listening on http://{}", gateway.address));
-    say(format!("admin on http://{}", gateway.admin_address));
+    let scheme = |encrypted| if encrypted { "https" } else { "http" };
+    say(format!("listening on {}://{}", scheme(config.tls.is_some()), gateway.address));
+    say(format!("admin on {}://{}", scheme(config.admin_tls.is_some()), gateway.admin_address));
     say(format!("upstream {}", config.upstream));
     say(format!("store {}: {}", config.store, promise(gateway.tier)));
     if let Some(encryption) = &config.encryption {

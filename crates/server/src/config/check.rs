@@ -15,6 +15,8 @@ use super::limits;
 use super::look_up::{LookUpTable, ambiguous};
 use super::operation::OperationConfig;
 use super::source::Origin;
+use super::tls;
+use super::upstream::port_of;
 use super::webhook::{SchemeName, WebhookTable};
 
 /// Whether the policy under `prefix` can be followed.
@@ -41,19 +43,32 @@ pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option
         return None;
     }
     match table.source {
-        IdentitySource::None => (no_header_settings(findings, "none") & no_token_settings(findings, "none"))
-            .then_some(Identity::None),
+        IdentitySource::None => {
+            let alone = no_header_settings(findings, "none")
+                & no_token_settings(findings, "none")
+                & no_certificate_settings(findings, "none");
+            alone.then_some(Identity::None)
+        }
         IdentitySource::ApiKey => {
-            let alone = no_header_settings(findings, "api-key") & no_token_settings(findings, "api-key");
+            let alone = no_header_settings(findings, "api-key")
+                & no_token_settings(findings, "api-key")
+                & no_certificate_settings(findings, "api-key");
             alone.then_some(Identity::ApiKey)
         }
         IdentitySource::TrustedHeaders => {
             no_token_settings(findings, "trusted-headers");
+            no_certificate_settings(findings, "trusted-headers");
             trusted_headers(findings, table)
         }
         IdentitySource::Jwt => {
             no_header_settings(findings, "jwt");
+            no_certificate_settings(findings, "jwt");
             jwt::check(findings, &table.jwt).map(|settings| Identity::Jwt(Box::new(settings)))
+        }
+        IdentitySource::ClientCertificate => {
+            no_header_settings(findings, "client-certificate");
+            no_token_settings(findings, "client-certificate");
+            Some(Identity::ClientCertificate(tls::check_certificates(findings, &table.certificate)?))
         }
     }
 }
@@ -70,6 +85,11 @@ fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
 
 fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
     go_with(findings, &jwt::REQUIRED.map(|(path, _)| path), "jwt", source)
+}
+
+/// Those that have a default may stand in the file and mean nothing.
+fn no_certificate_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &["identity.tenant"], "client-certificate", source)
 }
 
 /// Says of each of these settings that it means nothing with this source; whether none is set.
@@ -211,6 +231,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentityS
     anonymous_callers_are_local(findings, config, source);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);
+    tls::go_together(findings, config, source);
     names_are_unique(findings, &config.operations);
     routes_are_unique(findings, &config.operations);
 }
@@ -263,7 +284,7 @@ fn leads_to(upstream: &Uri, listen: SocketAddr) -> bool {
                 && (listen.ip().is_loopback() || listen.ip().is_unspecified())
         }
     };
-    same_host && upstream.port_u16().unwrap_or(80) == listen.port()
+    same_host && port_of(upstream) == listen.port()
 }
 
 fn names_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {

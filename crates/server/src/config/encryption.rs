@@ -180,7 +180,7 @@ pub(super) fn warn(findings: &mut Findings, encryption: &Encryption) {
     }
 }
 
-fn is_readable_by_others(path: &Path) -> bool {
+pub(super) fn is_readable_by_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
 }

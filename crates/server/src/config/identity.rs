@@ -7,6 +7,8 @@ use http::HeaderName;
 
 use super::jwt::JwtTable;
 use super::kind::{Kind, Refusal, Words, quoted};
+use super::tls::CertificateTable;
+use crate::client_certificate::ClientCertificates;
 use crate::jwt::Jwt;
 
 /// Where tenant and caller come from.
@@ -28,6 +30,8 @@ pub enum Identity {
     },
     /// From tokens that an issuer signs.
     Jwt(Box<Jwt>),
+    /// From certificates that clients show when they connect.
+    ClientCertificate(ClientCertificates),
 }
 
 /// `source`, before the settings that go with it are known.
@@ -38,6 +42,7 @@ pub(super) enum IdentitySource {
     ApiKey,
     TrustedHeaders,
     Jwt,
+    ClientCertificate,
 }
 
 impl Words for IdentitySource {
@@ -46,6 +51,7 @@ impl Words for IdentitySource {
         ("api-key", IdentitySource::ApiKey),
         ("trusted-headers", IdentitySource::TrustedHeaders),
         ("jwt", IdentitySource::Jwt),
+        ("client-certificate", IdentitySource::ClientCertificate),
     ];
 }
 
@@ -57,6 +63,7 @@ pub(super) struct IdentityTable {
     pub(super) tenant_header: Option<HeaderName>,
     pub(super) caller_header: Option<HeaderName>,
     pub(super) jwt: JwtTable,
+    pub(super) certificate: CertificateTable,
 }
 
 /// An address, or all that share its first bits.

@@ -18,11 +18,12 @@ use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
     AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS, LOOK_UP,
-    MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, WEBHOOK,
+    MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, TLS, UPSTREAM_TLS, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
 use super::sources::{FILE_VARIABLE, Sources};
+use super::tls::{self, TlsTable, UpstreamTlsTable};
 use super::value::{Content, Entry, Table, Value, parse_file};
 use super::warn;
 use super::webhook::{WebhookConfig, WebhookName, WebhookTable};
@@ -69,6 +70,9 @@ struct Loader {
     identity: IdentityTable,
     ledger: LedgerTable,
     encryption: EncryptionTable,
+    tls: TlsTable,
+    admin_tls: TlsTable,
+    upstream_tls: UpstreamTlsTable,
     /// As written: they are read when the defaults are known.
     operations: Vec<Value>,
     webhooks: Vec<Value>,
@@ -103,13 +107,17 @@ impl Loader {
             let message = format!("expected a table: write `[{name}]`");
             return self.findings.error(entry.value.origin.clone(), name, message);
         };
-        let Loader { config, identity, ledger, encryption, findings, .. } = self;
+        let Loader { config, identity, ledger, encryption, tls, admin_tls, upstream_tls, findings, .. } =
+            self;
         match name {
             "server" => read_table(findings, name, SERVER, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_defaults(findings, config, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
             "encryption" => encryption::read(findings, encryption, table),
+            "tls" => read_table(findings, name, TLS, tls, table),
+            "admin_tls" => read_table(findings, name, TLS, admin_tls, table),
+            "upstream_tls" => read_table(findings, name, UPSTREAM_TLS, upstream_tls, table),
             "reconcile" => read_table(findings, name, RECONCILE, config, table),
             "limits" => read_table(findings, name, LIMITS, config, table),
             _ => read_table(findings, name, MAINTENANCE, config, table),
@@ -197,6 +205,9 @@ impl Loader {
         }
         self.config.ledger = ledger::check(&mut self.findings, &self.ledger);
         self.config.encryption = encryption::check(&mut self.findings, &self.encryption);
+        self.config.tls = tls::check(&mut self.findings, "tls", &self.tls);
+        self.config.admin_tls = tls::check(&mut self.findings, "admin_tls", &self.admin_tls);
+        self.config.upstream_tls = tls::check_upstream(&mut self.findings, &self.upstream_tls, &self.config);
         check::config(&mut self.findings, &self.config, self.identity.source);
         warn::config(&mut self.findings, &self.config);
     }
@@ -217,6 +228,9 @@ impl Loader {
         rows.add("ledger", LEDGER, &self.ledger);
         rows.add("encryption", ENCRYPTION, &self.encryption);
         self.encryption.keys.iter().for_each(|key| rows.add(&key.path(), ENCRYPTION_KEY, key));
+        rows.add("tls", TLS, &self.tls);
+        rows.add("admin_tls", TLS, &self.admin_tls);
+        rows.add("upstream_tls", UPSTREAM_TLS, &self.upstream_tls);
         let rows = rows.finish();
         let (errors, warnings) = self.findings.finish();
         errors.map(|()| Loaded { config: self.config, warnings, rows, file: None })

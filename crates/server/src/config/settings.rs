@@ -20,10 +20,12 @@ use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
 use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
 use super::setting::{Setting, SettingInfo, setting};
+use super::tls::{TlsTable, UpstreamTlsTable};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 use super::{Config, LogFormat, Protocol, StoreLocation};
 use crate::ask::Address;
 use crate::authorize::Authorization;
+use crate::client_certificate::Field;
 use crate::jwt::{Algorithm, Claim, KeySource};
 
 /// The top level.
@@ -122,6 +124,25 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         "With jwt: how often keys are fetched from an address"
     ),
     setting!("max_token", Size<256>, jwt.max_token, "With jwt: the longest token"),
+    setting!(
+        "tenant_field",
+        Choice<Field>,
+        certificate.tenant_field,
+        "With client-certificate: the part of a certificate that names the tenant"
+    ),
+    setting!(
+        "caller_field",
+        Choice<Field>,
+        certificate.caller_field,
+        "With client-certificate: the part of a certificate that names the caller"
+    ),
+    setting!(
+        "tenant",
+        Maybe<Text>,
+        certificate.tenant,
+        "With client-certificate: the one tenant of all callers, instead of tenant_field",
+        "\"acme\""
+    ),
 ];
 
 /// `[defaults]`; an `[[operation]]` may override each.
@@ -697,8 +718,59 @@ pub(super) const LIMIT: &[Setting<LimitTable>] = &[
     ),
 ];
 
+/// `[tls]`, and `[admin_tls]`.
+pub(super) const TLS: &[Setting<TlsTable>] = &[
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        certificate,
+        "The file with the certificate, in PEM, and those between it and its authority; without it, no TLS is spoken",
+        "\"/etc/semel/server.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        key,
+        "The file with its private key, in PEM, for nobody else to read",
+        "\"/etc/semel/server.key\""
+    ),
+    setting!(
+        "client_ca",
+        Maybe<FilePath>,
+        client_ca,
+        "The file with the authorities whose certificates clients must show",
+        "\"/etc/semel/clients.crt\""
+    ),
+    setting!(
+        "client_crl",
+        Maybe<FilePath>,
+        client_crl,
+        "The file with their lists of revoked certificates, in PEM",
+        "\"/etc/semel/clients.crl\""
+    ),
+];
+
+/// `[upstream_tls]`.
+pub(super) const UPSTREAM_TLS: &[Setting<UpstreamTlsTable>] = &[
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        ca,
+        "The file with the authorities that the upstream's certificate is checked against, instead of the system's",
+        "\"/etc/semel/upstream-ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        certificate,
+        "The file with the certificate that the upstream is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!("key", Maybe<FilePath>, key, "The file with its private key", "\"/etc/semel/gateway.key\""),
+];
+
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 11] = [
+pub(super) const TABLES: [&str; 14] = [
     "server",
     "identity",
     "defaults",
@@ -710,6 +782,9 @@ pub(super) const TABLES: [&str; 11] = [
     "maintenance",
     "ledger",
     "encryption",
+    "tls",
+    "admin_tls",
+    "upstream_tls",
 ];
 
 /// Names of tables and settings that are promised and not built yet.
@@ -737,12 +812,16 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("ledger", LEDGER, &LedgerTable::default()),
         infos("encryption", ENCRYPTION, &EncryptionTable::default()),
         infos("encryption.key", ENCRYPTION_KEY, &KeyTable::default()),
+        infos("tls", TLS, &TlsTable::default()),
+        infos("admin_tls", TLS, &TlsTable::default()),
+        infos("upstream_tls", UPSTREAM_TLS, &UpstreamTlsTable::default()),
     ]
     .concat()
 }
 
 impl Words for Protocol {
-    const WORDS: &'static [(&'static str, Self)] = &[("http1", Protocol::Http1), ("h2c", Protocol::H2c)];
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("http1", Protocol::Http1), ("h2c", Protocol::H2c), ("h2", Protocol::H2)];
 }
 
 impl Words for LogFormat {

@@ -5,6 +5,16 @@ use http::uri::Scheme;
 
 use super::kind::{Kind, Refusal, quoted};
 
+/// Whether what is said to the upstream is encrypted.
+pub(crate) fn is_encrypted(upstream: &Uri) -> bool {
+    upstream.scheme() == Some(&Scheme::HTTPS)
+}
+
+/// The port of the upstream.
+pub(crate) fn port_of(upstream: &Uri) -> u16 {
+    upstream.port_u16().unwrap_or(if is_encrypted(upstream) { 443 } else { 80 })
+}
+
 /// The scheme and the authority of the upstream, and nothing else.
 impl Kind for Uri {
     type Value = Uri;
@@ -15,13 +25,10 @@ impl Kind for Uri {
 
     fn parse(text: &str) -> Result<Uri, Refusal> {
         let because = |reason: &str| Refusal::Because(reason.to_owned());
-        if text.starts_with("https://") {
-            return Err(Refusal::Reserved);
-        }
         let uri: Uri = text.parse().map_err(|_| Refusal::Unexpected)?;
         let Some(authority) = uri.authority() else { return Err(because("`http://` is missing")) };
         match uri.scheme() {
-            Some(scheme) if *scheme == Scheme::HTTP => {}
+            Some(scheme) if *scheme == Scheme::HTTP || *scheme == Scheme::HTTPS => {}
             None if authority.as_str().contains('@') => return Err(because("`http://` is missing")),
             None => return Err(Refusal::DidYouMean(format!("http://{authority}"))),
             Some(_) => return Err(Refusal::Unexpected),
@@ -54,9 +61,17 @@ mod tests {
 
     #[test]
     fn a_host_with_or_without_a_port_is_an_upstream() {
-        for text in ["http://127.0.0.1:3000", "http://[::1]:3000", "http://api.internal", "http://api:80/"] {
+        for (text, port) in [
+            ("http://127.0.0.1:3000", 3000),
+            ("http://[::1]:3000", 3000),
+            ("http://api.internal", 80),
+            ("http://api:80/", 80),
+            ("https://api.internal", 443),
+            ("https://api.internal:8443", 8443),
+        ] {
             let uri = <Uri as Kind>::parse(text).ok().expect("it is an upstream");
             assert_eq!(Uri::show(&uri), Some(quoted(text.trim_end_matches('/'))));
+            assert_eq!((port_of(&uri), is_encrypted(&uri)), (port, text.starts_with("https")));
         }
     }
 
@@ -70,7 +85,9 @@ mod tests {
             "api:3000",
             "127.0.0.1:3000",
             "ftp://a",
-            "https://a",
+            "https://",
+            "https://a/b",
+            "https://u:p@a",
             "http://",
             "http://:80",
             "http://a:",

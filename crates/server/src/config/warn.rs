@@ -9,7 +9,7 @@ use semel_flow::reconcile::webhook::Scheme;
 
 use super::encryption;
 use super::findings::Findings;
-use super::{Config, Identity, LookUpConfig, StoreLocation, jwt};
+use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
 use crate::authorize::Authorization;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
@@ -21,7 +21,8 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if config.store == StoreLocation::Memory {
         findings.warn("store", "records are gone when the process ends: a retry after that runs again");
     }
-    if !config.admin_listen.ip().is_loopback() {
+    let admins_are_known = config.admin_tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
+    if !config.admin_listen.ip().is_loopback() && !admins_are_known {
         let message = "the admin listener asks nobody who they are: whoever can reach it is an operator";
         findings.warn("admin_listen", message);
     }
@@ -34,6 +35,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if let Identity::Jwt(settings) = &config.identity {
         jwt::warn(findings, settings);
     }
+    tls::warn(findings, config);
     if let Some(encryption) = &config.encryption {
         encryption::warn(findings, encryption);
     }

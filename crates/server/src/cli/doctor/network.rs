@@ -1,6 +1,7 @@
 //! Who answers: the upstream, and the gateway itself. No command is ever sent.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{AGE, DATE, HOST, USER_AGENT};
@@ -14,7 +15,10 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::Config;
+use crate::config::{Config, port_of};
+use crate::tls;
+use crate::tls::client::Settings;
+use crate::tls::live::Live;
 use crate::upstream::{Protocol, Upstream};
 
 /// How long a name, a connection or an answer is waited for.
@@ -33,7 +37,7 @@ pub(super) async fn upstream(config: &Config) -> Vec<Check> {
         return vec![Check::fail(name, "it has no address", "set `upstream`")];
     };
     let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-    let port = authority.port_u16().unwrap_or(80);
+    let port = port_of(&config.upstream);
     let addresses: Vec<SocketAddr> = match timeout(PATIENCE, lookup_host((host, port))).await {
         Ok(Ok(addresses)) => addresses.take(MAX_ADDRESSES).collect(),
         Ok(Err(error)) => {
@@ -122,7 +126,9 @@ async fn connect(address: SocketAddr) -> Result<(), Away> {
 async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
     let shown = config.upstream.to_string();
     let shown = shown.trim_end_matches('/');
-    match ask(authority, config.upstream_protocol, Method::HEAD, "/").await {
+    // What is wrong with the files has a check of its own.
+    let Ok(tls) = tls::for_upstream(config).map(Live::new).transpose() else { return Vec::new() };
+    match ask(authority, tls, config.upstream_protocol, Method::HEAD, "/").await {
         Ok(answer) => {
             let found = format!("{shown} answers; HEAD / gets {}", answer.status().as_u16());
             let mut checks = vec![Check::ok("upstream", found)];
@@ -132,7 +138,8 @@ async fn answers(config: &Config, authority: &Authority) -> Vec<Check> {
         Err(why) => vec![Check::warn(
             "upstream",
             format!("{shown} takes connections, and gives HEAD / no answer: {why}"),
-            "look at its log; if it speaks another version of HTTP, set `upstream_protocol`",
+            "look at its log; if it speaks another version of HTTP, set `upstream_protocol`; if its certificate is not \
+             accepted, `ca` in `[upstream_tls]`",
         )],
     }
 }
@@ -164,6 +171,13 @@ pub(super) async fn gateway(config: &Config) -> Check {
         return Check::ok(name, "on any free port, so it cannot be looked for");
     }
     let listens = connect(from_here(listen)).await.is_ok();
+    if config.admin_tls.is_some() && connect(from_here(admin)).await.is_ok() && listens {
+        // It may want a certificate that nobody has here, and shows one that is for another name.
+        return Check::ok(
+            name,
+            format!("something listens at {listen} and {admin}, and is not asked over TLS"),
+        );
+    }
     match (readiness(from_here(admin)).await, listens) {
         (Some((StatusCode::OK, _)), true) => Check::ok(name, format!("one runs at {listen}, and is ready")),
         (Some((StatusCode::SERVICE_UNAVAILABLE, words)), _) => Check::fail(
@@ -198,7 +212,7 @@ fn from_here(address: SocketAddr) -> SocketAddr {
 /// What the admin listener says about the gateway; `None` if nobody answers there.
 async fn readiness(admin: SocketAddr) -> Option<(StatusCode, String)> {
     let authority: Authority = admin.to_string().parse().ok()?;
-    let answer = ask(&authority, Protocol::Http1, Method::GET, "/readyz").await.ok()?;
+    let answer = ask(&authority, None, Protocol::Http1, Method::GET, "/readyz").await.ok()?;
     let status = answer.status();
     let words =
         timeout(PATIENCE, Limited::new(answer.into_body(), MAX_WORDS).collect()).await.ok()?.ok()?.to_bytes();
@@ -208,6 +222,7 @@ async fn readiness(admin: SocketAddr) -> Option<(StatusCode, String)> {
 /// Sends a request that asks for nothing but an answer.
 async fn ask(
     authority: &Authority,
+    tls: Option<Arc<Live<Settings>>>,
     protocol: Protocol,
     method: Method,
     path: &'static str,
@@ -219,7 +234,7 @@ async fn ask(
         .header(USER_AGENT, "semel-doctor")
         .body(Body::full(""))
         .map_err(|error| error.to_string())?;
-    let upstream = Upstream::new(authority.clone(), protocol, 2 * PATIENCE);
+    let upstream = Upstream::new(authority.clone(), tls, protocol, 2 * PATIENCE);
     match timeout(PATIENCE, upstream.send(request, None)).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("none within {}", in_words(PATIENCE))),

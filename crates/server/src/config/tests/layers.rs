@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::authorize::Authorization;
+use crate::client_certificate::{ClientCertificates, Field, Tenant};
 use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
 use semel_core::KeySyntax;
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};
@@ -137,6 +138,46 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
     ] {
         assert!(rows.iter().any(|row| row.to_string() == shown), "{shown}");
     }
+}
+
+#[test]
+fn what_is_said_about_tls_arrives() {
+    let Loaded { config, rows, warnings, .. } = loaded(&file(
+        r#"
+        upstream = "https://api.internal"
+        upstream_protocol = "h2"
+        [identity]
+        source = "client-certificate"
+        tenant = "acme"
+        caller_field = "san.uri"
+        [tls]
+        certificate = "a.crt"
+        key = "a.key"
+        client_ca = "clients.crt"
+        client_crl = "clients.crl"
+        [admin_tls]
+        certificate = "b.crt"
+        key = "b.key"
+        [upstream_tls]
+        ca = "ca.crt"
+        certificate = "c.crt"
+        key = "c.key"
+        "#,
+    ));
+    let own = |name: &str| CertifiedKey {
+        certificate: format!("{name}.crt").into(),
+        key: format!("{name}.key").into(),
+    };
+    let (client_ca, client_crl) = (Some("clients.crt".into()), Some("clients.crl".into()));
+    assert_eq!(config.tls, Some(ListenerTls { own: own("a"), client_ca, client_crl }));
+    assert_eq!(config.admin_tls, Some(ListenerTls { own: own("b"), client_ca: None, client_crl: None }));
+    assert_eq!(config.upstream_tls, UpstreamTls { ca: Some("ca.crt".into()), own: Some(own("c")) });
+    assert_eq!(config.upstream_protocol, Protocol::H2);
+    let identity = ClientCertificates { tenant: Tenant::Fixed("acme".into()), caller: Field::Uri };
+    assert_eq!(config.identity, Identity::ClientCertificate(identity));
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let shown = "tls.client_ca = \"clients.crt\"  # semel.toml:11";
+    assert!(rows.iter().any(|row| row.to_string() == shown));
 }
 
 #[test]

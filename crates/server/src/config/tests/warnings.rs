@@ -104,6 +104,32 @@ fn keys_that_others_can_change_or_know_are_named() {
 }
 
 #[test]
+fn credentials_that_cross_a_network_in_the_clear_are_named() {
+    let jwt = "source = \"jwt\"\nissuer = \"i\"\naudience = \"a\"\njwks = \"keys.json\"";
+    for (identity, what) in [("source = \"api-key\"", "API keys"), (jwt, "tokens")] {
+        let shown = |listen: &str, more: &str| {
+            warnings(&file(&format!("listen = \"{listen}\"\n[identity]\n{identity}\n{more}")))
+        };
+        let warned = shown("10.0.0.7:8080", "");
+        let message = format!(
+            "semel.toml:1:10: warning: `listen`: {what} cross the network in the clear, and whoever sees one can be its \
+             caller: set `[tls]`, unless something in front ends TLS and nobody else reaches this address"
+        );
+        assert!(warned.len() == 1 && warned[0].starts_with(&message), "{warned:?}");
+        assert_eq!(shown("127.0.0.1:8080", ""), [""; 0]);
+        assert_eq!(shown("10.0.0.7:8080", "[tls]\ncertificate = \"a.crt\"\nkey = \"a.key\""), [""; 0]);
+    }
+}
+
+#[test]
+fn an_admin_listener_that_asks_for_certificates_is_not_open_to_all() {
+    let tls = "[admin_tls]\ncertificate = \"a.crt\"\nkey = \"a.key\"\n";
+    let shown = |more: &str| warnings(&file(&format!("admin_listen = \"0.0.0.0:9090\"\n{more}")));
+    assert_eq!((shown("").len(), shown(tls).len()), (1, 1), "encrypted is not authenticated");
+    assert_eq!(shown(&format!("{tls}client_ca = \"operators.crt\"")), [""; 0]);
+}
+
+#[test]
 fn a_long_memory_of_who_was_allowed_is_named() {
     let shown = warnings(&Sources::new().flag("authorize-cache", "61s"));
     let warning = "whoever may not any more goes on, and gets old responses, for as long as this";

@@ -5,6 +5,7 @@ use super::*;
 mod encryption;
 mod names;
 mod outside;
+mod tls;
 mod together;
 mod values;
 

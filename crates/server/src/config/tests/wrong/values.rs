@@ -8,7 +8,7 @@ fn values_at_the_top_level() {
         r#"
 listen = 8080
 admin_listen = "localhost:9090"
-upstream = "https://api.internal"
+upstream = "htps://api.internal"
 store = "memory"
 log_format = "jsno"
 drain = "soon"
@@ -20,9 +20,9 @@ semel.toml:1:10: error: `listen`: expected an IP address and a port, such as "12
 semel.toml:2:16: error: `admin_listen`: expected an IP address and a port, such as "127.0.0.1:8080" or "[::1]:8080", found "localhost:9090"; did you mean "127.0.0.1:9090"?
  2 | admin_listen = "localhost:9090"
    |                ^^^^^^^^^^^^^^^^
-semel.toml:3:12: error: `upstream`: "https://api.internal" is reserved: not built yet; expected the address of an HTTP service, such as "http://127.0.0.1:3000"
- 3 | upstream = "https://api.internal"
-   |            ^^^^^^^^^^^^^^^^^^^^^^
+semel.toml:3:12: error: `upstream`: expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "htps://api.internal"
+ 3 | upstream = "htps://api.internal"
+   |            ^^^^^^^^^^^^^^^^^^^^^
 semel.toml:4:9: error: `store`: expected "memory:", "sqlite:PATH" or "postgres://…", found "memory"; did you mean "memory:"?
  4 | store = "memory"
    |         ^^^^^^^^
@@ -265,7 +265,7 @@ tenant_header = ""
 caller_header = { a = 1 }
 "#,
         r#"
-semel.toml:2:10: error: `identity.source`: expected "none", "api-key", "trusted-headers" or "jwt", found "jvt"; did you mean "jwt"?
+semel.toml:2:10: error: `identity.source`: expected "none", "api-key", "trusted-headers", "jwt" or "client-certificate", found "jvt"; did you mean "jwt"?
  2 | source = "jvt"
    |          ^^^^^
 semel.toml:3:20: error: `identity.trusted_proxies`: expected an IP address or a range such as "10.0.0.0/8", found "10.0.0.1/8"; did you mean "10.0.0.0/8"?
@@ -385,8 +385,8 @@ fn a_store_is_one_of_a_few() {
 fn an_upstream_is_a_host_and_a_port() {
     for (value, message) in [
         (
-            "https://api",
-            r#""https://api" is reserved: not built yet; expected the address of an HTTP service, such as "http://127.0.0.1:3000""#,
+            "https://api/v1",
+            r#"expected the address of an HTTP service, such as "http://127.0.0.1:3000", found "https://api/v1": a path or query is not supported: requests keep their own"#,
         ),
         (
             "127.0.0.1:3000",

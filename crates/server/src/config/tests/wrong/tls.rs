@@ -1,0 +1,178 @@
+//! What is said about TLS and does not go together.
+
+use super::*;
+
+#[test]
+fn a_certificate_and_its_key_come_together() {
+    wrong(
+        r#"
+upstream = "https://api.internal"
+[tls]
+certificate = "a.crt"
+[admin_tls]
+key = "a.key"
+[upstream_tls]
+key = "a.key"
+"#,
+        r#"
+semel.toml:3:15: error: `tls.certificate`: needs `key` beside it: the file with its private key
+ 3 | certificate = "a.crt"
+   |               ^^^^^^^
+semel.toml:5:7: error: `admin_tls.key`: needs `certificate` beside it: the file with the certificate that it belongs to
+ 5 | key = "a.key"
+   |       ^^^^^^^
+semel.toml:7:7: error: `upstream_tls.key`: needs `certificate` beside it: the file with the certificate that it belongs to
+ 7 | key = "a.key"
+   |       ^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn clients_are_asked_for_certificates_by_a_listener_that_shows_one() {
+    wrong(
+        r#"
+[tls]
+client_ca = "clients.crt"
+[admin_tls]
+certificate = "a.crt"
+key = "a.key"
+client_crl = "clients.crl"
+"#,
+        r#"
+semel.toml:2:13: error: `tls.client_ca`: needs `certificate` beside it: a listener that asks for one shows one first
+ 2 | client_ca = "clients.crt"
+   |             ^^^^^^^^^^^^^
+semel.toml:6:14: error: `admin_tls.client_crl`: needs `client_ca` beside it: it says whose list this is
+ 6 | client_crl = "clients.crl"
+   |              ^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn callers_with_certificates_need_an_authority() {
+    wrong(
+        r#"
+[identity]
+source = "client-certificate"
+[tls]
+certificate = "a.crt"
+key = "a.key"
+"#,
+        r#"
+semel.toml:2:10: error: `identity.source`: "client-certificate" needs `client_ca` in `[tls]`, beside `certificate` and `key`: whose certificates count
+ 2 | source = "client-certificate"
+   |          ^^^^^^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_tenant_comes_from_one_place() {
+    wrong(
+        r#"
+[identity]
+source = "client-certificate"
+tenant = "acme"
+tenant_field = "subject.O"
+caller_field = "subject.cn"
+issuer = "i"
+[tls]
+certificate = "a.crt"
+key = "a.key"
+client_ca = "clients.crt"
+"#,
+        r#"
+semel.toml:5:16: error: `identity.caller_field`: expected "subject.CN", "subject.O", "subject.OU", "san.dns", "san.uri" or "san.email", found "subject.cn"; did you mean "subject.CN"?
+ 5 | caller_field = "subject.cn"
+   |                ^^^^^^^^^^^^
+semel.toml:6:10: error: `identity.issuer`: goes with `source = "jwt"` only, and `source` is "client-certificate"
+ 6 | issuer = "i"
+   |          ^^^
+"#,
+    );
+    let certificate = "[tls]\ncertificate = \"a\"\nkey = \"a\"\nclient_ca = \"a\"\n";
+    let message = |identity: &str| {
+        first_message(&format!("[identity]\nsource = \"client-certificate\"\n{identity}\n{certificate}"))
+    };
+    assert_eq!(
+        message("tenant = \"acme\"\ntenant_field = \"subject.O\""),
+        "says who the tenant is, and so does `tenant`: take one of them away"
+    );
+    let long = message(&format!("tenant = \"{}\"", "x".repeat(256)));
+    assert!(long.contains("tenant"), "{long}");
+    assert_eq!(
+        first_message("[identity]\nsource = \"api-key\"\ntenant = \"acme\""),
+        "goes with `source = \"client-certificate\"` only, and `source` is \"api-key\""
+    );
+}
+
+#[test]
+fn what_the_upstream_speaks_goes_with_its_address() {
+    wrong(
+        r#"
+upstream_protocol = "h2"
+[upstream_tls]
+ca = "ca.crt"
+"#,
+        r#"
+semel.toml:1:21: error: `upstream_protocol`: "h2" is HTTP/2 over TLS, and `upstream` begins with http://: use "h2c"
+ 1 | upstream_protocol = "h2"
+   |                     ^^^^
+semel.toml:3:6: error: `upstream_tls.ca`: means nothing while `upstream` begins with http://: write https://
+ 3 | ca = "ca.crt"
+   |      ^^^^^^^^
+"#,
+    );
+    wrong(
+        r#"
+upstream = "https://api.internal"
+upstream_protocol = "h2c"
+"#,
+        r#"
+semel.toml:2:21: error: `upstream_protocol`: "h2c" is HTTP/2 without TLS, and `upstream` begins with https://: use "h2"
+ 2 | upstream_protocol = "h2c"
+   |                     ^^^^^
+"#,
+    );
+    wrong(
+        r#"
+listen = "127.0.0.1:443"
+upstream = "https://localhost"
+"#,
+        r#"
+semel.toml:2:12: error: `upstream`: leads back to `listen` (127.0.0.1:443): every command would go round in a circle
+ 2 | upstream = "https://localhost"
+   |            ^^^^^^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn nearly_a_setting_of_tls() {
+    wrong(
+        r#"
+[tsl]
+[tls]
+cert = "a.crt"
+certficate = "a.crt"
+[upstream_tls]
+client_ca = "a.crt"
+"#,
+        r#"
+semel.toml:1:2: error: `tsl`: unknown table; did you mean `tls`?
+ 1 | [tsl]
+   |  ^^^
+semel.toml:3:1: error: `tls.cert`: unknown setting; `semel config init` prints all there are
+ 3 | cert = "a.crt"
+   | ^^^^
+semel.toml:4:1: error: `tls.certficate`: unknown setting; did you mean `certificate`?
+ 4 | certficate = "a.crt"
+   | ^^^^^^^^^^
+semel.toml:6:1: error: `upstream_tls.client_ca`: belongs to `[tls]`
+ 6 | client_ca = "a.crt"
+   | ^^^^^^^^^
+"#,
+    );
+}

@@ -1,0 +1,80 @@
+//! TLS: with clients on both listeners, with the upstream, and with whom the gateway asks something.
+//!
+//! rustls does it, with aws-lc-rs and no other cryptography: versions 1.2 and 1.3, no early data. `files` reads what the
+//! settings name, `server` and `client` make of it what a side of a connection needs, `live` makes it again when a file
+//! has changed, `listener` is the admin listener's, and `certificate` reads what stands in a certificate.
+
+pub(crate) mod certificate;
+pub(crate) mod client;
+mod files;
+pub(crate) mod listener;
+pub(crate) mod live;
+pub(crate) mod server;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use semel_core::Timestamp;
+
+use crate::config::{Config, Identity, is_encrypted};
+use client::Connecting;
+use live::Recipe;
+use server::Accepting;
+
+/// HTTP/2, as it is called in a handshake.
+const H2: &[u8] = b"h2";
+/// HTTP/1.1, as it is called in a handshake.
+const HTTP1: &[u8] = b"http/1.1";
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+/// How clients meet the listener for clients, if they speak TLS there.
+pub(crate) fn for_clients(config: &Config) -> Option<server::Settings> {
+    let identity = matches!(config.identity, Identity::ClientCertificate(_));
+    let tls = config.tls.clone()?;
+    Some(server::Settings { table: "tls", tls, without_certificate: identity })
+}
+
+/// How operators meet the admin listener, if they speak TLS there.
+pub(crate) fn for_admins(config: &Config) -> Option<server::Settings> {
+    let tls = config.admin_tls.clone()?;
+    Some(server::Settings { table: "admin_tls", tls, without_certificate: false })
+}
+
+/// How the upstream is met, if it speaks TLS.
+pub(crate) fn for_upstream(config: &Config) -> Option<client::Settings> {
+    is_encrypted(&config.upstream).then(|| client::Settings {
+        tls: config.upstream_tls.clone(),
+        host: config.upstream.host().unwrap_or_default().to_owned(),
+        protocol: config.upstream_protocol,
+    })
+}
+
+/// A certificate of ours, and when it ends.
+pub(crate) struct Shown {
+    /// The setting that names it.
+    pub(crate) setting: String,
+    /// When it ends, if that can be read.
+    pub(crate) ends: Option<Timestamp>,
+}
+
+/// Reads all files as a gateway would at its start, and says which certificates of ours they hold.
+///
+/// # Errors
+/// If a gateway could not start with them.
+pub(crate) fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
+    let mut shown = Vec::new();
+    for settings in for_clients(config).into_iter().chain(for_admins(config)) {
+        let Accepting { ends, .. } = live::make(&settings)?;
+        shown.push(Shown { setting: format!("{}.certificate", settings.table), ends });
+    }
+    if let Some(settings) = for_upstream(config) {
+        let Connecting { ends, .. } = live::make(&settings)?;
+        if settings.tls.own.is_some() {
+            shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
+        }
+    }
+    Ok(shown)
+}

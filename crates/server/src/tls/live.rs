@@ -1,0 +1,182 @@
+//! What is made of files, and made again when they change: new connections get the new, open ones keep the old.
+//!
+//! What cannot be used changes nothing: the log says once what is wrong with it, and a metric counts it.
+
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use metrics::counter;
+use tokio::signal::unix::Signal;
+
+/// How often files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// How something is made of files.
+pub(crate) trait Recipe: Send + Sync + 'static {
+    /// What the files hold.
+    type Contents: PartialEq + Send + Sync;
+    /// What is made of that.
+    type Product: Send + Sync;
+
+    /// The table of settings that names the files.
+    fn table(&self) -> &'static str;
+
+    /// Reads the files.
+    fn read(&self) -> anyhow::Result<Self::Contents>;
+
+    /// Makes something of what they hold.
+    fn make(&self, contents: &Self::Contents) -> anyhow::Result<Self::Product>;
+}
+
+/// What is made of the files as they are now.
+pub(crate) fn make<R: Recipe>(recipe: &R) -> anyhow::Result<R::Product> {
+    recipe.make(&recipe.read()?)
+}
+
+/// Something that is made of files, as they were when they could last be used.
+pub(crate) struct Live<R: Recipe> {
+    recipe: R,
+    current: RwLock<Arc<R::Product>>,
+    last: Mutex<Last<R::Contents>>,
+}
+
+/// What the last look has found.
+struct Last<C> {
+    contents: C,
+    complaint: Option<String>,
+}
+
+impl<R: Recipe> Live<R> {
+    /// Reads the files for the first time.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub(crate) fn new(recipe: R) -> anyhow::Result<Arc<Live<R>>> {
+        let contents = recipe.read()?;
+        let current = RwLock::new(Arc::new(recipe.make(&contents)?));
+        let last = Mutex::new(Last { contents, complaint: None });
+        Ok(Arc::new(Live { recipe, current, last }))
+    }
+
+    /// What is in force now.
+    pub(crate) fn current(&self) -> Arc<R::Product> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Something whose files can be looked at again.
+pub(crate) trait Look: Send + Sync {
+    /// Looks at the files, and uses what they hold from now on if that is new and can be used. May block.
+    fn look(&self);
+}
+
+impl<R: Recipe> Look for Live<R> {
+    fn look(&self) {
+        let table = self.recipe.table();
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let made = match self.recipe.read() {
+            // Of what could not be used, that has been said.
+            Ok(contents) if contents == last.contents => return,
+            Ok(contents) => {
+                let made = self.recipe.make(&contents);
+                last.contents = contents;
+                made
+            }
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok(made) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(made);
+                last.complaint = None;
+                counter!("tls_reloads_total", "table" => table, "outcome" => "done").increment(1);
+                tracing::info!(
+                    table,
+                    "the files for TLS have changed: new connections get what they hold now"
+                );
+            }
+            Err(error) => {
+                let complaint = Some(format!("{error:#}"));
+                if last.complaint != complaint {
+                    counter!("tls_reloads_total", "table" => table, "outcome" => "failed").increment(1);
+                    tracing::error!(
+                        error = complaint,
+                        table,
+                        "the files for TLS have changed and cannot be used: what they held before stays"
+                    );
+                }
+                last.complaint = complaint;
+            }
+        }
+    }
+}
+
+/// Looks at the files every few seconds, and at once when `hangup` says so.
+pub(crate) async fn watch(all: Vec<Arc<dyn Look>>, mut hangup: Signal) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            _ = hangup.recv() => tracing::info!("asked to read the files for TLS again"),
+        }
+        for one in &all {
+            let one = one.clone();
+            let _ = tokio::task::spawn_blocking(move || one.look()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A number in a file.
+    struct Number(PathBuf);
+
+    impl Recipe for Number {
+        type Contents = String;
+        type Product = u32;
+
+        fn table(&self) -> &'static str {
+            "test"
+        }
+
+        fn read(&self) -> anyhow::Result<String> {
+            Ok(std::fs::read_to_string(&self.0)?)
+        }
+
+        fn make(&self, contents: &String) -> anyhow::Result<u32> {
+            Ok(contents.parse()?)
+        }
+    }
+
+    #[test]
+    fn what_can_be_used_replaces_what_was_there_and_nothing_else_does() {
+        let folder = tempfile::TempDir::new().expect("there is room for a test");
+        let path = folder.path().join("number");
+        let write = |text: &str| std::fs::write(&path, text).expect("there is room");
+        assert!(Live::new(Number(path.clone())).is_err(), "there is no file yet");
+        write("1");
+        let live = Live::new(Number(path.clone())).expect("it is a number");
+        let held = live.current();
+        let now = || {
+            live.look();
+            *live.current()
+        };
+        assert_eq!(now(), 1);
+        assert!(Arc::ptr_eq(&held, &live.current()), "what has not changed is not made again");
+        write("2");
+        assert_eq!(now(), 2);
+        assert_eq!(*held, 1, "whoever has the old keeps it");
+        write("two");
+        assert_eq!(now(), 2);
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(now(), 2);
+        write("two");
+        assert_eq!(now(), 2);
+        write("2");
+        assert_eq!(now(), 2);
+        write("3");
+        assert_eq!(now(), 3);
+    }
+}
