@@ -72,7 +72,8 @@ impl Send {
         Send { body: body.into(), ..self }
     }
 
-    fn into_request(self) -> http::Request<Full<Bytes>> {
+    /// The request, for a connection in the test's own hands.
+    pub fn into_request(self) -> http::Request<Full<Bytes>> {
         let mut request = http::Request::builder().method(self.method).uri(self.target).header("host", "lab");
         for (name, value) in self.headers {
             let value = http::HeaderValue::from_bytes(value.as_bytes()).expect("tests send valid values");
@@ -129,7 +130,8 @@ pub struct Reply {
 }
 
 impl Reply {
-    async fn read(response: http::Response<hyper::body::Incoming>) -> Reply {
+    /// Reads an answer to its end.
+    pub async fn read(response: http::Response<hyper::body::Incoming>) -> Reply {
         let (parts, body) = response.into_parts();
         let collected = body.collect().await.expect("the answer comes to its end");
         let trailers = collected.trailers().cloned();

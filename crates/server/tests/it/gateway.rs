@@ -1,5 +1,6 @@
 //! The gateway as it is run: the real program, a real upstream, real sockets between them.
 
+mod authority;
 mod authorize;
 mod canary;
 mod contract;
@@ -17,3 +18,6 @@ mod proxying;
 mod reconciling;
 mod smuggling;
 mod stored;
+mod tls;
+mod tls_reload;
+mod tls_upstream;

@@ -3,21 +3,16 @@
 //! A gateway asks for its keys before it is ready, and a test waits for that: where they are at an address, the address
 //! needs another thread.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Command, Output};
-use std::sync::Arc;
+use std::process::Output;
 use std::time::{Duration, Instant};
 
 use aws_lc_rs::signature::KeyPair;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use rustls::ServerConfig;
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
+use super::authority::{Authority, Shown};
 use super::issuer::{KeyServer, Signer, by, claims, encode, now, set, settings};
 use super::lab::{Gateway, Site, Upstream, problem};
 
@@ -406,78 +401,24 @@ async fn a_flood_of_unknown_keys_is_no_flood_of_questions() {
     assert_eq!(upstream.seen(), 1);
 }
 
-/// An authority that signs certificates, and its files.
-struct Authority {
-    folder: tempfile::TempDir,
-}
-
-impl Authority {
-    fn new() -> Authority {
-        let authority = Authority { folder: tempfile::TempDir::new().expect("there is room for a test") };
-        let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
-        authority
-            .openssl(&format!("req -x509 {curve} -days 2 -subj /CN=authority -keyout ca.key -out ca.crt"));
-        authority.openssl(&format!("req {curve} -subj /CN=issuer -keyout issuer.key -out issuer.csr"));
-        std::fs::write(authority.path("names"), "subjectAltName=DNS:localhost\n").expect("there is room");
-        let by_authority = "-CA ca.crt -CAkey ca.key -CAcreateserial -days 2 -extfile names";
-        authority.openssl(&format!("x509 -req -in issuer.csr {by_authority} -out issuer.crt"));
-        authority
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn openssl(&self, words: &str) {
-        let output = Command::new("openssl").args(words.split(' ')).current_dir(self.folder.path()).output();
-        let output = output.expect("openssl is needed to make certificates: install it");
-        assert!(output.status.success(), "openssl {words}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-
-    /// Speaks TLS in front of this address; answers with the port.
-    async fn encrypt(&self, behind: SocketAddr) -> u16 {
-        let certificate =
-            CertificateDer::from_pem_file(self.path("issuer.crt")).expect("it is a certificate");
-        let key = PrivateKeyDer::from_pem_file(self.path("issuer.key")).expect("it is a key");
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .expect("it has versions")
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate], key)
-            .expect("they go together");
-        let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let port = listener.local_addr().expect("it is bound").port();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                let acceptor = acceptor.clone();
-                tokio::spawn(async move {
-                    let Ok(mut stream) = acceptor.accept(stream).await else { return };
-                    let mut behind = TcpStream::connect(behind).await.expect("it listens");
-                    let _ = tokio::io::copy_bidirectional(&mut stream, &mut behind).await;
-                });
-            }
-        });
-        port
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encrypted_address_must_prove_its_name() {
     let (site, upstream, signer) = (Site::new(), Upstream::start().await, Signer::ed());
     let issuer = KeyServer::start(&[signer.jwk("a")]).await;
     let (trusted, stranger) = (Authority::new(), Authority::new());
+    for authority in [&trusted, &stranger] {
+        authority.issue("issuer", "/CN=issuer", &Shown::server("DNS:localhost"));
+    }
     let file = |port: u16, host: &str| settings(&format!("https://{host}:{port}/jwks.json"), "");
     let roots = trusted.path("ca.crt").display().to_string();
     let variables = [("SSL_CERT_FILE", roots.as_str())];
 
-    let good = file(trusted.encrypt(issuer.address).await, "localhost");
+    let good = file(trusted.encrypt("issuer", issuer.address).await, "localhost");
     let gateway = site.start_in(upstream.address, &good, &[], &variables);
     assert_eq!(gateway.send(by(&signer.good("a", "acme", "alice"))).await.status, 201);
 
-    let wrong_name = file(trusted.encrypt(issuer.address).await, "127.0.0.1");
-    let wrong_authority = file(stranger.encrypt(issuer.address).await, "localhost");
+    let wrong_name = file(trusted.encrypt("issuer", issuer.address).await, "127.0.0.1");
+    let wrong_authority = file(stranger.encrypt("issuer", issuer.address).await, "localhost");
     let asked = issuer.fetches();
     for wrong in [wrong_name, wrong_authority] {
         let told = fails_to_start_in(&site, &wrong, &variables);

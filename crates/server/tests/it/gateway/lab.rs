@@ -211,6 +211,17 @@ impl Site {
         arguments: &[&str],
         variables: &[(&str, &str)],
     ) -> Gateway {
+        self.start_at(&format!("http://{upstream}"), file, arguments, variables)
+    }
+
+    /// The same, with an upstream at this address.
+    pub(crate) fn start_at(
+        &self,
+        upstream: &str,
+        file: &str,
+        arguments: &[&str],
+        variables: &[(&str, &str)],
+    ) -> Gateway {
         let config = self.folder.path().join("semel.toml");
         std::fs::write(&config, file).expect("there is room");
         let mut process = self
@@ -224,7 +235,7 @@ impl Site {
                 "--log-format",
                 "json",
             ])
-            .args(["--upstream", &format!("http://{upstream}")])
+            .args(["--upstream", upstream])
             .args(arguments)
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
@@ -244,11 +255,12 @@ impl Site {
         let mut address_after = |label: &str| {
             let mut line = String::new();
             output.read_line(&mut line).expect("it can be read");
-            let address = line.trim().strip_prefix(label).and_then(|rest| rest.parse().ok());
+            let address = line.trim().strip_prefix(label).and_then(|rest| rest.split_once("://"));
+            let address = address.and_then(|(_, address)| address.parse().ok());
             address.unwrap_or_else(|| panic!("{line:?}: {}", log.lock().expect("nobody panics with it")))
         };
-        let address = address_after("listening on http://");
-        let admin = address_after("admin on http://");
+        let address = address_after("listening on ");
+        let admin = address_after("admin on ");
         Gateway { process, address, admin, log: log.clone(), _output: output }
     }
 }
@@ -295,6 +307,13 @@ impl Gateway {
         pay("").method("GET").target(path).without("idempotency-key").to(self.admin).await
     }
 
+    /// What a counter says, by its name and labels; `None` if nothing was counted yet.
+    pub(crate) async fn counted(&self, counter: &str) -> Option<u64> {
+        let metrics = self.admin("/metrics").await.body;
+        let metrics = String::from_utf8_lossy(&metrics);
+        metrics.lines().find_map(|line| line.strip_prefix(counter)?.trim().parse().ok())
+    }
+
     /// What it has logged so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().expect("nobody panics with it").clone()
@@ -323,7 +342,12 @@ impl Gateway {
 
     /// Sends it SIGTERM.
     pub(crate) fn terminate(&self) {
-        let status = Command::new("kill").args(["-TERM", &self.id().to_string()]).status();
+        self.signal("-TERM");
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: &str) {
+        let status = Command::new("kill").args([signal, &self.id().to_string()]).status();
         assert!(status.expect("kill runs").success());
     }
 

@@ -5,13 +5,11 @@ use tokio::net::TcpStream;
 
 use super::lab::{lab, pay};
 
-#[tokio::test]
-async fn requests_seen_upstream_are_requests_legitimately_sent() {
-    let (_site, upstream, gateway) = lab(&[]).await;
-    let good = pay("").method("GET").without("idempotency-key").into_bytes();
+/// Bytes in which one reader sees one request, and another reader two.
+pub(super) fn corpus() -> Vec<String> {
     let hidden = "GET /hidden HTTP/1.1\r\nHost: lab\r\n\r\n";
     let post = "POST /payments HTTP/1.1\r\nHost: lab\r\nIdempotency-Key: 0123456789abcdef\r\n";
-    let corpus = [
+    vec![
         format!("{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{hidden}"),
         format!("{post}Content-Length: 0\r\nContent-Length: 45\r\n\r\n{hidden}"),
         format!("{post}Content-Length: 0, 0\r\n\r\n{hidden}"),
@@ -24,7 +22,14 @@ async fn requests_seen_upstream_are_requests_legitimately_sent() {
         format!("GET http://elsewhere/ HTTP/1.1\r\nHost: lab\r\n\r\n{hidden}"),
         format!("GET http://user:pw@lab/ HTTP/1.1\r\nHost: lab\r\n\r\n{hidden}"),
         format!("GET / HTTP/1.1\r\nHost: lab\r\nX: {}\r\n\r\n{hidden}", "x".repeat(70_000)),
-    ];
+    ]
+}
+
+#[tokio::test]
+async fn requests_seen_upstream_are_requests_legitimately_sent() {
+    let (_site, upstream, gateway) = lab(&[]).await;
+    let good = pay("").method("GET").without("idempotency-key").into_bytes();
+    let corpus = corpus();
     for (number, attempt) in corpus.iter().enumerate() {
         let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
         for _ in 0..2 {
