@@ -1,7 +1,8 @@
 //! Connections to the upstream, and the one question that matters about them: was the request sent?
 //!
 //! Invariant: `NeverSent` is answered only if not one byte of the request can have reached the upstream. hyper
-//! hands a request back exactly if its connection never took it; everything else may have been sent. A request
+//! hands a request back exactly if its connection never took it; everything else may have been sent, but for what the
+//! upstream itself says that it has not read: a stream that it refused, a handshake that it ended. A request
 //! that was handed back goes out on another connection, since nothing has happened to it; nothing else is ever
 //! tried again.
 
