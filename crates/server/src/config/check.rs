@@ -89,7 +89,7 @@ fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
 
 /// Those that have a default may stand in the file and mean nothing.
 fn no_certificate_settings(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &["identity.tenant"], "client-certificate", source)
+    go_with(findings, &["identity.fixed_tenant"], "client-certificate", source)
 }
 
 /// Says of each of these settings that it means nothing with this source; whether none is set.

@@ -137,9 +137,9 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         "With client-certificate: the part of a certificate that names the caller"
     ),
     setting!(
-        "tenant",
-        Maybe<Text>,
-        certificate.tenant,
+        "fixed_tenant",
+        Maybe<Name>,
+        certificate.fixed_tenant,
         "With client-certificate: the one tenant of all callers, instead of tenant_field",
         "\"acme\""
     ),

@@ -3,8 +3,6 @@
 
 use std::path::PathBuf;
 
-use semel_core::Principal;
-
 use super::encryption::is_readable_by_others;
 use super::findings::Findings;
 use super::identity::IdentitySource;
@@ -65,12 +63,16 @@ pub(super) struct UpstreamTlsTable {
 pub(super) struct CertificateTable {
     pub(super) tenant_field: Field,
     pub(super) caller_field: Field,
-    pub(super) tenant: Option<String>,
+    pub(super) fixed_tenant: Option<String>,
 }
 
 impl Default for CertificateTable {
     fn default() -> CertificateTable {
-        CertificateTable { tenant_field: Field::Organization, caller_field: Field::CommonName, tenant: None }
+        CertificateTable {
+            tenant_field: Field::Organization,
+            caller_field: Field::CommonName,
+            fixed_tenant: None,
+        }
     }
 }
 
@@ -140,17 +142,14 @@ pub(super) fn check_certificates(
     findings: &mut Findings,
     table: &CertificateTable,
 ) -> Option<ClientCertificates> {
-    if !findings.are_readable(&["identity.tenant", "identity.tenant_field", "identity.caller_field"]) {
+    if !findings.are_readable(&["identity.fixed_tenant", "identity.tenant_field", "identity.caller_field"]) {
         return None;
     }
-    let tenant = match &table.tenant {
+    let tenant = match &table.fixed_tenant {
         None => Tenant::Field(table.tenant_field),
         Some(name) => {
-            if let Err(error) = Principal::new(name, "caller") {
-                findings.error(findings.origin("identity.tenant"), "identity.tenant", error.to_string());
-            }
             if findings.is_set("identity.tenant_field") {
-                let message = "says who the tenant is, and so does `tenant`: take one of them away";
+                let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
                 findings.error(findings.origin("identity.tenant_field"), "identity.tenant_field", message);
             }
             Tenant::Fixed(name.clone())

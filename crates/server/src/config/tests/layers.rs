@@ -148,7 +148,7 @@ fn what_is_said_about_tls_arrives() {
         upstream_protocol = "h2"
         [identity]
         source = "client-certificate"
-        tenant = "acme"
+        fixed_tenant = "acme"
         caller_field = "san.uri"
         [tls]
         certificate = "a.crt"

@@ -259,7 +259,7 @@ async fn the_names_may_be_elsewhere_and_the_tenant_one_for_all() {
     clients.issue("again", "/O=acme/CN=2", &Shown::client().named("DNS:shop.example,URI:spiffe://acme/shop"));
     clients.issue("both", "/O=acme/CN=3", &Shown::client().named("URI:spiffe://a,URI:spiffe://b"));
     for (field, caller) in [("san.uri", "spiffe://acme/shop"), ("san.dns", "shop.example")] {
-        let identity = format!("tenant = \"everybody\"\ncaller_field = \"{field}\"");
+        let identity = format!("fixed_tenant = \"everybody\"\ncaller_field = \"{field}\"");
         let file = by_certificate(&server, &clients, &identity);
         let gateway = site.start_with(upstream.address, &file, &[]);
         let send =

@@ -74,7 +74,7 @@ fn a_tenant_comes_from_one_place() {
         r#"
 [identity]
 source = "client-certificate"
-tenant = "acme"
+fixed_tenant = "acme"
 tenant_field = "subject.O"
 caller_field = "subject.cn"
 issuer = "i"
@@ -97,13 +97,13 @@ semel.toml:6:10: error: `identity.issuer`: goes with `source = "jwt"` only, and 
         first_message(&format!("[identity]\nsource = \"client-certificate\"\n{identity}\n{certificate}"))
     };
     assert_eq!(
-        message("tenant = \"acme\"\ntenant_field = \"subject.O\""),
-        "says who the tenant is, and so does `tenant`: take one of them away"
+        message("fixed_tenant = \"acme\"\ntenant_field = \"subject.O\""),
+        "says who the tenant is, and so does `fixed_tenant`: take one of them away"
     );
-    let long = message(&format!("tenant = \"{}\"", "x".repeat(256)));
-    assert!(long.contains("tenant"), "{long}");
+    let long = message(&format!("fixed_tenant = \"{}\"", "x".repeat(256)));
+    assert!(long.starts_with("expected a name"), "{long}");
     assert_eq!(
-        first_message("[identity]\nsource = \"api-key\"\ntenant = \"acme\""),
+        first_message("[identity]\nsource = \"api-key\"\nfixed_tenant = \"acme\""),
         "goes with `source = \"client-certificate\"` only, and `source` is \"api-key\""
     );
 }
