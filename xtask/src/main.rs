@@ -6,6 +6,7 @@ mod chaos;
 mod databases;
 mod diagram;
 mod test;
+mod threats;
 
 use std::process::ExitCode;
 
@@ -14,6 +15,7 @@ cargo xtask COMMAND
 
   test            everything that must be green: format, lints, diagram, tests, documentation
   chaos           kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
+  threats         says whether every row of docs/threat-model.md has a test that is there and runs
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
+        ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
         [] | ["help" | "--help" | "-h"] => {

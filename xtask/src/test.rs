@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, databases, diagram, root};
+use crate::{browser, databases, diagram, root, threats};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<(), String> {
         step("the gateway's tests on PostgreSQL", &on_postgres, &variables)?;
         step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
     }
+    threats::check(threats::Build::Everything)?;
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     if is_there("deny") {
         step("dependencies", &["deny", "--offline", "check", "bans", "licenses", "sources"], &[])?;
