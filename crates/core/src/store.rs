@@ -9,7 +9,7 @@ use crate::ids::OperationId;
 use crate::progress::{Item, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
 use crate::request::StoredRequest;
-use crate::scope::RecordId;
+use crate::scope::{Principal, RecordId};
 use crate::state::{Fence, Reason, StateName};
 use crate::time::Timestamp;
 use crate::transition::{Decision, Event, Proof, Verdict};
@@ -68,6 +68,17 @@ pub trait Store: Send + Sync + 'static {
 
     /// The record of this operation id. The caller checks whose it is.
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError>;
+
+    /// The record of this operation id, if it is this principal's; another's is not there. A store should not read more of
+    /// another's record than it needs to tell so: neither its size nor its key may show in the time that this takes.
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let found = self.find(operation_id).await?;
+        Ok(Snapshot { record: found.record.filter(|record| record.principal == *principal), ..found })
+    }
 
     /// The notes that were taken about the command of this operation id, the oldest first. They outlive its record.
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError>;

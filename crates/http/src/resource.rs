@@ -49,13 +49,11 @@ async fn operation(
         None => (wanted, false),
     };
     let Ok(id) = id.parse::<OperationId>() else { return not_found(policy) };
-    let Ok(found) = shared.within("find", shared.store.find(id)).await else {
+    let Ok(found) = shared.within("find", shared.store.find_own(id, principal)).await else {
         return respond::store_unavailable(policy);
     };
-    // Absent, foreign and forgotten records answer alike.
-    let Some(record) = found.record.filter(|record| record.principal == *principal) else {
-        return not_found(policy);
-    };
+    // Absent, foreign and forgotten records answer alike, and in the same time.
+    let Some(record) = found.record else { return not_found(policy) };
     let Some(head) = age(record.head, found.now) else { return not_found(policy) };
     let record = Record { head, ..record };
     // Only the record says which operation it is, and who may not use that one learns nothing more about it.

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 
 /// How many failures in a row open the circuit.
@@ -132,6 +132,14 @@ impl Store for Breaker {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.read(self.inner.find(operation_id)).await
+    }
+
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        self.read(self.inner.find_own(operation_id, principal)).await
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {

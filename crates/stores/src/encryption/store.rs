@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault, VaultError, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault, VaultError, Waiting,
+    WaitingFilter,
 };
 
 /// A store whose responses and requests are sealed. What was stored in the clear before stays readable.
@@ -82,6 +83,16 @@ impl Store for SealedStore {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         let found = self.inner.find(operation_id).await?;
+        Ok(Snapshot { record: self.opened(found.record), ..found })
+    }
+
+    /// What is another's is not opened.
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let found = self.inner.find_own(operation_id, principal).await?;
         Ok(Snapshot { record: self.opened(found.record), ..found })
     }
 

@@ -40,8 +40,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -263,6 +263,14 @@ impl Store for PostgresStore {
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.upkeep.find(operation_id).await
+    }
+
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        self.upkeep.find_own(operation_id, principal).await
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
-    Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId, Snapshot,
-    StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter, Write,
-    transition,
+    Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record, RecordId,
+    Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter,
+    Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -26,6 +26,15 @@ const FIND: &str = concat!(
     " FROM ",
     now!(),
     " LEFT JOIN semel_records ON operation_id = $2"
+);
+
+/// Of another's row nothing is sent, nor fetched from where large values are kept.
+const FIND_OWN: &str = concat!(
+    "SELECT n.now, ",
+    record_columns!(),
+    " FROM ",
+    now!(),
+    " LEFT JOIN semel_records ON operation_id = $2 AND tenant = $3 AND caller = $4"
 );
 
 const LIST: &str = concat!(
@@ -120,6 +129,13 @@ pub(super) struct Upkeep {
     clock_offset: Arc<AtomicI64>,
 }
 
+/// The one row that says what was found and when.
+fn found(rows: Vec<Row>) -> Result<Snapshot, DbError> {
+    let row = rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+    let (found, now) = snapshot(row)?;
+    Ok(Snapshot { record: found.map(|found| found.record), now })
+}
+
 impl Upkeep {
     /// Without a connection, one is made when it is needed.
     pub(super) fn new(dialer: Dialer, link: Option<Link>, clock_offset: Arc<AtomicI64>) -> Upkeep {
@@ -155,11 +171,25 @@ impl Upkeep {
     pub(super) async fn find(&self, id: OperationId) -> Result<Snapshot, StoreError> {
         self.with(move |mut lent| async move {
             let values = [Value::Int(Some(lent.offset)), Value::Uuid(*id.as_bytes())];
-            let rows = lent.link()?.query(FIND, &values).await?;
-            let row =
-                rows.into_iter().next().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
-            let (found, now) = snapshot(row)?;
-            Ok(Snapshot { record: found.map(|found| found.record), now })
+            found(lent.link()?.query(FIND, &values).await?)
+        })
+        .await
+    }
+
+    pub(super) async fn find_own(
+        &self,
+        id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let principal = principal.clone();
+        self.with(move |mut lent| async move {
+            let values = [
+                Value::Int(Some(lent.offset)),
+                Value::Uuid(*id.as_bytes()),
+                Value::Text(Some(principal.tenant())),
+                Value::Text(Some(principal.caller())),
+            ];
+            found(lent.link()?.query(FIND_OWN, &values).await?)
         })
         .await
     }

@@ -30,8 +30,8 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
+    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -315,6 +315,18 @@ impl Store for SqliteStore {
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
         self.read(move |connection, now| {
             Ok(Snapshot { record: queries::find(connection, operation_id)?, now })
+        })
+        .await
+    }
+
+    async fn find_own(
+        &self,
+        operation_id: OperationId,
+        principal: &Principal,
+    ) -> Result<Snapshot, StoreError> {
+        let principal = principal.clone();
+        self.read(move |connection, now| {
+            Ok(Snapshot { record: queries::find_own(connection, operation_id, &principal)?, now })
         })
         .await
     }

@@ -55,6 +55,20 @@ pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result
         .optional()
 }
 
+/// The record of this operation id, if it is this principal's. Of another's row, what lies behind these columns is not read.
+pub(super) fn find_own(
+    connection: &Connection,
+    id: OperationId,
+    principal: &Principal,
+) -> rusqlite::Result<Option<Record>> {
+    connection
+        .prepare_cached(
+            "SELECT * FROM semel_records WHERE operation_id = ?1 AND tenant = ?2 AND caller = ?3",
+        )?
+        .query_row(params![id.as_bytes(), principal.tenant(), principal.caller()], record)
+        .optional()
+}
+
 /// The records that the filter describes, without their responses, and without those that cannot be read.
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);

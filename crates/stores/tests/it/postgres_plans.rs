@@ -104,6 +104,8 @@ async fn no_request_reads_a_whole_table() {
             assert_eq!(replay.decision, Decision::Replay);
             assert!(store.get(&record.id).await.expect("it reads").record.is_some());
             assert!(store.find(record.operation_id).await.expect("it reads").record.is_some());
+            let own = store.find_own(record.operation_id, &record.principal).await.expect("it reads");
+            assert!(own.record.is_some());
             assert!(store.notes(record.operation_id).await.expect("it reads").is_empty());
             let page = store.list(&Filter { limit: 10, ..Filter::default() }).await.expect("it reads");
             assert_eq!(page.len(), 10);

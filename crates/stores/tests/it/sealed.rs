@@ -2,15 +2,17 @@
 //! brought under another key while others use it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use semel_core::reconcile::{Found, Heard};
 use semel_core::reseal::{KeyUse, Resealed};
-use semel_core::vault::SealedKind;
+use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
-    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Reason, Record, RecordId, Reseal,
-    Scope, Statement, Store, StoredRequest, StoredResult, Vault, Waiting, WaitingFilter,
+    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Principal, Reason, Record,
+    RecordId, Reseal, Scope, Statement, Store, StoredRequest, StoredResult, Vault, VaultError, Waiting,
+    WaitingFilter,
 };
 use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedEvidence, SealedStore, Step};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -285,6 +287,40 @@ async fn a_result_that_was_put_into_another_record_does_not_open() {
         below.store.apply(&sample::id(&claim), &change).await.expect("it is decided");
         let found = store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
         assert_sealed(&found, "a");
+    }
+}
+
+/// A vault that counts how often something is opened.
+struct Counting(Arc<dyn Vault>, Arc<AtomicUsize>);
+
+impl Vault for Counting {
+    fn current(&self) -> &str {
+        self.0.current()
+    }
+
+    fn seal(&self, about: &Sealing, clear: &[u8]) -> Result<Sealed, VaultError> {
+        self.0.seal(about, clear)
+    }
+
+    fn open(&self, about: &Sealing, key_id: &str, sealed: &[u8]) -> Result<Bytes, VaultError> {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.open(about, key_id, sealed)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_foreign_is_not_opened() {
+    for below in each().await {
+        let opened = Arc::new(AtomicUsize::new(0));
+        let vault = Arc::new(Counting(vault(&["a"]), opened.clone()));
+        let store = SealedStore::new(below.store.clone(), vault);
+        let claim = complete(&store, "one").await;
+        let before = opened.load(Ordering::SeqCst);
+        let stranger = Principal::new("globex", "mallory").expect("these are names");
+        let foreign = store.find_own(claim.operation_id, &stranger).await.expect("it reads");
+        assert_eq!((foreign.record, opened.load(Ordering::SeqCst)), (None, before));
+        let own = store.find_own(claim.operation_id, &claim.scope.principal).await.expect("it reads");
+        assert!(own.record.is_some() && opened.load(Ordering::SeqCst) == before + 1);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use semel_core::{Change, Claim, Decision, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Principal, Store, StoreError};
 use semel_stores::SqliteStore;
 use semel_stores::sqlite::{OpenError, SqliteOptions};
 use semel_testkit::sample;
@@ -415,6 +415,22 @@ async fn a_poisoned_row_does_not_stop_sweeping_reaping_and_listing() {
     let error = store.claim(&sample::claim("running-0")).await.expect_err("its row is bad");
     assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
     assert_eq!(store.claim(&sample::claim("new")).await.expect("others work").decision, Decision::Execute);
+}
+
+#[tokio::test]
+async fn what_is_foreign_is_not_read() {
+    let folder = folder();
+    let store = open(folder.path());
+    let claim = acquire(&store, "k").await;
+    complete(&store, &claim, vec![7; 1 << 20]).await.expect("it is completed");
+    let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
+    let poison = "UPDATE semel_records SET reason = 'nonsense'";
+    assert_eq!(file.execute(poison, []).expect("it runs"), 1);
+    let own = store.find_own(claim.operation_id, &claim.scope.principal).await;
+    assert!(matches!(own, Err(StoreError::Corrupt(_))), "whoever reads it notices");
+    let stranger = Principal::new("globex", "mallory").expect("these are names");
+    let foreign = store.find_own(claim.operation_id, &stranger).await.expect("nobody looks into it");
+    assert_eq!(foreign.record, None);
 }
 
 #[test]

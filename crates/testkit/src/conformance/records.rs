@@ -102,6 +102,16 @@ pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject)
     assert_eq!(found, Some(read(&*store, &sample::id(&claim)).await));
     let stranger = semel_core::RandomIds.operation_id(Timestamp::from_millis(0));
     assert_eq!(store.find(stranger).await.expect("the store reads").record, None);
+    // Whoever asks for their own finds no other's.
+    let own = async |id, tenant: &str, caller: &str| {
+        let principal = semel_core::Principal::new(tenant, caller).expect("these are names");
+        store.find_own(id, &principal).await.expect("the store reads").record
+    };
+    let principal = &claim.scope.principal;
+    assert_eq!(own(claim.operation_id, principal.tenant(), principal.caller()).await, found);
+    assert_eq!(own(claim.operation_id, principal.tenant(), "somebody else").await, None);
+    assert_eq!(own(claim.operation_id, "somebody else", principal.caller()).await, None);
+    assert_eq!(own(stranger, principal.tenant(), principal.caller()).await, None);
 }
 
 pub(super) async fn records_are_listed_by_what_describes_them(subject: &dyn Subject) {
