@@ -1,8 +1,10 @@
 //! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
 
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
+};
 use http::request::Parts;
-use http::{Method, StatusCode};
+use http::{HeaderMap, Method, StatusCode};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
 use semel_core::{Event, OperationId, Policy, Principal, Problem, Progress, Record, StepKind, Timestamp};
@@ -69,7 +71,21 @@ async fn operation(
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let policy = shared.operations.policy(&record.operation);
     let answer = service::looked(shared, Some(&record), look, found.now, None, policy);
-    fetch::present(shared, Some(parts), answer).await
+    let mut answer = fetch::present(shared, Some(parts), answer).await;
+    shield(answer.headers_mut());
+    answer
+}
+
+/// A stored response at an address of its own: caches keep answers to GET, and browsers can be led to them. What its
+/// handler said about caching was said about another method; what it holds runs nothing with the rights of this origin.
+fn shield(headers: &mut HeaderMap) {
+    for for_caches in ["cdn-cache-control", "surrogate-control", "expires"] {
+        headers.remove(for_caches);
+    }
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    // Beside the handler's own, if it has one: browsers obey all of them.
+    headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
 }
 
 /// The operation as JSON, with how far it has come if it has several steps.
@@ -97,6 +113,7 @@ pub(crate) fn document(record: &Record, steps: &[Progress], status: StatusCode) 
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 
@@ -132,6 +149,7 @@ fn problem_page(slug: &str, policy: &Policy) -> Answer {
     let page = format!("{}\n\n{}\n\n{}\n", kind.code(), kind.title(), kind.advice());
     let mut answer = http::Response::new(Body::full(page));
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     answer
 }
 

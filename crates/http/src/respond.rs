@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{
     CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER,
-    WWW_AUTHENTICATE,
+    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{InProgress, Mode, Policy, Profile};
@@ -40,6 +40,7 @@ pub fn problem(problem: &Problem, profile: Profile) -> http::Response<Body> {
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let described_by = format!("<{PROBLEMS_PATH}{}>; rel=\"describedby\"", problem.kind.slug());
     headers.insert(LINK, ascii(&described_by));
     if let Some(delay) = problem.retry_after {
