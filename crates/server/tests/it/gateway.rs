@@ -18,6 +18,7 @@ mod proxying;
 mod reconciling;
 mod smuggling;
 mod stored;
+mod threats;
 mod tls;
 mod tls_reload;
 mod tls_upstream;

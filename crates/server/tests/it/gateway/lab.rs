@@ -224,17 +224,12 @@ impl Site {
     ) -> Gateway {
         let config = self.folder.path().join("semel.toml");
         std::fs::write(&config, file).expect("there is room");
+        let format: &[&str] =
+            if arguments.contains(&"--log-format") { &[] } else { &["--log-format", "json"] };
         let mut process = self
             .semel()
-            .args([
-                "serve",
-                "--listen",
-                "127.0.0.1:0",
-                "--admin-listen",
-                "127.0.0.1:0",
-                "--log-format",
-                "json",
-            ])
+            .args(["serve", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"])
+            .args(format)
             .args(["--upstream", upstream])
             .args(arguments)
             .envs(variables.iter().copied())

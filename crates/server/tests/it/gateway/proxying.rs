@@ -54,7 +54,7 @@ async fn the_upstream_may_speak_http2() {
 }
 
 /// An upstream in the test's own hands: answers each connection with what `script` returns for its requests.
-async fn by_hand(
+pub(super) async fn by_hand(
     script: impl Fn(usize, Vec<u8>) -> Option<Vec<u8>> + Send + Sync + 'static,
 ) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
