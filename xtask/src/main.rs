@@ -4,7 +4,10 @@
 mod browser;
 mod chaos;
 mod databases;
+mod deny;
 mod diagram;
+mod sbom;
+mod sources;
 mod test;
 mod threats;
 
@@ -13,8 +16,11 @@ use std::process::ExitCode;
 const COMMANDS: &str = "\
 cargo xtask COMMAND
 
-  test            everything that must be green: format, lints, diagram, tests, documentation
+  test            everything that must be green: format, lints, diagram, tests, threats, documentation, dependencies
   chaos           kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
+  dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
+                  under target where it is missing
+  sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
   threats         says whether every row of docs/threat-model.md has a test that is there and runs
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
@@ -32,6 +38,9 @@ fn main() -> ExitCode {
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
+        ["dependencies"] => deny::check(),
+        ["sbom"] => sbom::write(sbom::TARGET),
+        ["sbom", target] => sbom::write(target),
         ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),

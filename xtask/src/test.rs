@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, databases, diagram, root, threats};
+use crate::{browser, databases, deny, diagram, root, threats};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
@@ -26,13 +26,7 @@ pub(crate) fn run() -> Result<(), String> {
     }
     threats::check(threats::Build::Everything)?;
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    if is_there("deny") {
-        step("dependencies", &["deny", "--offline", "check", "bans", "licenses", "sources"], &[])?;
-    } else {
-        println!(
-            "── dependencies: not checked, since cargo-deny is not installed (cargo install cargo-deny)"
-        );
-    }
+    deny::check()?;
     println!("── all green");
     Ok(())
 }
@@ -63,7 +57,7 @@ pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     Ok(())
 }
 
-fn is_there(subcommand: &str) -> bool {
+pub(crate) fn is_there(subcommand: &str) -> bool {
     let version = Command::new(env!("CARGO"))
         .args([subcommand, "--version"])
         .stdout(Stdio::null())
