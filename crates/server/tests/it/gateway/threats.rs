@@ -211,11 +211,11 @@ async fn a_stored_page_does_nothing_in_a_browser() {
     let policies = lines(&result.headers, "content-security-policy");
     assert_eq!(policies, [&b"default-src 'self'"[..], b"default-src 'none'; sandbox"]);
 
-    let described = gateway.send(ask("/.well-known/semel/problems/outcome-unknown")).await;
+    let described = gateway.send(ask("/.well-known/semel/problems/idempotency-outcome-unknown")).await;
     let own = [(result, "text/html"), (gateway.send(ask(page)).await, "application/json")];
     let told = [
         (gateway.send(pay("[]")).await, "application/problem+json"),
-        (described, "application/problem+json"),
+        (described, "text/plain; charset=utf-8"),
     ];
     for (reply, kind) in own.into_iter().chain(told) {
         assert_eq!(reply.header("content-type"), Some(kind));
