@@ -6,6 +6,7 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod audit;
 pub mod credential;
 pub mod event;
 pub mod fingerprint;
@@ -36,6 +37,7 @@ pub mod time;
 pub mod transition;
 pub mod vault;
 
+pub use audit::{AuditEntry, AuditId, AuditLog};
 pub use fingerprint::{Fingerprint, FingerprintInput};
 pub use history::{History, Step};
 pub use ids::{AttemptToken, Ids, OperationId, RandomIds};

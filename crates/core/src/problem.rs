@@ -77,6 +77,10 @@ pub enum Kind {
     RequestHeadTooLarge,
     /// The head did not arrive in time.
     RequestHeadTimeout,
+    /// There is nothing at this address of the admin listener.
+    NotFound,
+    /// What an operator asked for does not apply as things stand.
+    ActionRefused,
 }
 
 /// What is fixed for a kind: its code, its slug, its usual status, its title, and what a client should do.
@@ -90,7 +94,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 29] = [
+    pub const ALL: [Kind; 31] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -120,6 +124,8 @@ impl Kind {
         Kind::MalformedRequest,
         Kind::RequestHeadTooLarge,
         Kind::RequestHeadTimeout,
+        Kind::NotFound,
+        Kind::ActionRefused,
     ];
 
     fn entry(self) -> Entry {
@@ -335,6 +341,20 @@ impl Kind {
                 StatusCode::REQUEST_TIMEOUT,
                 "The request head took too long",
                 "Send the request again. Nothing ran.",
+            ),
+            Kind::NotFound => entry(
+                "NOT_FOUND",
+                "not-found",
+                StatusCode::NOT_FOUND,
+                "There is no such thing",
+                "Check the path and the id in it.",
+            ),
+            Kind::ActionRefused => entry(
+                "ACTION_REFUSED",
+                "action-refused",
+                StatusCode::CONFLICT,
+                "The action does not apply",
+                "Nothing was changed. Look at the record or the message as it is now, and decide again.",
             ),
         }
     }

@@ -15,10 +15,10 @@ use semel_core::quota::{Subject, Used};
 use semel_core::reconcile::{Heard, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
-    Answer, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter, Holder, Item, NoteTaken,
-    OperationId, OperationName, Progress, Record, RecordId, Reference, Snapshot, State, StateName, Statement,
-    StepKind, Store, StoreError, StoredRequest, StoredResult, SystemClock, Tier, Timestamp, Waiting,
-    WaitingFilter, transition,
+    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
+    Holder, Item, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference, Snapshot,
+    State, StateName, Statement, StepKind, Store, StoreError, StoredRequest, StoredResult, SystemClock, Tier,
+    Timestamp, Waiting, WaitingFilter, transition,
 };
 
 /// Keeps records in memory.
@@ -32,8 +32,8 @@ struct Tables {
     records: HashMap<RecordId, Record>,
     /// Who holds a business reference, by tenant, operation and reference, and whether it was given back.
     references: HashMap<(String, String, String), (Holder, bool)>,
-    /// What was noted about each command.
-    notes: HashMap<OperationId, Vec<NoteTaken>>,
+    /// What was noted about commands, the oldest first.
+    notes: Vec<(OperationId, NoteTaken)>,
     /// What workers need, of commands that may have to be started by one.
     requests: HashMap<OperationId, StoredRequest>,
     /// The items of bulk requests.
@@ -176,6 +176,19 @@ impl Default for MemoryStore {
 }
 
 #[async_trait]
+impl AuditLog for MemoryStore {
+    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        let tables = self.tables();
+        let entries = tables.notes.iter().enumerate().map(|(index, (operation_id, taken))| AuditEntry {
+            id: AuditId(index as u128),
+            operation_id: *operation_id,
+            taken: taken.clone(),
+        });
+        Ok(entries.rev().filter(|entry| before.is_none_or(|id| entry.id < id)).take(limit).collect())
+    }
+}
+
+#[async_trait]
 impl Store for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
         Ok(self.tables().claim(claim, self.clock.now()))
@@ -186,13 +199,15 @@ impl Store for MemoryStore {
         let operation_id = tables.records.get(id).map(|record| record.operation_id);
         let answer = tables.change(*id, change.event(), None, change.result(), now);
         if let (Decision::Applied, Some(id), Some(note)) = (answer.decision, operation_id, change.note()) {
-            tables.notes.entry(id).or_default().push(NoteTaken { at: now, note: note.clone() });
+            tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
         }
         Ok(answer)
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        Ok(self.tables().notes.get(&operation_id).cloned().unwrap_or_default())
+        let tables = self.tables();
+        let about = tables.notes.iter().filter(|(id, _)| *id == operation_id);
+        Ok(about.map(|(_, taken)| taken.clone()).collect())
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {

@@ -98,9 +98,9 @@ struct Held {
 }
 
 impl Looks {
-    /// Looks for a command.
-    pub(super) async fn look(&self, record: &Record) -> Look {
-        let outcome = match self.hold(record).await {
+    /// Looks for a command. The note says at whose wish, if at anybody's.
+    pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> Look {
+        let outcome = match self.hold(record, note).await {
             Ok(Ok(held)) => self.look_while_held(&held).await,
             Ok(Err(outcome)) => outcome,
             Err(error) => self.failed(record, &error),
@@ -109,7 +109,7 @@ impl Looks {
     }
 
     /// Puts a command off, so that nobody else looks for it meanwhile.
-    async fn hold(&self, record: &Record) -> Result<Result<Held, Outcome>, StoreError> {
+    async fn hold(&self, record: &Record, note: Option<Note>) -> Result<Result<Held, Outcome>, StoreError> {
         let State::Unknown { attempts, .. } = record.head.state else {
             return Ok(Err(Outcome::NotUnknown(record.head.state.name())));
         };
@@ -117,7 +117,12 @@ impl Looks {
         // Never so short that the look could last beyond it.
         let wait = self.terms.wait(tries, chance).max(self.timeout.saturating_mul(2));
         let until = self.store.now().await?.plus(wait);
-        let answer = self.store.apply(&record.id, &Change::postpone(until, attempts)).await?;
+        let change = Change::postpone(until, attempts);
+        let change = match note {
+            Some(note) => change.noted(note),
+            None => change,
+        };
+        let answer = self.store.apply(&record.id, &change).await?;
         let state = answer.record.as_ref().map(|record| record.head.state);
         Ok(match (answer.decision, answer.record, state) {
             (Decision::Applied, Some(record), Some(State::Unknown { quarantine_until, .. })) => {

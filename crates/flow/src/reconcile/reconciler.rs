@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms, is_dead_letter};
 use semel_core::transition::Verdict;
-use semel_core::{Filter, OperationId, OperationName, Record, StateName, Store, StoreError};
+use semel_core::{Filter, Note, OperationId, OperationName, Record, StateName, Store, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -176,7 +176,7 @@ impl Reconciler {
                 done.extend(running.join_next().await.and_then(Result::ok));
             }
             let looks = self.looks.clone();
-            running.spawn(async move { looks.look(&record).await });
+            running.spawn(async move { looks.look(&record, None).await });
         }
         while let Some(look) = running.join_next().await {
             // One that panicked is due again when the time is over for which it was put off.
@@ -187,8 +187,25 @@ impl Reconciler {
 
     /// Looks for one command now, whether or not it is due, a dead letter included. `None` if there is no such command.
     pub async fn look(&self, operation_id: OperationId) -> Result<Option<Look>, StoreError> {
+        self.look_now(operation_id, None).await
+    }
+
+    /// The same at somebody's wish: the note is kept if the look is made. What the look finds is noted beside it.
+    pub async fn look_noted(
+        &self,
+        operation_id: OperationId,
+        note: Note,
+    ) -> Result<Option<Look>, StoreError> {
+        self.look_now(operation_id, Some(note)).await
+    }
+
+    async fn look_now(
+        &self,
+        operation_id: OperationId,
+        note: Option<Note>,
+    ) -> Result<Option<Look>, StoreError> {
         match self.looks.store.find(operation_id).await?.record {
-            Some(record) => Ok(Some(self.looks.look(&record).await)),
+            Some(record) => Ok(Some(self.looks.look(&record, note).await)),
             None => Ok(None),
         }
     }

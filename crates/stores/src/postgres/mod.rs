@@ -40,8 +40,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting,
+    WaitingFilter,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -245,6 +246,13 @@ async fn migrate(address: &Address, link: &mut link::Link) -> Result<(), OpenErr
 
 fn unreachable(address: &Address, error: &DbError) -> OpenError {
     OpenError::Unreachable { address: address.describe(), why: error.to_string() }
+}
+
+#[async_trait]
+impl AuditLog for PostgresStore {
+    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.upkeep.audit(before, limit).await
+    }
 }
 
 #[async_trait]

@@ -5,8 +5,9 @@
 
 use semel_core::outbox::ends_messages;
 use semel_core::{
-    Answer, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId, Principal, RandomIds,
-    Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp, Transition, Write,
+    Answer, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId,
+    Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp, Transition,
+    Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
@@ -133,6 +134,10 @@ pub(super) const TAKE_NOTE: &str = "
     INSERT INTO semel_audit (id, at, operation_id, who, action, why) VALUES ($1, $2, $3, $4, $5, $6)";
 
 const NOTES: &str = "SELECT at, who, action, why FROM semel_audit WHERE operation_id = $1 ORDER BY id";
+
+const AUDIT: &str = "
+    SELECT id, operation_id, at, who, action, why FROM semel_audit
+    WHERE id < $1 ORDER BY id DESC LIMIT $2";
 
 /// What came of a change: the answer, or nothing if somebody else changed the record in between.
 pub type Attempted = Result<Option<Answer>, DbError>;
@@ -542,4 +547,26 @@ pub(super) async fn notes(db: &mut impl Executor, id: OperationId) -> Result<Vec
             note: Note { who: text(row, 1), action: text(row, 2), why: text(row, 3) },
         })
         .collect())
+}
+
+/// The notes about all commands that were taken before this one, the newest first.
+pub(super) async fn audit(
+    db: &mut impl Executor,
+    before: Option<AuditId>,
+    limit: usize,
+) -> Result<Vec<AuditEntry>, DbError> {
+    // No id is drawn as high as the highest.
+    let before = before.map_or([u8::MAX; 16], |id| id.0.to_be_bytes());
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = db.query(AUDIT, &[Value::Uuid(before), Value::Int(Some(limit))]).await?;
+    let text = |row: &Row, column| row.text(column).unwrap_or_default().to_owned();
+    let entry = |row: &Row| AuditEntry {
+        id: AuditId(u128::from_be_bytes(row.uuid(0).unwrap_or_default())),
+        operation_id: OperationId::from_bytes(row.uuid(1).unwrap_or_default()),
+        taken: NoteTaken {
+            at: Timestamp::from_millis(row.int(2).unwrap_or(0)),
+            note: Note { who: text(row, 3), action: text(row, 4), why: text(row, 5) },
+        },
+    };
+    Ok(rows.iter().map(entry).collect())
 }

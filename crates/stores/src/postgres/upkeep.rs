@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
-    Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record, RecordId,
-    Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting, WaitingFilter,
-    Write, transition,
+    AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
+    Record, RecordId, Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting,
+    WaitingFilter, Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -196,6 +196,14 @@ impl Upkeep {
 
     pub(super) async fn notes(&self, id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.with(move |mut lent| async move { queries::notes(lent.link()?, id).await }).await
+    }
+
+    pub(super) async fn audit(
+        &self,
+        before: Option<AuditId>,
+        limit: usize,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        self.with(move |mut lent| async move { queries::audit(lent.link()?, before, limit).await }).await
     }
 
     /// The records that the filter describes, without those that cannot be read.

@@ -30,8 +30,9 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting,
+    WaitingFilter,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -294,6 +295,13 @@ impl Drop for SqliteStore {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[async_trait]
+impl AuditLog for SqliteStore {
+    async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.read(move |connection, _| queries::audit(connection, before, limit)).await
     }
 }
 

@@ -4,9 +4,9 @@
 
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
-    Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId, OperationName, Principal,
-    Progress, Record, RecordId, StateName, StoredRequest, Timestamp, Waiting as WaitingCommand,
-    WaitingFilter,
+    AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
+    OperationName, Principal, Progress, Record, RecordId, StateName, StoredRequest, Timestamp,
+    Waiting as WaitingCommand, WaitingFilter,
 };
 
 use super::errors::is_unreadable;
@@ -121,6 +121,27 @@ pub(super) fn notes(connection: &Connection, id: OperationId) -> rusqlite::Resul
             Ok(NoteTaken { at: Timestamp::from_millis(row.get(0)?), note })
         })?
         .collect()
+}
+
+/// The notes about all commands that were taken before this one, the newest first.
+pub(super) fn audit(
+    connection: &Connection,
+    before: Option<AuditId>,
+    limit: usize,
+) -> rusqlite::Result<Vec<AuditEntry>> {
+    let before = before.map_or(i64::MAX, |id| i64::try_from(id.0).unwrap_or(i64::MAX));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let sql = "SELECT id, operation_id, at, who, action, why FROM semel_audit
+               WHERE id < ?1 ORDER BY id DESC LIMIT ?2";
+    let read = |row: &Row<'_>| {
+        let note = Note { who: row.get(3)?, action: row.get(4)?, why: row.get(5)? };
+        Ok(AuditEntry {
+            id: AuditId(u128::try_from(row.get::<_, i64>(0)?).unwrap_or(0)),
+            operation_id: OperationId::from_bytes(row.get(1)?),
+            taken: NoteTaken { at: Timestamp::from_millis(row.get(2)?), note },
+        })
+    };
+    connection.prepare_cached(sql)?.query_map(params![before, limit], read)?.collect()
 }
 
 /// How many records there are of each operation in each state, and since when.

@@ -1,5 +1,6 @@
 //! The conformance suite on every store, and what each store has of its own.
 
+mod audit;
 mod evidence;
 mod memory;
 mod postgres;

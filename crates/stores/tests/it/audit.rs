@@ -1,0 +1,62 @@
+//! The audit log is read alike in every store: the newest first, in pages.
+
+use std::time::Duration;
+
+use semel_core::{AuditEntry, AuditLog, Change, Note, Reason, Store};
+use semel_stores::{MemoryStore, SqliteStore};
+use semel_testkit::{ManualClock, sample};
+
+use crate::postgres::postgres;
+
+fn note(why: &str) -> Note {
+    Note { who: "token:alice".to_owned(), action: "resolve".to_owned(), why: why.to_owned() }
+}
+
+async fn pages<S: Store + AuditLog>(store: &S, advance: impl Fn(Duration)) {
+    let mut noted = Vec::new();
+    for number in 0..5 {
+        let claim = sample::claim(&format!("audited-{number}"));
+        let record = store.claim(&claim).await.expect("it claims").record.expect("there is a record");
+        let fence = record.head.fence();
+        let why = format!("ticket {number}");
+        let verdict = || Change::resolve_executed(sample::created("found")).noted(note(&why));
+        // It is refused, and leaves nothing.
+        store.apply(&record.id, &verdict()).await.expect("it answers");
+        store.apply(&record.id, &Change::abandon(fence, Reason::TimedOut)).await.expect("it is written");
+        store.apply(&record.id, &verdict()).await.expect("it is written");
+        noted.push((record.operation_id, note(&why)));
+        advance(Duration::from_millis(5));
+    }
+    noted.reverse();
+    let mut found: Vec<AuditEntry> = Vec::new();
+    loop {
+        let page = store.audit(found.last().map(|entry| entry.id), 2).await.expect("it reads");
+        assert!(page.len() <= 2, "{page:?}");
+        if page.is_empty() {
+            break;
+        }
+        found.extend(page);
+    }
+    assert!(found.is_sorted_by(|newer, older| newer.id > older.id && newer.taken.at > older.taken.at));
+    let told: Vec<_> = found.into_iter().map(|entry| (entry.operation_id, entry.taken.note)).collect();
+    assert_eq!(told, noted, "each once, the newest first");
+}
+
+#[tokio::test]
+async fn the_log_is_read_in_memory() {
+    let clock = ManualClock::new();
+    pages(&MemoryStore::with_clock(clock.clone()), |by| clock.advance(by)).await;
+}
+
+#[tokio::test]
+async fn the_log_is_read_in_sqlite() {
+    let folder = tempfile::TempDir::new().expect("there is room for a test");
+    let store = SqliteStore::open(folder.path().join("semel.db")).expect("a new file can be opened");
+    pages(&store, |by| store.shift_clock(by)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_is_read_in_postgresql() {
+    let bed = postgres("").await;
+    pages(&*bed.store, |by| bed.store.shift_clock(by)).await;
+}
