@@ -26,6 +26,7 @@ use semel_core::{Outbox, Store, StoreError};
 use tokio::runtime::Runtime;
 
 use crate::config::{self, Loaded, Sources, StoreLocation};
+pub(crate) use crate::operate::printable;
 
 /// What a command came to.
 pub(crate) enum Done {
@@ -173,13 +174,6 @@ pub(crate) fn runtime() -> anyhow::Result<&'static Runtime> {
 /// Waits for the store, in a command that has nothing else to do.
 pub(crate) fn blocking<T>(call: impl Future<Output = Result<T, StoreError>>) -> anyhow::Result<T> {
     Ok(runtime()?.block_on(call)?)
-}
-
-/// One line, whatever a client, a file or a server put into it, and nothing that steers a terminal or turns its text
-/// around.
-pub(crate) fn printable(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 /// Prints a line. A reader that has seen enough, such as `head`, is no reason to fail.

@@ -20,6 +20,7 @@ use crate::authorize::Authorization;
 use crate::ledger::Watch;
 use crate::upstream::Protocol;
 
+mod admin;
 mod advice;
 mod check;
 mod diagnostic;
@@ -37,6 +38,7 @@ mod nearest;
 mod operation;
 mod redact;
 mod scalar;
+mod secret;
 mod setting;
 mod settings;
 mod show;
@@ -52,15 +54,18 @@ mod value;
 mod warn;
 mod webhook;
 
+pub use admin::{AdminToken, Role};
 pub use diagnostic::{Diagnostic, Errors, Severity};
-pub use encryption::{Encryption, EncryptionKey, KeySource};
+pub use encryption::{Encryption, EncryptionKey};
 pub use identity::{Identity, ProxyRange};
 pub use init::init;
 pub(crate) use ledger::parse_condition;
 pub use load::{Loaded, load};
 pub use look_up::{LookUpConfig, LookUpUrl, VariableName};
+pub(crate) use nearest::nearest;
 pub use operation::{OperationConfig, Route};
 pub(crate) use redact::redact;
+pub use secret::SecretSource;
 pub use setting::SettingInfo;
 pub use settings::settings;
 pub use show::Row;
@@ -79,6 +84,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// Where operators and monitoring connect.
     pub admin_listen: SocketAddr,
+    /// By which names browsers may ask for it, beside its own, where there are no tokens.
+    pub admin_hosts: Vec<String>,
+    /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
+    pub admin_tokens: Vec<AdminToken>,
     /// The service that commands are passed on to: a scheme and an authority.
     pub upstream: Uri,
     /// What it speaks.
@@ -157,6 +166,8 @@ impl Default for Config {
         Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
+            admin_hosts: Vec::new(),
+            admin_tokens: Vec::new(),
             upstream: Uri::from_static("http://127.0.0.1:3000"),
             upstream_protocol: Protocol::Http1,
             store: StoreLocation::Sqlite(PathBuf::from("semel.db")),

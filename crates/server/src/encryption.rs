@@ -2,26 +2,16 @@
 //!
 //! Invariant: no message says anything about a key but its id, its setting and its length.
 
-use std::io::Read;
-use std::path::Path;
-use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
 use semel_stores::encryption::AesVault;
-use tokio::io::AsyncReadExt;
 
-use crate::config::{Encryption, EncryptionKey, KeySource};
-
-/// How long a program may take to print a key.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The most that is read in search of a key.
-const MAX_BYTES: usize = 4096;
+use crate::config::{Encryption, EncryptionKey};
+use crate::secret::{self, MAX_BYTES};
 
 /// The length of a key.
 const KEY_BYTES: usize = 32;
@@ -38,60 +28,14 @@ pub(crate) async fn vault(encryption: &Encryption) -> anyhow::Result<Arc<AesVaul
 /// Whether the keys are there that can be looked at without running anything.
 pub(crate) fn look(encryption: &Encryption) -> anyhow::Result<()> {
     for key in &encryption.keys {
-        let text = match &key.source {
-            KeySource::File(path) => read_file(path),
-            KeySource::Variable(name) => read_variable(name.as_str()),
-            KeySource::Command(_) => continue,
-        };
+        let Some(text) = secret::look(&key.source) else { continue };
         text.and_then(|text| parse(&text)).with_context(|| format!("`{}`", key.setting()))?;
     }
     Ok(())
 }
 
 async fn fetch(key: &EncryptionKey) -> anyhow::Result<[u8; KEY_BYTES]> {
-    parse(&match &key.source {
-        KeySource::File(path) => read_file(path)?,
-        KeySource::Variable(name) => read_variable(name.as_str())?,
-        KeySource::Command(words) => run(words).await?,
-    })
-}
-
-fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    file.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).context("it cannot be read")?;
-    Ok(bytes)
-}
-
-fn read_variable(name: &str) -> anyhow::Result<Vec<u8>> {
-    let value = std::env::var_os(name).with_context(|| format!("the variable {name} is not set"))?;
-    Ok(value.into_encoded_bytes())
-}
-
-/// What a program prints. It gets no input, and what it says on its standard error is shown as it comes.
-async fn run(words: &[String]) -> anyhow::Result<Vec<u8>> {
-    let (program, arguments) = words.split_first().context("there is no program")?;
-    let running = async {
-        let mut process = tokio::process::Command::new(program)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("cannot run {program}"))?;
-        let mut bytes = Vec::new();
-        if let Some(output) = process.stdout.take() {
-            output.take(MAX_BYTES as u64 + 1).read_to_end(&mut bytes).await?;
-        }
-        ensure!(bytes.len() <= MAX_BYTES, "{program} prints more than a key");
-        let status = process.wait().await?;
-        ensure!(status.success(), "{program} failed ({status})");
-        Ok(bytes)
-    };
-    match tokio::time::timeout(PATIENCE, running).await {
-        Ok(read) => read,
-        Err(_) => bail!("{program} did not end within {} s", PATIENCE.as_secs()),
-    }
+    parse(&secret::fetch(&key.source).await?)
 }
 
 /// A key as it is written: 64 hexadecimal digits, or base64 with or without its padding, and nothing else but a line's end.
@@ -164,45 +108,5 @@ mod tests {
             assert!(text.trim().is_empty() || !said.contains(text.trim()), "{said}");
             assert!(said.contains("expected 32 bytes"), "{said}");
         }
-    }
-
-    fn key(source: KeySource) -> EncryptionKey {
-        EncryptionKey { id: "a".to_owned(), source }
-    }
-
-    fn command(words: &[&str]) -> EncryptionKey {
-        key(KeySource::Command(words.iter().map(|word| (*word).to_owned()).collect()))
-    }
-
-    #[tokio::test]
-    async fn a_key_comes_from_a_file_or_a_program() {
-        let folder = tempfile::TempDir::new().expect("there is room");
-        let path = folder.path().join("key");
-        std::fs::write(&path, HEX).expect("there is room");
-        assert!(fetch(&key(KeySource::File(path.clone()))).await.is_ok());
-        assert!(fetch(&command(&["cat", path.to_str().expect("it is text")])).await.is_ok());
-        assert!(fetch(&command(&["printf", "%s;rm -r /", HEX])).await.is_err(), "there is no shell");
-    }
-
-    #[tokio::test]
-    async fn a_source_that_fails_is_named_and_bounded() {
-        for (words, why) in [
-            (&["/nowhere/program"][..], "cannot run /nowhere/program"),
-            (&["false"], "false failed"),
-            (&["true"], "it is empty"),
-            (&["yes"], "prints more than a key"),
-        ] {
-            let said = format!("{:#}", fetch(&command(words)).await.expect_err("it fails"));
-            assert!(said.contains(why), "{said}");
-        }
-        let said =
-            format!("{:#}", fetch(&key(KeySource::File("/nowhere/key".into()))).await.expect_err("it fails"));
-        assert!(said.contains("cannot read /nowhere/key"), "{said}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_program_that_does_not_end_is_not_waited_for() {
-        let said = fetch(&command(&["sleep", "600"])).await.expect_err("it takes too long").to_string();
-        assert!(said.contains("did not end within 10 s"), "{said}");
     }
 }

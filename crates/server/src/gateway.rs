@@ -8,7 +8,7 @@ use anyhow::Context;
 use http::uri::Authority;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::quota::Usage;
-use semel_core::{Evidence, Outbox, Reseal, Store, Tier};
+use semel_core::{AuditLog, Evidence, Outbox, Reseal, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_stores::encryption::{SealedEvidence, SealedStore};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::Layer;
 
-use crate::admin::{self, Admin};
+use crate::admin::{self, Admin, Gate};
 use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
@@ -59,7 +59,8 @@ impl Gateway {
         let upstream_tls = tls::for_upstream(config).map(Live::new).transpose()?;
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
-        let Opened { store, evidence, usage } = open(config).await?;
+        let gate = Gate::new(config).await?;
+        let Opened { store, evidence, outbox, audit, usage } = open(config).await?;
         if config.limits.is_capped() {
             usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
         }
@@ -86,8 +87,16 @@ impl Gateway {
 
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
-        let admin =
-            admin::router(Admin { store: store.clone(), closing: closing.clone(), metrics: metrics.clone() });
+        let admin = Admin {
+            store: store.clone(),
+            outbox,
+            audit,
+            reconciler: reconciling.clone(),
+            closing: closing.clone(),
+            metrics: metrics.clone(),
+            gate,
+            config: config.clone(),
+        };
         let named = config.operations.iter().map(|operation| operation.name.to_string()).collect();
         let maintenance = Maintenance { named, ..config.maintenance.clone() };
         let ledger = config.ledger.clone().map(|watch| tokio::spawn(ledger::watch(watch, store.clone())));
@@ -99,12 +108,9 @@ impl Gateway {
         let accept = |live, listener| Acceptor::new(live, listener, config.server.head_timeout);
         let admin_acceptor = admin_tls.clone().map(|live| accept(live, "admin"));
         background.push(tokio::spawn(async move {
-            let served = match admin_acceptor {
-                None => axum::serve(admins, admin).await,
-                Some(acceptor) => axum::serve(TlsListener::new(admins, acceptor), admin).await,
-            };
-            if let Err(error) = served {
-                tracing::error!(%error, "the admin listener ended");
+            match admin_acceptor {
+                None => admin::serve(admins, admin).await,
+                Some(acceptor) => admin::serve(TlsListener::new(admins, acceptor), admin).await,
             }
         }));
         let files: Vec<Arc<dyn Look>> = [tls.clone(), admin_tls]
@@ -163,25 +169,52 @@ fn cannot_listen(setting: &str, address: SocketAddr, error: &std::io::Error) -> 
     anyhow::anyhow!("cannot listen on {address}, which `{setting}` names: {advice}")
 }
 
-/// A store as it is, without keys: what keeps records, what keeps evidence about them, and what seals both anew.
+/// A store as it is, without keys: what keeps records, what keeps evidence about them, what seals both anew, and what is
+/// never sealed.
 pub(crate) struct Plain {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) evidence: Arc<dyn Evidence>,
     pub(crate) reseal: Arc<dyn Reseal>,
     pub(crate) usage: Arc<dyn Usage>,
+    pub(crate) outbox: Option<Arc<dyn Outbox>>,
+    pub(crate) audit: Arc<dyn AuditLog>,
 }
 
 /// Opens a store as it is. For whoever looks at no response and no request.
 pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain> {
-    fn plain<S: Store + Evidence + Reseal + Usage>(store: S) -> Plain {
+    fn plain<S: Store + Evidence + Reseal + Usage + AuditLog>(store: &Arc<S>) -> Plain {
+        Plain {
+            store: store.clone(),
+            evidence: store.clone(),
+            reseal: store.clone(),
+            usage: store.clone(),
+            outbox: None,
+            audit: store.clone(),
+        }
+    }
+    fn with_messages<S: Store + Evidence + Reseal + Usage + AuditLog + Outbox>(store: S) -> Plain {
         let store = Arc::new(store);
-        Plain { store: store.clone(), evidence: store.clone(), reseal: store.clone(), usage: store }
+        Plain { outbox: Some(store.clone()), ..plain(&store) }
     }
     Ok(match location {
-        StoreLocation::Memory => plain(MemoryStore::new()),
-        StoreLocation::Sqlite(path) => plain(SqliteStore::open(path)?),
-        StoreLocation::Postgres(url) => plain(PostgresStore::open(&url.address()?).await?),
+        StoreLocation::Memory => plain(&Arc::new(MemoryStore::new())),
+        StoreLocation::Sqlite(path) => with_messages(SqliteStore::open(path)?),
+        StoreLocation::Postgres(url) => with_messages(PostgresStore::open(&url.address()?).await?),
     })
+}
+
+/// A store with its keys, as all that it is.
+pub struct Opened {
+    /// Keeps records.
+    pub store: Arc<dyn Store>,
+    /// Keeps evidence about them.
+    pub evidence: Arc<dyn Evidence>,
+    /// Keeps messages, where it can.
+    pub outbox: Option<Arc<dyn Outbox>>,
+    /// Keeps what was done by hand.
+    pub audit: Arc<dyn AuditLog>,
+    /// Counts what is used and what is kept, for all gateways.
+    pub usage: Arc<dyn Usage>,
 }
 
 /// Opens the store that the configuration names, with its keys.
@@ -189,41 +222,29 @@ pub async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
     Ok(open(config).await?.store)
 }
 
-/// A store with its keys: what keeps records, what keeps evidence about them, and what counts for all gateways.
-pub struct Opened {
-    /// Keeps records.
-    pub store: Arc<dyn Store>,
-    /// Keeps evidence about them.
-    pub evidence: Arc<dyn Evidence>,
-    /// Counts what is used and what is kept.
-    pub usage: Arc<dyn Usage>,
-}
-
-/// The same, as all that it is.
+/// The same, with all that it keeps.
 pub async fn open(config: &Config) -> anyhow::Result<Opened> {
     // First the keys: a store that is opened may be brought to a newer schema.
     let vault = match &config.encryption {
         Some(encryption) => Some(encryption::vault(encryption).await?),
         None => None,
     };
-    let Plain { store, evidence, usage, .. } = open_plain(&config.store).await?;
+    let Plain { store, evidence, outbox, audit, usage, .. } = open_plain(&config.store).await?;
     Ok(match vault {
         Some(vault) => Opened {
             store: Arc::new(SealedStore::new(store, vault.clone())),
             evidence: Arc::new(SealedEvidence::new(evidence, vault)),
+            outbox,
+            audit,
             usage,
         },
-        None => Opened { store, evidence, usage },
+        None => Opened { store, evidence, outbox, audit, usage },
     })
 }
 
 /// Opens the messages of the store that the configuration names. A store in memory has none.
 pub async fn open_outbox(location: &StoreLocation) -> anyhow::Result<Arc<dyn Outbox>> {
-    Ok(match location {
-        StoreLocation::Memory => anyhow::bail!("a store in memory has no messages"),
-        StoreLocation::Sqlite(path) => Arc::new(SqliteStore::open(path)?),
-        StoreLocation::Postgres(url) => Arc::new(PostgresStore::open(&url.address()?).await?),
-    })
+    open_plain(location).await?.outbox.context("a store in memory has no messages")
 }
 
 async fn layer(

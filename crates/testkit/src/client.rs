@@ -74,7 +74,10 @@ impl Send {
 
     /// The request, for a connection in the test's own hands.
     pub fn into_request(self) -> http::Request<Full<Bytes>> {
-        let mut request = http::Request::builder().method(self.method).uri(self.target).header("host", "lab");
+        let mut request = http::Request::builder().method(self.method).uri(self.target);
+        if !self.headers.iter().any(|(name, _)| name == "host") {
+            request = request.header("host", "lab");
+        }
         for (name, value) in self.headers {
             let value = http::HeaderValue::from_bytes(value.as_bytes()).expect("tests send valid values");
             request = request.header(name, value);

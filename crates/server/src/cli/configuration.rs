@@ -105,6 +105,10 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
         eprintln!("{error:#}");
         return Ok(Done::No);
     }
+    if let Err(error) = crate::admin::access::look(&loaded.config) {
+        eprintln!("{error:#}");
+        return Ok(Done::No);
+    }
     let shown = match crate::tls::look(&loaded.config) {
         Ok(shown) => shown,
         Err(error) => {

@@ -18,7 +18,7 @@ use semel_stores::sqlite::{self, SqliteOptions};
 use super::serve::promise;
 use super::{Done, say};
 use crate::client_certificate::Tenant;
-use crate::config::{Config, Encryption, Identity, KeySource, Loaded, StoreLocation};
+use crate::config::{Config, Encryption, Identity, Loaded, SecretSource, StoreLocation};
 use crate::jwt;
 use crate::tls::Shown;
 
@@ -127,7 +127,8 @@ fn encryption(encryption: &Encryption) -> Check {
     let name = "encryption";
     match crate::encryption::look(encryption) {
         Ok(()) => {
-            let commands = encryption.keys.iter().filter(|key| matches!(key.source, KeySource::Command(_)));
+            let commands =
+                encryption.keys.iter().filter(|key| matches!(key.source, SecretSource::Command(_)));
             let not_run = match commands.count() {
                 0 => String::new(),
                 count => format!("; {count} from programs, which were not run"),
@@ -255,16 +256,25 @@ const SOON: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 const MAX_SHOWN: usize = 10;
 
 fn admin(config: &Config) -> Check {
-    let address = config.admin_listen;
-    if address.ip().is_loopback() {
-        return Check::ok("admin", format!("{address}, for this machine only"));
+    let (name, address) = ("admin", config.admin_listen);
+    if let Err(error) = crate::admin::access::look(config) {
+        return Check::fail(name, format!("{error:#}"), "the gateway does not start without it");
     }
-    if config.admin_tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()) {
-        return Check::ok("admin", format!("{address}, for those who show a certificate"));
+    let is_local = address.ip().is_loopback();
+    match (is_local, config.admin_tokens.len()) {
+        (true, 0) => Check::ok(name, format!("{address}, for whoever is on this machine")),
+        (true, count) => {
+            Check::ok(name, format!("{address}, for this machine only, with one of {count} tokens"))
+        }
+        (false, count) if config.admin_tls.is_some() => {
+            Check::ok(name, format!("{address}, encrypted, for those who have one of {count} tokens"))
+        }
+        (false, count) => Check::warn(
+            name,
+            format!(
+                "{address} can be reached from elsewhere, with one of {count} tokens, which come in the clear"
+            ),
+            "set `admin_listen` to a loopback address, or have it encrypted: `[admin_tls]`",
+        ),
     }
-    Check::warn(
-        "admin",
-        format!("{address} can be reached from elsewhere, and asks nobody who they are"),
-        "set `admin_listen` to a loopback address, or keep everybody else out of that network",
-    )
 }

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Arg, ArgMatches, Command};
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
-use semel_core::{Note, Timestamp};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::records::{before, who};
+use super::records::{reason, who};
 use super::{Done, blocking, open_outbox, printable, say};
+use crate::operate::Acted;
+use crate::operate::messages::{self, Wanted, summary};
 
 /// How many messages are read from the store at a time.
 const PAGE: usize = 500;
@@ -127,23 +128,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
 }
 
 fn list(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let created_before = match text("older-than") {
-        Some(time) => {
-            let age = crate::config::parse_duration(&time)
-                .with_context(|| format!("{time:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))?;
-            let (_, now) = blocking(outbox.message(""))?;
-            Some(before(now, age))
-        }
-        None => None,
-    };
-    let mut filter = MessageFilter {
-        state: text("state").as_deref().and_then(MessageState::parse),
-        kind: text("kind"),
-        created_before,
-        after: None,
-        limit: PAGE,
-    };
+    let wanted = Wanted::read(|name| matches.get_one::<String>(name).cloned()).map_err(anyhow::Error::msg)?;
+    let mut filter = blocking(wanted.page(&**outbox, None, PAGE))?;
     if json {
         let mut all = Vec::new();
         while let Some(page) = next_page(outbox, &mut filter)? {
@@ -179,31 +165,13 @@ fn next_page(outbox: &Arc<dyn Outbox>, filter: &mut MessageFilter) -> anyhow::Re
     Ok((!page.is_empty()).then_some(page))
 }
 
-/// A message as a list shows it: the names are promises.
-fn summary(message: &Message) -> Value {
-    json!({
-        "eventId": message.event_id,
-        "operationId": message.operation_id.to_string(),
-        "kind": message.kind,
-        "position": message.position,
-        "state": message.state.as_str(),
-        "attempts": message.attempts,
-        "createdAt": message.created_at.to_rfc3339(),
-        "doneAt": message.done_at.map(Timestamp::to_rfc3339),
-        "lastError": message.last_error,
-        "providerReference": message.provider_reference,
-        "payloadBytes": message.payload_bytes,
-    })
-}
-
 fn show(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let id = event_id(matches);
-    let (Some(message), now) = blocking(outbox.message(id))? else { return Ok(absent(id)) };
-    let mut shown = summary(&message);
-    if message.state == MessageState::Pending {
-        let when = if message.is_in_hand(now) { "inHandUntil" } else { "dueAt" };
-        shown[when] = message.due_at.to_rfc3339().into();
-    }
+    let (Some(message), now) = blocking(outbox.message(id))? else {
+        eprintln!("{}", messages::absent(id));
+        return Ok(Done::No);
+    };
+    let shown = messages::full(&message, now);
     if json {
         say(shown);
         return Ok(Done::Yes);
@@ -223,37 +191,17 @@ fn act(
     json: bool,
 ) -> anyhow::Result<Done> {
     let id = event_id(matches);
-    let name = intervention.as_str();
-    let why = matches.get_one::<String>("reason").cloned().unwrap_or_default();
-    if why.trim().is_empty() {
-        bail!("--reason must say something");
-    }
-    let note = Note { who: who(), action: format!("outbox {name}"), why };
-    if !blocking(outbox.intervene(id, intervention, &note))? {
-        let (Some(message), now) = blocking(outbox.message(id))? else { return Ok(absent(id)) };
-        match message.is_in_hand(now) {
-            true => {
-                eprintln!(
-                    "{id} is in the hand of a worker, until {} at the latest: try then",
-                    message.due_at
-                );
-            }
-            false => eprintln!("{id} is {}: {name} does not apply to it", message.state.as_str()),
+    let why = reason(matches)?;
+    match (blocking(messages::act(&**outbox, id, intervention, who(), why))?, intervention) {
+        (Acted::Done(state), _) if json => say(messages::done(id, state)),
+        (Acted::Done(_), Intervention::Retry) => say(format!("{id} is pending now, and due")),
+        (Acted::Done(_), Intervention::Discard) => say(format!("{id} is discarded")),
+        (Acted::Refused(why) | Acted::Absent(why), _) => {
+            eprintln!("{why}");
+            return Ok(Done::No);
         }
-        return Ok(Done::No);
-    }
-    match (intervention, json) {
-        (Intervention::Retry, false) => say(format!("{id} is pending now, and due")),
-        (Intervention::Discard, false) => say(format!("{id} is discarded")),
-        (Intervention::Retry, true) => say(json!({ "eventId": id, "state": "pending" })),
-        (Intervention::Discard, true) => say(json!({ "eventId": id, "state": null })),
     }
     Ok(Done::Yes)
-}
-
-fn absent(id: &str) -> Done {
-    eprintln!("there is no message {id}: it was never sent, or it was delivered long ago, or discarded");
-    Done::No
 }
 
 fn event_id(matches: &ArgMatches) -> &str {

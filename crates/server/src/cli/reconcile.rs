@@ -5,7 +5,7 @@ mod ledger;
 
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_core::reconcile::is_dead_letter;
@@ -14,7 +14,9 @@ use semel_flow::reconcile::{Look, Outcome, Reconciler};
 use serde_json::{Value, json};
 
 use super::{Done, blocking, existing, load, printable, runtime, say};
-use crate::gateway;
+use crate::gateway::{self, Opened};
+use crate::operate::looks::shown;
+use crate::operate::{operation_id, records};
 use crate::reconcile::{is_wanted, reconciler};
 
 /// How many records are read from the store at a time.
@@ -64,10 +66,11 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         return ledger::run(below);
     }
     let json = matches.get_flag("json");
-    let id = matches.get_one::<String>("id").map(|id| operation_id(id)).transpose()?;
+    let id =
+        matches.get_one::<String>("id").map(|id| operation_id(id)).transpose().map_err(anyhow::Error::msg)?;
     let config = load(matches)?.config;
     existing(&config.store)?;
-    let gateway::Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config))?;
+    let Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config))?;
     if matches.get_flag("list") {
         return list(&store, json);
     }
@@ -82,12 +85,6 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         Some(id) => one(&reconciler, id, json),
         None => all(&reconciler, &store, json),
     }
-}
-
-fn operation_id(text: &str) -> anyhow::Result<OperationId> {
-    text.parse().ok().with_context(|| {
-        format!("{text:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
-    })
 }
 
 /// Everything that is due, and evidence that was not used.
@@ -131,7 +128,7 @@ fn all(reconciler: &Reconciler, store: &Arc<dyn Store>, json: bool) -> anyhow::R
 /// One command, now.
 fn one(reconciler: &Reconciler, id: OperationId, json: bool) -> anyhow::Result<Done> {
     let Some(look) = blocking(reconciler.look(id))? else {
-        eprintln!("there is no record of operation {id}");
+        eprintln!("{}", records::absent(id));
         return Ok(Done::No);
     };
     match json {
@@ -154,31 +151,6 @@ fn told(outcome: &Outcome) -> String {
         Outcome::NotUnknown(state) => format!("not unknown: {state}"),
         Outcome::Failed { why } => format!("unknown, since the store cannot be used: {}", printable(why)),
     }
-}
-
-/// The same for programs: the names are promises.
-fn shown(look: &Look) -> Value {
-    let (outcome, verdict, at, why) = match &look.outcome {
-        Outcome::Resolved(verdict) => ("resolved", Some(verdict.as_str()), None, None),
-        Outcome::Again { at, why } => ("again", None, Some(*at), Some(why)),
-        Outcome::GivenUp { why } => ("given_up", None, None, Some(why)),
-        Outcome::Overtaken => ("overtaken", None, None, None),
-        Outcome::NotUnknown(_) => ("not_unknown", None, None, None),
-        Outcome::Failed { why } => ("failed", None, None, Some(why)),
-    };
-    let state = match &look.outcome {
-        Outcome::NotUnknown(state) => Some(state.as_str()),
-        _ => None,
-    };
-    json!({
-        "operationId": look.operation_id.to_string(),
-        "operation": look.operation.as_str(),
-        "outcome": outcome,
-        "verdict": verdict,
-        "state": state,
-        "nextLookAt": at.map(Timestamp::to_rfc3339),
-        "why": why,
-    })
 }
 
 /// Every command whose outcome is unknown.

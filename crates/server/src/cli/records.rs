@@ -4,23 +4,19 @@
 mod explain;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use semel_core::policy::{Policy, StoreResponse};
-use semel_core::response::reference;
-use semel_core::transition::{Proof, Refusal};
 use semel_core::{
-    Change, Decision, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
-    StoredResult, Timestamp,
+    Change, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{Done, blocking, load, open_store, printable, say};
+use crate::operate::records::{Said, Wanted, absent, done, find, is_an_answer, summary};
+use crate::operate::{self, Acted, records};
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
@@ -185,7 +181,13 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         "explain" => explain::run(&store, matches, json),
         "resolve" => {
             let (said, config) = (said(matches)?, load(matches)?.config);
-            let change = |record: &Record| said.change(config.policy_of(&record.operation));
+            let change = |record: &Record| {
+                let policy = config.policy_of(&record.operation);
+                if said.loses_its_body(policy) {
+                    eprintln!("the body is not stored: the operation's `store_response` does not want it");
+                }
+                said.change(policy)
+            };
             act(&store, matches, "resolve", change, json)
         }
         "release" => act(&store, matches, "release", |_| Change::free(), json),
@@ -194,31 +196,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
 }
 
 fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let state = match text("state") {
-        Some(name) => Some(StateName::parse(&name).with_context(|| {
-            let known: Vec<&str> = StateName::ALL.iter().map(|state| state.as_str()).collect();
-            format!("{name:?} is not a state: {}", known.join(", "))
-        })?),
-        None => None,
-    };
-    let older_than = match text("older-than") {
-        Some(time) => Some(
-            crate::config::parse_duration(&time)
-                .with_context(|| format!("{time:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))?,
-        ),
-        None => None,
-    };
-    let now = blocking(store.now())?;
-    let updated_before = older_than.map(|age| before(now, age));
-    let mut filter = Filter {
-        state,
-        operation: text("operation"),
-        tenant: text("tenant"),
-        updated_before,
-        after: None,
-        limit: PAGE,
-    };
+    let wanted = Wanted::read(|name| matches.get_one::<String>(name).cloned()).map_err(anyhow::Error::msg)?;
+    let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
     let mut shown = 0;
     if json {
         let mut all = Vec::new();
@@ -254,38 +233,13 @@ fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Opti
     Ok((!page.is_empty()).then_some(page))
 }
 
-pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
-    let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(millis))
-}
-
-/// A record as a list shows it: the names are promises.
-fn summary(record: &Record) -> Value {
-    json!({
-        "operationId": record.operation_id.to_string(),
-        "operation": record.operation.as_str(),
-        "tenant": record.principal.tenant(),
-        "caller": record.principal.caller(),
-        "state": record.head.state.name().as_str(),
-        "reason": record.head.reason.as_str(),
-        "epoch": record.head.epoch,
-        "createdAt": record.created_at.to_rfc3339(),
-        "updatedAt": record.updated_at.to_rfc3339(),
-        "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
-        "keyHashPrefix": record.key_hash_prefix,
-    })
-}
-
 fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
-    let record = blocking(store.find(id))?.record;
-    let notes = blocking(store.notes(id))?;
-    if record.is_none() && notes.is_empty() {
-        eprintln!("there is no record of operation {id}");
+    let Some(found) = blocking(find(&**store, id))? else {
+        eprintln!("{}", absent(id));
         return Ok(Done::No);
-    }
-    let steps = blocking(store.progress(id))?;
-    let shown = full(record.as_ref(), &notes, &steps);
+    };
+    let shown = found.to_json();
     if json {
         say(shown);
         return Ok(Done::Yes);
@@ -299,11 +253,11 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         }
         None => say("its record has been forgotten"),
     }
-    for step in &steps {
+    for step in &found.steps {
         let (name, told) = line(step);
         say(printable(&format!("{name:18} {told}")));
     }
-    for NoteTaken { at, note } in &notes {
+    for NoteTaken { at, note } in &found.notes {
         let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
         say(format!("{:18} {at} {told}", "note"));
     }
@@ -330,87 +284,7 @@ fn line(step: &Progress) -> (&'static str, String) {
     }
 }
 
-/// A step as JSON, and the list that it belongs to: the names are promises.
-fn step(step: &Progress) -> (&'static str, Value) {
-    let mut shown = json!({
-        "name": step.name,
-        "beganAt": step.began_at.to_rfc3339(),
-        "doneAt": step.done_at.map(Timestamp::to_rfc3339),
-    });
-    match &step.what {
-        StepKind::Local { .. } => shown["kind"] = "local".into(),
-        StepKind::External { deduplicated, .. } => {
-            shown["kind"] = "external".into();
-            shown["deduplicated"] = (*deduplicated).into();
-        }
-        StepKind::Item { operation_id, state, status } => {
-            shown["operationId"] = json!(operation_id.map(|id| id.to_string()));
-            shown["state"] = json!(state.map(StateName::as_str));
-            shown["status"] = json!(status);
-            return ("items", shown);
-        }
-    }
-    ("phases", shown)
-}
-
-fn full(record: Option<&Record>, notes: &[NoteTaken], steps: &[Progress]) -> Value {
-    let mut shown = record.map_or(json!({}), summary);
-    if let Some(record) = record {
-        shown["fingerprint"] = record.head.fingerprint.to_string().into();
-        if let semel_core::State::Unknown { since, quarantine_until, attempts, .. } = record.head.state {
-            shown["unknownSince"] = since.to_rfc3339().into();
-            shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
-            shown["reconcileAttempts"] = attempts.into();
-        }
-        if let Some(result) = &record.result {
-            shown["status"] = result.status.into();
-            shown["resource"] = json!(result.resource);
-            shown["responseBytes"] = result.response.bytes.len().into();
-            // Without its key, nobody can tell.
-            shown["bodyStored"] =
-                json!(result.response.decode().ok().map(|response| response.body.is_some()));
-        }
-    }
-    let note = |taken: &NoteTaken| json!({ "at": taken.at.to_rfc3339(), "who": taken.note.who, "action": taken.note.action, "why": taken.note.why });
-    shown["notes"] = notes.iter().map(note).collect();
-    for (list, step) in steps.iter().map(step) {
-        match shown[list].as_array_mut() {
-            Some(list) => list.push(step),
-            None => shown[list] = json!([step]),
-        }
-    }
-    shown
-}
-
 /// What a person says about an unknown.
-enum Said {
-    /// It took place, with this response; without a body, nobody has it at hand.
-    Executed { status: StatusCode, headers: HeaderMap, body: Option<Bytes> },
-    /// It did not.
-    NotExecuted,
-}
-
-impl Said {
-    /// What is written, where the operation wants this. What is too large for others is kept all the same: a person gave it.
-    fn change(&self, policy: &Policy) -> Change {
-        let Said::Executed { status, headers, body } = self else {
-            return Change::resolve_not_executed(Proof::Quarantine);
-        };
-        let (empty, none) = (Bytes::new(), HeaderMap::new());
-        let body = match body {
-            // It can be fetched from where it is.
-            None if policy.store_response == StoreResponse::Reference && reference(headers).is_some() => None,
-            body => Some(body.as_ref().unwrap_or(&empty)),
-        };
-        let policy = Policy { max_stored_response: usize::MAX, ..policy.clone() };
-        let kept = policy.keep(*status, headers, body, &none);
-        if kept.body.is_none() && body.is_some() {
-            eprintln!("the body is not stored: the operation's `store_response` does not want it");
-        }
-        Change::resolve_executed(StoredResult::of(&kept))
-    }
-}
-
 fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
     let text = |name: &str| matches.get_one::<String>(name);
     let given = ["status", "body", "header"].iter().any(|name| matches.contains_id(name));
@@ -422,7 +296,7 @@ fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
     }
     let status = text("status").context("--verdict executed needs the --status that retries are to get")?;
     let status: StatusCode = status.parse().with_context(|| format!("{status:?} is not a status code"))?;
-    if !(200..600).contains(&status.as_u16()) {
+    if !is_an_answer(status) {
         bail!("{status} cannot be an answer: --status is from 200 to 599");
     }
     let body = match text("body") {
@@ -439,11 +313,7 @@ fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
             HeaderValue::from_str(value.trim()).with_context(|| format!("{line:?}: not a header value"))?;
         headers.append(name, value);
     }
-    let is_json = |body: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
-    if !headers.contains_key(CONTENT_TYPE) && body.as_ref().is_some_and(is_json) {
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    }
-    Ok(Said::Executed { status, headers, body })
+    Ok(Said::executed(status, headers, body))
 }
 
 /// Does it, and notes who did and why.
@@ -451,45 +321,28 @@ fn act(
     store: &Arc<dyn Store>,
     matches: &ArgMatches,
     action: &str,
-    change: impl FnOnce(&Record) -> Change,
+    change: impl FnOnce(&Record) -> Change + Send,
     json: bool,
 ) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
-    let Some(record) = blocking(store.find(id))?.record else {
-        eprintln!("there is no record of operation {id}");
-        return Ok(Done::No);
-    };
-    let why = matches.get_one::<String>("reason").cloned().unwrap_or_default();
-    if why.trim().is_empty() {
-        bail!("--reason must say something");
-    }
-    if why.chars().any(char::is_control) {
-        bail!("--reason is one line of text");
-    }
+    let why = reason(matches)?;
     let note = Note { who: who(), action: action.to_owned(), why };
-    let answer = blocking(store.apply(&record.id, &change(&record).noted(note)))?;
-    let state = answer.record.as_ref().map(|record| record.head.state.name());
-    match answer.decision {
-        Decision::Applied if json => {
-            say(json!({ "operationId": id.to_string(), "state": state.map(StateName::as_str) }));
-        }
-        Decision::Applied => say(match state {
-            Some(state) => format!("{id} is {state} now"),
-            None => format!("{id} is free now"),
-        }),
-        Decision::Refused(refusal) => {
-            let state = record.head.state.name();
-            match refusal {
-                Refusal::WrongState => eprintln!("{id} is {state}: {action} does not apply to it"),
-                Refusal::StillInFlight { .. } | Refusal::Absent | Refusal::Overtaken => {
-                    eprintln!("{id}: {refusal}");
-                }
-            }
+    match blocking(records::act(&**store, id, change, note))? {
+        Acted::Done(state) if json => say(done(id, state)),
+        Acted::Done(Some(state)) => say(format!("{id} is {state} now")),
+        Acted::Done(None) => say(format!("{id} is free now")),
+        Acted::Refused(why) | Acted::Absent(why) => {
+            eprintln!("{why}");
             return Ok(Done::No);
         }
-        decision => bail!("the store answered {decision:?}"),
     }
     Ok(Done::Yes)
+}
+
+/// Why it is done.
+pub(super) fn reason(matches: &ArgMatches) -> anyhow::Result<String> {
+    let text = matches.get_one::<String>("reason").map_or("", String::as_str);
+    operate::reason(text).map_err(|wrong| anyhow::anyhow!("--reason {wrong}"))
 }
 
 /// The person at the keyboard, as far as the system knows.
@@ -502,7 +355,5 @@ pub(super) fn who() -> String {
 
 fn operation_id(matches: &ArgMatches) -> anyhow::Result<OperationId> {
     let id = matches.get_one::<String>("id").map_or("", String::as_str);
-    id.parse().ok().with_context(|| {
-        format!("{id:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb")
-    })
+    operate::operation_id(id).map_err(anyhow::Error::msg)
 }

@@ -34,7 +34,7 @@ pub(super) fn advice<'a>(
 pub(super) fn header(table: &str) -> String {
     match table {
         "" => "the top level, above any table".to_owned(),
-        "operation" | "webhook" | "limit" | "encryption.key" => format!("`[[{table}]]`"),
+        "operation" | "webhook" | "limit" | "encryption.key" | "admin.token" => format!("`[[{table}]]`"),
         table => format!("`[{table}]`"),
     }
 }

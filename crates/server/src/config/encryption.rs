@@ -1,13 +1,13 @@
 //! `[encryption]`: the keys that what is stored is encrypted under. Not the keys themselves, only where they come from.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use semel_stores::encryption::is_key_id;
 
 use super::findings::Findings;
 use super::kind::{Kind, Refusal, quoted};
 use super::load::{collected, find, names, read_table};
-use super::look_up::VariableName;
+use super::secret::{SecretSource, SecretTable, one_source};
 use super::settings::{ENCRYPTION, ENCRYPTION_KEY};
 use super::source::Origin;
 use super::value::{Content, Table, Value};
@@ -27,29 +27,13 @@ pub struct EncryptionKey {
     /// What records call it.
     pub id: String,
     /// Where it comes from.
-    pub source: KeySource,
-}
-
-/// Where a key comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySource {
-    /// A file that holds nothing else.
-    File(PathBuf),
-    /// An environment variable.
-    Variable(VariableName),
-    /// What a program prints, with its arguments.
-    Command(Vec<String>),
+    pub source: SecretSource,
 }
 
 impl EncryptionKey {
     /// The path of the setting that says where it comes from.
     pub fn setting(&self) -> String {
-        let setting = match self.source {
-            KeySource::File(_) => "file",
-            KeySource::Variable(_) => "env",
-            KeySource::Command(_) => "command",
-        };
-        format!("encryption.key.{}.{setting}", self.id)
+        format!("encryption.key.{}.{}", self.id, self.source.setting())
     }
 }
 
@@ -66,16 +50,14 @@ pub(super) struct EncryptionTable {
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeyTable {
     pub(super) id: Option<String>,
-    pub(super) file: Option<PathBuf>,
-    pub(super) env: Option<VariableName>,
-    pub(super) command: Option<Vec<String>>,
+    pub(super) secret: SecretTable,
     origin: Option<Origin>,
 }
 
 impl EncryptionTable {
     /// Whether a key comes from this variable, which then is none of the settings'.
     pub(super) fn takes(&self, variable: &str) -> bool {
-        self.keys.iter().any(|key| key.env.as_ref().is_some_and(|name| name.as_str() == variable))
+        self.keys.iter().any(|key| key.secret.takes(variable))
     }
 }
 
@@ -83,15 +65,6 @@ impl KeyTable {
     /// What its settings are called: by its id, if it has one that can be used.
     pub(super) fn path(&self) -> String {
         self.id.as_ref().map_or_else(|| "encryption.key".to_owned(), |id| format!("encryption.key.{id}"))
-    }
-
-    fn source(&self) -> Option<KeySource> {
-        match (&self.file, &self.env, &self.command) {
-            (Some(file), None, None) => Some(KeySource::File(file.clone())),
-            (None, Some(name), None) => Some(KeySource::Variable(name.clone())),
-            (None, None, Some(command)) => Some(KeySource::Command(command.clone())),
-            _ => None,
-        }
     }
 }
 
@@ -132,11 +105,7 @@ fn read_key(findings: &mut Findings, value: &Value) -> Option<KeyTable> {
         let message = "missing: every key has an `id`, by which records name it";
         findings.error(value.origin.clone(), "encryption.key.id", message);
     }
-    let sources = ["file", "env", "command"];
-    if entries.iter().filter(|entry| sources.contains(&entry.name.as_str())).count() != 1 {
-        let message = "expected one of `file`, `env` and `command`: where the key comes from";
-        findings.error(value.origin.clone(), &prefix, message);
-    }
+    one_source(findings, &prefix, "the key", entries, &value.origin);
     Some(key)
 }
 
@@ -162,27 +131,19 @@ pub(super) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<
         findings.error(findings.origin("encryption.current"), "encryption.current", message);
         return None;
     }
-    let keys =
-        table.keys.iter().map(|key| Some(EncryptionKey { id: key.id.clone()?, source: key.source()? }));
+    let keys = table
+        .keys
+        .iter()
+        .map(|key| Some(EncryptionKey { id: key.id.clone()?, source: key.secret.source()? }));
     Some(Encryption { current: current.clone(), keys: keys.collect::<Option<_>>()? })
 }
 
 /// Warns of key files that others can read.
 pub(super) fn warn(findings: &mut Findings, encryption: &Encryption) {
-    for key in &encryption.keys {
-        if let KeySource::File(path) = &key.source
-            && is_readable_by_others(path)
-        {
-            let message =
-                "others on this machine can read the key: take their rights away, as with `chmod 600`";
-            findings.warn(&key.setting(), message);
-        }
+    for key in encryption.keys.iter().filter(|key| key.source.is_readable_by_others()) {
+        let message = "others on this machine can read the key: take their rights away, as with `chmod 600`";
+        findings.warn(&key.setting(), message);
     }
-}
-
-pub(super) fn is_readable_by_others(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
 }
 
 /// The id of a key.

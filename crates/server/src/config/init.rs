@@ -57,6 +57,11 @@ fn between(last: &str, next: &str) -> String {
              #     [[encryption.key]]"
                 .to_owned()
         }
+        "admin.token" => {
+            "# Who may use the admin listener; as many as there are. Without any, it is for this machine only\n\
+             #     [[admin.token]]"
+                .to_owned()
+        }
         next => format!("[{next}]"),
     };
     format!("{end}\n{begin}\n")

@@ -4,6 +4,7 @@ use semel_core::OperationName;
 use semel_core::policy::StoreResponse;
 
 use super::Config;
+use super::admin::{self, AdminTable};
 use super::advice::{Advice, advice, header};
 use super::check;
 use super::diagnostic::{Diagnostic, Errors};
@@ -17,8 +18,8 @@ use super::look_up::LookUpTable;
 use super::operation::{OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
-    AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS, LOOK_UP,
-    MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, TLS, UPSTREAM_TLS, WEBHOOK,
+    ADMIN_TOKEN, AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS,
+    LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, TLS, UPSTREAM_TLS, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
@@ -67,6 +68,7 @@ pub fn load(sources: &Sources) -> Result<Loaded, Errors> {
 #[derive(Default)]
 struct Loader {
     config: Config,
+    admin: AdminTable,
     identity: IdentityTable,
     ledger: LedgerTable,
     encryption: EncryptionTable,
@@ -107,9 +109,20 @@ impl Loader {
             let message = format!("expected a table: write `[{name}]`");
             return self.findings.error(entry.value.origin.clone(), name, message);
         };
-        let Loader { config, identity, ledger, encryption, tls, admin_tls, upstream_tls, findings, .. } =
-            self;
+        let Loader {
+            config,
+            admin,
+            identity,
+            ledger,
+            encryption,
+            tls,
+            admin_tls,
+            upstream_tls,
+            findings,
+            ..
+        } = self;
         match name {
+            "admin" => admin::read(findings, admin, table),
             "server" => read_table(findings, name, SERVER, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_defaults(findings, config, table),
@@ -130,6 +143,7 @@ impl Loader {
             || rest == "VECTORS"
             || rest.starts_with("TEST_")
             || self.encryption.takes(name)
+            || self.admin.takes(name)
         {
             return;
         }
@@ -208,6 +222,7 @@ impl Loader {
         self.config.tls = tls::check(&mut self.findings, "tls", &self.tls);
         self.config.admin_tls = tls::check(&mut self.findings, "admin_tls", &self.admin_tls);
         self.config.upstream_tls = tls::check_upstream(&mut self.findings, &self.upstream_tls, &self.config);
+        self.config.admin_tokens = admin::check(&mut self.findings, &self.admin, self.config.admin_listen);
         check::config(&mut self.findings, &self.config, self.identity.source);
         warn::config(&mut self.findings, &self.config);
     }
@@ -215,6 +230,7 @@ impl Loader {
     fn finish(self) -> Result<Loaded, Errors> {
         let mut rows = Rows::new(&self.findings);
         rows.add("", GENERAL, &self.config);
+        self.admin.tokens.iter().for_each(|token| rows.add(&token.path(), ADMIN_TOKEN, token));
         rows.add("server", SERVER, &self.config);
         rows.add("identity", IDENTITY, &self.identity);
         rows.add("defaults", DEFAULTS, &self.config.defaults);

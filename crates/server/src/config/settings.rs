@@ -11,6 +11,7 @@ use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::ledger::Format;
 
+use super::admin::{HostName, Role, TokenName, TokenTable};
 use super::encryption::{CommandLine, EncryptionTable, FilePath, KeyId, KeyTable};
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
 use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
@@ -32,6 +33,12 @@ use crate::jwt::{Algorithm, Claim, KeySource};
 pub(super) const GENERAL: &[Setting<Config>] = &[
     setting!("listen", SocketAddr, listen, "Where clients connect"),
     setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),
+    setting!(
+        "admin_hosts",
+        List<HostName>,
+        admin_hosts,
+        "Without [[admin.token]]: by which names browsers may ask for admin_listen, beside localhost and its address"
+    ),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
     setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
     setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
@@ -612,15 +619,21 @@ pub(super) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
     setting!(
         "file",
         Maybe<FilePath>,
-        file,
+        secret.file,
         "The file that holds it: 32 bytes, as hexadecimal digits or base64",
         "\"/etc/semel/2026-11.key\""
     ),
-    setting!("env", Maybe<VariableName>, env, "Or the variable that holds it", "\"STORE_KEY_2026_11\""),
+    setting!(
+        "env",
+        Maybe<VariableName>,
+        secret.env,
+        "Or the variable that holds it",
+        "\"STORE_KEY_2026_11\""
+    ),
     setting!(
         "command",
         Maybe<CommandLine>,
-        command,
+        secret.command,
         "Or the program that prints it, with its arguments; run once at the start, without a shell",
         "[\"pass\", \"show\", \"semel/2026-11\"]"
     ),
@@ -769,8 +782,42 @@ pub(super) const UPSTREAM_TLS: &[Setting<UpstreamTlsTable>] = &[
     setting!("key", Maybe<FilePath>, key, "The file with its private key", "\"/etc/semel/gateway.key\""),
 ];
 
+/// `[[admin.token]]`: exactly one of `file`, `env` and `command`.
+pub(super) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
+    setting!("name", Maybe<TokenName>, name, "Who has the token, as logs and notes say it", "\"alice\""),
+    setting!(
+        "role",
+        Maybe<Choice<Role>>,
+        role,
+        "Look, but at no body; or look at everything, and act",
+        "\"viewer\""
+    ),
+    setting!(
+        "file",
+        Maybe<FilePath>,
+        secret.file,
+        "The file that holds the token: at least 32 characters",
+        "\"/etc/semel/alice.token\""
+    ),
+    setting!(
+        "env",
+        Maybe<VariableName>,
+        secret.env,
+        "Or the variable that holds it",
+        "\"ADMIN_TOKEN_ALICE\""
+    ),
+    setting!(
+        "command",
+        Maybe<CommandLine>,
+        secret.command,
+        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "[\"pass\", \"show\", \"semel/alice\"]"
+    ),
+];
+
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 14] = [
+pub(super) const TABLES: [&str; 15] = [
+    "admin",
     "server",
     "identity",
     "defaults",
@@ -798,6 +845,7 @@ pub fn settings() -> Vec<SettingInfo> {
     let config = Config::default();
     [
         infos("", GENERAL, &config),
+        infos("admin.token", ADMIN_TOKEN, &TokenTable::default()),
         infos("server", SERVER, &config),
         infos("identity", IDENTITY, &IdentityTable::default()),
         infos("defaults", DEFAULTS, &config.defaults),

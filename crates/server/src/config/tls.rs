@@ -3,10 +3,10 @@
 
 use std::path::PathBuf;
 
-use super::encryption::is_readable_by_others;
 use super::findings::Findings;
 use super::identity::IdentitySource;
 use super::kind::Words;
+use super::secret::is_readable_by_others;
 use super::upstream::is_encrypted;
 use super::{Config, Identity};
 use crate::client_certificate::{ClientCertificates, Field, Tenant};

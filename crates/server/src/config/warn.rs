@@ -7,6 +7,7 @@ use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
+use super::admin;
 use super::encryption;
 use super::findings::Findings;
 use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
@@ -21,11 +22,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if config.store == StoreLocation::Memory {
         findings.warn("store", "records are gone when the process ends: a retry after that runs again");
     }
-    let admins_are_known = config.admin_tls.as_ref().is_some_and(|tls| tls.client_ca.is_some());
-    if !config.admin_listen.ip().is_loopback() && !admins_are_known {
-        let message = "the admin listener asks nobody who they are: whoever can reach it is an operator";
-        findings.warn("admin_listen", message);
-    }
+    admin::warn(findings, config);
     if let Identity::TrustedHeaders { proxies, .. } = &config.identity
         && let Some(range) = proxies.iter().find(|range| range.is_everybody())
     {

@@ -121,6 +121,8 @@ async fn a_running_gateway_is_found_healthy_and_is_not_disturbed() {
 async fn people_get_a_line_for_each_check_and_one_for_what_to_do() {
     let (folder, upstream) = (used(), Upstream::start().await);
     let (upstream, nobody) = (format!("http://{}", upstream.address), nobody().await.to_string());
+    let token = "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"\ncommand = [\"print-the-token\"]\n";
+    std::fs::write(folder.path().join("semel.toml"), token).expect("there is room");
     let arguments = ["doctor", "--upstream", &upstream, "--listen", &nobody, "--admin-listen", "0.0.0.0:9"];
     let output = run(folder.path(), &arguments);
     let said = text(&output.stdout);

@@ -1,5 +1,6 @@
 //! The gateway as it is run: the real program, a real upstream, real sockets between them.
 
+mod admin;
 mod authority;
 mod authorize;
 mod canary;

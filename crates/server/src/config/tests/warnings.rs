@@ -24,11 +24,15 @@ key = "ignored"
 name = "b"
 match = "POST /b"
 key = "optional"
+[[admin.token]]
+name = "alice"
+role = "viewer"
+env = "ALICE"
 "#;
     let shown = warnings(&file(text)).join("\n");
     assert_eq!(
         shown,
-        r#"semel.toml:1:16: warning: `admin_listen`: the admin listener asks nobody who they are: whoever can reach it is an operator
+        r#"semel.toml:1:16: warning: `admin_listen`: tokens come to this listener in the clear: whoever can listen on the network sees them; `[admin_tls]` would change that
  1 | admin_listen = "0.0.0.0:9090"
    |                ^^^^^^^^^^^^^^
 semel.toml:2:9: warning: `store`: records are gone when the process ends: a retry after that runs again
@@ -122,11 +126,13 @@ fn credentials_that_cross_a_network_in_the_clear_are_named() {
 }
 
 #[test]
-fn an_admin_listener_that_asks_for_certificates_is_not_open_to_all() {
+fn admin_tokens_are_seen_by_others_unless_they_are_encrypted() {
     let tls = "[admin_tls]\ncertificate = \"a.crt\"\nkey = \"a.key\"\n";
-    let shown = |more: &str| warnings(&file(&format!("admin_listen = \"0.0.0.0:9090\"\n{more}")));
-    assert_eq!((shown("").len(), shown(tls).len()), (1, 1), "encrypted is not authenticated");
-    assert_eq!(shown(&format!("{tls}client_ca = \"operators.crt\"")), [""; 0]);
+    let token = "[[admin.token]]\nname = \"a\"\nrole = \"viewer\"\nenv = \"A\"\n";
+    let shown = |more: &str| warnings(&file(&format!("admin_listen = \"0.0.0.0:9090\"\n{token}{more}")));
+    assert_eq!((shown("").len(), shown(tls).len()), (1, 0));
+    let sources = file(&format!("admin_listen = \"0.0.0.0:9090\"\n{tls}client_ca = \"operators.crt\""));
+    assert!(load(&sources).is_err(), "a certificate opens the connection, and does not say who may what");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::*;
 
+mod admin;
 mod encryption;
 mod names;
 mod outside;

@@ -299,7 +299,13 @@ impl Gateway {
 
     /// Asks the admin listener.
     pub(crate) async fn admin(&self, path: &str) -> Reply {
-        pay("").method("GET").target(path).without("idempotency-key").to(self.admin).await
+        self.ask("GET", path).to(self.admin).await
+    }
+
+    /// A request to the admin listener, by its own address.
+    pub(crate) fn ask(&self, method: &'static str, path: &str) -> Send {
+        let request = pay("").method(method).target(path).with("host", self.admin.to_string());
+        request.without("idempotency-key").without("x-user")
     }
 
     /// What a counter says, by its name and labels; `None` if nothing was counted yet.

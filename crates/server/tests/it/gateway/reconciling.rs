@@ -515,3 +515,30 @@ fn what_is_meant_for_the_ledger_stands_after_it() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("does not go with `ledger`"), "{output:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_has_one_command_looked_for_and_is_noted() {
+    let (site, bank) = (site(), Bank::start().await);
+    // The gateway itself would look for it an hour later.
+    let file = settings(&bank, "", "").replace("20ms", "1h");
+    let gateway = site.start_with(bank.address, &file, &SHORT);
+    let lost = gateway.send(keyed("captured").doing("hang")).await;
+    assert_eq!(lost.problem(), problem(504, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
+    let id = bank.arrived().await;
+    let look = async || {
+        let request = gateway.ask("POST", &format!("/admin/v1/records/{id}/reconcile"));
+        request.body(r#"{"reason":"the customer asks"}"#).to(gateway.admin).await
+    };
+    let found = look().await;
+    assert_eq!(found.status, 200, "{found:?}");
+    let document = found.json();
+    assert_eq!((&document["outcome"], &document["operationId"]), (&json!("resolved"), &json!(id)));
+    assert!(settled(&gateway, "captured").await.replayed());
+    assert_eq!(bank.looks(), [id.as_str()]);
+    let again = look().await;
+    assert_eq!((again.status.as_u16(), &again.json()["code"]), (409, &json!("ACTION_REFUSED")));
+    let noted = site.column("SELECT who || ' ' || action FROM semel_audit ORDER BY who");
+    assert_eq!(noted, ["local reconcile", "reconciler resolve"], "who wished for it, and what was found");
+    let wished = site.column("SELECT why FROM semel_audit WHERE who = 'local'");
+    assert_eq!(wished, ["the customer asks"]);
+}

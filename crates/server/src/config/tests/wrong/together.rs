@@ -20,12 +20,12 @@ semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, an
 fn listeners_need_two_ports() {
     wrong(
         r#"
-admin_listen = "0.0.0.0:8080"
+admin_listen = "127.0.0.1:8080"
 "#,
         r#"
-semel.toml:1:16: error: `admin_listen`: 0.0.0.0:8080 is taken by `listen` (127.0.0.1:8080): choose another port
- 1 | admin_listen = "0.0.0.0:8080"
-   |                ^^^^^^^^^^^^^^
+semel.toml:1:16: error: `admin_listen`: 127.0.0.1:8080 is taken by `listen` (127.0.0.1:8080): choose another port
+ 1 | admin_listen = "127.0.0.1:8080"
+   |                ^^^^^^^^^^^^^^^^
 "#,
     );
 }

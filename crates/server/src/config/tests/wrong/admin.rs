@@ -1,0 +1,96 @@
+//! Admin tokens that cannot be used, and a listener that would ask for none.
+
+use super::*;
+
+#[test]
+fn whoever_can_be_reached_asks_for_a_token() {
+    wrong(
+        r#"
+admin_listen = "0.0.0.0:9090"
+"#,
+        r#"
+semel.toml:1:16: error: `admin_listen`: 0.0.0.0:9090 can be reached from elsewhere, and nobody would be asked who they are: name who may with `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1
+ 1 | admin_listen = "0.0.0.0:9090"
+   |                ^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_name_is_used_once() {
+    wrong(
+        r#"
+[[admin.token]]
+name = "alice"
+role = "viewer"
+file = "a"
+[[admin.token]]
+name = "alice"
+role = "operator"
+file = "b"
+"#,
+        r#"
+semel.toml:6:8: error: `admin.token.alice.name`: another token has this name already
+ 6 | name = "alice"
+   |        ^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_role_is_one_that_there_is() {
+    wrong(
+        r#"
+[[admin.token]]
+name = "alice"
+role = "vewer"
+file = "a"
+"#,
+        r#"
+semel.toml:3:8: error: `admin.token.alice.role`: expected "viewer" or "operator", found "vewer"; did you mean "viewer"?
+ 3 | role = "vewer"
+   |        ^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn a_token_has_a_name_a_role_and_one_source() {
+    wrong(
+        r#"
+[[admin.token]]
+env = "A"
+file = "a"
+token = "the token itself"
+"#,
+        r#"
+semel.toml:1:1: error: `admin.token.name`: missing: every token has a `name`, by which notes call whoever used it, and a `role`
+ 1 | [[admin.token]]
+   | ^^^^^^^^^^^^^^^
+semel.toml:1:1: error: `admin.token.role`: missing: every token has a `name`, by which notes call whoever used it, and a `role`
+ 1 | [[admin.token]]
+   | ^^^^^^^^^^^^^^^
+semel.toml:1:1: error: `admin.token`: expected one of `file`, `env` and `command`: where the token comes from
+ 1 | [[admin.token]]
+   | ^^^^^^^^^^^^^^^
+semel.toml:4:1: error: `admin.token.token`: unknown setting; `semel config init` prints all there are
+ 4 | token = "the token itself"
+   | ^^^^^
+"#,
+    );
+}
+
+#[test]
+fn tokens_are_in_double_brackets() {
+    wrong(
+        r#"
+[admin.token]
+name = "alice"
+"#,
+        r#"
+semel.toml:1:8: error: `admin.token`: expected a list of tables: write `[[admin.token]]`, in double brackets
+ 1 | [admin.token]
+   |        ^^^^^
+"#,
+    );
+}

@@ -1,0 +1,84 @@
+//! What an operator can see and do, once for the command line and the admin API: how records, stories and messages are
+//! written as JSON, and what an action comes to. Nothing is decided here: stores ask `transition`.
+
+pub(crate) mod looks;
+pub(crate) mod messages;
+pub(crate) mod records;
+pub(crate) mod story;
+
+use std::time::Duration;
+
+use semel_core::{OperationId, Timestamp};
+
+/// The most characters of a reason.
+const MAX_REASON: usize = 1000;
+
+/// What an action came to.
+pub(crate) enum Acted<S> {
+    /// It is done, and this is where things stand now; `None` if there is nothing left.
+    Done(Option<S>),
+    /// It does not apply, and nothing was changed.
+    Refused(String),
+    /// There is nothing of this name; says so.
+    Absent(String),
+}
+
+/// Why somebody does something, as it is kept for good.
+///
+/// # Errors
+/// Goes on after the reason's own name: what is wrong with it.
+pub(crate) fn reason(text: &str) -> Result<String, String> {
+    if text.trim().is_empty() {
+        return Err("must say something".to_owned());
+    }
+    if text.chars().any(char::is_control) {
+        return Err("is one line of text".to_owned());
+    }
+    if text.chars().count() > MAX_REASON {
+        return Err(format!("has at most {MAX_REASON} characters"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The id of a command, as it is written.
+pub(crate) fn operation_id(text: &str) -> Result<OperationId, String> {
+    text.parse().map_err(|_| {
+        format!(
+            "{:?} is not an operation id, such as 01a1df42-c587-7cff-b888-276f0e1e6aeb",
+            text.chars().take(80).collect::<String>()
+        )
+    })
+}
+
+/// How long ago, as it is written.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    crate::config::parse_duration(text)
+        .ok_or_else(|| format!("{text:?} is not a duration such as \"30s\", \"5m\" or \"7d\""))
+}
+
+/// That long before now.
+pub(crate) fn before(now: Timestamp, age: Duration) -> Timestamp {
+    let millis = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(millis))
+}
+
+/// One line, whatever a client, a file or a server put into it, and nothing that steers a terminal or turns its text
+/// around.
+pub(crate) fn printable(text: &str) -> String {
+    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_one_line_that_says_something() {
+        assert_eq!(reason("found in the ledger").as_deref(), Ok("found in the ledger"));
+        assert!(reason(&"x".repeat(MAX_REASON)).is_ok());
+        for text in ["", " \t ", "two\nlines", &"x".repeat(MAX_REASON + 1)] {
+            assert!(reason(text).is_err(), "{text:?}");
+        }
+    }
+}

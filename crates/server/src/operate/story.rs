@@ -1,0 +1,228 @@
+//! One command's life as a story, and what can be done about it now.
+
+use semel_core::{
+    NoteTaken, OperationId, Progress, Reason, Record, State, StateName, Step, StepKind, Timestamp,
+};
+use semel_flow::reconcile::{RECONCILER, is_dead_letter};
+use serde_json::{Value, json};
+
+use super::printable;
+use super::records::{Found, summary};
+
+/// The story as JSON: the names are promises. `same_store` goes behind the commands that it names.
+pub(crate) fn to_json(id: OperationId, found: &Found, same_store: &str) -> Value {
+    let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
+    story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
+    story["next"] = next(found.record.as_ref(), found.now, same_store).into();
+    story
+}
+
+/// Something that happened.
+pub(crate) enum Entry<'a> {
+    Step(Step),
+    Note(&'a NoteTaken),
+    /// A call of a phase is about to be made.
+    Begun(&'a Progress),
+    /// A phase is done.
+    Done(&'a Progress, Timestamp),
+}
+
+/// What happened, in order. What was done by hand stands before the step that it led to.
+pub(crate) fn timeline(found: &Found) -> Vec<Entry<'_>> {
+    let Found { record, notes, steps: phases, .. } = found;
+    let (mut calls, mut done, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for phase in phases {
+        match (&phase.what, phase.done_at) {
+            (StepKind::Item { .. }, _) => {}
+            (StepKind::Local { .. }, at) => done.push(Entry::Done(phase, at.unwrap_or(phase.began_at))),
+            (StepKind::External { .. }, Some(at)) => {
+                calls.push(Entry::Begun(phase));
+                done.push(Entry::Done(phase, at));
+            }
+            (StepKind::External { .. }, None) => left.push(Entry::Begun(phase)),
+        }
+    }
+    let steps = record.iter().flat_map(|record| record.history.steps()).map(Entry::Step);
+    let mut timeline: Vec<Entry<'_>> = notes.iter().map(Entry::Note).chain(steps).collect();
+    timeline.extend(calls.into_iter().chain(done).chain(left));
+    timeline.sort_by_key(Entry::at);
+    timeline
+}
+
+impl Entry<'_> {
+    /// When.
+    pub(crate) fn at(&self) -> Timestamp {
+        match self {
+            Entry::Step(step) => step.at,
+            Entry::Note(taken) => taken.at,
+            Entry::Begun(phase) => phase.began_at,
+            Entry::Done(_, at) => *at,
+        }
+    }
+
+    /// In a sentence.
+    pub(crate) fn tell(&self) -> String {
+        match self {
+            Entry::Step(step) => tell(step),
+            Entry::Note(taken) => {
+                let note = &taken.note;
+                let whose = if note.who == RECONCILER { "by itself" } else { "by hand" };
+                printable(&format!("{whose}: {} by {}, because: {}", note.action, note.who, note.why))
+            }
+            Entry::Begun(phase) => {
+                let (how, again) = match phase.what {
+                    StepKind::External { deduplicated: true, .. } => {
+                        ("deduplicates on its key", "may be made again")
+                    }
+                    _ => ("does not deduplicate", "is never made again"),
+                };
+                let Progress { name, .. } = phase;
+                printable(&format!("phase {name}: its call is begun; the receiver {how}, so it {again}"))
+            }
+            Entry::Done(phase, _) => printable(&format!("phase {}: done", phase.name)),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut entry = json!({ "at": self.at().to_rfc3339(), "what": self.tell() });
+        match self {
+            Entry::Step(step) => {
+                entry["epoch"] = step.epoch.into();
+                entry["state"] = step.state.as_str().into();
+                entry["reason"] = step.reason.as_str().into();
+                if let Some((times, last)) = step.again {
+                    entry["again"] = json!({ "times": times, "last": last.to_rfc3339() });
+                }
+            }
+            Entry::Note(taken) => {
+                entry["who"] = taken.note.who.as_str().into();
+                entry["action"] = taken.note.action.as_str().into();
+                entry["why"] = taken.note.why.as_str().into();
+            }
+            Entry::Begun(phase) | Entry::Done(phase, _) => entry["phase"] = phase.name.as_str().into(),
+        }
+        entry
+    }
+}
+
+/// One step in a sentence.
+fn tell(step: &Step) -> String {
+    let Step { epoch, state, .. } = step;
+    let what = match step.reason {
+        Reason::HandlerUnsure | Reason::TimedOut | Reason::Panicked if *state == StateName::Claimed => {
+            let what = match step.reason {
+                Reason::TimedOut => "a phase took too long",
+                Reason::Panicked => "a phase panicked",
+                _ => "a call came to nobody knows what, and may be made again",
+            };
+            format!("{what}: it waits to be resumed, as epoch {epoch}")
+        }
+        Reason::Claimed if *state == StateName::Claimed => "accepted, to be run by a worker".to_owned(),
+        Reason::Claimed if *epoch > 1 => format!("claimed anew, as epoch {epoch}, and run at once"),
+        Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
+        Reason::Started => format!("taken up by a worker, as epoch {epoch}"),
+        Reason::Deferred => "committed, and its outcome left to the message that it sends".to_owned(),
+        Reason::Answered => format!("answered: {state}, and kept for retries"),
+        Reason::NotExecuted if *state == StateName::Claimed => {
+            format!("proven not executed: it waits for a worker again, as epoch {epoch}")
+        }
+        Reason::NotExecuted if *state == StateName::Unknown => {
+            "given up between two of its phases: unknown".to_owned()
+        }
+        Reason::NotExecuted => "proven not executed: the key is free for one retry".to_owned(),
+        Reason::ServerError if *state == StateName::Unknown => {
+            "answered with a server error, which says nothing about the effect: unknown".to_owned()
+        }
+        Reason::ServerError => format!("answered with a server error: {state}, as the operation declares"),
+        Reason::HandlerUnsure => "the service said that it does not know itself: unknown".to_owned(),
+        Reason::TimedOut => "no answer in time: unknown".to_owned(),
+        Reason::BrokeOff => "the connection or the answer broke off: unknown".to_owned(),
+        Reason::Panicked => "the handler panicked: unknown".to_owned(),
+        Reason::ShutDown => "its process was shut down before the answer came: unknown".to_owned(),
+        Reason::LeaseExpired if *state == StateName::Unknown => {
+            "its lease ended without a word from the executor: unknown".to_owned()
+        }
+        Reason::LeaseExpired if *state == StateName::Claimed => {
+            format!(
+                "its lease ended without a word from the executor: it waits to be resumed, as epoch {epoch}"
+            )
+        }
+        Reason::LeaseExpired => {
+            format!("its lease ended without a word from the executor: {state}, as the operation declares")
+        }
+        Reason::DeferralExpired => "its message did not come to an end in time: unknown".to_owned(),
+        Reason::MessageDead => "its message is given up: unknown".to_owned(),
+        Reason::NeverStarted if *state == StateName::Unknown => {
+            "nobody resumed it in time: unknown".to_owned()
+        }
+        Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
+        Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),
+        Reason::VerdictExecuted => format!("evidence says that it was executed: {state}"),
+        Reason::VerdictNotExecuted => {
+            "evidence says that it was not executed: the key is free for one retry".to_owned()
+        }
+        Reason::Expired => "its time to live ended: the response is gone".to_owned(),
+        Reason::Purged => "purged: the response is gone".to_owned(),
+    };
+    match (step.again, state) {
+        (None, _) => what,
+        (Some((times, last)), StateName::Unknown) => {
+            format!("{what}; evidence was sought {}, last at {last}", count(times))
+        }
+        (Some((times, last)), _) => format!("{what}; its lease was renewed {}, last at {last}", count(times)),
+    }
+}
+
+fn count(times: u32) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
+}
+
+/// What a retry gets now, and what a person can do.
+pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
+    let Some(record) = record else {
+        return "now: forgotten; a request with this key is a new command".to_owned();
+    };
+    let id = record.operation_id;
+    match record.head.state {
+        State::Claimed { start_by, .. } => format!("now: waits for a worker, until {start_by}"),
+        State::Processing { lease_until, .. } if lease_until <= now => {
+            "now: its lease has ended; the next retry or sweep will say so".to_owned()
+        }
+        State::Processing { lease_until, .. } => {
+            format!("now: runs, with a lease until {lease_until}; a retry waits for it, then gets 409")
+        }
+        State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } => {
+            let status = record.result.as_ref().map_or(String::new(), |result| format!(" {}", result.status));
+            let response = record.result.as_ref().and_then(|result| result.response.decode().ok());
+            let body = match response {
+                Some(response) if response.body.is_none() => match response.resource() {
+                    Some(_) => {
+                        ", without its body, which was not stored: it may be at the record's `resource`"
+                    }
+                    None => ", without its body, which was not stored",
+                },
+                Some(_) | None => "",
+            };
+            format!("now: settled; a retry gets the stored{status}{body} until {expires_at}")
+        }
+        State::FailedRetryable { expires_at } => {
+            format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
+        }
+        State::Unknown { quarantine_until, reconcile_after, .. } => format!(
+            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
+             semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
+             semel records resolve {id} --verdict not-executed --reason TEXT{same_store}{}",
+            if reconcile_after > now && !is_dead_letter(&record.head.state) {
+                format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
+            } else {
+                String::new()
+            },
+            if quarantine_until <= now {
+                String::new()
+            } else {
+                format!("    (from {quarantine_until} on: a call may still be in flight)")
+            }
+        ),
+        State::Expired { forget_at } => format!("now: a tombstone; retries get 410 until {forget_at}"),
+    }
+}
