@@ -114,7 +114,13 @@ pub enum Event {
     /// Nothing but time: the sweeper's and the reaper's event.
     Age,
     /// Evidence about a command whose outcome is unknown.
-    Resolve(Verdict),
+    Resolve {
+        /// What it says.
+        verdict: Verdict,
+        /// When that was seen, by the store's clock; `None`: in this moment. What was not there then may have landed since,
+        /// also by a later attempt.
+        seen: Option<Timestamp>,
+    },
     /// Evidence is sought, and if that is in vain, sought again later.
     Postpone {
         /// When to seek again.
@@ -131,6 +137,11 @@ pub enum Event {
 }
 
 impl Event {
+    /// Evidence that is seen in this moment.
+    pub const fn resolve(verdict: Verdict) -> Event {
+        Event::Resolve { verdict, seen: None }
+    }
+
     /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
     ///
     /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.
@@ -147,7 +158,7 @@ impl Event {
             | Event::Defer { .. }
             | Event::Abandon { .. }
             | Event::Age => true,
-            Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => false,
+            Event::Resolve { .. } | Event::Postpone { .. } | Event::Free | Event::Purge => false,
         }
     }
 }

@@ -206,7 +206,7 @@ pub fn discarded(head: &Head, has_others: bool) -> Option<Event> {
 /// Whether the messages of a command that are not delivered end with this event: it is declared not executed, and sends them
 /// anew if it is carried out after all.
 pub fn ends_messages(event: &Event) -> bool {
-    matches!(event, Event::Resolve(Verdict::NotExecuted(_)))
+    matches!(event, Event::Resolve { verdict: Verdict::NotExecuted(_), .. })
 }
 
 /// What is said about a command whose message an operator has sent after all. `Err` if it must not be sent: the command was

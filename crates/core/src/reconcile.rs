@@ -365,7 +365,7 @@ mod tests {
         for found in verdicts {
             let change = found.change().expect("it is a verdict");
             let verdict = found.verdict().expect("it is a verdict");
-            assert_eq!(*change.event(), crate::Event::Resolve(verdict));
+            assert_eq!(*change.event(), crate::Event::resolve(verdict));
         }
         let others =
             [Found::Pending, no_answer(None), Found::Executed(result(402)), Found::Failed(result(201))];

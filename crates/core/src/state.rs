@@ -262,6 +262,8 @@ pub enum Reason {
     VerdictExecuted,
     /// Evidence says that it was not executed.
     VerdictNotExecuted,
+    /// Evidence says that it was not executed so far, by somebody who never executes it twice: a call may still land.
+    VerdictDeduplicated,
     /// Its time to live is over.
     Expired,
     /// An operator purged it.
@@ -270,7 +272,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 20] = [
+    pub const ALL: [Reason; 21] = [
         Reason::Claimed,
         Reason::Started,
         Reason::Deferred,
@@ -289,6 +291,7 @@ impl Reason {
         Reason::ClaimUnconfirmed,
         Reason::VerdictExecuted,
         Reason::VerdictNotExecuted,
+        Reason::VerdictDeduplicated,
         Reason::Expired,
         Reason::Purged,
     ];
@@ -314,6 +317,7 @@ impl Reason {
             Reason::ClaimUnconfirmed => "claim_unconfirmed",
             Reason::VerdictExecuted => "verdict_executed",
             Reason::VerdictNotExecuted => "verdict_not_executed",
+            Reason::VerdictDeduplicated => "verdict_deduplicated",
             Reason::Expired => "expired",
             Reason::Purged => "purged",
         }

@@ -217,12 +217,35 @@ impl Change {
     /// or more is a stable failure.
     pub fn resolve_executed(result: StoredResult) -> Change {
         let verdict = if result.status < 400 { Verdict::Succeeded } else { Verdict::FailedFinal };
-        Change { event: Event::Resolve(verdict), result: Some(result), note: None }
+        Change { event: Event::resolve(verdict), result: Some(result), note: None }
     }
 
     /// Evidence that the command was not carried out.
     pub fn resolve_not_executed(proof: Proof) -> Change {
-        Change { event: Event::Resolve(Verdict::NotExecuted(proof)), result: None, note: None }
+        Change { event: Event::resolve(Verdict::NotExecuted(proof)), result: None, note: None }
+    }
+
+    /// The same evidence, seen at this moment by the store's clock, and not only now.
+    pub fn seen_at(self, seen: Timestamp) -> Change {
+        match self.event {
+            Event::Resolve { verdict, .. } => {
+                Change { event: Event::Resolve { verdict, seen: Some(seen) }, ..self }
+            }
+            Event::Claim(_)
+            | Event::Look { .. }
+            | Event::Start { .. }
+            | Event::Renew { .. }
+            | Event::Complete { .. }
+            | Event::Fail { .. }
+            | Event::Release { .. }
+            | Event::Requeue { .. }
+            | Event::Defer { .. }
+            | Event::Abandon { .. }
+            | Event::Age
+            | Event::Postpone { .. }
+            | Event::Free
+            | Event::Purge => self,
+        }
     }
 
     /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.

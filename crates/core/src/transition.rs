@@ -70,7 +70,9 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
         }
         // Whoever deduplicates does so on this command's key, and another command has another one: a call of this one may
         // still land beside it.
-        (Event::Resolve(Verdict::NotExecuted(Proof::ProviderDeduplicates)), _) => ReferenceWrite::Keep,
+        (Event::Resolve { verdict: Verdict::NotExecuted(Proof::ProviderDeduplicates), .. }, _) => {
+            ReferenceWrite::Keep
+        }
         (Event::Free, None) => ReferenceWrite::GiveBack,
         (Event::Complete { .. }, Some(_))
             if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
@@ -299,7 +301,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Fenced),
         },
         Event::Age => keep(Decision::Idle),
-        Event::Resolve(verdict) => match head.state {
+        Event::Resolve { verdict, seen } => match head.state {
             // Nobody executes it: evidence that comes before the message's own end is as good as that.
             State::Processing { .. } if head.reason == Reason::Deferred => match verdict {
                 Verdict::Succeeded => {
@@ -323,12 +325,22 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 Verdict::NotExecuted(_) if head.reason == Reason::DeferralExpired => {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }
-                Verdict::NotExecuted(Proof::Quarantine) if now < quarantine_until => {
+                // What was not there when it was looked for may have landed since: a call of this attempt, or, after a verdict
+                // that was slow to come, one of an attempt that nobody had seen.
+                Verdict::NotExecuted(Proof::Quarantine)
+                    if seen.unwrap_or(now).min(now) < quarantine_until =>
+                {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }
-                Verdict::NotExecuted(
-                    Proof::ProviderDeduplicates | Proof::ProviderTombstone | Proof::Quarantine,
-                ) => apply(released(head, Reason::VerdictNotExecuted, now)),
+                Verdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine) => {
+                    apply(released(head, Reason::VerdictNotExecuted, now))
+                }
+                // A call may still land, and is then answered as the next one is. That is worth nothing once the record is
+                // forgotten: the next request would be another command, with another id.
+                Verdict::NotExecuted(Proof::ProviderDeduplicates) => {
+                    let expires_at = now.plus(head.terms.ttl).max(quarantine_until);
+                    apply(head.moved(State::FailedRetryable { expires_at }, Reason::VerdictDeduplicated))
+                }
             },
             State::Claimed { .. }
             | State::Processing { .. }
@@ -357,6 +369,9 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             // Some of its phases may have run.
             State::Claimed { .. } if head.terms.on_lease_expired == OnLeaseExpired::Resume => {
                 keep(Decision::Refused(Refusal::WrongState))
+            }
+            State::FailedRetryable { expires_at } if head.reason == Reason::VerdictDeduplicated => {
+                keep(Decision::Refused(Refusal::StillInFlight { until: expires_at }))
             }
             State::Claimed { .. } | State::FailedRetryable { .. } => (None, Decision::Applied),
             State::Processing { .. }
@@ -392,7 +407,7 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
         | Event::Defer { .. }
         | Event::Abandon { .. } => (None, Decision::Fenced),
         Event::Age => (None, Decision::Idle),
-        Event::Resolve(_) | Event::Postpone { .. } | Event::Free | Event::Purge => {
+        Event::Resolve { .. } | Event::Postpone { .. } | Event::Free | Event::Purge => {
             (None, Decision::Refused(Refusal::Absent))
         }
     }

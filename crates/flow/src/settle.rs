@@ -56,7 +56,7 @@ impl Word {
         let event = match self {
             Word::Message if !speaks_for(head) => return false,
             Word::Message => Event::Complete { fence: head.fence() },
-            Word::Evidence(_) => Event::Resolve(Verdict::Succeeded),
+            Word::Evidence(_) => Event::resolve(Verdict::Succeeded),
         };
         matches!(transition(Some(head), &event, now).write, Write::Update(head) if head.state.is_terminal())
     }
@@ -76,8 +76,8 @@ impl Word {
 /// Whether a message may speak for this command: its outcome was left to it; also if evidence has it that nothing was executed,
 /// since whoever delivered the message knows better.
 fn speaks_for(head: &Head) -> bool {
-    let denied =
-        matches!(head.state, State::FailedRetryable { .. }) && head.reason == Reason::VerdictNotExecuted;
+    let denied = matches!(head.state, State::FailedRetryable { .. })
+        && matches!(head.reason, Reason::VerdictNotExecuted | Reason::VerdictDeduplicated);
     head.is_left_to_a_message() || denied
 }
 

@@ -245,6 +245,10 @@ async fn send_claim(
             tracing::warn!(%error, operation = &*rule.label, "a claim failed: nothing is run");
             if matches!(error, StoreError::Ambiguous(_)) {
                 admission.created();
+                if rule.is_async() {
+                    // A worker may have it by now: nobody can say that nothing was run.
+                    return Err(Box::new(respond::cut_off(policy)));
+                }
                 let held = shared.running.hold();
                 tokio::spawn(settle::release_unconfirmed(shared.clone(), claim.clone(), held));
             }

@@ -210,10 +210,11 @@ impl BrokenStore {
             Event::Fail { fence, reason } => Event::Fail { fence: fence_of(fence), reason },
             Event::Release { fence, reason } => Event::Release { fence: fence_of(fence), reason },
             Event::Abandon { fence, reason } => Event::Abandon { fence: fence_of(fence), reason },
-            Event::Resolve(semel_core::transition::Verdict::NotExecuted(Proof::Quarantine))
-                if self.has(Flaw::FreesDuringQuarantine) =>
-            {
-                Event::Resolve(semel_core::transition::Verdict::NotExecuted(Proof::ProviderTombstone))
+            Event::Resolve {
+                verdict: semel_core::transition::Verdict::NotExecuted(Proof::Quarantine),
+                ..
+            } if self.has(Flaw::FreesDuringQuarantine) => {
+                Event::resolve(semel_core::transition::Verdict::NotExecuted(Proof::ProviderTombstone))
             }
             other => other,
         }

@@ -113,7 +113,7 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
     let for_worker =
         Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
     let look = |body| Event::Look { fingerprint: fingerprint(body) };
-    let not_executed = |proof| Event::Resolve(Verdict::NotExecuted(proof));
+    let not_executed = |proof| Event::resolve(Verdict::NotExecuted(proof));
     let all_fenced = "F F F F F F F F F F";
     #[rustfmt::skip]
     let table = vec![
@@ -148,8 +148,8 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("abandon stranger", Event::Abandon { fence: stranger, reason },    all_fenced),
         ("abandon old",    Event::Abandon { fence: old_epoch, reason },     all_fenced),
         ("age",            Event::Age,                        "I I I I I I I I I I"),
-        ("executed",       Event::Resolve(Verdict::Succeeded),              "Z N N N N N N N A>succ N"),
-        ("failed",         Event::Resolve(Verdict::FailedFinal),            "Z N N N N N N N A>fail N"),
+        ("executed",       Event::resolve(Verdict::Succeeded),              "Z N N N N N N N A>succ N"),
+        ("failed",         Event::resolve(Verdict::FailedFinal),            "Z N N N N N N N A>fail N"),
         ("not executed",   not_executed(Proof::Quarantine),                 "Z N N N N N N N Q N"),
         ("deduplicated",   not_executed(Proof::ProviderDeduplicates),       "Z N N N N N N N A>retr N"),
         ("tombstone",      not_executed(Proof::ProviderTombstone),          "Z N N N N N N N A>retr N"),
@@ -190,7 +190,7 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
     let mine = Fence { epoch: EPOCH, token: MINE };
     let reason = Reason::NotExecuted;
     let requeue = |seconds| Event::Requeue { fence: mine, reason, after: Duration::from_secs(seconds) };
-    let not_executed = |proof| Event::Resolve(Verdict::NotExecuted(proof));
+    let not_executed = |proof| Event::resolve(Verdict::NotExecuted(proof));
     #[rustfmt::skip]
     let table = [
         // event                                                              phas   wait   defe   late
@@ -205,8 +205,8 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
         ("release",       Event::Release { fence: mine, reason },            "A>retr A>retr F F"),
         ("defer",         Event::Defer { fence: mine, time: Duration::ZERO }, "A>proc F A>proc F"),
         ("abandon",       Event::Abandon { fence: mine, reason },            "A>unkn F A>unkn A>unkn"),
-        ("executed",      Event::Resolve(Verdict::Succeeded),                "N N A>succ A>succ"),
-        ("failed",        Event::Resolve(Verdict::FailedFinal),              "N N A>fail A>fail"),
+        ("executed",      Event::resolve(Verdict::Succeeded),                "N N A>succ A>succ"),
+        ("failed",        Event::resolve(Verdict::FailedFinal),              "N N A>fail A>fail"),
         ("not executed",  not_executed(Proof::Quarantine),                   "N N N Q"),
         ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "N N N Q"),
         ("tombstone",     not_executed(Proof::ProviderTombstone),            "N N N Q"),
@@ -239,7 +239,7 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
 fn a_message_that_may_still_be_sent_keeps_its_command_in_quarantine() {
     let [.., (_, deferred), _] = long_running();
     let left = age(deferred, later(60)).expect("it is never forgotten");
-    let verdict = Event::Resolve(Verdict::NotExecuted(Proof::Quarantine));
+    let verdict = Event::resolve(Verdict::NotExecuted(Proof::Quarantine));
     let a_year_on = later(365 * 24 * 3600);
     assert!(matches!(
         transition(Some(&left), &verdict, a_year_on).decision,
@@ -290,6 +290,46 @@ fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
 }
 
 #[test]
+fn what_may_still_land_is_not_freed_by_hand() {
+    // The provider deduplicates: a call of this command may land, and is answered as the next one is. But the next request after
+    // this would be another command, with another id.
+    let not_executed = Event::resolve(Verdict::NotExecuted(Proof::ProviderDeduplicates));
+    let Write::Update(freed) = transition(Some(&head(unknown(later(60)))), &not_executed, NOW).write else {
+        panic!("the verdict counts at once");
+    };
+    let step = transition(Some(&freed), &Event::Free, NOW);
+    assert_eq!(step.reference, ReferenceWrite::Keep, "another key would run beside the call");
+    assert!(matches!(step.decision, Decision::Refused(_)), "the same key would: {:?}", step.decision);
+    let State::FailedRetryable { expires_at } = freed.state else { panic!("it is free for one retry") };
+    let brief =
+        Head { terms: Terms { ttl: Duration::from_secs(1), ..freed.terms }, ..head(unknown(later(60))) };
+    let Write::Update(brief) = transition(Some(&brief), &not_executed, NOW).write else {
+        panic!("the verdict counts at once");
+    };
+    assert!(expires_at > later(60));
+    assert_eq!(
+        brief.state,
+        State::FailedRetryable { expires_at: later(60) },
+        "no sooner than the call can have landed"
+    );
+}
+
+#[test]
+fn not_executed_counts_only_if_it_was_seen_after_the_quarantine_of_this_attempt() {
+    let unknown = head(unknown(later(60)));
+    let seen_at = |seen| {
+        let event = Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen: Some(seen) };
+        transition(Some(&unknown), &event, later(1000)).decision
+    };
+    let refused = Decision::Refused(Refusal::StillInFlight { until: later(60) });
+    assert_eq!(seen_at(NOW), refused);
+    assert_eq!(seen_at(later(59)), refused);
+    assert_eq!(seen_at(later(60)), Decision::Applied);
+    let early = Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen: Some(later(1000)) };
+    assert_eq!(transition(Some(&unknown), &early, later(59)).decision, refused, "nobody sees the future");
+}
+
+#[test]
 fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
     let reference = |head: &Head, event: &Event, now| transition(Some(head), event, now).reference;
     let lost = head(unknown(NOW));
@@ -298,7 +338,7 @@ fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
         (Proof::ProviderTombstone, ReferenceWrite::GiveBack),
         (Proof::Quarantine, ReferenceWrite::GiveBack),
     ] {
-        let verdict = Event::Resolve(Verdict::NotExecuted(proof));
+        let verdict = Event::resolve(Verdict::NotExecuted(proof));
         assert_eq!(reference(&lost, &verdict, NOW), expected, "{proof:?}");
     }
     let waits = |on_lease_expired, epoch| {
@@ -374,7 +414,7 @@ fn the_quarantine_counts_a_whole_lease_from_when_the_outcome_became_unknown() {
         panic!("its lease has ended")
     };
     assert_eq!(quarantine_until, swept_late.plus(terms.quarantine));
-    let verdict = Event::Resolve(Verdict::NotExecuted(Proof::Quarantine));
+    let verdict = Event::resolve(Verdict::NotExecuted(Proof::Quarantine));
     let lost = head(unknown(later(60)));
     let until = later(60);
     assert_eq!(
@@ -441,7 +481,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 9 => Event::Release { fence, reason },
                 10 => Event::Abandon { fence, reason },
                 11 => Event::Age,
-                12 => Event::Resolve(match epoch {
+                12 => Event::resolve(match epoch {
                     1 | 2 => Verdict::Succeeded,
                     3 => Verdict::FailedFinal,
                     _ => Verdict::NotExecuted(Proof::Quarantine),
@@ -495,7 +535,7 @@ proptest! {
                     prop_assert!(after == before || expired, "terminal records do not change");
                 }
                 if matches!(before.state, State::Unknown { .. }) && after.state != before.state {
-                    let verdict = matches!(event, Event::Resolve(_));
+                    let verdict = matches!(event, Event::Resolve { .. });
                     let word = match event {
                         Event::Complete { fence }
                         | Event::Fail { fence, .. }

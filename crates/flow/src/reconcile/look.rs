@@ -93,7 +93,6 @@ struct Held {
     begun: Timestamp,
     wait: Duration,
     until: Timestamp,
-    quarantine_until: Timestamp,
     chance: u32,
 }
 
@@ -125,10 +124,10 @@ impl Looks {
         let answer = self.store.apply(&record.id, &change).await?;
         let state = answer.record.as_ref().map(|record| record.head.state);
         Ok(match (answer.decision, answer.record, state) {
-            (Decision::Applied, Some(record), Some(State::Unknown { quarantine_until, .. })) => {
+            (Decision::Applied, Some(record), Some(State::Unknown { .. })) => {
                 metrics::scheduled();
                 let (attempts, begun) = (tries, answer.now);
-                Ok(Held { record, attempts, begun, wait, until, quarantine_until, chance })
+                Ok(Held { record, attempts, begun, wait, until, chance })
             }
             (Decision::Refused(Refusal::WrongState), _, Some(state)) => {
                 Err(Outcome::NotUnknown(state.name()))
@@ -155,12 +154,6 @@ impl Looks {
     /// Writes down what was learnt.
     async fn conclude(&self, held: &Held, finding: &Finding) -> Result<Outcome, StoreError> {
         match after_look(held.attempts, &finding.found, &self.terms, held.chance) {
-            // What was not there when the look began may have landed until the quarantine's end.
-            LookedNext::Settle(Verdict::NotExecuted(Proof::Quarantine))
-                if held.begun < held.quarantine_until =>
-            {
-                self.wait_for_quarantine(held, held.quarantine_until).await
-            }
             LookedNext::Settle(verdict) => self.resolve(held, finding, verdict).await,
             LookedNext::Again { after } => {
                 let why = told(&finding.found);
@@ -181,7 +174,8 @@ impl Looks {
             return Ok(Outcome::Again { at: held.until, why: told(&finding.found) });
         };
         let seen = bounded(&finding.seen);
-        let answer = self.settle.settle(&held.record, &change.noted(note(&seen))).await?;
+        let change = change.seen_at(held.begun).noted(note(&seen));
+        let answer = self.settle.settle(&held.record, &change).await?;
         match (answer.decision, &answer.record) {
             (Decision::Applied, record) => {
                 let state = record.as_ref().unwrap_or(&held.record).head.state.name();

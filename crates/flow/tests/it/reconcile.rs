@@ -24,6 +24,7 @@ both!(
     a_stable_failure_is_kept_as_one,
     not_executed_frees_the_key_only_after_the_quarantine,
     a_look_that_began_in_the_quarantine_frees_nothing,
+    a_look_at_one_attempt_frees_no_other,
     a_provider_that_deduplicates_frees_the_key_at_once,
     of_several_reconcilers_one_looks,
     what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator,
@@ -191,6 +192,36 @@ async fn a_look_that_began_in_the_quarantine_frees_nothing(lab: impl Lab) {
     let report = reconciler(&kept, provider).once().await;
     assert!(matches!(outcome(&report), Outcome::Again { .. }), "{report:?}");
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
+}
+
+/// A provider that has no record of the first attempt, and answers so late that a second one has come and gone.
+struct Late(Kept);
+
+#[async_trait]
+impl LookUp for Late {
+    async fn look_up(&self, first: &Record) -> Finding {
+        let (store, fence) = (self.0.store(), first.head.fence());
+        // The first attempt's executor wakes: it has sent nothing.
+        let release = Change::release(fence, Reason::NotExecuted);
+        assert_eq!(
+            store.apply(&first.id, &release).await.expect("the store answers").decision,
+            Decision::Applied
+        );
+        // A retry executes, and its effect takes place; but its executor does not hear of it.
+        let second = processing(&self.0, "k").await;
+        assert_eq!(second.head.epoch, 2);
+        lost(&self.0, &second).await;
+        self.0.shift_clock(Duration::from_secs(300));
+        Finding::new(Found::NotExecuted(Proof::Quarantine), "no record, when it was asked")
+    }
+}
+
+async fn a_look_at_one_attempt_frees_no_other(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    kept.shift_clock(Duration::from_secs(300));
+    let report = reconciler(&kept, Arc::new(Late(kept.clone()))).once().await;
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown, "{report:?}");
 }
 
 async fn a_provider_that_deduplicates_frees_the_key_at_once(lab: impl Lab) {

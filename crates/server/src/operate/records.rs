@@ -213,8 +213,9 @@ pub(crate) async fn act(
     note: Note,
 ) -> Result<Acted<StateName>, StoreError> {
     let action = note.action.clone();
-    let Some(record) = store.find(id).await?.record else { return Ok(Acted::Absent(absent(id))) };
-    let answer = store.apply(&record.id, &change(&record).noted(note)).await?;
+    let found = store.find(id).await?;
+    let Some(record) = found.record else { return Ok(Acted::Absent(absent(id))) };
+    let answer = store.apply(&record.id, &change(&record).seen_at(found.now).noted(note)).await?;
     match answer.decision {
         Decision::Applied => Ok(Acted::Done(answer.record.map(|record| record.head.state.name()))),
         Decision::Refused(Refusal::WrongState) => {

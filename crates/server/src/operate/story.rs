@@ -161,6 +161,10 @@ fn tell(step: &Step) -> String {
         Reason::VerdictNotExecuted => {
             "evidence says that it was not executed: the key is free for one retry".to_owned()
         }
+        Reason::VerdictDeduplicated => {
+            "evidence says that it was not executed so far, and that it is never executed twice: the key is free for one retry"
+                .to_owned()
+        }
         Reason::Expired => "its time to live ended: the response is gone".to_owned(),
         Reason::Purged => "purged: the response is gone".to_owned(),
     };

@@ -30,11 +30,14 @@ pub(super) async fn a_verdict_settles_an_unknown(subject: &dyn Subject) {
         assert_eq!(settled.head.reason, Reason::VerdictExecuted);
         assert_eq!(claim_decision(&*store, &sample::claim(key)).await, Decision::Replay);
     }
-    for proof in [Proof::ProviderDeduplicates, Proof::ProviderTombstone] {
+    for (proof, reason) in [
+        (Proof::ProviderDeduplicates, Reason::VerdictDeduplicated),
+        (Proof::ProviderTombstone, Reason::VerdictNotExecuted),
+    ] {
         let lost = lose(&*store, &format!("{proof:?}")).await;
         let freed = applied(&*store, &lost.id, Change::resolve_not_executed(proof)).await;
         assert_eq!(freed.head.state.name(), StateName::FailedRetryable);
-        assert_eq!(freed.head.reason, Reason::VerdictNotExecuted);
+        assert_eq!(freed.head.reason, reason);
         let again = acquire(&*store, &sample::claim(&format!("{proof:?}"))).await;
         assert_eq!(again.head.epoch, lost.head.epoch + 1);
     }
@@ -60,8 +63,11 @@ pub(super) async fn not_executed_is_refused_while_a_call_may_be_in_flight(subjec
     let refusal = Refusal::StillInFlight { until: quarantine_until };
     assert_eq!(answer.decision, Decision::Refused(refusal));
     assert_eq!(read(&*store, &lost.id).await, lost);
+    let during = answer.now;
     subject.advance(PAST_THE_QUARANTINE);
-    let freed = applied(&*store, &lost.id, verdict()).await;
+    let answer = apply(&*store, &lost.id, verdict().seen_at(during)).await;
+    assert_eq!(answer.decision, Decision::Refused(refusal), "what landed since was not seen");
+    let freed = applied(&*store, &lost.id, verdict().seen_at(answer.now)).await;
     assert_eq!(freed.head.state.name(), StateName::FailedRetryable);
 }
 
