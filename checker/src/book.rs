@@ -1,0 +1,266 @@
+//! A history, arranged so that rules can ask: by request, by command, by operation id.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Malformed;
+use crate::event::{
+    Answered, Called, Command, Committed, Effect, Event, Evidence, Gone, Invoked, Looked, Mode, Record,
+    Ruled, Run, Step,
+};
+use crate::kind::Kind;
+
+/// Something in the history, with its line.
+pub(crate) type At<'a, T> = (usize, &'a T);
+
+/// A history, arranged.
+pub(crate) struct Book<'a> {
+    pub(crate) events: &'a [Event],
+    pub(crate) run: &'a Run,
+    pub(crate) requests: BTreeMap<u64, Request<'a>>,
+    pub(crate) commands: BTreeMap<&'a Command, Vec<u64>>,
+    pub(crate) operations: BTreeMap<&'a str, Life<'a>>,
+    pub(crate) looks: BTreeMap<u32, At<'a, Looked>>,
+    pub(crate) last_look: At<'a, Looked>,
+    /// Whose canary this is: command and payload.
+    pub(crate) canaries: BTreeMap<&'a str, (&'a Command, u32)>,
+}
+
+/// A request and what became of it.
+pub(crate) struct Request<'a> {
+    pub(crate) invoked: At<'a, Invoked>,
+    pub(crate) answered: Option<At<'a, Answered>>,
+    pub(crate) lost: Option<usize>,
+}
+
+impl Request<'_> {
+    /// What its answer means.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        self.answered.map(|(_, answer)| Kind::of(answer))
+    }
+
+    /// The line at which it was over for its client.
+    pub(crate) fn ended(&self) -> Option<usize> {
+        self.answered.map(|(line, _)| line).or(self.lost)
+    }
+}
+
+/// All that is known about one operation id.
+#[derive(Default)]
+pub(crate) struct Life<'a> {
+    pub(crate) commands: BTreeSet<&'a Command>,
+    pub(crate) answers: Vec<u64>,
+    pub(crate) calls: Vec<At<'a, Called>>,
+    pub(crate) effects: Vec<At<'a, Effect>>,
+    pub(crate) commits: Vec<At<'a, Committed>>,
+    pub(crate) looks: Vec<At<'a, Record>>,
+    pub(crate) gone: Vec<At<'a, Gone>>,
+    pub(crate) evidence: Vec<At<'a, Evidence>>,
+    pub(crate) rulings: Vec<At<'a, Ruled>>,
+}
+
+/// From so many steps on, a store may have dropped some between the first and the others.
+const MANY_STEPS: usize = 48;
+
+impl<'a> Life<'a> {
+    /// The command that it is about, if all agree.
+    pub(crate) fn command(&self) -> Option<&'a Command> {
+        self.commands.first().copied().filter(|_| self.commands.len() == 1)
+    }
+
+    /// The record as it was last seen.
+    pub(crate) fn record(&self) -> Option<At<'a, Record>> {
+        self.looks.last().copied()
+    }
+
+    /// Its steps, as they were last seen.
+    pub(crate) fn steps(&self) -> &'a [Step] {
+        self.record().map_or(&[], |(_, record)| &record.steps)
+    }
+
+    /// Whether some steps may be missing.
+    pub(crate) fn has_gaps(&self) -> bool {
+        self.steps().len() >= MANY_STEPS
+    }
+
+    /// The names of its effects, in the ledger and in a service's own rows.
+    pub(crate) fn effect_names(&self) -> Vec<&'a str> {
+        let effects = self.effects.iter().map(|(_, effect)| effect.effect.as_str());
+        effects.chain(self.commits.iter().map(|(_, row)| row.effect.as_str())).collect()
+    }
+
+    /// The lines of its effects.
+    pub(crate) fn effect_lines(&self) -> Vec<usize> {
+        self.effects.iter().map(|(line, _)| *line).chain(self.commits.iter().map(|(line, _)| *line)).collect()
+    }
+
+    /// Its final answers.
+    pub(crate) fn finals(&self, book: &Book<'a>) -> Vec<(&'a Invoked, At<'a, Answered>)> {
+        let requests = self.answers.iter().filter_map(|number| book.requests.get(number));
+        let finals = requests.filter(|request| request.kind().is_some_and(Kind::is_final));
+        finals.filter_map(|request| Some((request.invoked.1, request.answered?))).collect()
+    }
+
+    /// Everything that the history has about it, for a story.
+    pub(crate) fn lines(&self, book: &Book<'a>) -> Vec<usize> {
+        let requests = self.answers.iter().filter_map(|number| book.requests.get(number));
+        let mut lines: Vec<usize> = requests
+            .flat_map(|request| [Some(request.invoked.0), request.ended()])
+            .flatten()
+            .chain(self.calls.iter().map(|(line, _)| *line))
+            .chain(self.effect_lines())
+            .chain(self.looks.last().map(|(line, _)| *line))
+            .chain(self.gone.iter().map(|(line, _)| *line))
+            .chain(self.evidence.iter().map(|(line, _)| *line))
+            .chain(self.rulings.iter().map(|(line, _)| *line))
+            .collect();
+        lines.sort_unstable();
+        lines
+    }
+}
+
+impl<'a> Book<'a> {
+    /// Arranges a history, if it is a whole one.
+    pub(crate) fn of(events: &'a [Event]) -> Result<Book<'a>, Malformed> {
+        let Some(Event::Run(run)) = events.first() else {
+            return Err(Malformed("the first event of a history is `run`".into()));
+        };
+        let ends = |event: &&Event| matches!(event, Event::Looked(Looked { last: true, .. }));
+        let last = events.iter().rposition(|event| ends(&event));
+        let Some((line, Event::Looked(last))) = last.map(|line| (line, &events[line])) else {
+            return Err(Malformed(
+                "the history has no end: no `looked` says that it is the last. Whoever wrote it was cut off"
+                    .into(),
+            ));
+        };
+        let mut book = Book {
+            events,
+            run,
+            requests: BTreeMap::new(),
+            commands: BTreeMap::new(),
+            operations: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            last_look: (line, last),
+            canaries: BTreeMap::new(),
+        };
+        for (line, event) in events.iter().enumerate() {
+            book.enter(line, event).map_err(|why| Malformed(format!("line {}: {why}", line + 1)))?;
+        }
+        Ok(book)
+    }
+
+    fn enter(&mut self, line: usize, event: &'a Event) -> Result<(), String> {
+        match event {
+            Event::Run(_) if line > 0 => return Err("a history has one `run`".into()),
+            Event::Invoked(invoked) => {
+                let request = Request { invoked: (line, invoked), answered: None, lost: None };
+                if self.requests.insert(invoked.request, request).is_some() {
+                    return Err(format!("request {} was invoked before", invoked.request));
+                }
+                if !self.run.operations.contains_key(&invoked.command.operation) {
+                    return Err(format!("`run` does not name the operation {}", invoked.command.operation));
+                }
+                self.commands.entry(&invoked.command).or_default().push(invoked.request);
+                self.canaries.insert(&invoked.canary, (&invoked.command, invoked.payload));
+            }
+            Event::Answered(answered) => {
+                let request = self.open_request(answered.request)?;
+                request.answered = Some((line, answered));
+                let command = &request.invoked.1.command;
+                // Who is told that somebody else has its reference is told by whom: that is not its own.
+                if let Some(id) = &answered.operation_id
+                    && Kind::of(answered) != Kind::Duplicate
+                {
+                    let life = self.life(id);
+                    life.answers.push(answered.request);
+                    life.commands.insert(command);
+                }
+            }
+            Event::Lost(lost) => self.open_request(lost.request)?.lost = Some(line),
+            Event::Called(called) => {
+                let life = self.life(&called.operation_id);
+                life.calls.push((line, called));
+                life.commands.insert(&called.command);
+            }
+            Event::Effect(effect) => {
+                let life = self.life(&effect.operation_id);
+                life.effects.push((line, effect));
+                life.commands.insert(&effect.command);
+            }
+            Event::Looked(looked) => {
+                if self.looks.insert(looked.look, (line, looked)).is_some() {
+                    return Err(format!("there was a look {} before", looked.look));
+                }
+            }
+            Event::Record(record) => {
+                self.known_look(record.look)?;
+                self.life(&record.operation_id).looks.push((line, record));
+            }
+            Event::Gone(gone) => {
+                self.known_look(gone.look)?;
+                self.life(&gone.operation_id).gone.push((line, gone));
+            }
+            Event::Evidence(evidence) => {
+                self.life(&evidence.operation_id).evidence.push((line, evidence));
+            }
+            Event::Ruled(ruled) => self.life(&ruled.operation_id).rulings.push((line, ruled)),
+            Event::Committed(row) => self.life(&row.operation_id).commits.push((line, row)),
+            Event::Run(_)
+            | Event::Fault(_)
+            | Event::Quiet(_)
+            | Event::Metrics(_)
+            | Event::Message(_)
+            | Event::Delivered(_) => {}
+        }
+        Ok(())
+    }
+
+    fn life(&mut self, id: &'a str) -> &mut Life<'a> {
+        self.operations.entry(id).or_default()
+    }
+
+    fn open_request(&mut self, number: u64) -> Result<&mut Request<'a>, String> {
+        let request =
+            self.requests.get_mut(&number).ok_or_else(|| format!("request {number} was not invoked"))?;
+        if request.ended().is_some() {
+            return Err(format!("request {number} had ended before"));
+        }
+        Ok(request)
+    }
+
+    fn known_look(&self, look: u32) -> Result<(), String> {
+        if self.looks.contains_key(&look) { Ok(()) } else { Err(format!("there was no look {look}")) }
+    }
+
+    /// How an operation is run.
+    pub(crate) fn mode(&self, operation: &str) -> Option<Mode> {
+        self.run.operations.get(operation).map(|operation| operation.mode)
+    }
+
+    /// How long its settled records are kept.
+    pub(crate) fn ttl(&self, operation: &str) -> i64 {
+        self.run.operations.get(operation).map_or(i64::MAX, |operation| operation.ttl_ms)
+    }
+
+    /// When a look was begun and when it was over.
+    pub(crate) fn look(&self, look: u32) -> (i64, i64) {
+        self.looks.get(&look).map_or((0, 0), |(_, looked)| (looked.begun, looked.at))
+    }
+
+    /// The faults between two lines, which may have to do with it.
+    pub(crate) fn faults(&self, from: usize, to: usize) -> Vec<usize> {
+        let between = self.events.iter().enumerate().take(to + 1).skip(from);
+        between.filter(|(_, event)| matches!(event, Event::Fault(_))).map(|(line, _)| line).collect()
+    }
+
+    /// A story of one operation id: everything about it, and the faults meanwhile.
+    pub(crate) fn story(&self, life: &Life<'a>) -> Vec<usize> {
+        let mut lines = life.lines(self);
+        // The last look comes long after everything else.
+        let happened = || lines.iter().filter(|line| !matches!(self.events[**line], Event::Record(_)));
+        if let (Some(first), Some(last)) = (happened().next().copied(), happened().next_back().copied()) {
+            lines.extend(self.faults(first, last));
+        }
+        lines.sort_unstable();
+        lines
+    }
+}

@@ -1,0 +1,37 @@
+//! The invariants, one function each. A function looks at the whole history, and adds what it finds.
+
+mod answers;
+mod effects;
+mod messages;
+mod metrics;
+mod records;
+
+use crate::book::Book;
+use crate::story::Violation;
+
+/// Looks at a history, and adds what is violated.
+type Rule = fn(&Book<'_>, &mut Vec<Violation>);
+
+/// Every invariant, in order.
+pub(crate) const ALL: [Rule; 15] = [
+    effects::at_most_one,
+    effects::named_by_successes,
+    answers::equal,
+    answers::of_their_own_scope,
+    answers::of_their_own_payload,
+    records::unknown_is_left_by_evidence,
+    records::settled_ones_do_not_change,
+    records::epochs_rise,
+    effects::after_a_claim,
+    effects::never_after_a_word_to_the_contrary,
+    answers::final_ones_are_the_last_word,
+    records::come_to_an_end,
+    messages::one_for_each_commit,
+    records::are_kept_for_their_time,
+    metrics::tell_what_happened,
+];
+
+/// Says so.
+fn found(violations: &mut Vec<Violation>, invariant: u8, events: Vec<usize>, what: String) {
+    violations.push(Violation { invariant, what, events });
+}

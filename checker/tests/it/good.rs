@@ -1,0 +1,21 @@
+//! Histories that keep every promise.
+
+use crate::sample::good;
+
+#[test]
+fn a_good_history_passes() {
+    for seed in 1..=40 {
+        let events = good(seed, 30);
+        let report = semel_checker::check(&events).expect("it is whole");
+        assert!(report.violations.is_empty(), "seed {seed}:\n{report}");
+    }
+}
+
+#[test]
+fn a_good_history_passes_as_the_file_that_it_is_written_to() {
+    let events = good(3, 20);
+    let lines: Vec<String> =
+        events.iter().map(|event| serde_json::to_string(event).expect("it is JSON")).collect();
+    let read = semel_checker::read(lines.join("\n").as_bytes()).expect("it reads back");
+    assert_eq!(read, events);
+}

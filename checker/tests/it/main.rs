@@ -1,0 +1,6 @@
+//! The checker against histories that are known to be good, and the same with one thing wrong.
+
+mod corrupt;
+mod format;
+mod good;
+mod sample;
