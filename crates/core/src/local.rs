@@ -11,7 +11,7 @@ use crate::policy::{OnLeaseExpired, Policy};
 use crate::record::{Claim, Holder, Record};
 use crate::request::StoredRequest;
 use crate::response::Response;
-use crate::scope::Scope;
+use crate::scope::{RecordId, Scope};
 use crate::time::Timestamp;
 use crate::transition::{Attempt, Decision, Reference, Start};
 
@@ -31,6 +31,13 @@ pub struct Command {
 }
 
 impl Command {
+    /// The ids of the records that it may have, those of former names first, its own last.
+    pub fn record_ids(&self) -> Vec<RecordId> {
+        let under =
+            |name: &OperationName| Scope { operation: name.clone(), ..self.scope.clone() }.record_id();
+        self.former.iter().map(under).chain([self.scope.record_id()]).collect()
+    }
+
     /// The claim of one attempt at it, which the claimer carries out at once.
     pub fn claim(&self, operation_id: OperationId, token: AttemptToken) -> Claim {
         self.claim_as(operation_id, token, Start::Now, None)

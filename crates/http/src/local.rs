@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use semel_core::{Decision, Record, Response, Transacted};
+use semel_core::{Decision, Event, Fingerprint, Policy, Record, RecordId, Response, Transacted, transition};
 
 use crate::body::{Body, BoxError};
 use crate::execute::Handler;
@@ -34,16 +34,17 @@ where
     let (policy, about) = (command.rule.policy.clone(), command.about());
     let (principal, label) = (command.scope.principal.clone(), command.rule.label.clone());
     let asked = command.asked();
+    let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
     let _room = command.room.clone();
     let mut request = command.into_request();
     request.extensions_mut().insert(asked);
     let begun = Instant::now();
-    let called = inner.call(request).await;
+    let called = inner.call(request).await.map_err(Into::<BoxError>::into);
     let time = begun.elapsed();
     let mut response = match called {
         Ok(response) => response,
         Err(error) => {
-            tracing::error!(error = %error.into(), operation = &*label, "a handler failed without an answer");
+            tracing::error!(%error, operation = &*label, "a handler failed without an answer");
             return respond::cut_off(&policy);
         }
     };
@@ -83,7 +84,9 @@ where
             let own = holder.filter(|holder| holder.principal == principal);
             respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy)
         }
-        Some(Transacted::Decided { decision: Decision::Wait, record: None, .. }) => respond::unseen(&policy),
+        Some(Transacted::Decided { decision: Decision::Wait, record: None, .. }) => {
+            unseen(&shared, &ids, fingerprint, &policy).await
+        }
         Some(Transacted::Decided { decision, record, now, .. }) => {
             let now = now.unwrap_or_else(|| shared.clock.now());
             service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
@@ -105,6 +108,25 @@ where
     };
     answer.extensions_mut().insert(HandlerTime(time));
     answer
+}
+
+/// Another request is before this one: it has the command in hand, in a transaction that nobody can look into, or it only
+/// waits for the database itself. What is settled, or belongs to another payload, can be seen all the same.
+async fn unseen(shared: &Shared, ids: &[RecordId], fingerprint: Fingerprint, policy: &Policy) -> Answer {
+    let look = Event::Look { fingerprint };
+    for id in ids {
+        let asked = Instant::now();
+        let Ok(snapshot) = shared.within("get", shared.store.get(id)).await else {
+            // Nothing has shown that somebody has it.
+            return respond::store_unavailable(policy);
+        };
+        let (record, now) = (snapshot.record.as_ref(), snapshot.now);
+        let decision = transition(record.map(|record| &record.head), &look, now).decision;
+        if !matches!(decision, Decision::Vacant | Decision::Wait) {
+            return service::decided(shared, decision, record, now, Some(asked), policy);
+        }
+    }
+    respond::unseen(policy)
 }
 
 /// The handler's own answer.

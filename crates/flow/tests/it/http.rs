@@ -18,12 +18,13 @@ use semel_stores::MemoryStore;
 use semel_testkit::client::{KEY, Reply, pay, problem};
 use tokio::io::AsyncWriteExt;
 
-use crate::lab::{End, Gate, Lab, Step, both, pays};
+use crate::lab::{End, Gate, Lab, Step, both, pays, pool};
 
 both!(
     a_payment_is_answered_replayed_and_found,
     another_body_no_key_and_a_taken_reference_are_refused,
     a_payment_in_progress_is_said_to_be,
+    a_settled_payment_is_replayed_to_everybody_while_nobody_can_write,
     a_declined_payment_is_replayed,
     a_payment_that_failed_for_now_may_be_sent_again,
     a_handler_may_refuse_before_it_begins,
@@ -194,6 +195,54 @@ async fn a_payment_in_progress_is_said_to_be(lab: impl Lab) {
     assert_eq!(first.await.expect("it is answered").status, 201);
     assert!(service.pay("").await.replayed());
     assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+/// Nobody can write records until this is dropped. Reading them goes on.
+enum Blocked {
+    File(rusqlite::Connection),
+    Server(sqlx::Transaction<'static, sqlx::Postgres>),
+}
+
+impl Blocked {
+    async fn at(place: &str) -> Blocked {
+        if place.starts_with("postgres://") {
+            let mut held = pool(place, 1).await.begin().await.expect("the server takes it");
+            let lock = sqlx::raw_sql("LOCK TABLE semel_records IN EXCLUSIVE MODE").execute(&mut *held).await;
+            lock.expect("nobody writes for long");
+            return Blocked::Server(held);
+        }
+        let file = rusqlite::Connection::open(place).expect("the file opens");
+        file.busy_timeout(Duration::from_secs(20)).expect("it can wait");
+        file.execute_batch("BEGIN IMMEDIATE").expect("nobody writes for long");
+        Blocked::File(file)
+    }
+
+    async fn release(self) {
+        match self {
+            Blocked::File(file) => file.execute_batch("ROLLBACK").expect("it gives the file back"),
+            Blocked::Server(held) => held.rollback().await.expect("it gives the table back"),
+        }
+    }
+}
+
+async fn a_settled_payment_is_replayed_to_everybody_while_nobody_can_write(lab: impl Lab) {
+    let first = Service::start(lab).await;
+    assert_eq!(first.pay("").await.status, 201);
+    // Another process has nothing in memory. One of its duplicates has its turn, and the other one gives up waiting for it.
+    let second = Service::start(first.lab.second().await).await;
+    let blocked = Blocked::at(&first.lab.place()).await;
+    let send = || tokio::spawn(pay(r#"{"amount":5}"#).to(second.address));
+    let (mut one, mut two) = (send(), send());
+    let (sooner, other) = tokio::select! {
+        reply = &mut one => (reply, two),
+        reply = &mut two => (reply, one),
+    };
+    let sooner = sooner.expect("it is answered");
+    assert!(sooner.replayed(), "{sooner:?}");
+    blocked.release().await;
+    let later = other.await.expect("it is answered");
+    assert!(later.replayed(), "{later:?}");
+    assert_eq!(first.lab.counts().await, (1, 1, 1));
 }
 
 async fn a_declined_payment_is_replayed(lab: impl Lab) {
