@@ -8,6 +8,7 @@ use crate::event::{
     Ruled, Run, Step,
 };
 use crate::kind::Kind;
+use crate::story::when;
 
 /// Something in the history, with its line.
 pub(crate) type At<'a, T> = (usize, &'a T);
@@ -57,6 +58,9 @@ pub(crate) struct Life<'a> {
     pub(crate) evidence: Vec<At<'a, Evidence>>,
     pub(crate) rulings: Vec<At<'a, Ruled>>,
 }
+
+/// So long after a fault, what happens may be its doing.
+const AFTERMATH_MS: i64 = 3_000;
 
 /// From so many steps on, a store may have dropped some between the first and the others.
 const MANY_STEPS: usize = 48;
@@ -246,20 +250,23 @@ impl<'a> Book<'a> {
         self.looks.get(&look).map_or((0, 0), |(_, looked)| (looked.begun, looked.at))
     }
 
-    /// The faults between two lines, which may have to do with it.
-    pub(crate) fn faults(&self, from: usize, to: usize) -> Vec<usize> {
-        let between = self.events.iter().enumerate().take(to + 1).skip(from);
-        between.filter(|(_, event)| matches!(event, Event::Fault(_))).map(|(line, _)| line).collect()
+    /// The faults shortly before one of these lines, which may have to do with it.
+    fn faults(&self, lines: &[usize]) -> Vec<usize> {
+        let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Vec::new() };
+        let times: Vec<i64> = lines.iter().filter_map(|line| when(&self.events[*line])).collect();
+        let between = self.events.iter().enumerate().take(last + 1).skip(*first);
+        let faults = between.filter_map(|(line, event)| match event {
+            Event::Fault(fault) => Some((line, fault.at)),
+            _ => None,
+        });
+        let near = |at: i64| times.iter().any(|time| (at..at + AFTERMATH_MS).contains(time));
+        faults.filter(|(_, at)| near(*at)).map(|(line, _)| line).collect()
     }
 
     /// A story of one operation id: everything about it, and the faults meanwhile.
     pub(crate) fn story(&self, life: &Life<'a>) -> Vec<usize> {
         let mut lines = life.lines(self);
-        // The last look comes long after everything else.
-        let happened = || lines.iter().filter(|line| !matches!(self.events[**line], Event::Record(_)));
-        if let (Some(first), Some(last)) = (happened().next().copied(), happened().next_back().copied()) {
-            lines.extend(self.faults(first, last));
-        }
+        lines.extend(self.faults(&lines));
         lines.sort_unstable();
         lines
     }

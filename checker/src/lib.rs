@@ -43,11 +43,13 @@ pub mod event;
 mod kind;
 mod rules;
 mod story;
+mod tally;
 
 use std::io::BufRead;
 
 pub use event::Event;
 pub use story::{Report, Violation};
+pub use tally::Tally;
 
 /// What must hold, by number.
 pub const INVARIANTS: [(u8, &str); 15] = [

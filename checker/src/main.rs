@@ -31,6 +31,6 @@ fn judge(file: &str) -> Result<bool, String> {
     let opened = File::open(file).map_err(|error| error.to_string())?;
     let events = semel_checker::read(BufReader::new(opened)).map_err(|error| error.to_string())?;
     let report = semel_checker::check(&events).map_err(|error| error.to_string())?;
-    println!("{report}");
+    println!("{}\n{report}", semel_checker::Tally::of(&events));
     Ok(report.violations.is_empty())
 }

@@ -98,7 +98,8 @@ impl std::fmt::Display for Report<'_> {
     }
 }
 
-fn when(event: &Event) -> Option<i64> {
+/// When it happened, if it says so itself.
+pub(crate) fn when(event: &Event) -> Option<i64> {
     Some(match event {
         Event::Run(run) => run.at,
         Event::Invoked(invoked) => invoked.at,

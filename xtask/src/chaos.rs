@@ -1,27 +1,81 @@
-//! `cargo xtask chaos`: the test of a PostgreSQL server that is killed all the time, for longer than in `cargo xtask
-//! test`, or once more with the same seed.
+//! `cargo xtask chaos`: gateways under load on a real database while everything around them breaks, and the history of it
+//! judged from outside. `cargo xtask store-chaos`: the PostgreSQL store alone, on a server that is killed all the time.
+
+use std::process::Command;
+use std::time::Instant;
 
 use crate::{databases, test};
 
-const USAGE: &str = "usage: cargo xtask chaos [--minutes NUMBER] [--seed NUMBER]";
+const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER]";
+const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--seed NUMBER]";
 
 /// How long, if nobody says.
 const MINUTES: &str = "10";
+/// How long in `cargo xtask test`, and how long with a setting that breaks a promise.
+const SHORT: &str = "20";
+const BROKEN: &str = "6";
 
+/// Builds gateway and driver, and runs them: on both stores if none is named.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let (mut minutes, mut seed) = (MINUTES, None);
-    let mut rest = arguments;
-    while let [name, value, others @ ..] = rest {
-        value.parse::<u64>().map_err(|_| format!("{value:?} is no number; {USAGE}"))?;
-        match *name {
-            "--minutes" => minutes = value,
-            "--seed" => seed = Some(*value),
-            other => return Err(format!("`{other}` is unknown; {USAGE}")),
+    let (mut stores, mut seconds, mut seed) =
+        (vec!["sqlite", "postgres"], 60 * number(MINUTES, USAGE)?, None);
+    for (name, value) in pairs(arguments, USAGE)? {
+        match name {
+            "--store" if stores.contains(&value) => stores = vec![value],
+            "--minutes" => seconds = 60 * number(value, USAGE)?,
+            "--seconds" => seconds = number(value, USAGE)?,
+            "--seed" => seed = Some(number(value, USAGE)?.to_string()),
+            _ => return Err(format!("`{name} {value}` is unknown; {USAGE}")),
         }
-        rest = others;
     }
-    if let [lone, ..] = rest {
-        return Err(format!("`{lone}` has no value, or is unknown; {USAGE}"));
+    let installed = if stores.contains(&"postgres") { Some(databases::install()?) } else { None };
+    let variables = installed.as_ref().map(databases::Installed::variables).unwrap_or_default();
+    test::step("build", &["build", "--package", "semel-server", "--package", "semel-chaos", "--bins"], &[])?;
+    for store in stores {
+        let seconds = seconds.to_string();
+        let mut words = vec!["--store", store, "--seconds", &seconds];
+        words.extend(seed.iter().flat_map(|seed| ["--seed", seed]));
+        drive(&words, &variables)?;
+    }
+    Ok(())
+}
+
+/// The short form, with programs that the tests have built: both stores, and once more with a setting that permits second
+/// effects, which must be noticed.
+pub(crate) fn short(installed: &databases::Installed) -> Result<(), String> {
+    let variables = installed.variables();
+    drive(&["--store", "sqlite", "--seconds", SHORT], &variables)?;
+    drive(&["--store", "postgres", "--seconds", SHORT], &variables)?;
+    drive(&["--store", "sqlite", "--seconds", BROKEN, "--broken"], &variables)
+}
+
+/// Runs the driver, which is beside this program.
+fn drive(arguments: &[&str], variables: &[(&str, String)]) -> Result<(), String> {
+    println!("── chaos: semel-chaos {}", arguments.join(" "));
+    let begun = Instant::now();
+    let program = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("semel-chaos");
+    let status = Command::new(&program)
+        .args(arguments)
+        .envs(variables.iter().map(|(name, value)| (*name, value)))
+        .status()
+        .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
+    if !status.success() {
+        return Err("chaos: something is violated, or could not be run; see above".into());
+    }
+    println!("── chaos: done in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
+
+/// The test of the PostgreSQL store under kills, for longer than in `cargo xtask test`, or once more with the same seed.
+pub(crate) fn run_store(arguments: &[&str]) -> Result<(), String> {
+    let (mut minutes, mut seed) = (MINUTES, None);
+    for (name, value) in pairs(arguments, STORE_USAGE)? {
+        number(value, STORE_USAGE)?;
+        match name {
+            "--minutes" => minutes = value,
+            "--seed" => seed = Some(value),
+            other => return Err(format!("`{other}` is unknown; {STORE_USAGE}")),
+        }
     }
     let installed = databases::install()?;
     let shared = installed.start()?;
@@ -32,4 +86,17 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let words = ["test", "--package", "semel-stores", "--all-features", "--test", "it"];
     let words = [&words[..], &["postgres_chaos", "--", "--nocapture"]].concat();
     test::step("chaos", &words, &variables)
+}
+
+/// Names and their values.
+fn pairs<'a>(arguments: &[&'a str], usage: &str) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let pairs = arguments.chunks(2).map(|pair| match pair {
+        [name, value] => Ok((*name, *value)),
+        _ => Err(format!("`{}` has no value, or is unknown; {usage}", pair.join(" "))),
+    });
+    pairs.collect()
+}
+
+fn number(text: &str, usage: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number; {usage}"))
 }

@@ -40,12 +40,17 @@ impl Installed {
         println!("export {}={}", Binaries::PGBOUNCER_VARIABLE, self.pgbouncer.display());
     }
 
-    /// Starts the server that all tests share, unless one was named.
-    pub(crate) fn start(&self) -> Result<Shared, String> {
-        let mut variables = vec![
+    /// Where tests find the programs.
+    pub(crate) fn variables(&self) -> Vec<(&'static str, String)> {
+        vec![
             (Binaries::VARIABLE, self.postgres.folder().display().to_string()),
             (Binaries::PGBOUNCER_VARIABLE, self.pgbouncer.display().to_string()),
-        ];
+        ]
+    }
+
+    /// Starts the server that all tests share, unless one was named.
+    pub(crate) fn start(&self) -> Result<Shared, String> {
+        let mut variables = self.variables();
         if std::env::var_os(SHARED_URL).is_some() {
             eprintln!("── databases: on the server that {SHARED_URL} names");
             return Ok(Shared { variables, _cluster: None });

@@ -16,8 +16,11 @@ use std::process::ExitCode;
 const COMMANDS: &str = "\
 cargo xtask COMMAND
 
-  test            everything that must be green: format, lints, diagram, tests, threats, documentation, dependencies
-  chaos           kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
+  test            everything that must be green: format, lints, diagram, tests, threats, chaos, documentation,
+                  dependencies
+  chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
+                  --minutes 10 or --seconds, --seed of an earlier run
+  store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["test"] => test::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
+        ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),

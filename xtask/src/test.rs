@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, databases, deny, diagram, root, threats};
+use crate::{browser, chaos, databases, deny, diagram, root, threats};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<(), String> {
         step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
     }
     threats::check(threats::Build::Everything)?;
+    chaos::short(&installed)?;
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::check()?;
     println!("── all green");

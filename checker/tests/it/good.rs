@@ -1,5 +1,7 @@
 //! Histories that keep every promise.
 
+use semel_checker::{Event, Tally};
+
 use crate::sample::good;
 
 #[test]
@@ -18,4 +20,15 @@ fn a_good_history_passes_as_the_file_that_it_is_written_to() {
         events.iter().map(|event| serde_json::to_string(event).expect("it is JSON")).collect();
     let read = semel_checker::read(lines.join("\n").as_bytes()).expect("it reads back");
     assert_eq!(read, events);
+}
+
+#[test]
+fn a_history_in_which_nothing_happened_is_known_for_that() {
+    let mut events = good(1, 5);
+    assert_eq!(Tally::of(&events).lacks(), None);
+    events.retain(|event| !matches!(event, Event::Fault(_)));
+    assert_eq!(Tally::of(&events).lacks(), Some("a fault"));
+    events.retain(|event| !matches!(event, Event::Answered(answer) if answer.replayed));
+    assert_eq!(Tally::of(&events).lacks(), Some("a replay"));
+    assert_eq!(Tally::of(&[]).lacks(), Some("an effect"));
 }

@@ -1,7 +1,7 @@
 //! Writers on two stores and one server, while its connections are cut and its processes killed. Everything that a
 //! writer was told is written into a ledger; in the end the ledger and the table must agree.
 //!
-//! `cargo xtask chaos` runs it for longer, or with another seed.
+//! `cargo xtask store-chaos` runs it for longer, or with another seed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,0 +1,184 @@
+//! What clients ask for: command after command, each the same for the same seed.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::Full;
+use semel_checker::event::{Answered, Command};
+use semel_core::Timestamp;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use crate::chance::Chance;
+use crate::client::Reply;
+use crate::settings::{DRAFTS, PAYMENTS, REPORTS, TRANSFERS};
+
+/// A command that somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    number: u64,
+    pub(crate) command: Command,
+    path: &'static str,
+    pub(crate) reference: Option<String>,
+}
+
+/// How many commands in a row may have the same reference.
+const SAME_REFERENCE: u64 = 16;
+
+impl Asked {
+    /// The command of this number. Two in a row have the same key, and belong to others.
+    pub(crate) fn number(seed: u64, number: u64, broken: bool) -> Asked {
+        let pair = number / 2;
+        let mut chance = Chance::of(seed, &format!("command {pair}"));
+        let (operation, path) = match chance.below(100) {
+            _ if broken => (PAYMENTS, "/payments"),
+            0..60 => (PAYMENTS, "/payments"),
+            60..72 => (DRAFTS, "/drafts"),
+            72..87 => (REPORTS, "/reports"),
+            _ => (TRANSFERS, "/transfers"),
+        };
+        let key = format!("key-{pair:06}-{:08x}", chance.next() as u32);
+        let command = Command {
+            tenant: format!("tenant-{}", (pair + number % 2) % 3),
+            caller: format!("caller-{}", chance.below(2)),
+            operation: operation.to_owned(),
+            key,
+        };
+        let referring = operation == PAYMENTS && !broken && chance.percent(25);
+        let reference = referring.then(|| format!("order-{:06}", number / SAME_REFERENCE));
+        Asked { number, command, path, reference }
+    }
+
+    /// Whether a service of its own carries it out, and not a gateway.
+    pub(crate) fn is_local(&self) -> bool {
+        self.command.operation == TRANSFERS
+    }
+
+    /// What nobody else has.
+    pub(crate) fn canary(&self, payload: u32) -> String {
+        format!("{CANARY}{:08x}-{payload}", self.number)
+    }
+
+    /// The request, with this payload.
+    pub(crate) fn request(&self, payload: u32) -> Result<Request<Full<Bytes>>, String> {
+        let mut body = json!({ "canary": self.canary(payload), "amount": self.number });
+        if let Some(reference) = &self.reference {
+            body["reference"] = reference.as_str().into();
+        }
+        let request = Request::builder()
+            .method("POST")
+            .uri(self.path)
+            .header("host", "lab")
+            .header("content-type", "application/json")
+            .header("idempotency-key", &self.command.key)
+            .header("x-tenant", &self.command.tenant)
+            .header("x-caller", &self.command.caller)
+            .body(Full::new(Bytes::from(body.to_string())));
+        request.map_err(|error| error.to_string())
+    }
+}
+
+/// What canaries, and the names of effects, begin with.
+const CANARY: &str = "canary-";
+pub(crate) const EFFECT: &str = "effect-";
+
+/// Every canary in this text.
+pub(crate) fn canaries(text: &[u8]) -> Vec<String> {
+    marks(text, CANARY)
+}
+
+/// The name of every effect in this text.
+pub(crate) fn effects(text: &[u8]) -> Vec<String> {
+    marks(text, EFFECT)
+}
+
+fn marks(text: &[u8], begin: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for start in 0..text.len() {
+        let rest = &text[start..];
+        if !rest.starts_with(begin.as_bytes()) {
+            continue;
+        }
+        let fits = |byte: &u8| byte.is_ascii_hexdigit() || *byte == b'-';
+        let length = rest[begin.len()..].iter().take_while(|byte| fits(byte)).count();
+        found.push(String::from_utf8_lossy(&rest[..begin.len() + length]).into_owned());
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// What differs between the first answer and a replay of it by design.
+const FRESH: [&str; 6] =
+    ["date", "idempotency-replayed", "connection", "content-length", "transfer-encoding", "keep-alive"];
+
+/// What a client writes down of an answer.
+pub(crate) fn answered(request: u64, reply: &Reply) -> Answered {
+    let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
+    let is_problem = reply.header("content-type") == Some("application/problem+json");
+    let code = document["code"].as_str().filter(|_| is_problem).map(str::to_owned);
+    let mut lines: Vec<String> = Vec::new();
+    for (name, value) in &reply.headers {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        // Added to replays whose stored response says nothing of the kind.
+        let added = name == "cache-control" && value == "no-store";
+        if !FRESH.contains(&name.as_str()) && !added {
+            lines.push(format!("{name}: {value}"));
+        }
+    }
+    let all = lines.join("\n").into_bytes();
+    lines.sort();
+    let mut digest = Sha256::new();
+    digest.update(format!("{}\n{}\n\n", reply.status.as_u16(), lines.join("\n")));
+    digest.update(&reply.body);
+    Answered {
+        at: 0,
+        request,
+        status: reply.status.as_u16(),
+        code,
+        operation_id: reply.header("idempotency-operation-id").map(str::to_owned),
+        replayed: reply.header("idempotency-replayed") == Some("true"),
+        expires: reply
+            .header("idempotency-expires")
+            .and_then(Timestamp::from_http_date)
+            .map(Timestamp::as_millis),
+        digest: short(&digest.finalize()),
+        effect: document["effect"].as_str().map(str::to_owned),
+        canaries: canaries(&[&all[..], b"\n", &reply.body].concat()),
+        not_executed: reply.header(NOT_EXECUTED).and_then(|attempt| attempt.parse().ok()),
+    }
+}
+
+/// By this header the service says that it did nothing, and in which attempt.
+pub(crate) const NOT_EXECUTED: &str = "x-not-executed";
+
+/// A digest, for comparing.
+pub(crate) fn digest(bytes: &[u8]) -> String {
+    short(&Sha256::digest(bytes))
+}
+
+fn short(digest: &[u8]) -> String {
+    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_in_a_row_share_a_key_and_nothing_else() {
+        for pair in 0..200 {
+            let [one, two] = [pair * 2, pair * 2 + 1].map(|number| Asked::number(5, number, false));
+            assert_eq!(one.command.key, two.command.key);
+            assert_ne!(one.command, two.command);
+            assert_ne!(one.canary(0), two.canary(0));
+        }
+    }
+
+    #[test]
+    fn marks_are_found_wherever_they_are() {
+        let text =
+            b"\x01{\"canary\":\"canary-0000002a-1\",\"effect\":\"effect-00000007\"}canary-0000002b-0 canary-";
+        assert_eq!(canaries(text), ["canary-", "canary-0000002a-1", "canary-0000002b-0"]);
+        assert_eq!(effects(text), ["effect-00000007"]);
+    }
+}

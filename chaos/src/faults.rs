@@ -1,0 +1,182 @@
+//! Breaks things, in an order that the seed says: processes, connections, the store, the disk.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use rusqlite::Connection;
+
+use crate::chance::Chance;
+use crate::settings::{LEASE, LONGEST_STOP};
+use crate::world::World;
+
+/// Kills processes until nothing is to be broken any more.
+pub(crate) async fn kill_processes(world: Arc<World>) -> Result<(), String> {
+    let mut chance = Chance::of(world.options.seed, "kills");
+    while world.is_breaking() {
+        tokio::time::sleep(chance.millis(300, 1_500)).await;
+        if chance.percent(75) || world.options.broken {
+            kill_gateway(&world, &mut chance).await?;
+        } else {
+            kill_service(&world, &mut chance).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Stops processes, each for a while, until nothing is to be broken any more.
+pub(crate) async fn stop_processes(world: Arc<World>) -> Result<(), String> {
+    let mut chance = Chance::of(world.options.seed, "stops");
+    while world.is_breaking() {
+        tokio::time::sleep(chance.millis(500, 3_000)).await;
+        stop_gateway(&world, &mut chance).await;
+    }
+    Ok(())
+}
+
+/// Any but the first.
+async fn kill_gateway(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
+    let number = 1 + chance.below(world.gateways.len() as u64 - 1) as usize;
+    let gateway = &world.gateways[number];
+    world.fault("kill gateway", &gateway.name, "");
+    let killed = world.clone();
+    let _ = tokio::task::spawn_blocking(move || killed.gateways[number].kill()).await;
+    tokio::time::sleep(chance.millis(0, 700)).await;
+    world.start_gateway(number).await
+}
+
+async fn kill_service(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
+    world.fault("kill service", &world.service.name, "");
+    let killed = world.clone();
+    let _ = tokio::task::spawn_blocking(move || killed.service.kill()).await;
+    tokio::time::sleep(chance.millis(0, 500)).await;
+    world.start_service().await
+}
+
+/// Any one, for longer than its leases hold.
+async fn stop_gateway(world: &World, chance: &mut Chance) {
+    let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
+    let time = chance.millis(LEASE.as_millis() as u64 + 100, LONGEST_STOP.as_millis() as u64);
+    world.fault("stop gateway", &gateway.name, format!("for {} ms", time.as_millis()));
+    let begun = Instant::now();
+    gateway.stop();
+    tokio::time::sleep(time).await;
+    gateway.go_on();
+    world.stood_still(begun.elapsed());
+}
+
+/// Cuts connections, and breaks the store, until nothing is to be broken any more.
+pub(crate) async fn break_connections(world: Arc<World>) -> Result<(), String> {
+    let mut chance = Chance::of(world.options.seed, "connections");
+    while world.is_breaking() && !world.options.broken {
+        tokio::time::sleep(chance.millis(200, 900)).await;
+        match chance.below(10) {
+            0..3 => cut_clients(&world, &mut chance),
+            3..5 => upstream_leaves(&world, &mut chance).await?,
+            _ if world.place.file().is_some() => break_file(&world, &mut chance).await,
+            _ => break_server(&world, &mut chance).await?,
+        }
+    }
+    Ok(())
+}
+
+fn cut_clients(world: &World, chance: &mut Chance) {
+    let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
+    world.fault("cut clients", &gateway.name, "");
+    gateway.cut.send_modify(|cuts| *cuts += 1);
+}
+
+async fn upstream_leaves(world: &World, chance: &mut Chance) -> Result<(), String> {
+    let time = chance.millis(100, 800);
+    world.fault("upstream away", "upstream", format!("for {} ms", time.as_millis()));
+    world.upstream.leave().await;
+    tokio::time::sleep(time).await;
+    world.upstream.come_back().await
+}
+
+/// The disk of one gateway is full, or somebody else writes the file.
+async fn break_file(world: &World, chance: &mut Chance) {
+    let Some(path) = world.place.file() else { return };
+    let time = chance.millis(200, 1_500);
+    if chance.percent(50) {
+        let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
+        let log = path.with_extension("db-wal");
+        let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
+        // A page or two still fit.
+        let limit =
+            if chance.percent(50) { length(&log) + 8_192 } else { length(path).min(length(&log)) / 2 };
+        world.fault("full disk", &gateway.name, format!("at {limit} bytes, for {} ms", time.as_millis()));
+        gateway.limit_files(Some(limit));
+        tokio::time::sleep(time).await;
+        gateway.limit_files(None);
+        return;
+    }
+    world.fault("locked", "file", format!("for {} ms", time.as_millis()));
+    let path = path.to_owned();
+    let _ = tokio::task::spawn_blocking(move || {
+        let file = Connection::open(&path)?;
+        file.busy_timeout(std::time::Duration::from_secs(5))?;
+        file.execute_batch("BEGIN IMMEDIATE")?;
+        std::thread::sleep(time);
+        file.execute_batch("ROLLBACK")
+    })
+    .await;
+}
+
+/// The connections of one gateway to its server, or the server itself.
+async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
+    let Some((_, proxies)) = world.place.server() else { return Ok(()) };
+    let number = chance.below(proxies.len() as u64) as usize;
+    let (proxy, name) = (&proxies[number], &world.gateways[number].name);
+    let time = chance.millis(300, 1_500);
+    let told = format!("for {} ms", time.as_millis());
+    match chance.below(10) {
+        0..3 => {
+            world.fault("cut store", name, "");
+            proxy.cut_all().await;
+        }
+        3..6 => {
+            world.fault("cut statements", name, format!("one in 12, {told}"));
+            proxy.cut_randomly(chance.next(), 12);
+            tokio::time::sleep(time).await;
+        }
+        6..7 => {
+            world.fault("store unreachable", name, told);
+            proxy.refuse().await;
+            proxy.cut_all().await;
+            tokio::time::sleep(time).await;
+        }
+        7..8 => {
+            world.fault("store silent", name, told);
+            proxy.blackhole();
+            tokio::time::sleep(time).await;
+        }
+        _ => {
+            world.fault("kill postgres", "postgres", told);
+            let killed = world.clone();
+            let done = tokio::task::spawn_blocking(move || {
+                let Some((cluster, _)) = killed.place.server() else { return Ok(()) };
+                cluster.kill9()?;
+                std::thread::sleep(time);
+                cluster.restart()
+            });
+            let done = done.await.map_err(|error| error.to_string())?;
+            done.map_err(|error| error.to_string())?;
+        }
+    }
+    proxy.heal().await.map_err(|error| error.to_string())
+}
+
+/// Everything is as it should be again.
+pub(crate) async fn heal(world: &Arc<World>) -> Result<(), String> {
+    for gateway in &world.gateways {
+        gateway.go_on();
+        gateway.limit_files(None);
+    }
+    if let Some((_, proxies)) = world.place.server() {
+        for proxy in proxies {
+            proxy.heal().await.map_err(|error| error.to_string())?;
+        }
+    }
+    world.ledger.calm_down();
+    Ok(())
+}

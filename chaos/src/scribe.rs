@@ -1,0 +1,55 @@
+//! Writes the history: one event a line, each with the time at which it was written, in that order.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+use semel_checker::Event;
+use semel_core::{Clock, SystemClock};
+
+/// Writes the history.
+pub(crate) struct Scribe(Mutex<Pen>);
+
+struct Pen {
+    file: BufWriter<File>,
+    /// The first thing that went wrong: from there on the history is worth nothing.
+    trouble: Option<String>,
+}
+
+impl Scribe {
+    /// Into this file.
+    pub(crate) fn create(path: &Path) -> Result<Scribe, String> {
+        let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(Scribe(Mutex::new(Pen { file: BufWriter::new(file), trouble: None })))
+    }
+
+    /// Writes an event, at the time that it gets, and returns that.
+    pub(crate) fn note(&self, event: impl FnOnce(i64) -> Event) -> i64 {
+        // The time is taken under the lock, so that the order of lines is the order of times.
+        let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = now();
+        let event = event(at);
+        let written = serde_json::to_writer(&mut pen.file, &event)
+            .map_err(|error| error.to_string())
+            .and_then(|()| pen.file.write_all(b"\n").map_err(|error| error.to_string()));
+        if let (Err(error), None) = (written, &pen.trouble) {
+            pen.trouble = Some(error);
+        }
+        at
+    }
+
+    /// Everything is in the file.
+    pub(crate) fn finish(&self) -> Result<(), String> {
+        let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pen.file.flush().map_err(|error| error.to_string())?;
+        pen.trouble
+            .clone()
+            .map_or(Ok(()), |trouble| Err(format!("the history could not be written: {trouble}")))
+    }
+}
+
+/// The machine's clock, in milliseconds.
+pub(crate) fn now() -> i64 {
+    SystemClock.now().as_millis()
+}

@@ -1,0 +1,339 @@
+//! The service behind the gateways: keeps the ledger, and has bad days. It does not deduplicate. Beside it, the receiver
+//! of messages, which does.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use semel_checker::Event;
+use semel_checker::event::{Called, Command, Delivered, Effect};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::asked::{EFFECT, NOT_EXECUTED};
+use crate::chance::Chance;
+use crate::scribe::Scribe;
+use crate::settings::{DRAFTS, LATEST_EFFECT, PAYMENTS, REPORTS, TIMEOUT};
+
+/// The header that names a message.
+const EVENT_ID: &str = "semel-event-id";
+/// From this attempt on, the service behaves.
+const PATIENT_ATTEMPT: u32 = 3;
+
+/// What was done, and what was said about it.
+pub(crate) struct Ledger {
+    scribe: Arc<Scribe>,
+    seed: u64,
+    /// No bad days any more.
+    calm: AtomicBool,
+    /// Every answer comes late, so that there is time to kill those who wait for it.
+    slow: bool,
+    next: AtomicU64,
+    entries: Mutex<HashMap<String, Vec<Entry>>>,
+    messages: Mutex<HashSet<String>>,
+}
+
+/// One line of the ledger, and the answer that goes with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) effect: String,
+    pub(crate) body: String,
+}
+
+/// What the service does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    /// Does it after this time, and says so.
+    Well(Duration),
+    /// Does it, and says so after this time.
+    Slow(Duration),
+    /// Refuses it for good.
+    Declines,
+    /// Has a server error, after it did it or without doing it.
+    ServerError { effect: bool },
+    /// Has a server error without doing it, and says that this is final.
+    FinalError,
+    /// Breaks off, after it did it or without doing it.
+    BreaksOff { effect: bool },
+    /// Says that it did nothing: by its word, or by its status.
+    NotExecuted { word: bool },
+}
+
+/// A call, as the gateway tells it.
+struct Call {
+    operation_id: String,
+    attempt: u32,
+    command: Command,
+    canary: String,
+    reference: Option<String>,
+    came: Instant,
+}
+
+/// The connection is dropped without an answer.
+#[derive(Debug)]
+struct BrokenOff;
+
+impl std::fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("broken off on purpose")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+impl Ledger {
+    pub(crate) fn new(scribe: Arc<Scribe>, seed: u64, slow: bool) -> Arc<Ledger> {
+        Arc::new(Ledger {
+            scribe,
+            seed,
+            calm: AtomicBool::new(false),
+            slow,
+            next: AtomicU64::new(1),
+            entries: Mutex::default(),
+            messages: Mutex::default(),
+        })
+    }
+
+    /// From here on it behaves.
+    pub(crate) fn calm_down(&self) {
+        self.calm.store(true, Ordering::SeqCst);
+    }
+
+    /// What the ledger has about an operation.
+    pub(crate) fn find(&self, operation_id: &str) -> Option<Entry> {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.get(operation_id).and_then(|entries| entries.first().cloned())
+    }
+
+    fn mood(&self, call: &Call) -> Mood {
+        let mut chance = Chance::of(self.seed, &format!("{} {}", call.canary, call.attempt));
+        if self.slow {
+            return Mood::Slow(chance.millis(300, 900));
+        }
+        if self.calm.load(Ordering::SeqCst) || call.attempt >= PATIENT_ATTEMPT {
+            return Mood::Well(Duration::ZERO);
+        }
+        let timeout = TIMEOUT.as_millis() as u64;
+        match chance.below(100) {
+            0..62 => Mood::Well(chance.millis(0, 15)),
+            62..70 => Mood::Well(chance.millis(50, timeout / 2)),
+            70..73 => Mood::Well(chance.millis(timeout + 50, LATEST_EFFECT.as_millis() as u64 - 200)),
+            73..76 => Mood::Slow(chance.millis(timeout / 2, timeout * 2)),
+            76..81 => Mood::Declines,
+            81..84 => Mood::ServerError { effect: true },
+            84..86 => Mood::ServerError { effect: false },
+            86..88 => Mood::FinalError,
+            88..91 => Mood::BreaksOff { effect: true },
+            91..94 => Mood::BreaksOff { effect: false },
+            94..98 => Mood::NotExecuted { word: true },
+            _ => Mood::NotExecuted { word: false },
+        }
+    }
+
+    async fn carry_out(&self, call: Call) -> Result<Response<Full<Bytes>>, BrokenOff> {
+        let Call { operation_id, attempt, command, canary, .. } = &call;
+        let (operation_id, attempt) = (operation_id.clone(), *attempt);
+        let (command, canary) = (command.clone(), canary.clone());
+        self.scribe.note(|at| Event::Called(Called { at, operation_id, attempt, command, canary }));
+        match self.mood(&call) {
+            Mood::Well(time) => {
+                tokio::time::sleep(time).await;
+                let entry = self.effect(&call)?;
+                Ok(answer(201, &entry.body, Some(&entry.effect)))
+            }
+            Mood::Slow(time) => {
+                let entry = self.effect(&call)?;
+                tokio::time::sleep(time).await;
+                Ok(answer(201, &entry.body, Some(&entry.effect)))
+            }
+            Mood::Declines => Ok(answer(402, &nothing(&call), None)),
+            Mood::ServerError { effect } => {
+                if effect {
+                    self.effect(&call)?;
+                }
+                Ok(answer(500, &nothing(&call), None))
+            }
+            Mood::FinalError => Ok(saying(answer(500, &nothing(&call), None), "semel-outcome", "final")),
+            Mood::BreaksOff { effect } => {
+                if effect {
+                    self.effect(&call)?;
+                }
+                Err(BrokenOff)
+            }
+            Mood::NotExecuted { word } => {
+                let status = if word { 503 } else { 429 };
+                let told =
+                    saying(answer(status, &nothing(&call), None), NOT_EXECUTED, &call.attempt.to_string());
+                Ok(if word { saying(told, "semel-outcome", "not-executed") } else { told })
+            }
+        }
+    }
+
+    /// One line in the ledger. What comes too late is not done: the settings promise as much.
+    fn effect(&self, call: &Call) -> Result<Entry, BrokenOff> {
+        if call.came.elapsed() > LATEST_EFFECT {
+            return Err(BrokenOff);
+        }
+        let effect = format!("{EFFECT}{:08}", self.next.fetch_add(1, Ordering::SeqCst));
+        let body = json!({ "effect": effect, "canary": call.canary, "attempt": call.attempt }).to_string();
+        let entry = Entry { effect: effect.clone(), body };
+        let made = Effect {
+            at: 0,
+            effect,
+            operation_id: call.operation_id.clone(),
+            attempt: call.attempt,
+            command: call.command.clone(),
+            canary: call.canary.clone(),
+            reference: call.reference.clone(),
+        };
+        // Under one lock: whoever looks into the ledger finds what the history has.
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        self.scribe.note(|at| Event::Effect(Effect { at, ..made }));
+        entries.entry(call.operation_id.clone()).or_default().push(entry.clone());
+        Ok(entry)
+    }
+
+    /// A message arrives. The receiver deduplicates, and has bad days of its own.
+    async fn receive(&self, event_id: String) -> Result<Response<Full<Bytes>>, BrokenOff> {
+        let tries = self.next.fetch_add(1, Ordering::SeqCst);
+        let mut chance = Chance::of(self.seed, &format!("{event_id} {tries}"));
+        let bad = if self.calm.load(Ordering::SeqCst) { 99 } else { chance.below(100) };
+        match bad {
+            0..8 => return Ok(answer(503, "{}", None)),
+            8..14 => return Err(BrokenOff),
+            14..20 => tokio::time::sleep(chance.millis(50, 400)).await,
+            _ => {}
+        }
+        {
+            let mut known = self.messages.lock().unwrap_or_else(PoisonError::into_inner);
+            let effect = known.insert(event_id.clone());
+            self.scribe.note(|at| Event::Delivered(Delivered { at, event_id, effect }));
+        }
+        match bad {
+            20..26 => Err(BrokenOff),
+            26..30 => Ok(answer(500, "{}", None)),
+            _ => Ok(answer(200, "{}", None)),
+        }
+    }
+}
+
+fn nothing(call: &Call) -> String {
+    json!({ "effect": null, "canary": call.canary, "attempt": call.attempt }).to_string()
+}
+
+fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    response = saying(response, "content-type", "application/json");
+    response = saying(response, "x-service", "chaos");
+    match effect {
+        Some(effect) => saying(response, "location", &format!("/effects/{effect}")),
+        None => response,
+    }
+}
+
+fn saying(mut response: Response<Full<Bytes>>, name: &'static str, value: &str) -> Response<Full<Bytes>> {
+    if let Ok(value) = http::HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
+
+/// A server of it, which can go away and come back on the same port.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    ledger: Arc<Ledger>,
+    serving: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Upstream {
+    pub(crate) async fn start(ledger: Arc<Ledger>) -> Result<Upstream, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let serving = tokio::spawn(serve(listener, ledger.clone()));
+        Ok(Upstream { address, ledger, serving: Mutex::new(Some(serving)) })
+    }
+
+    /// Goes away: every connection is dropped, and none is accepted.
+    pub(crate) async fn leave(&self) {
+        let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(serving) = serving {
+            serving.abort();
+            let _ = serving.await;
+        }
+    }
+
+    /// Comes back.
+    pub(crate) async fn come_back(&self) -> Result<(), String> {
+        let listener = TcpListener::bind(self.address)
+            .await
+            .map_err(|error| format!("the service cannot come back to {}: {error}", self.address))?;
+        let serving = tokio::spawn(serve(listener, self.ledger.clone()));
+        *self.serving.lock().unwrap_or_else(PoisonError::into_inner) = Some(serving);
+        Ok(())
+    }
+}
+
+/// Dropping it drops its connections, and whatever is done for them.
+async fn serve(listener: TcpListener, ledger: Arc<Ledger>) {
+    let mut connections = JoinSet::new();
+    loop {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            continue;
+        };
+        while connections.try_join_next().is_some() {}
+        let ledger = ledger.clone();
+        connections.spawn(async move {
+            let service = service_fn(move |request| handle(ledger.clone(), request));
+            let served =
+                hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+            // How it ended is for the gateway to find out.
+            let _ = served.await;
+        });
+    }
+}
+
+async fn handle(ledger: Arc<Ledger>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    let came = Instant::now();
+    let (parts, body) = request.into_parts();
+    let header =
+        |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    if let Some(event_id) = header(EVENT_ID) {
+        return ledger.receive(event_id).await;
+    }
+    // A request that did not come whole was not asked.
+    let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
+    let document: serde_json::Value = serde_json::from_slice(&body).map_err(|_| BrokenOff)?;
+    let text = |name: &str| document[name].as_str().map(str::to_owned);
+    let operation = match parts.uri.path() {
+        "/payments" => PAYMENTS,
+        "/drafts" => DRAFTS,
+        "/reports" => REPORTS,
+        _ => return Ok(answer(404, "{}", None)),
+    };
+    let command = Command {
+        tenant: header("semel-tenant").unwrap_or_default(),
+        caller: header("semel-caller").unwrap_or_default(),
+        operation: operation.to_owned(),
+        key: header("idempotency-key").unwrap_or_default(),
+    };
+    let call = Call {
+        operation_id: header("semel-operation-id").unwrap_or_default(),
+        attempt: header("semel-attempt").and_then(|attempt| attempt.parse().ok()).unwrap_or(0),
+        command,
+        canary: text("canary").unwrap_or_default(),
+        reference: text("reference"),
+        came,
+    };
+    ledger.carry_out(call).await
+}

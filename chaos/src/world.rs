@@ -1,0 +1,183 @@
+//! Everything that a run has: its members, its store, its ledger, its history.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use semel_checker::Event;
+use semel_checker::event::{Fault, Metrics};
+
+use crate::client;
+use crate::counters;
+use crate::place::Place;
+use crate::process::Member;
+use crate::scribe::{Scribe, now};
+use crate::settings::{LONG_STALL, Options, configuration};
+use crate::upstream::{Ledger, Upstream};
+
+/// How long a process may take to be there, store and machine permitting.
+const START_TIME: Duration = Duration::from_secs(90);
+
+/// Everything that a run has.
+pub(crate) struct World {
+    pub(crate) options: Options,
+    pub(crate) folder: PathBuf,
+    pub(crate) scribe: Arc<Scribe>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) upstream: Upstream,
+    pub(crate) place: Place,
+    /// The first is never killed.
+    pub(crate) gateways: Vec<Member>,
+    pub(crate) service: Member,
+    /// The next request's number, and the next command's.
+    pub(crate) requests: AtomicU64,
+    pub(crate) commands: AtomicU64,
+    /// Whether things are still being broken.
+    pub(crate) breaking: AtomicBool,
+    /// When something stood still for longer than is promised to operators.
+    stalled_at: AtomicI64,
+}
+
+impl World {
+    /// Starts everything.
+    pub(crate) async fn start(
+        options: Options,
+        folder: PathBuf,
+        scribe: Arc<Scribe>,
+    ) -> Result<Arc<World>, String> {
+        let ledger = Ledger::new(scribe.clone(), options.seed, options.broken);
+        let upstream = Upstream::start(ledger.clone()).await?;
+        let place = Place::make(options.store, &folder).await?;
+        let file = folder.join("semel.toml");
+        std::fs::write(&file, configuration(options.broken)).map_err(|error| error.to_string())?;
+        let names = ["gateway-a", "gateway-b", "gateway-c"];
+        let gateways = names.iter().take(options.store.gateways()).copied().map(Member::new).collect();
+        let world = Arc::new(World {
+            options,
+            folder,
+            scribe,
+            ledger,
+            upstream,
+            place,
+            gateways,
+            service: Member::new("service"),
+            requests: AtomicU64::new(1),
+            commands: AtomicU64::new(0),
+            breaking: AtomicBool::new(true),
+            stalled_at: AtomicI64::new(0),
+        });
+        for gateway in 0..world.gateways.len() {
+            world.start_gateway(gateway).await?;
+        }
+        world.start_service().await?;
+        Ok(world)
+    }
+
+    /// A program, without settings from outside, on the store at this address.
+    fn program(&self, program: &std::path::Path, store: &str) -> Command {
+        // A full disk is an error here, and not the end: the signal for it is ignored, also by whoever is executed.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program);
+        command.current_dir(&self.folder).env_remove("RUST_LOG");
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SEMEL_")) {
+            command.env_remove(name);
+        }
+        command.env("SEMEL_STORE", store);
+        command
+    }
+
+    /// The gateway's program, for an operator.
+    pub(crate) fn semel(&self) -> Command {
+        self.program(&self.options.program, &self.place.direct())
+    }
+
+    /// Starts a gateway, again and again if its store is away.
+    pub(crate) async fn start_gateway(self: &Arc<World>, number: usize) -> Result<(), String> {
+        self.until_started(move |world| {
+            let store = world.place.for_gateway(number);
+            let mut command = world.program(&world.options.program, &store);
+            command.args(["serve", "--config", "semel.toml", "--log-format", "json"]);
+            command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+            command.args(["--upstream", &format!("http://{}", world.upstream.address)]);
+            let member = &world.gateways[number];
+            let log = world.folder.join(format!("{}.log", member.name));
+            member.start(command, &["listening on http://", "admin on http://"], &log)
+        })
+        .await
+    }
+
+    /// Starts the service, in the same way.
+    pub(crate) async fn start_service(self: &Arc<World>) -> Result<(), String> {
+        self.until_started(|world| {
+            let own = std::env::current_exe().map_err(|error| error.to_string())?;
+            let mut command = world.program(&own, &world.place.direct());
+            command.arg("service").arg(format!("http://{}/events", world.upstream.address));
+            let log = world.folder.join("service.log");
+            world.service.start(command, &["listening on http://"], &log)
+        })
+        .await
+    }
+
+    async fn until_started(
+        self: &Arc<World>,
+        start: impl Fn(&World) -> Result<(), String> + Clone + Send + 'static,
+    ) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let (world, start) = (self.clone(), start.clone());
+            let started = tokio::task::spawn_blocking(move || start(&world)).await;
+            match started.map_err(|error| error.to_string())? {
+                Ok(()) => return Ok(()),
+                Err(why) if begun.elapsed() > START_TIME => return Err(why),
+                Err(_) => tokio::time::sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    /// Whether things are still being broken.
+    pub(crate) fn is_breaking(&self) -> bool {
+        self.breaking.load(Ordering::SeqCst)
+    }
+
+    /// Writes down what is broken now.
+    pub(crate) fn fault(&self, kind: &str, target: &str, detail: impl Into<String>) {
+        let (kind, target, detail) = (kind.to_owned(), target.to_owned(), detail.into());
+        self.scribe.note(|at| Event::Fault(Fault { at, kind, target, detail }));
+    }
+
+    /// Something stood still for so long. If that is more than operators count on, they wait.
+    pub(crate) fn stood_still(&self, time: Duration) {
+        if time > LONG_STALL {
+            self.stalled_at.store(now(), Ordering::SeqCst);
+            self.fault("stall", "machine", format!("for {} ms", time.as_millis()));
+        }
+    }
+
+    /// When something last stood still for too long.
+    pub(crate) fn stalled_at(&self) -> i64 {
+        self.stalled_at.load(Ordering::SeqCst)
+    }
+
+    /// Watches whether this machine stands still. Never ends.
+    pub(crate) async fn watch_for_stalls(self: Arc<World>) {
+        let tick = Duration::from_millis(100);
+        loop {
+            let begun = Instant::now();
+            tokio::time::sleep(tick).await;
+            self.stood_still(begun.elapsed().saturating_sub(tick));
+        }
+    }
+
+    /// Writes down what a gateway counts.
+    pub(crate) async fn read_metrics(&self, gateway: &Member) -> Result<(), String> {
+        let (Some(admin), Some(process)) = (gateway.admin(), gateway.process()) else {
+            return Err(format!("{} does not run", gateway.name));
+        };
+        let page = client::get(admin, "/metrics").await.map_err(|why| format!("{}: {why}", gateway.name))?;
+        let (gateway, samples) = (gateway.name.clone(), counters::read(&page));
+        self.scribe.note(|at| Event::Metrics(Metrics { at, gateway, process, samples }));
+        Ok(())
+    }
+}
