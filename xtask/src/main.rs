@@ -6,6 +6,7 @@ mod chaos;
 mod databases;
 mod deny;
 mod diagram;
+mod model;
 mod sbom;
 mod sources;
 mod test;
@@ -27,6 +28,7 @@ cargo xtask COMMAND
   threats         says whether every row of docs/threat-model.md has a test that is there and runs
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
+  model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
 
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
+        ["model", ref arguments @ ..] => model::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),

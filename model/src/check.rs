@@ -1,0 +1,143 @@
+//! Has the checker walk through a configuration, or through what a variant makes of one.
+
+use std::time::{Duration, Instant};
+
+use stateright::{Checker, Model};
+
+use crate::configuration::Configuration;
+use crate::invariants::{Promise, SIGHTS};
+use crate::model::{Protocol, Step};
+use crate::story;
+use crate::variants::Case;
+use crate::world::World;
+
+/// What came of a walk.
+pub struct Walk {
+    /// How many different states there are.
+    pub states: usize,
+    /// How many steps it takes to get to the last of them.
+    pub depth: usize,
+    /// How long it took.
+    pub time: Duration,
+    /// What was broken, with the way there.
+    pub broken: Vec<Broken>,
+    /// Which of [`SIGHTS`] were met.
+    pub seen: Vec<&'static str>,
+}
+
+/// A promise that does not hold.
+pub struct Broken {
+    /// The promise.
+    pub promise: Promise,
+    /// The way to where it is broken.
+    pub path: Vec<(World, Option<Step>)>,
+    /// The same, for people.
+    pub story: Vec<String>,
+}
+
+impl Broken {
+    /// How many steps it takes.
+    pub fn steps(&self) -> usize {
+        self.path.len().saturating_sub(1)
+    }
+}
+
+/// Walks through every state of a configuration under the real protocol.
+pub fn walk(configuration: &Configuration, threads: usize) -> Walk {
+    run(&Protocol::real(configuration), threads)
+}
+
+/// Looks for the shortest way to break the promise that a variant breaks.
+pub fn refute(case: &Case) -> Walk {
+    // One thread walks breadth first, and so finds a shortest way.
+    run(&Protocol::wrong(case), 1)
+}
+
+fn run(model: &Protocol, threads: usize) -> Walk {
+    let begun = Instant::now();
+    let checker = model.clone().checker().threads(threads).spawn_bfs().join();
+    let mut found = checker.discoveries();
+    let broken = Promise::ALL.into_iter().filter_map(|promise| {
+        let path = found.remove(promise.name())?.into_vec();
+        let story = story::tell(model, &path, promise);
+        Some(Broken { promise, path, story })
+    });
+    let broken = broken.collect();
+    let seen = SIGHTS.iter().map(|(name, _)| *name).filter(|name| found.contains_key(name)).collect();
+    let (states, depth) = (checker.unique_state_count(), checker.max_depth());
+    Walk { states, depth, time: begun.elapsed(), broken, seen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{shipped, variants};
+
+    fn is_kept_in(configuration: &Configuration) {
+        let walk = walk(configuration, 1);
+        let broken: Vec<_> = walk.broken.iter().map(|broken| (broken.promise, &broken.story)).collect();
+        assert!(broken.is_empty(), "{}: {broken:#?}", configuration.name);
+        assert!(walk.states > 1000, "{}: {} states are not worth a walk", configuration.name, walk.states);
+    }
+
+    #[test]
+    fn no_promise_is_broken_when_nodes_die() {
+        is_kept_in(&shipped::TWO_AND_A_CRASH);
+    }
+
+    #[test]
+    fn no_promise_is_broken_when_the_clock_leaps() {
+        is_kept_in(&shipped::TWO_AND_A_LEAP);
+    }
+
+    #[test]
+    fn no_promise_is_broken_by_workers() {
+        is_kept_in(&shipped::ONE_FOR_WORKERS);
+    }
+
+    fn are_refuted(cases: &[variants::Case], is_meant: impl Fn(&Configuration) -> bool) {
+        for case in cases.iter().filter(|case| is_meant(case.configuration)) {
+            let walk = refute(case);
+            assert_eq!(walk.broken.len(), 1, "{}: not refuted in {} states", case.name, walk.states);
+            assert_eq!(walk.broken[0].promise, case.breaks, "{}", case.name);
+        }
+    }
+
+    #[test]
+    fn wrong_protocols_are_refuted() {
+        are_refuted(&variants::ALL, |configuration| configuration.requests.len() < 3);
+    }
+
+    #[test]
+    fn wrong_protocols_that_take_three_requests_are_refuted() {
+        are_refuted(&variants::ALL, |configuration| configuration.requests.len() == 3);
+    }
+
+    #[test]
+    fn what_is_assumed_is_needed() {
+        are_refuted(&variants::ASSUMED, |_| true);
+    }
+
+    #[test]
+    fn a_refutation_reads_as_a_story() {
+        let case = variants::ALL.iter().find(|case| case.name == "sweep-frees").expect("it is one of them");
+        let story = refute(case).broken.remove(0).story;
+        assert_eq!(story[0], "request 1 reaches A, which sends a claim");
+        assert_eq!(story[1], "the store takes the claim of A (request 1): epoch 1");
+        assert_eq!(story[2], "A (request 1) looks at its lease: it may send");
+        assert_eq!(story[3], "10 s pass: A (request 1) sleeps between looking and sending");
+        assert_eq!(story[11], "=> two effects: of request 1 and of request 2");
+    }
+
+    #[test]
+    fn names_tell_configurations_and_variants_apart() {
+        let cases = variants::ALL.iter().chain(&variants::ASSUMED).map(|case| case.name);
+        let configurations = shipped::ALL.iter().map(|configuration| configuration.name);
+        for mut names in [cases.collect::<Vec<_>>(), configurations.collect()] {
+            let all = names.len();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), all, "{names:?}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! What must hold, written down a second time and without a look at `semel_core::transition`.
+//!
+//! Most of it is a matter of one moment. What is a matter of a step is noticed by `watch`, which sees every write of the
+//! store, and by `told`, which sees every word to a client; both write it into the world's books.
+
+use semel_core::transition::{Proof, Verdict};
+use semel_core::{Event, Reason, State};
+use stateright::Property;
+
+use crate::configuration::{Mode, NOW, ticks};
+use crate::model::Protocol;
+use crate::world::{
+    Answer, Finding, Phase, Reconciler, Row, Says, Statement, Then, Token, Told, Word, World,
+};
+
+/// What must hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Promise {
+    /// A key has at most one effect before its record has expired.
+    OneEffect,
+    /// A success has exactly one effect and names it; a stable failure has none.
+    SuccessNamesEffect,
+    /// All final answers are equal, and nobody gets one from before the key's present life.
+    EqualAnswers,
+    /// Another payload has no effect, gets no stored answer, and learns nothing of the command.
+    OtherPayload,
+    /// An unknown outcome ends by true evidence that nothing can overtake, or by its executor's word.
+    EvidenceEndsUnknown,
+    /// A settled record does not change, but for its expiry and a purge.
+    SettledStays,
+    /// Epochs rise, and only the current executor's word counts.
+    HoldersWord,
+    /// No effect without a claim that was written before.
+    ClaimBeforeEffect,
+    /// Who was told that nothing ran for him has no effect, then or later.
+    NothingRan,
+    /// After one final answer, no later request meets anything else before the record is forgotten.
+    FinalStays,
+    /// Whoever dies or falls silent, the sweeper ends what is in hand.
+    NothingStaysInHand,
+    /// Nothing is forgotten before its time, or before it is settled.
+    NothingForgottenEarly,
+    /// A business reference has at most one effect, whatever keys it comes under.
+    OneEffectPerReference,
+    /// No request waits for a claim of its own.
+    NobodyWaitsForHimself,
+}
+
+impl Promise {
+    /// Every promise.
+    pub const ALL: [Promise; 14] = [
+        Promise::OneEffect,
+        Promise::SuccessNamesEffect,
+        Promise::EqualAnswers,
+        Promise::OtherPayload,
+        Promise::EvidenceEndsUnknown,
+        Promise::SettledStays,
+        Promise::HoldersWord,
+        Promise::ClaimBeforeEffect,
+        Promise::NothingRan,
+        Promise::FinalStays,
+        Promise::NothingStaysInHand,
+        Promise::NothingForgottenEarly,
+        Promise::OneEffectPerReference,
+        Promise::NobodyWaitsForHimself,
+    ];
+
+    /// In words.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Promise::OneEffect => "at most one effect",
+            Promise::SuccessNamesEffect => "a success has exactly one effect, and names it",
+            Promise::EqualAnswers => "all final answers are equal",
+            Promise::OtherPayload => "another payload gets nothing",
+            Promise::EvidenceEndsUnknown => "only evidence ends an unknown outcome",
+            Promise::SettledStays => "a settled record does not change",
+            Promise::HoldersWord => "epochs rise, and only the holder's word counts",
+            Promise::ClaimBeforeEffect => "no effect without a claim before it",
+            Promise::NothingRan => "who was told that nothing ran has no effect",
+            Promise::FinalStays => "final stays final",
+            Promise::NothingStaysInHand => "nothing stays in hand",
+            Promise::NothingForgottenEarly => "nothing is forgotten early",
+            Promise::OneEffectPerReference => "at most one effect for a business reference",
+            Promise::NobodyWaitsForHimself => "nobody waits for a claim of his own",
+        }
+    }
+
+    pub(crate) const fn bit(self) -> u16 {
+        1 << self as u8
+    }
+
+    /// As a property of every state.
+    pub(crate) fn property(self) -> Property<Protocol> {
+        let holds: Holds = match self {
+            Promise::OneEffect => |model, world| {
+                model.configuration.may_repeat()
+                    || every_life(world, |world, key, life| world.effects_of(key, life).count() <= 1)
+            },
+            Promise::SuccessNamesEffect => |model, world| {
+                model.configuration.may_repeat()
+                    || (0_u8..)
+                        .zip(&world.rows)
+                        .all(|(key, row)| row.is_none_or(|row| names_its_effect(world, key, &row)))
+            },
+            Promise::EqualAnswers => |_, world| kept(world, Promise::EqualAnswers),
+            Promise::OtherPayload => |_, world| kept(world, Promise::OtherPayload),
+            Promise::EvidenceEndsUnknown => |_, world| kept(world, Promise::EvidenceEndsUnknown),
+            Promise::SettledStays => |_, world| kept(world, Promise::SettledStays),
+            Promise::HoldersWord => |_, world| kept(world, Promise::HoldersWord),
+            Promise::ClaimBeforeEffect => |_, world| kept(world, Promise::ClaimBeforeEffect),
+            // What is left to workers is excepted: see `Variant::UnconfirmedButRun`.
+            Promise::NothingRan => |model, world| {
+                let excepted = model.configuration.mode == Mode::Async && model.only.is_none();
+                let has_effect = |token| world.effects.iter().any(|effect| is_own(effect.claim, token));
+                excepted || !world.tasks.iter().any(|task| task.told_nothing_ran && has_effect(task.token))
+            },
+            Promise::FinalStays => |_, world| kept(world, Promise::FinalStays),
+            Promise::NothingStaysInHand => {
+                |model, world| world.rows.iter().flatten().all(|row| model.sweeper_ends(row))
+            }
+            Promise::NothingForgottenEarly => |_, world| kept(world, Promise::NothingForgottenEarly),
+            Promise::OneEffectPerReference => {
+                |model, world| !model.configuration.reference || world.effects.len() <= 1
+            }
+            Promise::NobodyWaitsForHimself => |_, world| kept(world, Promise::NobodyWaitsForHimself),
+        };
+        Property::always(self.name(), holds)
+    }
+}
+
+fn kept(world: &World, promise: Promise) -> bool {
+    world.books.broken & promise.bit() == 0
+}
+
+fn every_life(world: &World, holds: fn(&World, u8, u8) -> bool) -> bool {
+    world.effects.iter().all(|effect| holds(world, effect.key, effect.life))
+}
+
+fn names_its_effect(world: &World, key: u8, row: &Row) -> bool {
+    let mut effects = world.effects_of(key, row.life);
+    match row.state {
+        State::Succeeded { .. } => {
+            match (effects.next(), effects.next(), row.answer.map(|answer| answer.says)) {
+                (Some(effect), None, Some(Says::Charged(named))) => effect.by == named,
+                _ => false,
+            }
+        }
+        State::FailedFinal { .. } => effects.next().is_none(),
+        State::Claimed { .. }
+        | State::Processing { .. }
+        | State::FailedRetryable { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => true,
+    }
+}
+
+/// The bit of an attempt.
+pub(crate) fn bit(token: Token) -> u32 {
+    1 << token
+}
+
+/// Whether two tokens are of one attempt. Only where a variant draws a second one do they differ.
+pub(crate) fn is_own(one: Token, other: Token) -> bool {
+    one % FRESH == other % FRESH
+}
+
+/// How far the second token of an attempt is from its first.
+pub(crate) const FRESH: Token = 16;
+
+/// What is asked of a world.
+pub(crate) type Holds = fn(&Protocol, &World) -> bool;
+
+/// What shows that the model tries what it is about. Each must be met somewhere.
+pub const SIGHTS: [(&str, Holds); 16] = [
+    ("a success", |_, world| tells(world, |told| matches!(told, Told::Own(_)))),
+    ("a replay", |_, world| tells(world, |told| matches!(told, Told::Replay(_)))),
+    ("a replay from memory", |_, world| world.memory.iter().flatten().any(Option::is_some)),
+    ("a stable failure", |_, world| rows(world, |row| matches!(row.state, State::FailedFinal { .. }))),
+    ("a duplicate that waits", |_, world| world.tasks.iter().any(|task| task.phase == Phase::Waiting)),
+    ("another payload", |_, world| tells(world, |told| told == Told::Mismatch)),
+    ("another key with the same business reference", |_, world| tells(world, |told| told == Told::Duplicate)),
+    ("an unknown outcome that took place", |_, world| {
+        rows(world, |row| row.reason == Reason::VerdictExecuted)
+    }),
+    ("an unknown outcome that did not take place", |_, world| {
+        rows(world, |row| row.reason == Reason::VerdictNotExecuted)
+    }),
+    ("a success in a second attempt", |_, world| {
+        rows(world, |row| row.epoch > 1 && matches!(row.state, State::Succeeded { .. }))
+    }),
+    ("an executor that is overruled", |_, world| tells(world, |told| matches!(told, Told::Overruled(_)))),
+    ("an executor whose word is late", |_, world| {
+        world.tasks.iter().any(|task| {
+            matches!(task.phase, Phase::Asking(Statement::Word(Word::Complete(_))))
+                && world
+                    .row(task.key)
+                    .is_some_and(|row| row.token == task.token && matches!(row.state, State::Unknown { .. }))
+        })
+    }),
+    ("a dead letter", |_, world| rows(world, |row| semel_core::reconcile::is_dead_letter(&row.state))),
+    ("a client that is told that nothing ran", |_, world| {
+        world.tasks.iter().any(|task| task.told_nothing_ran)
+    }),
+    ("a key that is used a second time", |_, world| rows(world, |row| row.life > 0)),
+    ("a look that finds nothing while a call is on its way", |_, world| {
+        matches!(world.reconciler, Reconciler::Looked(held, Finding::NoRecord)
+            if world.calls.iter().any(|call| call.op == held.op))
+    }),
+];
+
+fn rows(world: &World, is: fn(&Row) -> bool) -> bool {
+    world.rows.iter().flatten().any(is)
+}
+
+/// Whether somebody is about to be told this.
+fn tells(world: &World, is: fn(Told) -> bool) -> bool {
+    world.tasks.iter().any(|task| match task.phase {
+        Phase::Answered(_, Then::Tell(told, _)) => is(told),
+        _ => false,
+    })
+}
+
+/// Sees a write of the store before it is made.
+pub(crate) fn watch(
+    model: &Protocol,
+    world: &mut World,
+    key: u8,
+    before: Option<Row>,
+    after: Option<Row>,
+    event: &Event,
+) {
+    if before == after {
+        return;
+    }
+    if let Some(row) = before {
+        if row.state.is_terminal() && !may_leave_settled(&row, after, event) {
+            world.broke(Promise::SettledStays);
+        }
+        match after.filter(|after| after.op == row.op) {
+            None => forget(world, key, &row, event),
+            Some(after) if after.epoch < row.epoch || after.epoch > row.epoch + 1 => {
+                world.broke(Promise::HoldersWord);
+            }
+            Some(_) => {}
+        }
+        if matches!(row.state, State::Unknown { .. }) && !ends_rightly(model, world, key, &row, after, event)
+        {
+            world.broke(Promise::EvidenceEndsUnknown);
+        }
+        if fence_of(event).is_some_and(|fence| fence != row.fence()) {
+            world.broke(Promise::HoldersWord);
+        }
+    }
+    if let Some(after) = after {
+        note_acquired(world, before, &after);
+        let settles = after.state.expires_at().is_some();
+        if settles && before.is_none_or(|before| before.state.name() != after.state.name()) {
+            world.books.settled[usize::from(key)] = 0;
+        }
+    }
+}
+
+/// Whether a settled record may become this.
+fn may_leave_settled(row: &Row, after: Option<Row>, event: &Event) -> bool {
+    let is_over = row.state.expires_at().is_some_and(|end| end <= NOW);
+    match after {
+        Some(after) if after.op == row.op => {
+            matches!(after.state, State::Expired { .. }) && (is_over || matches!(event, Event::Purge))
+        }
+        Some(_) | None => is_over,
+    }
+}
+
+/// A record is forgotten. If its time was over, its key begins another life.
+fn forget(world: &mut World, key: u8, row: &Row, event: &Event) {
+    let at = usize::from(key);
+    let is_over = row.state.expires_at().is_some_and(|end| end <= NOW);
+    // An operator who frees a key says that nothing has run: no licence for a second effect.
+    let had_its_time = row.state.expires_at().is_some() && is_over;
+    let in_time = match row.state {
+        State::Succeeded { .. } | State::FailedFinal { .. } => {
+            is_over && world.books.settled[at] >= ticks::TTL
+        }
+        State::Expired { .. } => is_over,
+        State::FailedRetryable { .. } => is_over || matches!(event, Event::Free),
+        State::Claimed { .. } => matches!(event, Event::Free),
+        State::Processing { .. } | State::Unknown { .. } => false,
+    };
+    if !in_time {
+        world.broke(Promise::NothingForgottenEarly);
+    }
+    world.books.settled[at] = 0;
+    if had_its_time {
+        world.books.life[at] += 1;
+        // What came of a life that is over no longer counts for anybody.
+        world.effects.retain(|effect| effect.key != key);
+        world.declined.retain(|op| *op != row.op);
+        world.books.answered[at] = None;
+        for task in world.tasks.iter_mut().filter(|task| task.key == key) {
+            task.after_final = false;
+        }
+    }
+}
+
+/// Whether an unknown outcome ends like this by right: by its executor's word, or by evidence that is true and that no
+/// call can overtake.
+fn ends_rightly(
+    model: &Protocol,
+    world: &World,
+    key: u8,
+    row: &Row,
+    after: Option<Row>,
+    event: &Event,
+) -> bool {
+    let Some(after) = after.filter(|after| !matches!(after.state, State::Unknown { .. })) else {
+        return after.is_some_and(|after| after.fence() == row.fence());
+    };
+    let says = after.answer.map(|answer| answer.says);
+    match *event {
+        Event::Complete { .. } | Event::Fail { .. } | Event::Release { .. } | Event::Requeue { .. } => {
+            fence_of(event) == Some(row.fence())
+        }
+        Event::Resolve(Verdict::Succeeded) => {
+            world.effects_of(key, row.life).any(|effect| says == Some(Says::Charged(effect.by)))
+        }
+        Event::Resolve(Verdict::FailedFinal) => world.declined.contains(&row.op),
+        Event::Resolve(Verdict::NotExecuted(proof)) => {
+            // A call that lands, before or after, is the one effect that every later attempt is answered with.
+            let is_harmless = model.configuration.deduplicates && proof == Proof::ProviderDeduplicates;
+            let had_effect = world.effects_of(key, row.life).next().is_some();
+            is_harmless || !(had_effect || can_still_land(world, row.op))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a call of this command may still have an effect.
+fn can_still_land(world: &World, op: Token) -> bool {
+    let may_send = |phase: &Phase| matches!(phase, Phase::Ready { lease: 1.. } | Phase::Checked { .. });
+    world.calls.iter().any(|call| call.op == op)
+        || world.tasks.iter().any(|task| task.op == op && may_send(&task.phase))
+}
+
+fn fence_of(event: &Event) -> Option<semel_core::Fence> {
+    match *event {
+        Event::Start { fence, .. }
+        | Event::Renew { fence }
+        | Event::Complete { fence }
+        | Event::Fail { fence, .. }
+        | Event::Release { fence, .. }
+        | Event::Requeue { fence, .. }
+        | Event::Defer { fence, .. }
+        | Event::Abandon { fence, .. } => Some(fence),
+        Event::Claim(_)
+        | Event::Look { .. }
+        | Event::Age
+        | Event::Resolve(_)
+        | Event::Postpone { .. }
+        | Event::Free
+        | Event::Purge => None,
+    }
+}
+
+fn note_acquired(world: &mut World, before: Option<Row>, after: &Row) {
+    let is_new = before.is_none_or(|before| before.op != after.op || before.fence() != after.fence());
+    if is_new && matches!(after.state, State::Processing { .. }) {
+        world.books.acquired |= bit(after.token);
+        let is_risen = match before.filter(|before| before.op == after.op) {
+            // A worker starts it under the epoch of the claim.
+            Some(before) if matches!(before.state, State::Claimed { .. }) => after.epoch == before.epoch,
+            Some(before) => after.epoch == before.epoch + 1,
+            None => after.epoch == 1,
+        };
+        if !is_risen {
+            world.broke(Promise::HoldersWord);
+        }
+    }
+}
+
+/// Somebody learns of this record, who asked for this payload.
+pub(crate) fn was_told_about(world: &mut World, payload: u8, row: &Row) {
+    if row.payload != payload {
+        world.broke(Promise::OtherPayload);
+    }
+}
+
+/// Sees what a client is told.
+pub(crate) fn told(model: &Protocol, world: &mut World, index: usize, told: Told) {
+    let task = world.tasks[index];
+    match told {
+        Told::Own(answer) | Told::Replay(answer) | Told::Overruled(answer) => {
+            let payload = model.configuration.requests[index].payload;
+            told_final(world, index, payload, answer);
+        }
+        Told::InProgress | Told::Unknown | Told::Vacant if task.after_final => {
+            world.broke(Promise::FinalStays);
+        }
+        Told::NothingRan => world.tasks[index].told_nothing_ran = true,
+        Told::InProgress
+        | Told::Unknown
+        | Told::Vacant
+        | Told::Mismatch
+        | Told::Expired
+        | Told::Accepted
+        | Told::Duplicate => {}
+    }
+}
+
+fn told_final(world: &mut World, index: usize, payload: u8, answer: Answer) {
+    let task = world.tasks[index];
+    let at = usize::from(task.key);
+    if answer.payload != payload {
+        world.broke(Promise::OtherPayload);
+    }
+    if answer.life < task.sent_in {
+        world.broke(Promise::EqualAnswers);
+    }
+    if answer.life == world.books.life[at] {
+        match world.books.answered[at] {
+            Some(first) if first != answer => world.broke(Promise::EqualAnswers),
+            Some(_) => {}
+            None => world.books.answered[at] = Some(answer),
+        }
+    }
+}
+
+/// Somebody begins to execute.
+pub(crate) fn executes(world: &mut World, index: usize) {
+    if world.tasks[index].after_final {
+        world.broke(Promise::FinalStays);
+    }
+}

@@ -1,0 +1,136 @@
+//! `cargo xtask model`: walks through every configuration, and refutes every variant.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use semel_model::check::{self, Broken, Walk};
+use semel_model::configuration::Configuration;
+use semel_model::invariants::SIGHTS;
+use semel_model::shipped;
+use semel_model::variants::{self, Case};
+
+const USAGE: &str = "\
+cargo xtask model [--quick | --only NAME | --story NAME]
+
+  --quick        smaller spaces, for every change
+  --only NAME    one configuration
+  --story NAME   one variant, with its story";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let is_fine = match arguments[..] {
+        [] => all(&shipped::ALL),
+        ["--quick"] => all(&shipped::QUICK),
+        ["--only", name] => match shipped::ALL.iter().find(|configuration| configuration.name == name) {
+            Some(configuration) => only(configuration),
+            None => return misused(&format!("there is no configuration `{name}`")),
+        },
+        ["--story", name] => match wrong().find(|case| case.name == name) {
+            Some(case) => full(case),
+            None => return misused(&format!("there is no variant `{name}`")),
+        },
+        _ => return misused("that is not understood"),
+    };
+    if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn misused(why: &str) -> ExitCode {
+    let names: Vec<&str> = wrong().map(|case| case.name).collect();
+    let configurations: Vec<&str> = shipped::ALL.iter().map(|configuration| configuration.name).collect();
+    eprintln!("{why}\n\n{USAGE}\n\nconfigurations: {}", configurations.join(", "));
+    eprintln!("variants: {}", names.join(", "));
+    ExitCode::from(2)
+}
+
+fn wrong() -> impl Iterator<Item = &'static Case> {
+    variants::ALL.iter().chain(&variants::ASSUMED)
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn all(configurations: &[&Configuration]) -> bool {
+    let begun = Instant::now();
+    println!("The protocol. No promise may be broken.\n");
+    println!("{:<20} {:>10} {:>6} {:>8}  broken", "configuration", "states", "depth", "seconds");
+    let (mut is_fine, mut states, mut seen) = (true, 0, Vec::new());
+    for configuration in configurations {
+        let walk = check::walk(configuration, threads());
+        is_fine &= walk.broken.is_empty();
+        states += walk.states;
+        report(configuration, &walk);
+        seen.extend(walk.seen);
+    }
+    println!("{:<20} {states:>10} {:>6} {:>8.1}\n", "together", "", begun.elapsed().as_secs_f64());
+    for (sight, _) in SIGHTS.iter().filter(|(sight, _)| !seen.contains(sight)) {
+        println!("never seen: {sight}. The model does not try what it is about.");
+        is_fine = false;
+    }
+    println!("Protocols that are wrong. Each must be refuted.\n");
+    is_fine &= refuted(&variants::ALL);
+    println!(
+        "\nThe real protocol, where what it assumes does not hold, and where it falls short (docs/model.md).\n"
+    );
+    is_fine &= refuted(&variants::ASSUMED);
+    println!(
+        "\n{} in {:.0} s",
+        if is_fine { "As it should be" } else { "NOT as it should be" },
+        begun.elapsed().as_secs_f64()
+    );
+    is_fine
+}
+
+fn report(configuration: &Configuration, walk: &Walk) {
+    let broken = if walk.broken.is_empty() { "none" } else { "SEE BELOW" };
+    let (name, seconds) = (configuration.name, walk.time.as_secs_f64());
+    println!("{name:<20} {:>10} {:>6} {seconds:>8.1}  {broken}", walk.states, walk.depth);
+    for broken in &walk.broken {
+        show(broken);
+    }
+}
+
+fn only(configuration: &Configuration) -> bool {
+    println!("{}", configuration.about);
+    // One thread, for the shortest way to whatever is broken.
+    let walk = check::walk(configuration, 1);
+    report(configuration, &walk);
+    walk.broken.is_empty()
+}
+
+/// Whether all are refuted. Each is tried, whatever came of the others.
+fn refuted(cases: &[Case]) -> bool {
+    cases.iter().filter(|case| !short(case)).count() == 0
+}
+
+fn short(case: &Case) -> bool {
+    let walk = check::refute(case);
+    match walk.broken.first() {
+        Some(broken) => {
+            println!("{:<26} {:>2} steps  {}", case.name, broken.steps(), case.what);
+            println!("{:<26}           {}", "", broken.story.last().map_or("", String::as_str));
+            true
+        }
+        None => {
+            println!("{:<26} NOT REFUTED in {} states: {}", case.name, walk.states, case.what);
+            false
+        }
+    }
+}
+
+fn full(case: &Case) -> bool {
+    println!("{}: {}\n({})\n", case.name, case.what, case.configuration.about);
+    let walk = check::refute(case);
+    walk.broken.iter().for_each(show);
+    !walk.broken.is_empty()
+}
+
+fn show(broken: &Broken) {
+    let lines: &[String] = &broken.story;
+    println!("  broken: {}", broken.promise.name());
+    for (number, line) in (1..).zip(lines) {
+        if number <= broken.steps() { println!("  {number:>3}. {line}") } else { println!("       {line}") }
+    }
+}

@@ -1,0 +1,335 @@
+//! Who can do what: every step that anybody in the world can take, faults among them. What follows is in `steps.rs`.
+//!
+//! It acts as `crates/http` (`service.rs`, `execute.rs`, `settle.rs`, `worker.rs`, `cache.rs`) and `crates/flow`
+//! (`reconcile/look.rs`) do. Nothing is asleep or slow by itself: any task may take no step while time passes.
+
+use semel_core::{Event, State, Terms, Write, transition};
+use stateright::{Model, Property};
+
+use crate::configuration::{Configuration, NOW};
+use crate::invariants::{Promise, SIGHTS};
+use crate::variants::{self, Variant};
+use crate::world::{Books, KEYS, NODES, Phase, REQUESTS, Reconciler, Row, Task, Token, World};
+
+/// A configuration, and the variant of the protocol that it is tried with, if any.
+#[derive(Clone, Debug)]
+pub struct Protocol {
+    /// What is tried.
+    pub configuration: Configuration,
+    /// The wrong protocol that is tried; `None` for the real one.
+    pub variant: Option<Variant>,
+    /// The one promise that is checked; `None` for all.
+    pub only: Option<Promise>,
+    pub(crate) terms: Terms,
+}
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A tick, by all clocks.
+    Tick,
+    /// The store's clock leaps a tick forward, and nobody else's does.
+    Leap,
+    /// A request reaches a node, which looks in memory, and claims.
+    Send(usize, u8),
+    /// A worker finds a command that waits, and starts it.
+    Start(u8, u8),
+    /// A statement reaches the store.
+    Take(usize),
+    /// The store's answer reaches its task.
+    Hear(usize),
+    /// A statement is lost, or late. Its sender sends it again, or gives up.
+    LoseStatement(usize, Despite),
+    /// The store's answer is lost. Its sender sends the statement again, or gives up.
+    LoseAnswer(usize, Despite),
+    /// A statement that nobody waits for reaches the store.
+    Stray(usize),
+    /// A waiter asks the store.
+    Look(usize),
+    /// A waiter has waited long enough.
+    Leave(usize),
+    /// An executor renews its lease.
+    Renew(usize),
+    /// The store renews a lease, and the executor does not hear of it.
+    RenewUnheard(usize),
+    /// An executor looks at its lease, right before it sends.
+    Check(usize),
+    /// An executor sends its call.
+    Call(usize),
+    /// An executor cannot connect: nothing was sent.
+    Refused(usize),
+    /// The provider takes a call, and does as it says.
+    Charge(usize),
+    /// The provider takes a call, and declines.
+    Decline(usize),
+    /// The provider's answer reaches the executor.
+    Reply(usize),
+    /// The executor gives up waiting for an answer, or gets one that says nothing.
+    GiveUp(usize),
+    /// An executor whose word could not be stored offers it again.
+    Offer(usize),
+    /// A claim, or a start, that could not be confirmed is taken back.
+    TakeBack(usize),
+    /// The sweeper comes by.
+    Sweep(u8),
+    /// The reaper comes by.
+    Reap(u8),
+    /// The reconciler puts a command off, and asks the provider.
+    LookUp(u8),
+    /// It does, and the provider does not answer.
+    LookInVain(u8),
+    /// It writes down what it has learnt.
+    Conclude,
+    /// The provider says by itself what it has done.
+    Webhook(u8),
+    /// An operator has looked at the provider, and says that it took place.
+    SayExecuted(u8),
+    /// An operator has looked at the provider, and says that it did not take place.
+    SayNotExecuted(u8),
+    /// An operator forgets a settled command.
+    Purge(u8),
+    /// An operator gives up a command that has not run.
+    Free(u8),
+    /// A node dies, with all that it has in memory, and starts anew.
+    Crash(u8),
+}
+
+/// What a sender does when it does not know whether its statement was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Despite {
+    /// It sends the same again.
+    Again,
+    /// It gives up.
+    GiveUp,
+}
+
+impl Protocol {
+    /// The real protocol.
+    pub fn real(configuration: &Configuration) -> Protocol {
+        Protocol { configuration: *configuration, variant: None, only: None, terms: configuration.terms() }
+    }
+
+    /// A wrong one, asked for the promise that it breaks.
+    pub fn wrong(case: &variants::Case) -> Protocol {
+        Protocol {
+            variant: Some(case.variant),
+            only: Some(case.breaks),
+            ..Protocol::real(case.configuration)
+        }
+    }
+
+    pub(crate) fn is(&self, variant: Variant) -> bool {
+        self.variant == Some(variant)
+    }
+
+    /// Whether the sweeper alone ends what this record is in the middle of.
+    pub(crate) fn sweeper_ends(&self, row: &Row) -> bool {
+        let mut head = row.head(&self.terms);
+        // In hand, waiting, in hand: no command is in hand more often than its workers may start it.
+        for _ in 0..8 {
+            let Some(due) = head.state.due_to_sweep() else { return true };
+            match transition(Some(&head), &Event::Age, due.max(NOW)).write {
+                Write::Update(aged) => head = aged,
+                Write::Delete => return true,
+                Write::Keep | Write::Create(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+impl Model for Protocol {
+    type State = World;
+    type Action = Step;
+
+    fn init_states(&self) -> Vec<World> {
+        let requests = self.configuration.requests;
+        let task = |index: usize| match requests.get(index) {
+            Some(request) => Task::idle(0, request.key, index as Token + 1),
+            None => Task::idle(index.saturating_sub(REQUESTS) as u8, 0, 0),
+        };
+        vec![World {
+            rows: [None; KEYS],
+            reference: None,
+            tasks: std::array::from_fn(task),
+            memory: [[None; KEYS]; NODES],
+            strays: Vec::new(),
+            calls: Vec::new(),
+            effects: Vec::new(),
+            declined: Vec::new(),
+            reconciler: Reconciler::Idle,
+            faults: self.configuration.faults,
+            operator: self.configuration.operator,
+            starts: 0,
+            books: Books {
+                life: [0; KEYS],
+                answered: [None; KEYS],
+                settled: [0; KEYS],
+                acquired: 0,
+                broken: 0,
+            },
+        }]
+    }
+
+    fn actions(&self, world: &World, steps: &mut Vec<Step>) {
+        self.of_time(world, steps);
+        for index in 0..world.tasks.len() {
+            self.of_task(world, index, steps);
+        }
+        self.of_provider(world, steps);
+        for key in 0..KEYS as u8 {
+            self.of_upkeep(world, key, steps);
+        }
+        steps.extend((0..world.strays.len()).map(Step::Stray));
+        if world.faults.crashes > 0 {
+            steps.extend((0..NODES as u8).map(Step::Crash));
+        }
+    }
+
+    fn next_state(&self, world: &World, step: Step) -> Option<World> {
+        let mut next = world.clone();
+        self.take_step(&mut next, step);
+        (next != *world).then_some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Protocol>> {
+        if let Some(only) = self.only {
+            return vec![only.property()];
+        }
+        let promises = Promise::ALL.into_iter().map(Promise::property);
+        let sights = SIGHTS.into_iter().map(|(name, is_seen)| Property::sometimes(name, is_seen));
+        promises.chain(sights).collect()
+    }
+}
+
+/// Who can do what.
+impl Protocol {
+    fn of_time(&self, world: &World, steps: &mut Vec<Step>) {
+        // Assumed: nobody sleeps for longer than the margin between looking at the lease and sending.
+        let overslept = |task: &Task| matches!(task.phase, Phase::Checked { left: 0 });
+        if self.is(Variant::SleepyExecutor) || !world.tasks.iter().any(overslept) {
+            steps.push(Step::Tick);
+        }
+        // Assumed: the store's clock does not leap while a quarantine or a time to live runs.
+        let in_hand = |row: &Row| matches!(row.state, State::Claimed { .. } | State::Processing { .. });
+        let may_leap = self.is(Variant::LeapInQuarantine) || world.rows.iter().flatten().all(in_hand);
+        if world.faults.leaps > 0 && may_leap {
+            steps.push(Step::Leap);
+        }
+    }
+
+    fn of_task(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
+        let task = &world.tasks[index];
+        match task.phase {
+            Phase::Idle if index < REQUESTS => self.of_client(world, index, steps),
+            Phase::Idle => {
+                let node = (index - REQUESTS) as u8;
+                let waiting = (0..KEYS as u8).filter(|key| self.waits_for_worker(world, *key));
+                steps.extend(waiting.map(|key| Step::Start(node, key)));
+            }
+            Phase::Asking(_) => {
+                steps.push(Step::Take(index));
+                if world.faults.losses > 0 {
+                    steps.extend(
+                        [Despite::Again, Despite::GiveUp].map(|then| Step::LoseStatement(index, then)),
+                    );
+                }
+                if world.faults.losses > 0 && !self.configuration.slow_answers {
+                    steps.extend([Despite::Again, Despite::GiveUp].map(|then| Step::LoseAnswer(index, then)));
+                }
+            }
+            Phase::Answered(..) => {
+                steps.push(Step::Hear(index));
+                if world.faults.losses > 0 {
+                    steps.extend([Despite::Again, Despite::GiveUp].map(|then| Step::LoseAnswer(index, then)));
+                }
+            }
+            Phase::Waiting => steps.extend([Step::Look(index), Step::Leave(index)]),
+            Phase::Ready { .. } => {
+                steps.push(Step::Check(index));
+                self.of_lease(world, index, steps);
+            }
+            Phase::Checked { .. } => steps.extend([Step::Call(index), Step::Refused(index)]),
+            Phase::Called { reply } => {
+                steps.extend(reply.map(|_| Step::Reply(index)));
+                steps.push(Step::GiveUp(index));
+                self.of_lease(world, index, steps);
+            }
+            Phase::TakingBack => steps.push(Step::TakeBack(index)),
+            Phase::Offering(_) => steps.push(Step::Offer(index)),
+            Phase::Done | Phase::Gone => {}
+        }
+    }
+
+    fn of_client(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
+        let requests = self.configuration.requests;
+        let Some(request) = requests.get(index) else { return };
+        let is_unsent = |index: usize| world.tasks[index].phase == Phase::Idle;
+        // Of requests that are alike, it does not matter which is the first.
+        if (0..index).any(|earlier| requests[earlier] == *request && is_unsent(earlier)) {
+            return;
+        }
+        // Nor, before anything has happened, which node is.
+        let all_unsent = (0..requests.len()).all(is_unsent) && world.starts == 0;
+        let nodes = if all_unsent { 1 } else { self.configuration.nodes };
+        steps.extend((0..nodes).map(|node| Step::Send(index, node)));
+    }
+
+    fn waits_for_worker(&self, world: &World, key: u8) -> bool {
+        let is_ready = world.row(key).is_some_and(|row| match row.state {
+            State::Claimed { start_by, ready_at } => ready_at <= NOW && start_by > NOW,
+            _ => false,
+        });
+        is_ready && world.starts < self.configuration.starts
+    }
+
+    fn of_lease(&self, world: &World, index: usize, steps: &mut Vec<Step>) {
+        if world.tasks[index].renewals > 0 {
+            steps.push(Step::Renew(index));
+            if world.faults.losses > 0 {
+                steps.push(Step::RenewUnheard(index));
+            }
+        }
+    }
+
+    fn of_provider(&self, world: &World, steps: &mut Vec<Step>) {
+        for index in 0..world.calls.len() {
+            steps.push(Step::Charge(index));
+            if self.configuration.declines {
+                steps.push(Step::Decline(index));
+            }
+        }
+    }
+
+    fn of_upkeep(&self, world: &World, key: u8, steps: &mut Vec<Step>) {
+        let Some(row) = world.row(key) else { return };
+        if row.state.due_to_sweep().is_some_and(|due| due <= NOW) {
+            steps.push(Step::Sweep(key));
+        }
+        let reaps_wrongly = match row.state {
+            State::Processing { .. } => self.is(Variant::ReapsProcessing),
+            State::Unknown { .. } => self.is(Variant::ReapsUnknown),
+            _ => false,
+        };
+        if reaps_wrongly || row.state.expires_at().is_some_and(|due| due <= NOW) {
+            steps.push(Step::Reap(key));
+        }
+        if let State::Unknown { reconcile_after, .. } = row.state {
+            if reconcile_after <= NOW && world.reconciler == Reconciler::Idle {
+                steps.push(Step::LookUp(key));
+                if world.faults.silences > 0 {
+                    steps.push(Step::LookInVain(key));
+                }
+            }
+            steps.push(Step::Webhook(key));
+        }
+        match world.reconciler {
+            Reconciler::Looked(held, _) if held.key == key => steps.push(Step::Conclude),
+            Reconciler::Looked(..) | Reconciler::Idle => {}
+        }
+        if world.operator > 0 {
+            let all = [Step::SayExecuted(key), Step::SayNotExecuted(key), Step::Purge(key), Step::Free(key)];
+            steps.extend(all);
+        }
+    }
+}

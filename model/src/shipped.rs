@@ -1,0 +1,256 @@
+//! The configurations that are tried: the policies that Semel ships, each beside the trouble that it is made for.
+
+use semel_core::policy::OnLeaseExpired;
+
+use crate::configuration::{Configuration, Faults, Mode, Request};
+
+const SAME: Request = Request { key: 0, payload: 1 };
+const OTHER: Request = Request { key: 0, payload: 2 };
+const OTHER_KEY: Request = Request { key: 1, payload: 1 };
+
+const CRASH: Faults = Faults { crashes: 1, losses: 0, leaps: 0, silences: 0 };
+const QUIET: Faults = Faults { crashes: 0, ..CRASH };
+
+/// The defaults: a request runs its command, an ended lease is an unknown outcome, and nobody deduplicates.
+pub const DEFAULTS: Configuration = Configuration {
+    name: "defaults",
+    about: "three requests of one key; a node dies",
+    requests: &[SAME, SAME, SAME],
+    nodes: 2,
+    mode: Mode::Sync,
+    on_lease_expired: OnLeaseExpired::Unknown,
+    deduplicates: false,
+    declines: false,
+    reference: false,
+    expires: false,
+    tombstones: false,
+    slow_answers: false,
+    renewals: 0,
+    starts: 0,
+    operator: 0,
+    faults: CRASH,
+};
+
+/// Everything goes wrong that can.
+pub const TROUBLE: Configuration = Configuration {
+    name: "trouble",
+    about: "two requests; a node dies, a statement is lost or late, the store's clock leaps",
+    requests: &[SAME, SAME],
+    faults: Faults { crashes: 1, losses: 1, leaps: 1, silences: 0 },
+    ..DEFAULTS
+};
+
+/// Statements and answers are lost.
+pub const LOSSES: Configuration = Configuration {
+    name: "losses",
+    about: "two requests, one after the other or at once; two statements or answers are lost or late",
+    requests: &[SAME, SAME],
+    faults: Faults { losses: 2, ..QUIET },
+    ..DEFAULTS
+};
+
+/// The store answers slowly, and records expire.
+pub const SLOW_ANSWERS: Configuration = Configuration {
+    name: "slow answers",
+    about: "two requests; the store's answers take time, executors renew their leases; records expire",
+    requests: &[SAME, SAME],
+    expires: true,
+    slow_answers: true,
+    renewals: 1,
+    ..DEFAULTS
+};
+
+/// The provider deduplicates on the operation id, and may decline.
+pub const DEDUPLICATES: Configuration = Configuration {
+    name: "deduplicates",
+    about: "three requests; the provider deduplicates on the operation id",
+    deduplicates: true,
+    faults: QUIET,
+    ..DEFAULTS
+};
+
+/// One request has another payload.
+pub const OTHER_PAYLOAD: Configuration = Configuration {
+    name: "other payload",
+    about: "one of three requests has another payload; the store's answers take time",
+    requests: &[SAME, SAME, OTHER],
+    slow_answers: true,
+    faults: QUIET,
+    ..DEFAULTS
+};
+
+/// An operator acts, and look-ups get no answer.
+pub const OPERATOR: Configuration = Configuration {
+    name: "operator",
+    about: "two requests; an operator resolves, purges or frees; a look-up is in vain; tombstones are kept",
+    requests: &[SAME, SAME],
+    expires: true,
+    tombstones: true,
+    operator: 1,
+    faults: Faults { silences: 1, ..QUIET },
+    ..DEFAULTS
+};
+
+/// The operation is declared safe to repeat, since the provider deduplicates.
+pub const RERUN: Configuration = Configuration {
+    name: "rerun",
+    about: "an ended lease frees the key, since the provider deduplicates; a node dies",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    deduplicates: true,
+    ..DEFAULTS
+};
+
+/// Workers run commands.
+pub const ASYNC: Configuration = Configuration {
+    name: "async",
+    about: "workers run what two requests have left to them; a node dies, a statement is lost or late",
+    requests: &[SAME, SAME],
+    mode: Mode::Async,
+    starts: 2,
+    faults: Faults { losses: 1, ..CRASH },
+    ..DEFAULTS
+};
+
+/// Workers run commands again and again.
+pub const ASYNC_RERUN: Configuration = Configuration {
+    name: "async rerun",
+    about: "workers start a command again when a lease has ended, since the provider deduplicates",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    deduplicates: true,
+    faults: CRASH,
+    ..ASYNC
+};
+
+/// Commands in phases, which workers resume.
+pub const PHASES: Configuration = Configuration {
+    name: "phases",
+    about: "workers go on where an executor left off, but not in the middle of a call",
+    mode: Mode::Phased,
+    on_lease_expired: OnLeaseExpired::Resume,
+    starts: 1,
+    faults: CRASH,
+    ..ASYNC
+};
+
+/// Two keys with one business reference.
+pub const REFERENCE: Configuration = Configuration {
+    name: "reference",
+    about: "two keys with one business reference; the provider may decline, and an operator acts",
+    requests: &[SAME, OTHER_KEY],
+    reference: true,
+    declines: true,
+    operator: 1,
+    slow_answers: true,
+    faults: QUIET,
+    ..DEFAULTS
+};
+
+/// All of them.
+pub const ALL: [&Configuration; 12] = [
+    &DEFAULTS,
+    &TROUBLE,
+    &LOSSES,
+    &SLOW_ANSWERS,
+    &DEDUPLICATES,
+    &OTHER_PAYLOAD,
+    &OPERATOR,
+    &RERUN,
+    &ASYNC,
+    &ASYNC_RERUN,
+    &PHASES,
+    &REFERENCE,
+];
+
+/// Two requests, and nothing goes wrong but that somebody is slow: where most variants fail already.
+pub const TWO: Configuration =
+    Configuration { name: "two", about: "two requests", requests: &[SAME, SAME], faults: QUIET, ..DEFAULTS };
+
+/// Two requests, and a node dies.
+pub const TWO_AND_A_CRASH: Configuration =
+    Configuration { name: "two, a crash", about: "two requests, a crash", faults: CRASH, ..TWO };
+
+/// Two requests, and a statement or an answer is lost.
+pub const TWO_AND_A_LOSS: Configuration = Configuration {
+    name: "two, a loss",
+    about: "two requests; a statement is lost or late",
+    faults: Faults { losses: 1, ..QUIET },
+    ..TWO
+};
+
+/// Three requests to one node.
+pub const THREE_TO_ONE: Configuration =
+    Configuration { name: "three to one", about: "three requests to one node", nodes: 1, ..THREE };
+
+/// Three requests to one node, and a statement or an answer is lost.
+pub const THREE_AND_A_LOSS: Configuration = Configuration {
+    name: "three, a loss",
+    about: "three requests to one node; a statement is lost or late",
+    faults: Faults { losses: 1, ..QUIET },
+    ..THREE_TO_ONE
+};
+
+/// Three requests to one node, and an operator acts.
+pub const THREE_AND_AN_OPERATOR: Configuration = Configuration {
+    name: "three, an operator",
+    about: "three requests to one node; an operator resolves, purges or frees",
+    operator: 1,
+    ..THREE_TO_ONE
+};
+
+/// Two requests, and the store's clock leaps.
+pub const TWO_AND_A_LEAP: Configuration = Configuration {
+    name: "two, a leap",
+    about: "two requests; the store's clock leaps",
+    faults: Faults { leaps: 1, ..QUIET },
+    ..TWO
+};
+
+/// Two requests, and the store's clock leaps twice.
+pub const TWO_AND_TWO_LEAPS: Configuration = Configuration {
+    name: "two, two leaps",
+    about: "two requests; the store's clock leaps twice",
+    faults: Faults { leaps: 2, ..QUIET },
+    ..TWO
+};
+
+/// Two requests, an operator, and a provider that deduplicates.
+pub const DEDUPLICATES_AND_AN_OPERATOR: Configuration = Configuration {
+    name: "deduplicates, an operator",
+    about: "two requests; the provider deduplicates, and an operator acts",
+    deduplicates: true,
+    operator: 1,
+    ..TWO
+};
+
+/// One request, which two workers could run.
+pub const ONE_FOR_WORKERS: Configuration = Configuration {
+    name: "one, for workers",
+    about: "one request, which two workers could run",
+    requests: &[SAME],
+    faults: QUIET,
+    ..ASYNC
+};
+
+/// Three requests, and nothing goes wrong but that somebody is slow.
+pub const THREE: Configuration =
+    Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
+
+/// What is tried on every change: smaller, and yet everything that is to be seen is in it.
+pub const QUICK: [&Configuration; 8] = [
+    &TWO_AND_A_CRASH,
+    &TWO_AND_A_LOSS,
+    &TWO_AND_A_LEAP,
+    &SMALL_SLOW_ANSWERS,
+    &SMALL_OTHER_PAYLOAD,
+    &SMALL_REFERENCE,
+    &OPERATOR,
+    &ASYNC_RERUN,
+];
+
+const SMALL_SLOW_ANSWERS: Configuration =
+    Configuration { name: "slow answers, small", renewals: 0, faults: QUIET, ..SLOW_ANSWERS };
+
+const SMALL_OTHER_PAYLOAD: Configuration =
+    Configuration { name: "other payload, small", requests: &[SAME, OTHER], ..OTHER_PAYLOAD };
+
+const SMALL_REFERENCE: Configuration = Configuration { name: "reference, small", operator: 0, ..REFERENCE };

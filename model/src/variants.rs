@@ -1,0 +1,368 @@
+//! Protocols that are almost this one, and wrong. Each has been built by somebody, and each must be refuted: a model that
+//! cannot tell them from the real one proves nothing.
+//!
+//! Those that decide otherwise do so here, around `semel_core::transition`; those that act otherwise are asked for where
+//! [`model`](crate::model) acts.
+
+use semel_core::policy::OnLeaseExpired;
+use semel_core::transition::Transition;
+use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
+
+use crate::configuration::Configuration;
+use crate::invariants::Promise;
+use crate::shipped;
+
+/// A protocol that is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Variant {
+    /// An ended lease frees the key.
+    SweepFrees,
+    /// A duplicate takes over a lease that has ended.
+    StealsEndedLease,
+    /// "No record" at the provider frees the key at once.
+    NoRecordFrees,
+    /// A look from before the end of the quarantine counts after it.
+    OldLookCounts,
+    /// The quarantine ends with the lease.
+    QuarantineIsLease,
+    /// Executors' words are taken without a fence.
+    NoFence,
+    /// Executors' words are taken by their epoch alone.
+    EpochOnly,
+    /// The reaper takes what is in hand.
+    ReapsProcessing,
+    /// The reaper takes what nobody knows about.
+    ReapsUnknown,
+    /// Whether the payload is another one is not asked.
+    ProgressBeforeMismatch,
+    /// Memory answers with records that are not settled.
+    MemoryOfUnsettled,
+    /// Memory is never compared with the store.
+    MemoryOutlivesPurge,
+    /// Who has waited long enough executes.
+    WaiterExecutes,
+    /// Nobody looks at the lease before sending.
+    NoLeaseCheck,
+    /// A claim that could not be confirmed is released whoever holds it.
+    ReleaseWithoutToken,
+    /// A claim whose answer was lost is sent again under another token.
+    FreshToken,
+    /// The client is told before the store.
+    TellsBeforeStoring,
+    /// A zombie tells its client what it did itself.
+    OwnResultWhenFenced,
+    /// Whether a business reference is free is asked before the claim.
+    ReferenceOutsideClaim,
+    /// A handler that fails has done nothing.
+    ErrorMeansNotExecuted,
+    /// A phase that was begun is called again, though nobody deduplicates.
+    RepeatsBegunPhase,
+    /// Workers start what they have seen waiting, whoever has started it meanwhile.
+    StartWithoutFence,
+    /// An executor sleeps for longer than the margin between looking at its lease and sending.
+    SleepyExecutor,
+    /// A reconciler sleeps for longer than a quarantine between its look and its word.
+    SleepyReconciler,
+    /// The store's clock leaps while a quarantine runs.
+    LeapInQuarantine,
+    /// Nothing but that an operator frees what the provider's word has freed already.
+    FreedTwice,
+    /// Nothing but that a claim for a worker arrives after its sender has given it up.
+    UnconfirmedButRun,
+}
+
+/// What is to be known of a variant.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// The variant.
+    pub variant: Variant,
+    /// Its name.
+    pub name: &'static str,
+    /// What it does.
+    pub what: &'static str,
+    /// The promise that it breaks.
+    pub breaks: Promise,
+    /// Where it is tried.
+    pub configuration: &'static Configuration,
+}
+
+/// Every variant.
+pub const ALL: [Case; 22] = [
+    case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
+    case(
+        Variant::StealsEndedLease,
+        "steals-ended-lease",
+        "a duplicate takes over a lease that has ended",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::NoRecordFrees,
+        "no-record-frees",
+        "the provider's \"no record\" frees the key at once",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::OldLookCounts,
+        "old-look-counts",
+        "a look that began before the quarantine's end frees the key after it",
+        Promise::OneEffect,
+    )
+    .on(&shipped::TWO_AND_A_LEAP),
+    case(
+        Variant::QuarantineIsLease,
+        "quarantine-is-lease",
+        "the quarantine does not wait for calls that are on their way",
+        Promise::OneEffect,
+    ),
+    case(Variant::NoFence, "no-fence", "an executor's word counts without a fence", Promise::OneEffect)
+        .on(&shipped::THREE_TO_ONE),
+    case(
+        Variant::EpochOnly,
+        "epoch-only",
+        "an executor's word counts by its epoch alone, without its token",
+        Promise::OneEffect,
+    )
+    .on(&shipped::THREE_AND_AN_OPERATOR),
+    case(
+        Variant::ReapsProcessing,
+        "reaps-processing",
+        "the reaper takes what is still in hand",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::ReapsUnknown,
+        "reaps-unknown",
+        "the reaper takes what nobody knows about",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::ProgressBeforeMismatch,
+        "progress-before-mismatch",
+        "whether the payload is another one is not asked first",
+        Promise::OtherPayload,
+    )
+    .on(&shipped::OTHER_PAYLOAD),
+    case(
+        Variant::MemoryOfUnsettled,
+        "memory-of-unsettled",
+        "memory answers with records that are not settled",
+        Promise::FinalStays,
+    )
+    .on(&shipped::THREE),
+    case(
+        Variant::MemoryOutlivesPurge,
+        "memory-outlives-purge",
+        "memory is never compared with the store",
+        Promise::EqualAnswers,
+    )
+    .on(&shipped::THREE_AND_AN_OPERATOR),
+    case(
+        Variant::WaiterExecutes,
+        "waiter-executes",
+        "a duplicate that has waited long enough executes",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::NoLeaseCheck,
+        "no-lease-check",
+        "an executor does not look at its lease before it sends",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::ReleaseWithoutToken,
+        "release-without-token",
+        "a claim that could not be confirmed is released, whoever holds it",
+        Promise::OneEffect,
+    )
+    .on(&shipped::THREE_AND_A_LOSS),
+    case(
+        Variant::FreshToken,
+        "fresh-token",
+        "a claim whose answer was lost is sent again under another token",
+        Promise::NobodyWaitsForHimself,
+    )
+    .on(&shipped::TWO_AND_A_LOSS),
+    case(
+        Variant::TellsBeforeStoring,
+        "tells-before-storing",
+        "the client is told before the response is stored",
+        Promise::FinalStays,
+    )
+    .on(&shipped::TWO_AND_A_CRASH),
+    case(
+        Variant::OwnResultWhenFenced,
+        "own-result-when-fenced",
+        "an executor that was overruled tells its client its own result",
+        Promise::EqualAnswers,
+    ),
+    case(
+        Variant::ReferenceOutsideClaim,
+        "reference-outside-claim",
+        "the business reference is looked up before the claim, not with it",
+        Promise::OneEffectPerReference,
+    )
+    .on(&shipped::REFERENCE),
+    case(
+        Variant::ErrorMeansNotExecuted,
+        "error-means-not-executed",
+        "a call without an answer counts as not executed",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::RepeatsBegunPhase,
+        "repeats-begun-phase",
+        "a phase that was begun is called again, though nobody deduplicates",
+        Promise::OneEffect,
+    )
+    .on(&shipped::PHASES),
+    case(
+        Variant::StartWithoutFence,
+        "start-without-fence",
+        "a worker starts what it has seen waiting, whoever has started it meanwhile",
+        Promise::OneEffect,
+    )
+    .on(&shipped::ONE_FOR_WORKERS),
+];
+
+/// What is assumed of the world around the real protocol, each with what happens where it does not hold.
+pub const ASSUMED: [Case; 5] = [
+    case(
+        Variant::SleepyExecutor,
+        "sleepy-executor",
+        "an executor sleeps for longer than the margin between looking at its lease and sending",
+        Promise::OneEffect,
+    ),
+    case(
+        Variant::SleepyReconciler,
+        "sleepy-reconciler",
+        "a reconciler sleeps through another attempt between its look and its word",
+        Promise::OneEffect,
+    )
+    .on(&shipped::THREE_TO_ONE),
+    case(
+        Variant::LeapInQuarantine,
+        "leap-in-quarantine",
+        "the store's clock leaps forward while a quarantine runs",
+        Promise::OneEffect,
+    )
+    .on(&shipped::TWO_AND_TWO_LEAPS),
+    case(
+        Variant::FreedTwice,
+        "freed-twice",
+        "an operator frees a key at once after a provider that deduplicates has said \"no record\"",
+        Promise::OneEffect,
+    )
+    .on(&shipped::DEDUPLICATES_AND_AN_OPERATOR),
+    case(
+        Variant::UnconfirmedButRun,
+        "unconfirmed-but-run",
+        "a claim for a worker arrives after its client was told that nothing ran, and is run",
+        Promise::NothingRan,
+    )
+    .on(&shipped::ASYNC),
+];
+
+const fn case(variant: Variant, name: &'static str, what: &'static str, breaks: Promise) -> Case {
+    Case { variant, name, what, breaks, configuration: &shipped::TWO }
+}
+
+impl Case {
+    const fn on(self, configuration: &'static Configuration) -> Case {
+        Case { configuration, ..self }
+    }
+}
+
+/// What `transition` decides, or what the variant makes of it.
+pub(crate) fn decide(
+    variant: Option<Variant>,
+    head: Option<&Head>,
+    event: &Event,
+    now: Timestamp,
+) -> Transition {
+    let real = |head: Option<&Head>, event: &Event| transition(head, event, now);
+    let (Some(variant), Some(head)) = (variant, head) else { return real(head, event) };
+    match variant {
+        Variant::SweepFrees => {
+            let mut head = *head;
+            head.terms.on_lease_expired = OnLeaseExpired::Rerun;
+            real(Some(&head), event)
+        }
+        Variant::StealsEndedLease => match (event, head.state) {
+            (Event::Claim(attempt), State::Processing { lease_until, .. }) if lease_until <= now => {
+                let freed =
+                    head.moved(State::FailedRetryable { expires_at: Timestamp::MAX }, Reason::Claimed);
+                real(Some(&freed), &Event::Claim(*attempt))
+            }
+            _ => real(Some(head), event),
+        },
+        Variant::QuarantineIsLease => {
+            let mut head = *head;
+            head.terms.quarantine = head.terms.lease;
+            real(Some(&head), event)
+        }
+        Variant::NoFence => real(Some(head), &fenced_as(event, |_| head.fence())),
+        Variant::EpochOnly => real(
+            Some(head),
+            &fenced_as(event, |fence| semel_core::Fence { epoch: fence.epoch, token: head.token }),
+        ),
+        Variant::ReapsProcessing => match (event, head.state) {
+            (Event::Age, State::Processing { lease_until, .. }) if lease_until <= now => forgotten(head, now),
+            _ => real(Some(head), event),
+        },
+        Variant::ReapsUnknown => match (event, head.state) {
+            (Event::Age, State::Unknown { .. }) => forgotten(head, now),
+            _ => real(Some(head), event),
+        },
+        Variant::ProgressBeforeMismatch => match *event {
+            Event::Claim(attempt) => {
+                real(Some(head), &Event::Claim(Attempt { fingerprint: head.fingerprint, ..attempt }))
+            }
+            _ => real(Some(head), event),
+        },
+        Variant::StartWithoutFence => match *event {
+            Event::Start { token, .. } if matches!(head.state, State::Processing { .. }) => {
+                let started = Head { token, ..*head };
+                Transition {
+                    write: Write::Update(started),
+                    decision: Decision::Execute,
+                    ..real(Some(head), event)
+                }
+            }
+            _ => real(Some(head), event),
+        },
+        Variant::NoRecordFrees
+        | Variant::OldLookCounts
+        | Variant::MemoryOfUnsettled
+        | Variant::MemoryOutlivesPurge
+        | Variant::WaiterExecutes
+        | Variant::NoLeaseCheck
+        | Variant::ReleaseWithoutToken
+        | Variant::FreshToken
+        | Variant::TellsBeforeStoring
+        | Variant::OwnResultWhenFenced
+        | Variant::ReferenceOutsideClaim
+        | Variant::ErrorMeansNotExecuted
+        | Variant::RepeatsBegunPhase
+        | Variant::SleepyExecutor
+        | Variant::SleepyReconciler
+        | Variant::LeapInQuarantine
+        | Variant::FreedTwice
+        | Variant::UnconfirmedButRun => real(Some(head), event),
+    }
+}
+
+/// The same word, under the fence that this makes of its own.
+fn fenced_as(event: &Event, make: impl Fn(semel_core::Fence) -> semel_core::Fence) -> Event {
+    match *event {
+        Event::Complete { fence } => Event::Complete { fence: make(fence) },
+        Event::Fail { fence, reason } => Event::Fail { fence: make(fence), reason },
+        Event::Release { fence, reason } => Event::Release { fence: make(fence), reason },
+        Event::Abandon { fence, reason } => Event::Abandon { fence: make(fence), reason },
+        other => other,
+    }
+}
+
+fn forgotten(head: &Head, now: Timestamp) -> Transition {
+    let step = transition(Some(head), &Event::Age, now);
+    Transition { write: Write::Delete, decision: Decision::Applied, ..step }
+}
