@@ -31,6 +31,8 @@ pub mod ticks {
     pub const START_WITHIN: u8 = 2;
     /// How long a reconciler may sleep between its look and its word.
     pub const LOOK: u8 = 1;
+    /// How long ago a look was, where it was longer ago: no quarantine of this model can be over that long.
+    pub const LONG_AGO: u8 = 8 * TTL;
     /// How long a statement that nobody waits for may still reach the store.
     pub const STRAY: u8 = LEASE;
 }
@@ -109,6 +111,8 @@ pub struct Configuration {
     pub starts: u8,
     /// How often an operator may act.
     pub operator: u8,
+    /// Whether the reconciler may sleep for any time between its look and its word.
+    pub sleepy_reconciler: bool,
     /// How often each thing may go wrong.
     pub faults: Faults,
 }

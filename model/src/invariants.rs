@@ -7,7 +7,7 @@ use semel_core::transition::{Proof, Verdict};
 use semel_core::{Event, Reason, State};
 use stateright::Property;
 
-use crate::configuration::{Mode, NOW, ticks};
+use crate::configuration::{NOW, ticks};
 use crate::model::Protocol;
 use crate::world::{
     Answer, Finding, Phase, Reconciler, Row, Says, Statement, Then, Token, Told, Word, World,
@@ -109,11 +109,9 @@ impl Promise {
             Promise::SettledStays => |_, world| kept(world, Promise::SettledStays),
             Promise::HoldersWord => |_, world| kept(world, Promise::HoldersWord),
             Promise::ClaimBeforeEffect => |_, world| kept(world, Promise::ClaimBeforeEffect),
-            // What is left to workers is excepted: see `Variant::UnconfirmedButRun`.
-            Promise::NothingRan => |model, world| {
-                let excepted = model.configuration.mode == Mode::Async && model.only.is_none();
+            Promise::NothingRan => |_, world| {
                 let has_effect = |token| world.effects.iter().any(|effect| is_own(effect.claim, token));
-                excepted || !world.tasks.iter().any(|task| task.told_nothing_ran && has_effect(task.token))
+                !world.tasks.iter().any(|task| task.told_nothing_ran && has_effect(task.token))
             },
             Promise::FinalStays => |_, world| kept(world, Promise::FinalStays),
             Promise::NothingStaysInHand => {
@@ -321,11 +319,11 @@ fn ends_rightly(
         Event::Complete { .. } | Event::Fail { .. } | Event::Release { .. } | Event::Requeue { .. } => {
             fence_of(event) == Some(row.fence())
         }
-        Event::Resolve(Verdict::Succeeded) => {
+        Event::Resolve { verdict: Verdict::Succeeded, .. } => {
             world.effects_of(key, row.life).any(|effect| says == Some(Says::Charged(effect.by)))
         }
-        Event::Resolve(Verdict::FailedFinal) => world.declined.contains(&row.op),
-        Event::Resolve(Verdict::NotExecuted(proof)) => {
+        Event::Resolve { verdict: Verdict::FailedFinal, .. } => world.declined.contains(&row.op),
+        Event::Resolve { verdict: Verdict::NotExecuted(proof), .. } => {
             // A call that lands, before or after, is the one effect that every later attempt is answered with.
             let is_harmless = model.configuration.deduplicates && proof == Proof::ProviderDeduplicates;
             let had_effect = world.effects_of(key, row.life).next().is_some();
@@ -355,7 +353,7 @@ fn fence_of(event: &Event) -> Option<semel_core::Fence> {
         Event::Claim(_)
         | Event::Look { .. }
         | Event::Age
-        | Event::Resolve(_)
+        | Event::Resolve { .. }
         | Event::Postpone { .. }
         | Event::Free
         | Event::Purge => None,

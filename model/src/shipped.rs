@@ -28,6 +28,7 @@ pub const DEFAULTS: Configuration = Configuration {
     renewals: 0,
     starts: 0,
     operator: 0,
+    sleepy_reconciler: false,
     faults: CRASH,
 };
 
@@ -146,7 +147,7 @@ pub const REFERENCE: Configuration = Configuration {
 };
 
 /// All of them.
-pub const ALL: [&Configuration; 12] = [
+pub const ALL: [&Configuration; 14] = [
     &DEFAULTS,
     &TROUBLE,
     &LOSSES,
@@ -159,6 +160,8 @@ pub const ALL: [&Configuration; 12] = [
     &ASYNC_RERUN,
     &PHASES,
     &REFERENCE,
+    &SLEEPY_RECONCILER,
+    &DEDUPLICATES_AND_AN_OPERATOR,
 ];
 
 /// Two requests, and nothing goes wrong but that somebody is slow: where most variants fail already.
@@ -180,6 +183,14 @@ pub const TWO_AND_A_LOSS: Configuration = Configuration {
 /// Three requests to one node.
 pub const THREE_TO_ONE: Configuration =
     Configuration { name: "three to one", about: "three requests to one node", nodes: 1, ..THREE };
+
+/// Three requests to one node, and a reconciler that sleeps for any time between its look and its word.
+pub const SLEEPY_RECONCILER: Configuration = Configuration {
+    name: "sleepy reconciler",
+    about: "three requests to one node; the reconciler may sleep between its look and its word",
+    sleepy_reconciler: true,
+    ..THREE_TO_ONE
+};
 
 /// Three requests to one node, and a statement or an answer is lost.
 pub const THREE_AND_A_LOSS: Configuration = Configuration {
@@ -236,7 +247,7 @@ pub const THREE: Configuration =
     Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
 
 /// What is tried on every change: smaller, and yet everything that is to be seen is in it.
-pub const QUICK: [&Configuration; 8] = [
+pub const QUICK: [&Configuration; 9] = [
     &TWO_AND_A_CRASH,
     &TWO_AND_A_LOSS,
     &TWO_AND_A_LEAP,
@@ -245,6 +256,7 @@ pub const QUICK: [&Configuration; 8] = [
     &SMALL_REFERENCE,
     &OPERATOR,
     &ASYNC_RERUN,
+    &DEDUPLICATES_AND_AN_OPERATOR,
 ];
 
 const SMALL_SLOW_ANSWERS: Configuration =

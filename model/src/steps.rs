@@ -21,10 +21,10 @@ impl Protocol {
     pub(crate) fn take_step(&self, world: &mut World, step: Step) {
         match step {
             Step::Tick => {
-                let looked = world.reconciler;
                 world.age_store();
+                let looked = world.reconciler;
                 world.age_nodes();
-                if self.is(Variant::SleepyReconciler) {
+                if self.configuration.sleepy_reconciler {
                     world.reconciler = looked;
                 }
                 if !self.is(Variant::MemoryOutlivesPurge) {
@@ -129,13 +129,13 @@ impl Protocol {
             Step::Webhook(key) => {
                 let found = world.row(key).map(|row| world.find(row.op));
                 if let Some(finding @ Finding::Charged(_)) = found {
-                    self.resolve(world, key, finding, Verdict::Succeeded);
+                    self.resolve(world, key, finding, Verdict::Succeeded, None);
                 }
             }
             Step::SayExecuted(key) => {
                 let found = world.row(key).map(|row| world.find(row.op));
                 if let Some(finding @ Finding::Charged(_)) = found
-                    && self.resolve(world, key, finding, Verdict::Succeeded) == Decision::Applied
+                    && self.resolve(world, key, finding, Verdict::Succeeded, None) == Decision::Applied
                 {
                     world.operator -= 1;
                 }
@@ -144,7 +144,7 @@ impl Protocol {
                 let found = world.row(key).map(|row| world.find(row.op));
                 let verdict = Verdict::NotExecuted(Proof::Quarantine);
                 if let Some(finding @ Finding::NoRecord) = found
-                    && self.resolve(world, key, finding, verdict) == Decision::Applied
+                    && self.resolve(world, key, finding, verdict, None) == Decision::Applied
                 {
                     world.operator -= 1;
                 }
@@ -247,6 +247,12 @@ impl Protocol {
             }
             (Despite::GiveUp, Statement::Claim) => {
                 let (node, key, token) = (task.node, task.key, task.token);
+                // A worker may have it by now.
+                if self.configuration.mode == Mode::Async && !self.is(Variant::UnconfirmedButRun) {
+                    self.tell(world, index, Told::Unknown);
+                    end(world, index);
+                    return;
+                }
                 self.tell(world, index, Told::NothingRan);
                 let told_nothing_ran = true;
                 let phase = Phase::TakingBack;
@@ -418,13 +424,12 @@ impl Protocol {
     /// The reconciler puts a command off, so that nobody else looks for it meanwhile.
     fn hold(&self, world: &mut World, key: u8) -> Option<Held> {
         let row = *world.row(key)?;
-        let State::Unknown { attempts, quarantine_until, .. } = row.state else { return None };
+        let State::Unknown { attempts, .. } = row.state else { return None };
         let until = NOW.plus(LOOKS.wait(attempts + 1, u32::MAX));
         let hold = Event::Postpone { until, attempts, counts: true };
         let is_held = self.change(world, key, &hold, None) == Decision::Applied;
         let attempts = u8::try_from(attempts + 1).unwrap_or(u8::MAX);
-        let in_quarantine = NOW < quarantine_until;
-        is_held.then_some(Held { key, op: row.op, attempts, in_quarantine, left: ticks::LOOK })
+        is_held.then_some(Held { key, op: row.op, attempts, ago: 0, left: ticks::LOOK })
     }
 
     fn conclude(&self, world: &mut World, held: Held, finding: Finding) {
@@ -442,13 +447,12 @@ impl Protocol {
         let current = world.row(held.key).filter(|row| row.op == held.op);
         let Some(State::Unknown { quarantine_until, .. }) = current.map(|row| row.state) else { return };
         match after_look(attempts, &found, &LOOKS, u32::MAX) {
-            LookedNext::Settle(Verdict::NotExecuted(Proof::Quarantine))
-                if held.in_quarantine && !self.is(Variant::OldLookCounts) =>
-            {
-                put_off(world, quarantine_until);
-            }
             LookedNext::Settle(verdict) => {
-                if let Decision::Refused(_) = self.resolve(world, held.key, finding, verdict) {
+                let began = Timestamp::from_millis(
+                    NOW.as_millis() - i64::try_from(after(held.ago).as_millis()).unwrap_or(i64::MAX),
+                );
+                let seen = (!self.is(Variant::OldLookCounts)).then_some(began);
+                if let Decision::Refused(_) = self.resolve(world, held.key, finding, verdict, seen) {
                     put_off(world, quarantine_until);
                 }
             }
@@ -458,7 +462,14 @@ impl Protocol {
     }
 
     /// Evidence is offered to the protocol.
-    fn resolve(&self, world: &mut World, key: u8, finding: Finding, verdict: Verdict) -> Decision {
+    fn resolve(
+        &self,
+        world: &mut World,
+        key: u8,
+        finding: Finding,
+        verdict: Verdict,
+        seen: Option<Timestamp>,
+    ) -> Decision {
         let says = match finding {
             Finding::Charged(name) => Some(Says::Charged(name)),
             Finding::Declined => Some(Says::Declined),
@@ -470,7 +481,7 @@ impl Protocol {
             says,
             words: SettledBy::Verdict,
         });
-        self.change(world, key, &Event::Resolve(verdict), answer)
+        self.change(world, key, &Event::Resolve { verdict, seen }, answer)
     }
 
     fn operate(&self, world: &mut World, key: u8, event: &Event) {

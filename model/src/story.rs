@@ -2,6 +2,7 @@
 
 use semel_core::{Reason, State, StateName};
 
+use crate::configuration::NOW;
 use crate::invariants::Promise;
 use crate::model::{Despite, Protocol, Step};
 use crate::world::{
@@ -120,7 +121,9 @@ fn line(model: &Protocol, before: &World, step: Step, after: &World) -> String {
         Step::Reap(_) => format!("the reaper comes by{}", change(before, after)),
         Step::LookUp(_) => match after.reconciler {
             Reconciler::Looked(held, finding) => {
-                let when = if held.in_quarantine { ", before the quarantine is over" } else { "" };
+                let quarantined = |state| matches!(state, State::Unknown { quarantine_until, .. } if NOW < quarantine_until);
+                let early = after.row(held.key).is_some_and(|row| quarantined(row.state));
+                let when = if early { ", before the quarantine is over" } else { "" };
                 format!("the reconciler looks at the provider{when}: {}", seen(finding))
             }
             Reconciler::Idle => "the reconciler looks for the command".into(),

@@ -334,8 +334,8 @@ pub struct Held {
     pub op: Token,
     /// How often it was put off.
     pub attempts: u8,
-    /// Whether the look began before the quarantine was over.
-    pub in_quarantine: bool,
+    /// How many ticks ago, by the store's clock, the look began.
+    pub ago: u8,
     /// It says what it found within so many ticks, or never.
     pub left: u8,
 }
@@ -395,6 +395,9 @@ impl World {
 
     /// A tick by the store's clock.
     pub fn age_store(&mut self) {
+        if let Reconciler::Looked(held, _) = &mut self.reconciler {
+            held.ago = held.ago.saturating_add(1).min(ticks::LONG_AGO);
+        }
         for (row, settled) in self.rows.iter_mut().zip(&mut self.books.settled) {
             let Some(row) = row else { continue };
             row.state = aged(row.state);

@@ -210,8 +210,15 @@ pub(crate) fn zombie(about: &About) {
 }
 
 /// Somebody has used up what they may use.
-pub(crate) fn quota_exceeded(whose: &'static str, limit: Limit) {
+pub(crate) fn quota_exceeded(principal: &Principal, whose: &'static str, limit: Limit) {
     counter!("idempotency_quota_exceeded_total", "whose" => whose, "limit" => limit.as_str()).increment(1);
+    tracing::info!(
+        event = "idempotency_quota_exceeded",
+        tenant = principal.tenant(),
+        caller = principal.caller(),
+        whose,
+        limit = limit.as_str(),
+    );
 }
 
 /// A call of the store.

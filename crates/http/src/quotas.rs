@@ -140,7 +140,7 @@ pub(crate) async fn admit(shared: &Shared, command: &Command) -> Result<Admissio
     if is_known(shared, command).await.map_err(unavailable)? {
         return Ok(Admission::UNCOUNTED);
     }
-    observe::quota_exceeded(used_up.whose, used_up.exceeded.limit);
+    observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
     Err(Box::new(respond::quota_exceeded(&used_up.problem(), policy)))
 }
 
@@ -183,7 +183,7 @@ impl Quotas {
             |account, allowance| account.unlook(allowance),
         );
         if let Err(used_up) = &taken {
-            observe::quota_exceeded(used_up.whose, used_up.exceeded.limit);
+            observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
         }
         taken
     }
