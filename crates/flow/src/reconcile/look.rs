@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, after_look, bearing};
-use semel_core::transition::{Proof, Refusal, Verdict};
+use semel_core::transition::{Refusal, Verdict};
 use semel_core::{
     Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, RandomIds, Record, State,
     StateName, Store, StoreError, Timestamp,
