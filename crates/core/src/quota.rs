@@ -109,7 +109,7 @@ impl Allowance {
     }
 
     /// Whether use has to be shared with other nodes.
-    pub const fn is_rated(&self) -> bool {
+    const fn is_rated(&self) -> bool {
         self.new_keys.is_some() || self.lookups.is_some()
     }
 }
@@ -334,6 +334,11 @@ impl Account {
         self.counted = Some(kept);
         self.added.keys = self.added.keys.saturating_sub(began.0.keys);
         self.added.bytes = self.added.bytes.saturating_sub(began.0.bytes);
+    }
+
+    /// Whether the others have to be told of anything.
+    pub fn has_unreported(&self) -> bool {
+        self.unreported != Used::default()
     }
 
     /// Takes what the others have to be told of. If telling them fails, it is [put back](Account::put_back).

@@ -31,6 +31,9 @@ pub enum PrincipalError {
     /// The name is longer than [`MAX_NAME_BYTES`].
     #[error("the {0} is longer than {MAX_NAME_BYTES} bytes")]
     TooLong(&'static str),
+    /// Whoever hears the name in a header field would hear it without its outer blanks: as another one.
+    #[error("the {0} begins or ends with a blank")]
+    OuterBlank(&'static str),
     /// The name would break lines in logs and tables.
     #[error("the {0} contains a control character")]
     ControlCharacter(&'static str),
@@ -68,6 +71,7 @@ fn check_name(part: &'static str, name: &str) -> Result<(), PrincipalError> {
         "" => Err(PrincipalError::Empty(part)),
         _ if name.len() > MAX_NAME_BYTES => Err(PrincipalError::TooLong(part)),
         _ if name.chars().any(char::is_control) => Err(PrincipalError::ControlCharacter(part)),
+        _ if name.trim() != name => Err(PrincipalError::OuterBlank(part)),
         _ => Ok(()),
     }
 }
@@ -167,5 +171,9 @@ mod tests {
         assert_eq!(Principal::new("t", &"x".repeat(256)), Err(PrincipalError::TooLong("caller")));
         assert_eq!(Principal::new("a\nb", "c"), Err(PrincipalError::ControlCharacter("tenant")));
         assert!(Principal::new("t", &"x".repeat(255)).is_ok());
+        for blank in [" alice", "alice ", "\u{a0}alice"] {
+            assert_eq!(Principal::new("acme", blank), Err(PrincipalError::OuterBlank("caller")), "{blank:?}");
+        }
+        assert!(Principal::new("acme inc", "alice b").is_ok());
     }
 }

@@ -245,13 +245,13 @@ impl Quotas {
             let used_up = |exceeded| UsedUp { whose: entry.subject.kind(), exceeded };
             take(&mut entry.account(), &entry.allowance).map_err(used_up)
         };
-        of(caller)?;
-        if let Err(used_up) = of(tenant) {
-            give_back(&mut caller.account(), &caller.allowance);
+        of(tenant)?;
+        if let Err(used_up) = of(caller) {
+            give_back(&mut tenant.account(), &tenant.allowance);
             return Err(used_up);
         }
         for entry in [tenant, caller] {
-            if entry.allowance.is_rated() && !entry.is_untold.swap(true, Ordering::SeqCst) {
+            if entry.account().has_unreported() && !entry.is_untold.swap(true, Ordering::SeqCst) {
                 self.untold().push(entry.clone());
             }
         }
@@ -287,8 +287,17 @@ impl Quotas {
     }
 
     async fn tell(&self) {
-        let untold = std::mem::take(&mut *self.untold());
-        for entries in untold.chunks(TOLD_AT_ONCE) {
+        let mut untold = std::mem::take(&mut *self.untold());
+        // One that was forgotten and came back is there twice, and may be told of once.
+        untold.sort_by(|one, other| one.subject.cmp(&other.subject));
+        let (first, again): (Vec<_>, Vec<_>) = {
+            let mut last: Option<Subject> = None;
+            untold
+                .into_iter()
+                .partition(|entry| last.replace(entry.subject.clone()).as_ref() != Some(&entry.subject))
+        };
+        self.untold().extend(again);
+        for entries in first.chunks(TOLD_AT_ONCE) {
             let mut used = Vec::with_capacity(entries.len());
             for entry in entries {
                 entry.is_untold.store(false, Ordering::SeqCst);
@@ -320,8 +329,15 @@ impl Quotas {
 
     async fn forget_in_time(&self) {
         if self.is_due(&self.forget_at) {
-            if let Err(error) = self.within(self.usage.forget(IDLE, FORGOTTEN_AT_ONCE)).await {
-                tracing::warn!(%error, "tenants and callers that use nothing could not be forgotten");
+            loop {
+                match self.within(self.usage.forget(IDLE, FORGOTTEN_AT_ONCE)).await {
+                    Ok(FORGOTTEN_AT_ONCE..) => {}
+                    Ok(_) => break,
+                    Err(error) => {
+                        tracing::warn!(%error, "tenants and callers that use nothing could not be forgotten");
+                        break;
+                    }
+                }
             }
             self.set(&self.forget_at, FORGET_EVERY);
         }
@@ -362,4 +378,71 @@ impl Quotas {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(NEVER - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use semel_core::quota::{Kept, Rate};
+    use semel_stores::MemoryStore;
+
+    use super::*;
+
+    /// A store that takes no subject twice at once, as PostgreSQL does not.
+    struct Once(MemoryStore);
+
+    #[async_trait]
+    impl Usage for Once {
+        async fn prepare(&self) -> Result<(), StoreError> {
+            self.0.prepare().await
+        }
+
+        async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError> {
+            for (index, (subject, _)) in used.iter().enumerate() {
+                assert!(
+                    used[..index].iter().all(|(other, _)| other != subject),
+                    "{subject:?} is there twice"
+                );
+            }
+            self.0.add(used).await
+        }
+
+        async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
+            self.0.kept(subject).await
+        }
+
+        async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError> {
+            self.0.forget(idle, limit).await
+        }
+    }
+
+    #[tokio::test]
+    async fn who_was_forgotten_and_came_back_is_told_of_once_at_a_time() {
+        let rate = Rate::new(10, Duration::from_secs(3600));
+        let allowance = Allowance { lookups: rate, ..Allowance::default() };
+        let limits = Limits { tenant: allowance, caller: allowance, exceptions: Vec::new() };
+        let usage = Arc::new(Once(MemoryStore::new()));
+        let quotas = Quotas::new(limits, usage.clone(), Duration::from_secs(5));
+        quotas.tell_at.store(NEVER, Ordering::SeqCst);
+        let alice = Principal::new("acme", "alice").expect("these are names");
+        quotas.look_up(&alice).expect("there are ten");
+        quotas.accounts.clear();
+        quotas.look_up(&alice).expect("there are ten again");
+        for _ in 0..2 {
+            quotas.tell().await;
+        }
+        assert!(quotas.untold().is_empty());
+        let total = usage.add(&[(Subject::caller_of(&alice), Used::default())]).await.expect("it adds");
+        assert_eq!(total, [Used { new_keys: 0, lookups: 2 }]);
+    }
+
+    #[tokio::test]
+    async fn who_is_not_limited_is_not_told_of() {
+        let keys = Allowance { new_keys: Rate::new(10, Duration::from_secs(3600)), ..Allowance::default() };
+        let limits = Limits { tenant: keys, caller: keys, exceptions: Vec::new() };
+        let quotas = Quotas::new(limits, Arc::new(MemoryStore::new()), Duration::from_secs(5));
+        let alice = Principal::new("acme", "alice").expect("these are names");
+        quotas.look_up(&alice).expect("looking is not limited");
+        assert!(quotas.untold().is_empty());
+    }
 }

@@ -25,6 +25,7 @@ mod keys;
 pub mod ledger;
 pub mod listener;
 mod operate;
+mod paced;
 pub mod proxy;
 pub mod reconcile;
 mod secret;

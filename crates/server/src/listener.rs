@@ -22,6 +22,7 @@ use tower::Service;
 use crate::client_certificate::Presented;
 use crate::config::Server;
 use crate::guard::{Guarded, Limits};
+use crate::paced::paced;
 use crate::proxy::{Encrypted, Peer, Place, Proxy};
 use crate::tls::server::Acceptor;
 use crate::webhook::WEBHOOKS_PATH;
@@ -144,22 +145,27 @@ fn for_peer(
             }
         }
         let version = request.version();
-        let answering: Answering = match head::normalize(request) {
-            Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
-                (Some(webhooks), Some(name)) => {
-                    let (webhooks, name) = (webhooks.clone(), name.to_owned());
-                    Box::pin(async move { Ok(webhook::answer(&webhooks, &name, request).await) })
+        let answering: Answering =
+            match head::normalize(request) {
+                Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
+                    (Some(webhooks), Some(name)) => {
+                        let (webhooks, name) = (webhooks.clone(), name.to_owned());
+                        Box::pin(async move { Ok(webhook::answer(&webhooks, &name, request).await) })
+                    }
+                    // A stream without a window is no silence that the guard could hear.
+                    _ if version == http::Version::HTTP_2 => Box::pin(async move {
+                        Ok(service.call(request).await?.map(|body| paced(body, WRITE_TIME)))
+                    }),
+                    _ => Box::pin(async move { service.call(request).await }),
+                },
+                Err(problem) => {
+                    let mut answer = semel_http::problem(&problem, Profile::Ietf);
+                    if version <= http::Version::HTTP_11 {
+                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
+                    Box::pin(std::future::ready(Ok(answer)))
                 }
-                _ => Box::pin(async move { service.call(request).await }),
-            },
-            Err(problem) => {
-                let mut answer = semel_http::problem(&problem, Profile::Ietf);
-                if version <= http::Version::HTTP_11 {
-                    answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                Box::pin(std::future::ready(Ok(answer)))
-            }
-        };
+            };
         answering
     })
 }

@@ -36,6 +36,8 @@ const MAX_IDLE: usize = 512;
 const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
 /// How many connections there are at the most.
 const MAX_CONNECTIONS: usize = 2048;
+/// How many of them others than commands may take: whoever reads slowly there cannot hold up commands.
+const MAX_GUESTS: usize = MAX_CONNECTIONS / 4 * 3;
 /// How long a connection may take to be ready for the next request once a response has ended.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// How often an HTTP/2 connection is asked whether it is still there.
@@ -76,9 +78,16 @@ pub struct Upstream {
     connect_time: Duration,
     idle: Mutex<Vec<(Http1, Instant)>>,
     places: Arc<Semaphore>,
+    /// HTTP/1: those of requests that are no commands.
+    guests: Arc<Semaphore>,
     /// HTTP/2: one connection for commands, one for everything else, so that whoever reads slowly there cannot
     /// hold up commands here.
     shared: [Mutex<Option<Http2>>; 2],
+}
+
+fn room(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, SendError> {
+    let place = places.clone().try_acquire_owned();
+    place.map_err(|_| never_sent("there are too many connections to the upstream"))
 }
 
 impl Upstream {
@@ -98,6 +107,7 @@ impl Upstream {
             connect_time,
             idle: Mutex::default(),
             places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
+            guests: Arc::new(Semaphore::new(MAX_GUESTS)),
             shared: Default::default(),
         })
     }
@@ -120,6 +130,10 @@ impl Upstream {
         execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_11;
+        let guest = match execution {
+            Some(_) => None,
+            None => Some(room(&self.guests)?),
+        };
         for _ in 0..MAX_STALE {
             let (mut sender, kept) = match self.take_idle() {
                 Some(sender) => (sender, true),
@@ -137,7 +151,9 @@ impl Upstream {
                     let upgrades = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
                     let upstream = Arc::downgrade(self);
                     let sender = (!upgrades).then_some(sender);
-                    return Ok(response.map(|body| Body::stream(Pooled { body, sender, upstream })));
+                    return Ok(
+                        response.map(|body| Body::stream(Pooled { body, sender, upstream, _guest: guest }))
+                    );
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if kept => request = unsent,
@@ -242,8 +258,7 @@ impl Upstream {
 
     /// Room for one more connection.
     fn place(&self) -> Result<OwnedSemaphorePermit, SendError> {
-        let place = self.places.clone().try_acquire_owned();
-        place.map_err(|_| never_sent("there are too many connections to the upstream"))
+        room(&self.places)
     }
 
     /// A connection that is ready now. One that is not may still be taking somebody else's request.
@@ -351,6 +366,8 @@ struct Pooled {
     body: Incoming,
     sender: Option<Http1>,
     upstream: Weak<Upstream>,
+    /// Its place among the guests, until the response has ended.
+    _guest: Option<OwnedSemaphorePermit>,
 }
 
 impl Pooled {

@@ -1,0 +1,261 @@
+//! Responses over HTTP/2 that are not waited for without end.
+//!
+//! Over HTTP/1, the guard sees that a client reads nothing. Over HTTP/2 a client can read its socket and still give a
+//! stream no window: its response, and the connection to the upstream that it comes from, would be held for as long as
+//! it likes. So a task of our own takes the response, in pieces that share no memory with it, and gives it up when a
+//! piece is not taken in time.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use semel_http::{Body, BoxError};
+use tokio::sync::Notify;
+
+/// A response up to this many bytes is not worth a task.
+const SMALL: u64 = 16 * 1024;
+
+/// The most that is handed over at once.
+const PIECE: usize = 16 * 1024;
+
+/// The same body, given up when the client takes nothing of it for so long.
+pub(crate) fn paced(body: Body, patience: Duration) -> Body {
+    use http_body::Body as _;
+    let size = body.size_hint();
+    if body.is_end_stream() || size.exact().is_some_and(|size| size <= SMALL) {
+        return body;
+    }
+    let between = Arc::new(Between::default());
+    tokio::spawn(pump(body, between.clone(), patience));
+    Body::stream(Paced { between, size })
+}
+
+/// What passes between the task and the client.
+#[derive(Default)]
+struct Between {
+    place: Mutex<Place>,
+    /// The client took something, or left.
+    taken: Notify,
+}
+
+#[derive(Default)]
+struct Place {
+    piece: Piece,
+    client: Option<Waker>,
+    client_left: bool,
+}
+
+#[derive(Default)]
+enum Piece {
+    /// Nothing yet.
+    #[default]
+    None,
+    /// This is next.
+    Next(Frame<Bytes>),
+    /// That was all.
+    End,
+    /// There will be no more, though there should be.
+    Broken(BoxError),
+}
+
+impl Between {
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, piece: Piece) {
+        let mut place = self.place();
+        place.piece = piece;
+        if let Some(client) = place.client.take() {
+            client.wake();
+        }
+    }
+
+    fn is_free(&self) -> bool {
+        let place = self.place();
+        place.client_left || !matches!(place.piece, Piece::Next(_))
+    }
+
+    /// Waits until what was put is taken.
+    async fn taken(&self) {
+        loop {
+            let notified = self.taken.notified();
+            if self.is_free() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    async fn left(&self) {
+        loop {
+            let notified = self.taken.notified();
+            if self.place().client_left {
+                return;
+            }
+            notified.await;
+        }
+    }
+}
+
+async fn pump(mut body: Body, between: Arc<Between>, patience: Duration) {
+    loop {
+        let next = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx));
+        let frame = tokio::select! {
+            frame = next => frame,
+            () = between.left() => return,
+        };
+        let frame = match frame {
+            None => return between.put(Piece::End),
+            Some(Err(error)) => return between.put(Piece::Broken(error)),
+            Some(Ok(frame)) => frame,
+        };
+        let pieces: Vec<Frame<Bytes>> = match frame.into_data() {
+            // A piece that waits in somebody's buffer would keep all of what it was a part of.
+            Ok(data) => data.chunks(PIECE).map(|piece| Frame::data(Bytes::copy_from_slice(piece))).collect(),
+            Err(other) => vec![other],
+        };
+        for piece in pieces {
+            between.put(Piece::Next(piece));
+            if tokio::time::timeout(patience, between.taken()).await.is_err() {
+                tracing::debug!("a client took nothing of a response for too long");
+                return between.put(Piece::Broken("the client took nothing of it for too long".into()));
+            }
+            if between.place().client_left {
+                return;
+            }
+        }
+    }
+}
+
+/// The client's end.
+struct Paced {
+    between: Arc<Between>,
+    size: SizeHint,
+}
+
+impl http_body::Body for Paced {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let mut place = self.between.place();
+        let answer = match std::mem::take(&mut place.piece) {
+            Piece::None => {
+                place.client = Some(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Piece::Next(frame) => Some(Ok(frame)),
+            Piece::End => {
+                place.piece = Piece::End;
+                None
+            }
+            Piece::Broken(error) => {
+                place.piece = Piece::End;
+                Some(Err(error))
+            }
+        };
+        drop(place);
+        self.between.taken.notify_one();
+        Poll::Ready(answer)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.size
+    }
+}
+
+impl Drop for Paced {
+    fn drop(&mut self) {
+        self.between.place().client_left = true;
+        self.between.taken.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// A body of this many bytes that shows when it is dropped.
+    struct Watched {
+        left: usize,
+        gone: Arc<Notify>,
+    }
+
+    impl http_body::Body for Watched {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            let length = self.left.min(100_000);
+            self.left -= length;
+            Poll::Ready((length > 0).then(|| Ok(Frame::data(vec![7; length].into()))))
+        }
+    }
+
+    impl Drop for Watched {
+        fn drop(&mut self) {
+            self.gone.notify_one();
+        }
+    }
+
+    fn watched(left: usize) -> (Body, Arc<Notify>) {
+        let gone = Arc::new(Notify::new());
+        (paced(Body::stream(Watched { left, gone: gone.clone() }), PATIENCE), gone)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_response_arrives_as_it_was() {
+        let (body, _) = watched(1_000_000);
+        let bytes = body.collect().await.expect("it arrives").to_bytes();
+        assert!(bytes.len() == 1_000_000 && bytes.iter().all(|byte| *byte == 7));
+        let mut trailers = http::HeaderMap::new();
+        trailers.insert("x-sum", http::HeaderValue::from_static("7"));
+        let body = paced(Body::with_trailers(vec![1; 50_000].into(), trailers.clone()), PATIENCE);
+        let collected = body.collect().await.expect("it arrives");
+        assert_eq!(collected.trailers(), Some(&trailers));
+        assert_eq!(collected.to_bytes().len(), 50_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_client_gets_all_of_it() {
+        let (mut body, _) = watched(200_000);
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            length += frame.expect("it is not given up").into_data().expect("it is data").len();
+            tokio::time::sleep(PATIENCE - Duration::from_secs(1)).await;
+        }
+        assert_eq!(length, 200_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_takes_is_given_up_and_is_no_whole_response() {
+        let (mut body, gone) = watched(1_000_000);
+        gone.notified().await;
+        let frame = body.frame().await.expect("it has not ended");
+        assert!(frame.is_err(), "a part of it would look like all of it");
+        assert!(body.frame().await.is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_leaves_takes_the_response_with_it() {
+        let (body, gone) = watched(1_000_000);
+        drop(body);
+        let begun = tokio::time::Instant::now();
+        gone.notified().await;
+        assert!(begun.elapsed() < PATIENCE);
+    }
+}
