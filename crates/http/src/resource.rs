@@ -1,5 +1,7 @@
 //! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
 
+use std::time::Instant;
+
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -7,7 +9,9 @@ use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
-use semel_core::{Event, OperationId, Policy, Principal, Problem, Progress, Record, StepKind, Timestamp};
+use semel_core::{
+    Decision, Event, OperationId, Policy, Principal, Problem, Progress, Record, StepKind, Timestamp,
+};
 use serde_json::{Map, Value, json};
 
 use crate::body::Body;
@@ -51,6 +55,7 @@ async fn operation(
         None => (wanted, false),
     };
     let Ok(id) = id.parse::<OperationId>() else { return not_found(policy) };
+    let asked = Instant::now();
     let Ok(found) = shared.within("find", shared.store.find_own(id, principal)).await else {
         return respond::store_unavailable(policy);
     };
@@ -70,7 +75,11 @@ async fn operation(
     }
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let policy = shared.operations.policy(&record.operation);
-    let answer = service::looked(shared, Some(&record), look, found.now, None, policy);
+    // From memory where it is there: however many ask for it at a time, its bytes are there once.
+    let answer = match shared.cache.look(&record.id, record.head.fingerprint) {
+        Some((Decision::Replay, settled)) => respond::replay(&settled.record, &settled.response, policy),
+        Some(_) | None => service::looked(shared, Some(&record), look, found.now, Some(asked), policy),
+    };
     let mut answer = fetch::present(shared, Some(parts), answer).await;
     shield(answer.headers_mut());
     answer
