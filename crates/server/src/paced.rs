@@ -113,22 +113,34 @@ async fn pump(mut body: Body, between: Arc<Between>, patience: Duration) {
             Some(Err(error)) => return between.put(Piece::Broken(error)),
             Some(Ok(frame)) => frame,
         };
-        let pieces: Vec<Frame<Bytes>> = match frame.into_data() {
-            // A piece that waits in somebody's buffer would keep all of what it was a part of.
-            Ok(data) => data.chunks(PIECE).map(|piece| Frame::data(Bytes::copy_from_slice(piece))).collect(),
-            Err(other) => vec![other],
+        let is_taken = match frame.into_data() {
+            Ok(data) => {
+                let mut pieces = data.chunks(PIECE);
+                loop {
+                    let Some(piece) = pieces.next() else { break true };
+                    // A piece that waits in somebody's buffer would keep all of what it was a part of.
+                    if !hand_over(&between, Frame::data(Bytes::copy_from_slice(piece)), patience).await {
+                        break false;
+                    }
+                }
+            }
+            Err(other) => hand_over(&between, other, patience).await,
         };
-        for piece in pieces {
-            between.put(Piece::Next(piece));
-            if tokio::time::timeout(patience, between.taken()).await.is_err() {
-                tracing::debug!("a client took nothing of a response for too long");
-                return between.put(Piece::Broken("the client took nothing of it for too long".into()));
-            }
-            if between.place().client_left {
-                return;
-            }
+        if !is_taken {
+            return;
         }
     }
+}
+
+/// Hands a piece over, and waits until it is taken. Says whether it was.
+async fn hand_over(between: &Between, piece: Frame<Bytes>, patience: Duration) -> bool {
+    between.put(Piece::Next(piece));
+    if tokio::time::timeout(patience, between.taken()).await.is_err() {
+        tracing::debug!("a client took nothing of a response for too long");
+        between.put(Piece::Broken("the client took nothing of it for too long".into()));
+        return false;
+    }
+    !between.place().client_left
 }
 
 /// The client's end.
