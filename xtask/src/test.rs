@@ -7,6 +7,7 @@ use crate::{browser, chaos, databases, deny, diagram, root, threats};
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
+    openssl()?;
     let installed = databases::install()?;
     let (browser, place) = browser::install()?.variable();
     step("format", &["fmt", "--all", "--check"], &[])?;
@@ -40,6 +41,15 @@ fn vectors() -> Result<(), String> {
         Some(folder) => return Err(format!("SEMEL_VECTORS: no vectors in {}", folder.display())),
     }
     Ok(())
+}
+
+/// Certificates and keys of tests are made by this program.
+fn openssl() -> Result<(), String> {
+    let version = Command::new("openssl").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if version.is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    Err("the program `openssl` is missing, by which tests make certificates: install it, as with `apt-get install openssl`".into())
 }
 
 pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {

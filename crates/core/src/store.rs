@@ -227,25 +227,8 @@ impl Change {
 
     /// The same evidence, seen at this moment by the store's clock, and not only now.
     pub fn seen_at(self, seen: Timestamp) -> Change {
-        match self.event {
-            Event::Resolve { verdict, .. } => {
-                Change { event: Event::Resolve { verdict, seen: Some(seen) }, ..self }
-            }
-            Event::Claim(_)
-            | Event::Look { .. }
-            | Event::Start { .. }
-            | Event::Renew { .. }
-            | Event::Complete { .. }
-            | Event::Fail { .. }
-            | Event::Release { .. }
-            | Event::Requeue { .. }
-            | Event::Defer { .. }
-            | Event::Abandon { .. }
-            | Event::Age
-            | Event::Postpone { .. }
-            | Event::Free
-            | Event::Purge => self,
-        }
+        let Event::Resolve { verdict, .. } = self.event else { return self };
+        Change { event: Event::Resolve { verdict, seen: Some(seen) }, ..self }
     }
 
     /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.

@@ -3,6 +3,7 @@
 //! What an account allows is decided in `core`; here it is found, shared and kept fresh. Nobody waits for that, but who
 //! asks first for somebody whose records were never counted.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -287,15 +288,11 @@ impl Quotas {
     }
 
     async fn tell(&self) {
-        let mut untold = std::mem::take(&mut *self.untold());
+        let untold = std::mem::take(&mut *self.untold());
         // One that was forgotten and came back is there twice, and may be told of once.
-        untold.sort_by(|one, other| one.subject.cmp(&other.subject));
-        let (first, again): (Vec<_>, Vec<_>) = {
-            let mut last: Option<Subject> = None;
-            untold
-                .into_iter()
-                .partition(|entry| last.replace(entry.subject.clone()).as_ref() != Some(&entry.subject))
-        };
+        let mut named = HashSet::with_capacity(untold.len());
+        let (first, again): (Vec<_>, Vec<_>) =
+            untold.into_iter().partition(|entry| named.insert(entry.subject.clone()));
         self.untold().extend(again);
         for entries in first.chunks(TOLD_AT_ONCE) {
             let mut used = Vec::with_capacity(entries.len());

@@ -1,6 +1,6 @@
 //! The guard in front of the whole gateway: what is seen upstream is what was legitimately sent.
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::lab::{lab, pay};
@@ -25,6 +25,23 @@ pub(super) fn corpus() -> Vec<String> {
     ]
 }
 
+/// A good request is passed on.
+pub(crate) async fn is_answered(client: &mut (impl AsyncRead + AsyncWrite + Unpin), good: &[u8]) {
+    client.write_all(good).await.expect("it is sent");
+    let mut answer = vec![0; 16 * 1024];
+    let length = client.read(&mut answer).await.expect("it is answered");
+    assert!(answer[..length].starts_with(b"HTTP/1.1 201 "));
+}
+
+/// A request that two readers could understand differently is refused, once, and ends the connection.
+pub(crate) async fn is_refused(client: &mut (impl AsyncRead + AsyncWrite + Unpin), attempt: &str) {
+    client.write_all(attempt.as_bytes()).await.expect("it is sent");
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).await.expect("it is answered, and closed in good order");
+    let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 ");
+    assert!(refused && answer.matches("HTTP/1.1 ").count() == 1, "{attempt:?}: {answer}");
+}
+
 #[tokio::test]
 async fn requests_seen_upstream_are_requests_legitimately_sent() {
     let (_site, upstream, gateway) = lab(&[]).await;
@@ -33,16 +50,9 @@ async fn requests_seen_upstream_are_requests_legitimately_sent() {
     for (number, attempt) in corpus.iter().enumerate() {
         let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
         for _ in 0..2 {
-            client.write_all(&good).await.expect("it is sent");
-            let mut answer = vec![0; 16 * 1024];
-            let length = client.read(&mut answer).await.expect("it is answered");
-            assert!(answer[..length].starts_with(b"HTTP/1.1 201 "));
+            is_answered(&mut client, &good).await;
         }
-        client.write_all(attempt.as_bytes()).await.expect("it is sent");
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("it is answered, and closed");
-        let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 ");
-        assert!(refused && answer.matches("HTTP/1.1 ").count() == 1, "{attempt:?}: {answer}");
+        is_refused(&mut client, attempt).await;
         assert_eq!(upstream.seen(), 2 * (number + 1), "{attempt:?}");
     }
 }

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::authority::{Authority, Connection, Shown, listener, shown};
 use super::lab::{Gateway, Site, Upstream, pay, problem};
-use super::smuggling::corpus;
+use super::smuggling::{corpus, is_answered, is_refused};
 
 /// An authority that has issued a certificate for `localhost`.
 fn authority() -> Authority {
@@ -92,15 +92,8 @@ async fn requests_over_tls_are_guarded_as_all_others() {
     let good = pay("").method("GET").without("idempotency-key").into_bytes();
     for (number, attempt) in corpus().iter().enumerate() {
         let mut client = authority.client().connect(gateway.address).await.expect("hands are shaken");
-        client.write_all(&good).await.expect("it is sent");
-        let mut answer = vec![0; 16 * 1024];
-        let length = client.read(&mut answer).await.expect("it is answered");
-        assert!(answer[..length].starts_with(b"HTTP/1.1 201 "));
-        client.write_all(attempt.as_bytes()).await.expect("it is sent");
-        let mut answer = String::new();
-        client.read_to_string(&mut answer).await.expect("it is answered, and closed in good order");
-        let refused = answer.starts_with("HTTP/1.1 400 ") || answer.starts_with("HTTP/1.1 431 ");
-        assert!(refused && answer.matches("HTTP/1.1 ").count() == 1, "{attempt:?}: {answer}");
+        is_answered(&mut client, &good).await;
+        is_refused(&mut client, attempt).await;
         assert_eq!(upstream.seen(), number + 1, "{attempt:?}");
     }
 }
