@@ -132,4 +132,18 @@ mod tests {
         let token = AttemptToken::from_bytes([0xab; 16]);
         assert_eq!(format!("{token:?}"), "abababab…");
     }
+
+    #[test]
+    fn an_operation_id_shows_itself_alike_to_people_and_programs() {
+        let id = OperationId::from_bytes([0x12; 16]);
+        assert_eq!(format!("{id} {id:?}"), ["12121212-1212-1212-1212-121212121212"; 2].join(" "));
+        assert!("12121212".parse::<OperationId>().is_err());
+    }
+
+    #[test]
+    fn secrets_differ_in_every_draw_and_are_not_a_pattern() {
+        let [one, other] = [secret(), secret()];
+        assert_ne!(one, other);
+        assert!(one.iter().any(|byte| *byte != one[0]), "32 equal bytes are no secret");
+    }
 }

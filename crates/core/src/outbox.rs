@@ -389,4 +389,120 @@ mod tests {
         }
         assert_eq!(MessageState::parse("lost"), None);
     }
+
+    fn message(state: MessageState, token: Option<AttemptToken>) -> Message {
+        let at = Timestamp::from_millis(1_000);
+        let operation_id = OperationId::from_bytes([7; 16]);
+        Message {
+            event_id: format!("{operation_id}:paid"),
+            operation_id,
+            position: 0,
+            kind: "paid".to_owned(),
+            payload: Bytes::new(),
+            payload_bytes: 0,
+            state,
+            created_at: at,
+            due_at: at,
+            attempts: 1,
+            epoch: 4,
+            token,
+            provider_reference: None,
+            last_error: None,
+            done_at: None,
+        }
+    }
+
+    #[test]
+    fn a_message_is_in_hand_while_its_workers_lease_runs() {
+        let token = Some(AttemptToken::from_bytes([3; 16]));
+        let [before, end] = [999, 1_000].map(Timestamp::from_millis);
+        assert!(message(MessageState::Pending, token).is_in_hand(before));
+        assert!(!message(MessageState::Pending, token).is_in_hand(end), "the lease has ended");
+        assert!(!message(MessageState::Pending, None).is_in_hand(before), "nobody has it");
+        assert!(!message(MessageState::Dead, token).is_in_hand(before), "it is given up");
+    }
+
+    #[test]
+    fn a_fence_names_the_message_and_its_command() {
+        let token = AttemptToken::from_bytes([3; 16]);
+        let message = message(MessageState::Pending, Some(token));
+        let fence = message.fence().expect("somebody has it");
+        assert_eq!((&fence.event_id, fence.epoch, fence.token), (&message.event_id, 4, token));
+        assert_eq!(fence.operation_id(), Some(message.operation_id));
+        for event_id in ["paid", "x:paid", ""] {
+            let other = MessageFence { event_id: event_id.to_owned(), ..fence.clone() };
+            assert_eq!(other.operation_id(), None, "{event_id:?}");
+        }
+        assert_eq!(Message { token: None, ..message }.fence(), None);
+    }
+
+    fn head(state: State, reason: Reason) -> Head {
+        let fingerprint = crate::Fingerprint::from_parts(crate::fingerprint::FingerprintVersion::V1, [0; 32]);
+        let (token, terms) = (AttemptToken::from_bytes([1; 16]), crate::Policy::default().terms());
+        Head { fingerprint, epoch: 1, token, terms, state, reason }
+    }
+
+    #[test]
+    fn what_a_message_means_for_its_command_when_it_is_given_up_discarded_or_sent_after_all() {
+        let at = Timestamp::from_millis(0);
+        let unknown = State::Unknown { since: at, reconcile_after: at, attempts: 0, quarantine_until: at };
+        let open = head(State::Processing { lease_until: at, start_by: None }, Reason::Deferred);
+        let given_up_before = head(unknown, Reason::MessageDead);
+        let late = head(unknown, Reason::DeferralExpired);
+        let other = head(unknown, Reason::TimedOut);
+        let free = head(State::FailedRetryable { expires_at: at }, Reason::VerdictNotExecuted);
+
+        let abandon = |head: &Head| Some(Event::Abandon { fence: head.fence(), reason: Reason::MessageDead });
+        let again = |head: &Head| Some(Event::Defer { fence: head.fence(), time: Duration::ZERO });
+        for left in [open, given_up_before, late] {
+            assert_eq!(given_up(&left), abandon(&left), "{left:?}");
+            assert_eq!(discarded(&left, false), abandon(&left), "it was the last: {left:?}");
+        }
+        for not_left in [other, free] {
+            assert_eq!((given_up(&not_left), discarded(&not_left, false)), (None, None), "{not_left:?}");
+        }
+        assert_eq!(sent_after_all(&given_up_before), Ok(again(&given_up_before)));
+        assert_eq!(discarded(&given_up_before, true), again(&given_up_before), "others are sent now");
+        for unmoved in [open, late, other] {
+            assert_eq!(
+                (sent_after_all(&unmoved), discarded(&unmoved, true)),
+                (Ok(None), None),
+                "{unmoved:?}"
+            );
+        }
+        assert_eq!(sent_after_all(&free), Err(Refusal::WrongState));
+        assert_eq!(discarded(&free, true), None);
+    }
+
+    #[test]
+    fn only_not_executed_ends_the_messages_of_a_command() {
+        use crate::event::Proof;
+        assert!(ends_messages(&Event::resolve(Verdict::NotExecuted(Proof::Quarantine))));
+        for event in [Event::resolve(Verdict::Succeeded), Event::resolve(Verdict::FailedFinal), Event::Free] {
+            assert!(!ends_messages(&event), "{event:?}");
+        }
+    }
+
+    #[test]
+    fn what_operators_do_has_its_name_and_lists_are_bounded() {
+        assert_eq!(
+            [Intervention::Retry, Intervention::Discard].map(Intervention::as_str),
+            ["retry", "discard"]
+        );
+        let MessageFilter { state, kind, created_before, after, limit } = MessageFilter::default();
+        assert_eq!((state, kind, created_before, after, limit), (None, None, None, None, 100));
+    }
+
+    #[test]
+    fn without_other_terms_a_message_is_tried_for_about_a_day() {
+        let terms = RetryTerms::default();
+        let waits = (1..terms.max_attempts).map(|attempts| {
+            match after_try(attempts, &failed(None), &terms, u32::MAX) {
+                Next::Retry { after } => after,
+                other @ (Next::Delivered | Next::Dead) => panic!("{attempts}: {other:?}"),
+            }
+        });
+        let hours = waits.sum::<Duration>().as_secs() / 3600;
+        assert!((2..=30).contains(&hours), "{hours} hours");
+    }
 }

@@ -570,4 +570,99 @@ mod tests {
         assert!(Rate::new(1_000_000_000, SECOND).is_some());
         assert_eq!(Rate::new(u32::MAX, SECOND), None);
     }
+
+    fn principal() -> Principal {
+        Principal::new("acme", "batch").expect("these are names")
+    }
+
+    #[test]
+    fn a_subject_is_a_tenant_or_one_of_its_callers() {
+        let (tenant, caller) = (Subject::tenant_of(&principal()), Subject::caller_of(&principal()));
+        assert_eq!((tenant.tenant(), tenant.caller(), tenant.kind()), ("acme", None, "tenant"));
+        assert_eq!((caller.tenant(), caller.caller(), caller.kind()), ("acme", Some("batch"), "caller"));
+    }
+
+    #[test]
+    fn limits_have_their_names_and_a_rate_its_parts() {
+        let limits = [Limit::NewKeys, Limit::Lookups, Limit::ActiveKeys, Limit::StoredBytes];
+        assert_eq!(limits.map(Limit::as_str), ["new_keys", "lookups", "active_keys", "stored_bytes"]);
+        let rate = Rate::new(7, SECOND).expect("it is a rate");
+        assert_eq!((rate.count(), rate.per()), (7, SECOND));
+    }
+
+    #[test]
+    fn each_limit_alone_is_something_to_count() {
+        let rate = Rate::new(1, SECOND);
+        let none = Allowance::default;
+        let table = [
+            (none(), false, false),
+            (Allowance { new_keys: rate, ..none() }, true, false),
+            (Allowance { lookups: rate, ..none() }, true, false),
+            (Allowance { active_keys: Some(1), ..none() }, true, true),
+            (Allowance { stored_bytes: Some(1), ..none() }, true, true),
+        ];
+        for (allowance, anything, capped) in table {
+            let exception = Exception { tenant: "acme".into(), caller: None, allowance };
+            let everywhere = [
+                Limits { tenant: allowance, ..Limits::default() },
+                Limits { caller: allowance, ..Limits::default() },
+                Limits { exceptions: vec![exception], ..Limits::default() },
+            ];
+            for limits in everywhere {
+                assert_eq!((limits.is_anything(), limits.is_capped()), (anything, capped), "{limits:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn look_ups_are_taken_reported_and_refused_like_new_keys() {
+        let (mut account, allowance) = (Account::default(), allowance(4));
+        assert!(!account.has_unreported());
+        for _ in 0..4 {
+            account.look_up(&allowance, Duration::ZERO).expect("one is left");
+        }
+        let exceeded = account.look_up(&allowance, Duration::ZERO).expect_err("they are used up");
+        assert_eq!(exceeded, Exceeded { limit: Limit::Lookups, retry_after: SECOND / 4 });
+        assert!(account.has_unreported());
+        assert_eq!(account.take_unreported(), Used { new_keys: 0, lookups: 4 });
+        assert!(!account.has_unreported());
+        account.put_back(Used { new_keys: 1, lookups: 2 });
+        account.put_back(Used { new_keys: 4, lookups: 8 });
+        assert_eq!(account.take_unreported(), Used { new_keys: 5, lookups: 10 });
+    }
+
+    #[test]
+    fn what_is_kept_is_known_once_it_was_counted() {
+        let mut account = Account::default();
+        assert!(!account.is_counted());
+        account.stored(5);
+        let began = account.counting();
+        account.stored(7);
+        account.counted(began, Kept { keys: 2, bytes: 100 });
+        assert!(account.is_counted());
+        assert_eq!(account.kept(), Kept { keys: 2, bytes: 107 }, "five of them are in the count");
+    }
+
+    #[test]
+    fn what_the_others_use_is_taken_here_once() {
+        let (mut account, allowance) = (Account::default(), allowance(10));
+        let total = |new_keys, lookups| Used { new_keys, lookups };
+        account.told(&allowance, Used::default(), total(100, 50), Duration::ZERO);
+        account.told(&allowance, total(1, 2), total(105, 59), Duration::ZERO);
+        // Of five new keys one was its own, and of nine look-ups two.
+        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 6);
+        let look_ups = std::iter::repeat_with(|| account.look_up(&allowance, Duration::ZERO));
+        assert_eq!(look_ups.take(20).filter(Result::is_ok).count(), 3);
+    }
+
+    #[test]
+    fn either_count_that_fell_says_that_both_began_anew() {
+        for total in [Used { new_keys: 4, lookups: 200 }, Used { new_keys: 200, lookups: 4 }] {
+            let (mut account, allowance) = (Account::default(), allowance(1_000));
+            account.told(&allowance, Used::default(), Used { new_keys: 100, lookups: 100 }, Duration::ZERO);
+            account.told(&allowance, Used { new_keys: 1, lookups: 1 }, total, Duration::ZERO);
+            let expected = 1_000 - u32::try_from(total.new_keys - 1).expect("it is small");
+            assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), expected, "{total:?}");
+        }
+    }
 }

@@ -380,4 +380,43 @@ mod tests {
         assert_eq!(StateName::parse("done"), None);
         assert_eq!(Reason::parse(""), None);
     }
+
+    fn states() -> [State; 8] {
+        let at = Timestamp::from_millis;
+        let settled_by = SettledBy::Executor;
+        [
+            State::Claimed { start_by: at(1), ready_at: at(0) },
+            State::Processing { lease_until: at(2), start_by: None },
+            State::Processing { lease_until: at(3), start_by: Some(at(9)) },
+            State::Succeeded { expires_at: at(4), settled_by },
+            State::FailedFinal { expires_at: at(5), settled_by },
+            State::FailedRetryable { expires_at: at(6) },
+            State::Unknown { since: at(0), reconcile_after: at(0), attempts: 0, quarantine_until: at(0) },
+            State::Expired { forget_at: at(7) },
+        ]
+    }
+
+    #[test]
+    fn what_each_state_is_waited_for() {
+        let swept = states().map(|state| state.due_to_sweep().map(Timestamp::as_millis));
+        assert_eq!(swept, [Some(1), Some(2), Some(3), None, None, None, None, None]);
+        let reaped = states().map(|state| state.expires_at().map(Timestamp::as_millis));
+        assert_eq!(reaped, [None, None, None, Some(4), Some(5), Some(6), None, Some(7)]);
+    }
+
+    #[test]
+    fn what_each_state_keeps() {
+        let terminal = states().map(|state| state.is_terminal());
+        assert_eq!(terminal, [false, false, false, true, true, false, false, false]);
+        let requests = states().map(|state| state.keeps_request());
+        assert_eq!(requests, [true, false, true, false, false, false, false, false]);
+    }
+
+    #[test]
+    fn a_state_is_shown_by_its_name() {
+        assert_eq!(
+            states().map(|state| state.name().to_string()).join(" "),
+            "claimed processing processing succeeded failed_final failed_retryable unknown expired"
+        );
+    }
 }

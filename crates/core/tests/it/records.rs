@@ -1,0 +1,218 @@
+//! What a store keeps of a command, and what a claim and its parts say about it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use semel_core::policy::OnLeaseExpired;
+use semel_core::state::SettledBy;
+use semel_core::{
+    AttemptToken, Claim, Command, Fingerprint, FingerprintInput, Head, IdempotencyKey, KeyRules, OperationId,
+    OperationName, Policy, Principal, Reason, Record, Reference, Request, Response, Scope, Start, State,
+    StateName, StepKind, StoredRequest, StoredResult, Timestamp, Write,
+};
+
+const THEN: Timestamp = Timestamp::from_millis(1_000);
+const NOW: Timestamp = Timestamp::from_millis(2_000);
+const COMMAND: OperationId = OperationId::from_bytes([7; 16]);
+const TOKEN: AttemptToken = AttemptToken::from_bytes([1; 16]);
+
+pub(crate) fn key() -> IdempotencyKey {
+    let rules = KeyRules { min_length: 1, ..KeyRules::default() };
+    rules.parse([b"\"a-key\"".as_slice()]).expect("it is a key").expect("one line was given")
+}
+
+pub(crate) fn fingerprint() -> Fingerprint {
+    let input = FingerprintInput {
+        method: "POST",
+        path: "/",
+        query: None,
+        content_type: None,
+        content_encoding: None,
+        body: b"body",
+        exclude: &[],
+    };
+    input.fingerprint()
+}
+
+fn name(text: &str) -> OperationName {
+    OperationName::new(text).expect("it is a name")
+}
+
+fn scope(operation: &str) -> Scope {
+    let principal = Principal::new("acme", "alice").expect("these are names");
+    Scope { principal, operation: name(operation), key: key() }
+}
+
+fn command() -> Command {
+    Command {
+        scope: scope("payments.create"),
+        fingerprint: fingerprint(),
+        business_reference: None,
+        former: Arc::new([name("payments.make"), name("payments.do")]),
+        policy: Arc::new(Policy { start_within: Duration::from_secs(77), ..Policy::default() }),
+    }
+}
+
+pub(crate) fn request() -> StoredRequest {
+    let headers = HeaderMap::new();
+    let parts = Request {
+        method: http::Method::POST,
+        target: http::Uri::from_static("/payments"),
+        headers,
+        body: Bytes::from_static(b"body"),
+    };
+    parts.encode(false)
+}
+
+pub(crate) fn result(status: u16) -> StoredResult {
+    let status = StatusCode::from_u16(status).expect("tests use real statuses");
+    let mut headers = HeaderMap::new();
+    headers.insert(header::LOCATION, HeaderValue::from_static("/payments/1"));
+    let kept = Response::retain(status, &headers, Bytes::from_static(b"made"), &HeaderMap::new());
+    StoredResult::of(&kept)
+}
+
+pub(crate) fn claim() -> Claim {
+    command().claim(COMMAND, TOKEN)
+}
+
+fn head(state: State) -> Head {
+    let attempt = claim().attempt;
+    Head {
+        fingerprint: attempt.fingerprint,
+        epoch: 1,
+        token: attempt.token,
+        terms: attempt.terms,
+        state,
+        reason: Reason::Claimed,
+    }
+}
+
+fn processing() -> Head {
+    head(State::Processing { lease_until: NOW, start_by: None })
+}
+
+fn succeeded() -> Head {
+    head(State::Succeeded { expires_at: NOW, settled_by: SettledBy::Executor })
+}
+
+pub(crate) fn record() -> Record {
+    Record::after(None, Write::Create(processing()), Some(&claim()), None, THEN).expect("it is created")
+}
+
+fn settled() -> Record {
+    let write = Write::Update(succeeded());
+    Record::after(Some(&record()), write, None, Some(&result(201)), NOW).expect("it is kept")
+}
+
+#[test]
+fn a_record_is_created_from_its_claim() {
+    let record = record();
+    let scope = claim().scope;
+    assert_eq!(record.id, scope.record_id());
+    assert_eq!(record.operation_id, COMMAND);
+    assert_eq!((record.principal, record.operation), (scope.principal, scope.operation));
+    assert_eq!(record.key_hash_prefix, scope.key.hash_prefix());
+    assert_eq!((record.created_at, record.updated_at), (THEN, THEN));
+    assert_eq!((record.head, record.result), (processing(), None));
+    assert_eq!(record.history.steps().count(), 1);
+    assert_eq!(Record::after(None, Write::Create(processing()), None, None, THEN), None, "nobody claims it");
+}
+
+#[test]
+fn what_is_settled_takes_its_result_and_keeps_it_until_it_is_not_settled_any_more() {
+    let settled = settled();
+    assert_eq!((settled.head, settled.result.clone()), (succeeded(), Some(result(201))));
+    assert_eq!((settled.created_at, settled.updated_at), (THEN, NOW));
+    assert_eq!(settled.history.steps().count(), 2);
+
+    let still = Record::after(Some(&settled), Write::Update(succeeded()), None, None, NOW);
+    assert_eq!(still.expect("it is kept").result, Some(result(201)), "without another one, it keeps its own");
+    let other = Record::after(Some(&settled), Write::Update(succeeded()), None, Some(&result(402)), NOW);
+    assert_eq!(other.expect("it is kept").result, Some(result(402)));
+    let tombstone = Write::Update(head(State::Expired { forget_at: NOW }));
+    let tombstone = Record::after(Some(&settled), tombstone, None, Some(&result(201)), NOW);
+    assert_eq!(tombstone.expect("it is kept").result, None, "a tombstone has none");
+}
+
+#[test]
+fn a_record_is_kept_or_deleted_as_was_decided() {
+    let record = record();
+    assert_eq!(Record::after(Some(&record), Write::Keep, None, None, NOW), Some(record.clone()));
+    assert_eq!(Record::after(None, Write::Keep, None, None, NOW), None);
+    assert_eq!(Record::after(Some(&record), Write::Delete, None, None, NOW), None);
+    assert_eq!(Record::after(None, Write::Update(processing()), None, None, NOW), None, "there is nothing");
+}
+
+#[test]
+fn only_the_claim_that_made_a_record_is_its_first() {
+    let (record, claim) = (record(), claim());
+    assert!(record.is_first_of(&claim));
+    let again = Claim { operation_id: OperationId::from_bytes([8; 16]), ..claim.clone() };
+    assert!(!record.is_first_of(&again), "another id: another claim made it");
+    let mut other = claim.clone();
+    other.attempt.token = AttemptToken::from_bytes([2; 16]);
+    assert!(!record.is_first_of(&other), "another attempt made it");
+    let later = Record { head: Head { epoch: 2, ..record.head }, ..record };
+    assert!(!later.is_first_of(&claim), "it was claimed before");
+}
+
+#[test]
+fn a_command_may_have_its_record_under_each_of_its_names() {
+    let under = ["payments.make", "payments.do", "payments.create"].map(|name| scope(name).record_id());
+    assert_eq!(command().record_ids(), under);
+    assert_eq!(claim().record_ids().collect::<Vec<_>>(), under);
+    let names: Vec<_> = claim().reference_operations().map(|name| name.as_str().to_owned()).collect();
+    assert_eq!(names, ["payments.create", "payments.make", "payments.do"]);
+}
+
+#[test]
+fn a_claim_says_who_carries_it_out_and_brings_what_that_needs() {
+    let (command, input) = (command(), request());
+    let now = command.claim(COMMAND, TOKEN);
+    assert_eq!((now.operation_id, now.attempt.token), (COMMAND, TOKEN));
+    assert_eq!((now.scope.clone(), now.attempt.fingerprint), (command.scope.clone(), command.fingerprint));
+    assert_eq!(now.attempt.terms, command.policy.terms());
+    assert_eq!((now.attempt.start, &now.request), (Start::Now, &None));
+
+    let later = command.claim_for_later(COMMAND, TOKEN, input.clone());
+    assert_eq!(later.attempt.start, Start::Within(Duration::from_secs(77)));
+    assert_eq!((&later.request, later.attempt.terms), (&Some(input.clone()), command.policy.terms()));
+
+    let resume_for = Duration::from_secs(99);
+    let phases = command.claim_in_phases(COMMAND, TOKEN, input.clone(), resume_for);
+    assert_eq!((phases.attempt.start, phases.request), (Start::Resumable(resume_for), Some(input)));
+    assert_eq!(phases.attempt.terms.on_lease_expired, OnLeaseExpired::Resume);
+}
+
+#[test]
+fn a_business_reference_counts_as_free_until_the_store_says_otherwise() {
+    let with = Command { business_reference: Some("order-1".into()), ..command() }.claim(COMMAND, TOKEN);
+    assert_eq!((with.attempt.reference, with.business_reference), (Reference::Free, Some("order-1".into())));
+    assert_eq!((claim().attempt.reference, claim().business_reference), (Reference::None, None));
+}
+
+#[test]
+fn a_result_says_its_status_and_what_was_made() {
+    let result = result(201);
+    assert_eq!((result.status, result.resource.as_deref()), (201, Some("/payments/1")));
+    let decoded = result.response.decode().expect("it was encoded");
+    assert_eq!(decoded.body, Some(Bytes::from_static(b"made")));
+}
+
+#[test]
+fn an_item_says_of_its_own_record_where_it_stands() {
+    let none = StepKind::Item { operation_id: None, state: None, status: None };
+    assert_eq!(StepKind::item(None), none);
+    let done =
+        StepKind::Item { operation_id: Some(COMMAND), state: Some(StateName::Succeeded), status: Some(201) };
+    assert_eq!(StepKind::item(Some(&settled())), done);
+    let running =
+        StepKind::Item { operation_id: Some(COMMAND), state: Some(StateName::Processing), status: None };
+    assert_eq!(StepKind::item(Some(&record())), running);
+    let local = StepKind::Local { output: Bytes::new() };
+    let external = StepKind::External { deduplicated: true, output: None };
+    assert_eq!([local.as_str(), external.as_str(), none.as_str()], ["local", "external", "item"]);
+}
