@@ -3,14 +3,17 @@
 
 mod browser;
 mod chaos;
+mod coverage;
 mod databases;
 mod deny;
 mod diagram;
 mod model;
+mod mutants;
 mod sbom;
 mod sources;
 mod test;
 mod threats;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -29,6 +32,8 @@ cargo xtask COMMAND
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
   model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
+  mutants         changes the protocol's code in every way, one at a time, and says what no test notices
+  coverage        says which lines of the protocol's code its own tests reach
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
 
@@ -43,6 +48,8 @@ fn main() -> ExitCode {
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
         ["model", ref arguments @ ..] => model::run(arguments),
+        ["mutants", ref arguments @ ..] => mutants::run(arguments),
+        ["coverage"] => coverage::run(),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),

@@ -1,0 +1,61 @@
+//! Programs of others that cargo can install: used where they are, and else built once, in a pinned version, under `target`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::databases::{Draft, run, target};
+use crate::test::is_there;
+
+/// A subcommand of cargo that somebody else has written.
+pub(crate) struct Tool {
+    /// What follows `cargo`.
+    pub(crate) name: &'static str,
+    /// The version that is installed where there is none.
+    pub(crate) version: &'static str,
+}
+
+impl Tool {
+    /// The command `cargo NAME`, of this machine or of the one under `target`, at the root of the workspace.
+    pub(crate) fn command(&self) -> Result<Command, String> {
+        let mut command = if is_there(self.name) {
+            Command::new(env!("CARGO"))
+        } else {
+            let why = |why| {
+                let Tool { name, .. } = self;
+                format!(
+                    "cargo-{name} cannot be installed: {why}\nInstall it by hand: cargo install --locked cargo-{name}"
+                )
+            };
+            Command::new(self.install().map_err(why)?)
+        };
+        command.arg(self.name).current_dir(crate::root()).env("CARGO", env!("CARGO"));
+        Ok(command)
+    }
+
+    /// Builds it once. Without optimisation, which takes longer than it ever saves.
+    fn install(&self) -> Result<PathBuf, String> {
+        let Tool { name, version } = self;
+        let folder = target()?.join("tools").join(format!("cargo-{name}-{version}"));
+        let program = folder.join("bin").join(format!("cargo-{name}"));
+        if !program.is_file() {
+            println!("── tools: installing cargo-{name} {version} under target/tools");
+            let draft = Draft::new(&folder)?;
+            let mut cargo = Command::new(env!("CARGO"));
+            cargo.args(["install", "--quiet", "--locked", "--debug", "--root"]).arg(draft.folder());
+            cargo.arg(format!("cargo-{name}@{version}"));
+            let build = target()?.join("tools").join("build");
+            run(cargo.env("CARGO_TARGET_DIR", &build).env("CARGO_PROFILE_DEV_DEBUG", "0"))?;
+            let _ = std::fs::remove_dir_all(build);
+            draft.publish(&folder)?;
+        }
+        Ok(program)
+    }
+}
+
+/// Runs a command whose output is for people, and says how it ended.
+pub(crate) fn shown(command: &mut Command) -> Result<Option<i32>, String> {
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy().into_owned()).collect();
+    println!("── cargo {}", words.join(" "));
+    let status = command.status().map_err(|error| format!("cargo {} cannot be run: {error}", words[0]))?;
+    Ok(status.code())
+}
