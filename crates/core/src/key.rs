@@ -275,6 +275,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_refused_spelling_is_told_how_the_operation_spells_keys() {
+        for (syntax, word) in [(KeySyntax::Lenient, "alone, or"), (KeySyntax::Strict, "double quotes")] {
+            let rules = KeyRules { syntax, ..KeyRules::default() };
+            let refused = rules.parse([b"a b".as_slice()]).expect_err("it has a space and no quotes");
+            assert!(refused.to_string().contains(word), "{syntax:?}: {refused}");
+        }
+    }
+
+    #[test]
     fn email_addresses_are_recognised() {
         for key in
             ["a@b.co", "first.last+tag@mail.example.com", "mailto:alice@example.com", "a@b@example.org"]
