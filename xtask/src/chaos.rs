@@ -12,7 +12,7 @@ const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--
 /// How long, if nobody says.
 const MINUTES: &str = "10";
 /// How long in `cargo xtask test`, and how long with a setting that breaks a promise.
-const SHORT: &str = "20";
+const SHORT: &str = "60";
 const BROKEN: &str = "6";
 
 /// Builds gateway and driver, and runs them: on both stores if none is named.

@@ -1,0 +1,4 @@
+//! What the benchmarks share.
+
+pub mod chart;
+pub mod load;

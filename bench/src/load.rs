@@ -1,0 +1,330 @@
+//! Load over HTTP/1.1 on loopback: as fast as the answers come, or at a fixed rate.
+//!
+//! At a fixed rate, a request has its time whether or not those before it were answered, and its latency counts from that
+//! time: a server that stands still for a second makes a thousand late answers at a thousand a second, not one.
+//! Everything runs on one thread, so that on two cores the other one is left to who is measured.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Mutex, mpsc};
+
+/// What is sent again and again.
+#[derive(Clone, Debug)]
+pub struct Request {
+    head: String,
+    keys: Keys,
+    rest: String,
+}
+
+/// Under which keys.
+#[derive(Clone, Debug)]
+pub enum Keys {
+    /// None at all.
+    None,
+    /// Another one each time, which begins with this text.
+    Fresh(String),
+    /// One of so many, in turn, which begins with this text.
+    Among(String, u64),
+}
+
+impl Request {
+    /// A `POST` of a JSON document.
+    pub fn post(path: &str, json: &str, keys: Keys) -> Request {
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+            json.len()
+        );
+        Request { head, keys, rest: format!("\r\n{json}") }
+    }
+
+    /// With one more field.
+    #[must_use]
+    pub fn field(mut self, name: &str, value: &str) -> Request {
+        self.head.push_str(&format!("{name}: {value}\r\n"));
+        self
+    }
+
+    fn write(&self, number: u64, into: &mut Vec<u8>) {
+        into.clear();
+        into.extend_from_slice(self.head.as_bytes());
+        let number = match &self.keys {
+            Keys::None => None,
+            Keys::Fresh(prefix) => Some((prefix, number)),
+            Keys::Among(prefix, count) => Some((prefix, number % count)),
+        };
+        if let Some((prefix, number)) = number {
+            into.extend_from_slice(format!("Idempotency-Key: \"{prefix}-{number:012x}\"\r\n").as_bytes());
+        }
+        into.extend_from_slice(self.rest.as_bytes());
+    }
+}
+
+/// How requests follow each other.
+#[derive(Clone, Copy, Debug)]
+pub enum Pace {
+    /// On each connection, the next one once the one before is answered.
+    Closed,
+    /// So many a second, whatever is answered.
+    Open(f64),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// To whom.
+    pub to: SocketAddr,
+    /// What.
+    pub request: Request,
+    /// How many connections there are.
+    pub connections: usize,
+    /// How they follow each other.
+    pub pace: Pace,
+    /// How long.
+    pub time: Duration,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// Answers, by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// Requests without an answer.
+    pub failed: u64,
+    /// How long it took, from the first to the last.
+    pub elapsed: Duration,
+    /// Microseconds, sorted.
+    latencies: Vec<u32>,
+}
+
+impl Outcome {
+    /// How many were answered.
+    pub fn answered(&self) -> u64 {
+        self.statuses.values().sum()
+    }
+
+    /// How many were answered in a second.
+    pub fn per_second(&self) -> f64 {
+        self.answered() as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// The latency that this part of the answers did not exceed.
+    pub fn quantile(&self, part: f64) -> Duration {
+        let last = self.latencies.len().saturating_sub(1);
+        let at = (last as f64 * part).round() as usize;
+        Duration::from_micros(self.latencies.get(at).copied().unwrap_or(0).into())
+    }
+
+    fn add(&mut self, other: Outcome) {
+        for (status, count) in other.statuses {
+            *self.statuses.entry(status).or_default() += count;
+        }
+        self.failed += other.failed;
+        self.latencies.extend(other.latencies);
+    }
+}
+
+/// How long one answer may take. What takes longer has failed, and its connection with it.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How many numbers of requests wait for a connection at a fixed rate.
+const BACKLOG: usize = 1 << 20;
+
+/// Does it. Blocks.
+pub fn run(plan: &Plan) -> io::Result<Outcome> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run_all(plan))
+}
+
+async fn run_all(plan: &Plan) -> io::Result<Outcome> {
+    let mut connections = Vec::with_capacity(plan.connections);
+    for _ in 0..plan.connections {
+        connections.push(Connection::open(plan.to).await?);
+    }
+    let begun = Instant::now();
+    let turns = Turns::new(plan, begun)?;
+    let mut tasks = tokio::task::JoinSet::new();
+    for connection in connections {
+        tasks.spawn(connection.run(plan.request.clone(), turns.clone()));
+    }
+    let mut outcome = Outcome::default();
+    while let Some(part) = tasks.join_next().await {
+        outcome.add(part.map_err(io::Error::other)?);
+    }
+    outcome.elapsed = begun.elapsed();
+    outcome.latencies.sort_unstable();
+    Ok(outcome)
+}
+
+/// Whose turn is when.
+#[derive(Clone)]
+enum Turns {
+    /// As soon as somebody asks.
+    Closed { next: Arc<AtomicU64>, until: Instant },
+    /// When the clock says so.
+    Open { due: Arc<Mutex<mpsc::Receiver<(u64, Instant)>>> },
+}
+
+impl Turns {
+    fn new(plan: &Plan, begun: Instant) -> io::Result<Turns> {
+        let until = begun + plan.time;
+        let rate = match plan.pace {
+            Pace::Closed => return Ok(Turns::Closed { next: Arc::default(), until }),
+            Pace::Open(rate) => rate,
+        };
+        let (give, due) = mpsc::channel(BACKLOG);
+        // A thread of its own: the runtime's timers are a millisecond coarse.
+        std::thread::Builder::new().name("clock".into()).spawn(move || {
+            for number in 0.. {
+                let at = begun + Duration::from_secs_f64(number as f64 / rate);
+                if at >= until {
+                    break;
+                }
+                std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                if give.try_send((number, at)).is_err() {
+                    break;
+                }
+            }
+        })?;
+        Ok(Turns::Open { due: Arc::new(Mutex::new(due)) })
+    }
+
+    /// The number of the next request, and the time from which its latency counts.
+    async fn next(&self) -> Option<(u64, Instant)> {
+        match self {
+            Turns::Closed { next, until } => {
+                let now = Instant::now();
+                (now < *until).then(|| (next.fetch_add(1, Ordering::Relaxed), now))
+            }
+            Turns::Open { due } => due.lock().await.recv().await,
+        }
+    }
+}
+
+struct Connection {
+    to: SocketAddr,
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+impl Connection {
+    async fn open(to: SocketAddr) -> io::Result<Connection> {
+        let stream = TcpStream::connect(to).await?;
+        stream.set_nodelay(true)?;
+        Ok(Connection { to, stream, received: Vec::with_capacity(4096) })
+    }
+
+    async fn run(mut self, request: Request, turns: Turns) -> Outcome {
+        let (mut outcome, mut bytes) = (Outcome::default(), Vec::with_capacity(1024));
+        while let Some((number, since)) = turns.next().await {
+            request.write(number, &mut bytes);
+            let answer = tokio::time::timeout(PATIENCE, self.exchange(&bytes)).await;
+            match answer.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(Answer { status, closes }) => {
+                    *outcome.statuses.entry(status).or_default() += 1;
+                    let micros = since.elapsed().as_micros();
+                    outcome.latencies.push(u32::try_from(micros).unwrap_or(u32::MAX));
+                    if !closes {
+                        continue;
+                    }
+                }
+                Err(_) => outcome.failed += 1,
+            }
+            match Connection::open(self.to).await {
+                Ok(fresh) => self = fresh,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+        outcome
+    }
+
+    async fn exchange(&mut self, request: &[u8]) -> io::Result<Answer> {
+        self.stream.write_all(request).await?;
+        self.received.clear();
+        loop {
+            if self.stream.read_buf(&mut self.received).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some(answer) = Answer::read(&self.received)? {
+                return Ok(answer);
+            }
+        }
+    }
+}
+
+struct Answer {
+    status: u16,
+    closes: bool,
+}
+
+impl Answer {
+    /// `None` while it is not all there.
+    fn read(bytes: &[u8]) -> io::Result<Option<Answer>> {
+        let mut fields = [httparse::EMPTY_HEADER; 64];
+        let mut head = httparse::Response::new(&mut fields);
+        let body = match head.parse(bytes).map_err(io::Error::other)? {
+            httparse::Status::Complete(length) => &bytes[length..],
+            httparse::Status::Partial => return Ok(None),
+        };
+        let value = |name: &str| {
+            let field = head.headers.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+            std::str::from_utf8(field.value).ok()
+        };
+        let is_whole = match value("content-length").map(str::parse::<usize>) {
+            Some(length) => body.len() >= length.map_err(io::Error::other)?,
+            None if value("transfer-encoding").is_some() => body.ends_with(b"0\r\n\r\n"),
+            None => head.code == Some(204),
+        };
+        let closes = value("connection").is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        Ok(is_whole.then_some(Answer { status: head.code.unwrap_or(0), closes }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_read_once_it_is_all_there() {
+        let whole: [&[u8]; 3] = [
+            b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok",
+            b"HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            b"HTTP/1.1 204 No Content\r\n\r\n",
+        ];
+        for bytes in whole {
+            let answer = Answer::read(bytes).expect("it is HTTP").expect("it is all there");
+            assert!(answer.status >= 201 && !answer.closes);
+            let most = Answer::read(&bytes[..bytes.len() - 1]).expect("it is HTTP so far");
+            assert!(most.is_none(), "{}", String::from_utf8_lossy(bytes));
+        }
+        assert!(Answer::read(b"SSH-2.0-x\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn keys_are_fresh_or_come_again() {
+        let sent = |keys, number| {
+            let mut bytes = Vec::new();
+            Request::post("/", "{}", keys).write(number, &mut bytes);
+            String::from_utf8(bytes).expect("it is text")
+        };
+        assert!(!sent(Keys::None, 1).contains("Idempotency-Key"));
+        let fresh = |number| sent(Keys::Fresh("run-1".into()), number);
+        assert!(fresh(1).contains("Idempotency-Key: \"run-1-000000000001\"\r\n\r\n{}"));
+        assert_ne!(fresh(1), fresh(3));
+        let among = |number| sent(Keys::Among("run-1".into(), 2), number);
+        assert_eq!(among(1), among(3));
+    }
+
+    #[test]
+    fn quantiles_are_read_off_the_sorted_latencies() {
+        let outcome = Outcome { latencies: (1..=101).collect(), ..Outcome::default() };
+        assert_eq!(outcome.quantile(0.5), Duration::from_micros(51));
+        assert_eq!(outcome.quantile(0.99), Duration::from_micros(100));
+        assert_eq!(Outcome::default().quantile(0.5), Duration::ZERO);
+    }
+}
