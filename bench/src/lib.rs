@@ -1,4 +1,6 @@
 //! What the benchmarks share.
+#![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 pub mod chart;
 pub mod load;
+pub mod results;

@@ -1,0 +1,108 @@
+//! The benchmark: what is measured, each in a module of its own, and how a round is made.
+//!
+//! Everything that is compared runs in one run, in turn: one round of each, then the next round of each. What the machine
+//! does meanwhile meets all of them alike, and the spread of the rounds is told beside their median.
+
+pub mod growth;
+pub mod instructions;
+pub mod report;
+
+use std::time::{Duration, Instant};
+
+/// What a part of the benchmark may come to.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// How much is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A few minutes: to see that it works, and roughly where things are.
+    Quick,
+    /// What `bench/RESULTS.md` is made of.
+    Whole,
+}
+
+impl Form {
+    /// How often everything takes its turn.
+    pub const fn rounds(self) -> usize {
+        match self {
+            Form::Quick => 3,
+            Form::Whole => 5,
+        }
+    }
+
+    /// How long a turn is.
+    pub const fn turn(self) -> Duration {
+        match self {
+            Form::Quick => Duration::from_secs(1),
+            Form::Whole => Duration::from_secs(4),
+        }
+    }
+}
+
+/// What several rounds have shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Figures(Vec<f64>);
+
+impl Figures {
+    /// One more round.
+    pub fn push(&mut self, figure: f64) {
+        self.0.push(figure);
+        self.0.sort_by(f64::total_cmp);
+    }
+
+    /// The one in the middle; 0 if there is none.
+    pub fn median(&self) -> f64 {
+        self.0.get(self.0.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// The least and the most.
+    pub fn spread(&self) -> (f64, f64) {
+        (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0))
+    }
+}
+
+impl FromIterator<f64> for Figures {
+    fn from_iter<T: IntoIterator<Item = f64>>(figures: T) -> Figures {
+        let mut all = Figures::default();
+        figures.into_iter().for_each(|figure| all.push(figure));
+        all
+    }
+}
+
+/// Runs `step` again and again in `at_once` tasks for so long. Says how many a second.
+pub async fn drive<F, R>(at_once: usize, time: Duration, step: F) -> Result<f64>
+where
+    F: Fn() -> R + Clone + Send + 'static,
+    R: Future<Output = ()> + Send,
+{
+    let begun = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..at_once {
+        let step = step.clone();
+        tasks.spawn(async move {
+            let mut done = 0_u32;
+            while begun.elapsed() < time {
+                step().await;
+                done += 1;
+            }
+            done
+        });
+    }
+    let mut done = 0.0;
+    while let Some(part) = tasks.join_next().await {
+        done += f64::from(part?);
+    }
+    Ok(done / begun.elapsed().as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_and_the_spread_of_rounds() {
+        let figures: Figures = [5.0, 1.0, 9.0].into_iter().collect();
+        assert_eq!((figures.median(), figures.spread()), (5.0, (1.0, 9.0)));
+        assert_eq!((Figures::default().median(), Figures::default().spread()), (0.0, (0.0, 0.0)));
+    }
+}

@@ -1,0 +1,265 @@
+//! What changes as the store fills: claims, replays, sweeping and reaping with ten thousand to ten million records.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use semel_core::{Change, Store};
+use semel_stores::postgres::Address;
+use semel_stores::{PostgresStore, SqliteStore};
+use semel_testkit::postgres::{Cluster, Database};
+use semel_testkit::sample;
+
+use super::report::{Aim, Section};
+use super::{Figures, Form, Result, drive};
+use crate::chart::{Line, Lines, figure};
+
+/// How many commands are under way at a time.
+const AT_ONCE: usize = 64;
+/// How many records a sweep, or a reap, is given.
+const BATCH: usize = 1_000;
+/// How many records come with one statement.
+const FILL: u64 = 100_000;
+/// What is asked for, in this order.
+const ACTIONS: [&str; 4] = ["claim and complete", "replay", "sweep", "reap"];
+
+/// The columns of a record that are the same in all of them, whatever the store. `{}` stands for what differs.
+const COPIED: &str = "tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, epoch, token, lease_ms, \
+                      ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, created_at, updated_at, history";
+const SETTLED: &str = "state, reason, settled_by, status, resource, response_format, response";
+
+/// A store, and a way past it.
+enum Place {
+    File { folder: tempfile::TempDir },
+    Server { database: Database, _cluster: Box<Cluster> },
+}
+
+impl Place {
+    fn path(&self) -> Option<PathBuf> {
+        match self {
+            Place::File { folder } => Some(folder.path().join("semel.db")),
+            Place::Server { .. } => None,
+        }
+    }
+
+    fn sql(&self, statement: &str) -> Result<()> {
+        match self {
+            Place::File { folder } => {
+                let file = Connection::open(folder.path().join("semel.db"))?;
+                file.busy_timeout(Duration::from_secs(60))?;
+                file.execute_batch(&format!(
+                    "PRAGMA synchronous = OFF; PRAGMA cache_size = -2000000; {statement}"
+                ))?;
+            }
+            Place::Server { database, .. } => drop(database.sql(statement)?),
+        }
+        Ok(())
+    }
+
+    /// So many settled records more, like the one that is there.
+    fn fill(&self, count: u64) -> Result<()> {
+        let mut left = count;
+        while left > 0 {
+            let part = left.min(FILL);
+            left -= part;
+            let one = "(SELECT * FROM semel_records WHERE operation = 'template' LIMIT 1)";
+            let statement = match self {
+                Place::File { .. } => format!(
+                    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {part}) \
+                     INSERT INTO semel_records (id, operation_id, expires_at, {COPIED}, {SETTLED}) \
+                     SELECT randomblob(32), randomblob(16), expires_at + i, {} , {SETTLED} FROM {one}, n;",
+                    COPIED.replace("operation,", "'payments.create',")
+                ),
+                Place::Server { .. } => format!(
+                    "INSERT INTO semel_records (id, operation_id, expires_at, revision, {COPIED}, {SETTLED}) \
+                     SELECT sha256(uuid_send(gen_random_uuid())), gen_random_uuid(), expires_at + i, 2, {}, {SETTLED} \
+                     FROM {one} AS one, generate_series(1, {part}) AS n(i)",
+                    COPIED.replace("operation,", "'payments.create',")
+                ),
+            };
+            self.sql(&statement)?;
+        }
+        Ok(())
+    }
+
+    /// Records whose lease has ended, or whose time to live is over, for one sweep or reap.
+    fn make_due(&self, action: &str) -> Result<()> {
+        let (random, end) = match self {
+            Place::File { .. } => ("randomblob(32), randomblob(16)", ""),
+            Place::Server { .. } => ("sha256(uuid_send(gen_random_uuid())), gen_random_uuid()", ", revision"),
+        };
+        let copied = COPIED.replace("operation,", "'payments.create',");
+        let one = "(SELECT * FROM semel_records WHERE operation = 'template' LIMIT 1) AS one";
+        let series = match self {
+            Place::File { .. } => format!(
+                "(WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {BATCH}) SELECT i FROM n) AS n"
+            ),
+            Place::Server { .. } => format!("generate_series(1, {BATCH}) AS n(i)"),
+        };
+        let statement = if action == "sweep" {
+            format!(
+                "INSERT INTO semel_records (id, operation_id{end}, due_at, state, reason, {COPIED}) \
+                 SELECT {random}{end}, i, 'processing', 'claimed', {copied} FROM {one}, {series}"
+            )
+        } else {
+            format!(
+                "INSERT INTO semel_records (id, operation_id{end}, expires_at, {COPIED}, {SETTLED}) \
+                 SELECT {random}{end}, i, {copied}, {SETTLED} FROM {one}, {series}"
+            )
+        };
+        self.sql(&statement)
+    }
+
+    fn settle_down(&self) -> Result<()> {
+        match self {
+            Place::File { .. } => self.sql("PRAGMA wal_checkpoint(TRUNCATE); ANALYZE;"),
+            Place::Server { database, .. } => {
+                database.sql("VACUUM ANALYZE semel_records")?;
+                database.sql("CHECKPOINT")?;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Microseconds for each action at each size.
+struct Curve {
+    name: &'static str,
+    sizes: Vec<(u64, [Figures; 4])>,
+}
+
+/// Measures both stores.
+pub async fn run(form: Form) -> Result<Section> {
+    let sizes: &[u64] = match form {
+        Form::Quick => &[10_000, 100_000],
+        Form::Whole => &[10_000, 100_000, 1_000_000, 10_000_000],
+    };
+    let folder = tempfile::TempDir::new()?;
+    let file = Place::File { folder };
+    let path = file.path().ok_or("a file has a path")?;
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path)?);
+    let sqlite = curve("SQLite", &file, &store, sizes, form).await?;
+    drop((store, file));
+
+    let cluster = Box::new(Cluster::start_with(&[("max_wal_size", "2GB"), ("shared_buffers", "1GB")])?);
+    let database = cluster.create_database()?;
+    let address: Address = database.url().parse()?;
+    let store: Arc<dyn Store> = Arc::new(PostgresStore::open(&address).await?);
+    let server = Place::Server { database, _cluster: cluster };
+    let postgres = curve("PostgreSQL", &server, &store, sizes, form).await?;
+    Ok(section(&[sqlite, postgres]))
+}
+
+async fn curve(
+    name: &'static str,
+    place: &Place,
+    store: &Arc<dyn Store>,
+    sizes: &[u64],
+    form: Form,
+) -> Result<Curve> {
+    complete(store, sample::claim_on(sample::scope_of("acme", "alice", "template", "template"))).await?;
+    let (mut curve, mut there) = (Curve { name, sizes: Vec::new() }, 0);
+    for size in sizes {
+        println!("   {name}: {} records", figure(*size as f64));
+        place.fill(size - there)?;
+        there = *size;
+        place.settle_down()?;
+        curve.sizes.push((*size, measure(place, store, form).await?));
+    }
+    Ok(curve)
+}
+
+async fn complete(store: &Arc<dyn Store>, claim: semel_core::Claim) -> Result<()> {
+    let record = store.claim(&claim).await?.record.ok_or("it is claimed")?;
+    let change = Change::complete(record.head.fence(), sample::created("{\"paid\":true}"));
+    store.apply(&record.id, &change).await?;
+    Ok(())
+}
+
+/// Numbers of commands, which are never used twice.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<[Figures; 4]> {
+    let mut figures: [Figures; 4] = Default::default();
+    for number in 0..AT_ONCE {
+        let _ = complete(store, sample::claim(&format!("known-{number}"))).await;
+    }
+    for _ in 0..form.rounds() {
+        let new = store.clone();
+        let claims = drive(AT_ONCE, form.turn(), move || {
+            let store = new.clone();
+            async move {
+                let key = format!("new-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+                complete(&store, sample::claim(&key)).await.expect("the store takes it");
+            }
+        });
+        figures[0].push(1e6 / claims.await?);
+        let known = store.clone();
+        let replays = drive(AT_ONCE, form.turn() / 2, move || {
+            let store = known.clone();
+            async move {
+                let key = format!("known-{}", NEXT.fetch_add(1, Ordering::Relaxed) % AT_ONCE as u64);
+                let id = sample::id(&sample::claim(&key));
+                let found = store.get(&id).await.expect("the store answers");
+                assert!(found.record.is_some(), "{key} is known");
+            }
+        });
+        figures[1].push(1e6 / replays.await?);
+        for (number, action) in [(2, "sweep"), (3, "reap")] {
+            place.make_due(action)?;
+            let begun = Instant::now();
+            let done = if action == "sweep" { store.sweep(BATCH).await? } else { store.reap(BATCH).await? };
+            figures[number].push(begun.elapsed().as_secs_f64() * 1e6 / done.max(1) as f64);
+        }
+    }
+    Ok(figures)
+}
+
+fn section(curves: &[Curve]) -> Section {
+    let mut table = vec![vec!["store and records".to_owned()]];
+    table[0].extend(ACTIONS.map(|action| format!("{action}, µs each")));
+    let (mut charts, mut aims) = (Vec::new(), Vec::new());
+    for Curve { name, sizes } in curves {
+        for (size, figures) in sizes {
+            let mut row = vec![format!("{name}, {}", figure(*size as f64))];
+            row.extend(figures.iter().map(|figures| {
+                let (low, high) = figures.spread();
+                format!("{} ({} to {})", figure(figures.median()), figure(low), figure(high))
+            }));
+            table.push(row);
+        }
+        let lines = ACTIONS.iter().enumerate().map(|(number, action)| Line {
+            label: (*action).to_owned(),
+            points: sizes.iter().map(|(size, figures)| (*size as f64, figures[number].median())).collect(),
+        });
+        let chart = Lines {
+            title: format!("Growth on {name}"),
+            unit: "microseconds for each, over the number of records in the store".into(),
+            lines: lines.collect(),
+        };
+        charts.push((format!("growth-{}.svg", name.to_lowercase()), chart.svg()));
+        for (number, action) in ACTIONS.iter().enumerate() {
+            let medians: Vec<f64> = sizes.iter().map(|(_, figures)| figures[number].median()).collect();
+            let (first, last) = (medians[0], medians[medians.len() - 1]);
+            let factor = last / first.max(f64::MIN_POSITIVE);
+            aims.push(Aim {
+                what: format!("{action} on {name} stays within 1.5 times"),
+                seen: format!("{factor:.2} from the smallest to the largest"),
+                is_met: factor <= 1.5,
+            });
+        }
+    }
+    Section {
+        title: "Growth".into(),
+        what: format!(
+            "The stores alone, without HTTP. {AT_ONCE} commands at a time are claimed and completed, or read; a sweep and a reap \
+             get {BATCH} records each. Microseconds are the wall time divided by how many were done in it."
+        ),
+        charts,
+        table,
+        aims,
+        why: String::new(),
+    }
+}
