@@ -305,4 +305,26 @@ mod tests {
         policy.on_expired = OnExpired::Refuse;
         assert_eq!(policy.terms().tombstone_ttl, Some(policy.tombstone_ttl));
     }
+
+    #[test]
+    fn each_bound_is_still_allowed_and_a_step_beyond_it_is_not() {
+        let is_allowed = |change: &dyn Fn(&mut Policy)| {
+            let mut policy = Policy::default();
+            change(&mut policy);
+            policy.validate().is_ok()
+        };
+        let (day, second) = (Duration::from_secs(86_400), Duration::from_secs(1));
+        let waits: [fn(&mut Policy) -> &mut Duration; 4] =
+            [|p| &mut p.lease, |p| &mut p.timeout, |p| &mut p.wait, |p| &mut p.quarantine_margin];
+        let kept: [fn(&mut Policy) -> &mut Duration; 3] =
+            [|p| &mut p.start_within, |p| &mut p.ttl, |p| &mut p.tombstone_ttl];
+        let waits = waits.map(|field| (field, MAX_WAIT_DAYS as u32));
+        let kept = kept.map(|field| (field, MAX_KEPT_DAYS as u32));
+        for (field, days) in waits.into_iter().chain(kept) {
+            assert!(is_allowed(&|policy| *field(policy) = day * days), "{days} days");
+            assert!(!is_allowed(&|policy| *field(policy) = day * days + second), "{days} days and a second");
+        }
+        assert!(is_allowed(&|policy| policy.lease = MIN_LEASE));
+        assert!(is_allowed(&|policy| policy.key_rules.min_length = policy.key_rules.max_length));
+    }
 }

@@ -519,4 +519,23 @@ mod tests {
         assert_eq!(problem.status(Profile::Ietf), StatusCode::GATEWAY_TIMEOUT);
         assert!(problem.to_json(Profile::Ietf).contains("\"status\":504"));
     }
+
+    #[test]
+    fn every_kind_has_its_own_title_and_says_what_to_do() {
+        let titles: HashSet<_> = Kind::ALL.map(Kind::title).into();
+        assert_eq!(titles.len(), Kind::ALL.len());
+        for kind in Kind::ALL {
+            let words = kind.advice().split_whitespace().count();
+            assert!(words >= 3, "{kind:?} says {:?}", kind.advice());
+        }
+        assert!(Kind::OutcomeUnknown.advice().contains("same key"), "{}", Kind::OutcomeUnknown.advice());
+    }
+
+    #[test]
+    fn a_problem_says_when_to_try_again() {
+        let problem = Problem::new(Kind::InProgress, "");
+        assert_eq!(problem.retry_after, None);
+        let delay = Duration::from_secs(3);
+        assert_eq!(problem.retry_after(delay).retry_after, Some(delay));
+    }
 }

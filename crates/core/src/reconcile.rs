@@ -342,6 +342,10 @@ mod tests {
             ("it did not", 1, Found::NotExecuted(tombstone), 0, settle(Verdict::NotExecuted(tombstone))),
             ("a success that is none", 1, Found::Executed(result(402)), u32::MAX, again(10)),
             ("a failure that is none", 1, Found::Failed(result(201)), u32::MAX, again(10)),
+            ("the last success", 1, Found::Executed(result(399)), 0, settle(Verdict::Succeeded)),
+            ("the first status that is none", 1, Found::Executed(result(400)), u32::MAX, again(10)),
+            ("the last that is no failure", 1, Found::Failed(result(399)), u32::MAX, again(10)),
+            ("the first failure", 1, Found::Failed(result(400)), 0, settle(Verdict::FailedFinal)),
             ("first wait, at most", 1, no_answer(None), u32::MAX, again(10)),
             ("first wait, at least", 1, no_answer(None), 0, again(5)),
             ("second wait", 2, Found::Pending, u32::MAX, again(20)),
@@ -432,5 +436,20 @@ mod tests {
         for (state, verdict, expected) in table {
             assert_eq!(bearing(&state, verdict), expected, "{verdict:?} about {state:?}");
         }
+    }
+
+    #[test]
+    fn verdicts_and_what_becomes_of_statements_have_their_names() {
+        let not_executed = Verdict::NotExecuted(Proof::Quarantine);
+        let verdicts = [Verdict::Succeeded, Verdict::FailedFinal, not_executed];
+        assert_eq!(verdicts.map(|verdict| verdict.as_str()), ["executed", "failed", "not_executed"]);
+        let outcomes = [
+            StatementOutcome::Used,
+            StatementOutcome::Confirmed,
+            StatementOutcome::Contradicted,
+            StatementOutcome::OutOfBounds,
+        ];
+        let names = ["used", "confirmed", "contradicted", "out_of_bounds"];
+        assert_eq!(outcomes.map(StatementOutcome::as_str), names);
     }
 }
