@@ -5,12 +5,12 @@
 //! store's time as it must be by now.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use semel_core::transition::CACHE_RECHECK;
 use semel_core::{Decision, Event, Fingerprint, Record, RecordId, Response, Timestamp, transition};
+use tokio::time::Instant;
 
 /// A settled record with its response, decoded once.
 pub(crate) struct Settlement {

@@ -2,12 +2,13 @@
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, response};
 use semel_core::{Change, Decision, Outcome, Reason, Record};
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected, Reserved};
@@ -109,6 +110,7 @@ where
     let terms = record.head.terms;
     let limit = policy.timeout.min(terms.quarantine.saturating_sub(terms.lease));
     let ran = tokio::select! {
+        biased;
         ran = run(inner, request, limit, policy.max_stored_response) => ran,
         never = renew(&shared, record, &lease) => match never {},
     };

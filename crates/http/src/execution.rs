@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use semel_core::{Epoch, OperationId, OperationName, Principal, RecordId};
+use tokio::time::Instant;
 
 /// An executor's lease, on a monotonic clock that was started before the claim was sent: by this clock it ends
 /// no later than by the store's.

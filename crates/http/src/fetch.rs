@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, RANGE, WWW_AUTHENTICATE};
@@ -18,6 +18,7 @@ use semel_core::policy::{Policy, StoreResponse};
 use semel_core::reference::own_path;
 use semel_core::{OperationId, Principal, Record, Response};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected};

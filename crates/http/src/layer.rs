@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::WWW_AUTHENTICATE;
@@ -17,6 +17,7 @@ use semel_core::{
     Store, StoreError, SystemClock, Timestamp,
 };
 use tokio::sync::Notify;
+use tokio::time::Instant;
 use tower::{Layer, Service};
 
 use crate::body::{Body, BoxError, Room};

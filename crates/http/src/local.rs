@@ -2,11 +2,11 @@
 //! handler says what became of it, and the layer tells the client.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use semel_core::{Decision, Event, Fingerprint, Policy, Record, RecordId, Response, Transacted, transition};
+use tokio::time::Instant;
 
 use crate::body::{Body, BoxError};
 use crate::execute::Handler;

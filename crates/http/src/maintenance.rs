@@ -1,10 +1,11 @@
 //! The sweeper and the reaper, and what they show about the store. Safe when several nodes run them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use metrics::{counter, gauge};
 use semel_core::{StateName, Store, StoreError};
+use tokio::time::Instant;
 
 /// How many records are swept in one transaction.
 const SWEEP_BATCH: usize = 100;

@@ -6,12 +6,13 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use semel_core::problem::Kind;
 use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, Subject, Usage, Used};
 use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
+use tokio::time::Instant;
 
 use crate::layer::Shared;
 use crate::observe;

@@ -1,7 +1,5 @@
 //! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
 
-use std::time::Instant;
-
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
 };
@@ -13,6 +11,7 @@ use semel_core::{
     Decision, Event, OperationId, Policy, Principal, Problem, Progress, Record, StepKind, Timestamp,
 };
 use serde_json::{Map, Value, json};
+use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::fetch;

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel_core::{Fence, Record, RecordId, Timestamp};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 /// A record as its executor left it, and the store's time then.
 pub(crate) type Settled = Arc<(Record, Timestamp)>;
 
-/// What waiters are told: nothing yet, or that the executor is done, with the record if it knows it.
-pub(crate) type Signal = watch::Receiver<Option<Option<Settled>>>;
+/// What waiters are told once, in the order in which they came: that the executor is done, with the record if it knows it.
+pub(crate) type Signal = broadcast::Receiver<Option<Settled>>;
 
 /// The commands this process is carrying out.
 pub(crate) struct Running {
@@ -21,7 +21,7 @@ pub(crate) struct Running {
 
 struct Executing {
     fence: Fence,
-    signal: watch::Sender<Option<Option<Settled>>>,
+    signal: broadcast::Sender<Option<Settled>>,
 }
 
 impl Running {
@@ -58,7 +58,7 @@ impl Running {
 
     /// Registers an execution, so that duplicates in this process are told when it is done.
     pub(crate) fn execute(self: &Arc<Self>, id: RecordId, fence: Fence) -> Registered {
-        let signal = watch::Sender::new(None);
+        let signal = broadcast::Sender::new(1);
         self.executing().insert(id, Executing { fence, signal });
         Registered { running: self.clone(), id, fence }
     }
@@ -86,9 +86,12 @@ impl Running {
         let _ = active.wait_for(|count| *count == 0).await;
     }
 
-    /// What is still being executed.
+    /// What is still being executed, always in the same order.
     pub(crate) fn left(&self) -> Vec<(RecordId, Fence)> {
-        self.executing().iter().map(|(id, executing)| (*id, executing.fence)).collect()
+        let mut left: Vec<_> =
+            self.executing().iter().map(|(id, executing)| (*id, executing.fence)).collect();
+        left.sort_unstable_by_key(|(id, _)| *id);
+        left
     }
 }
 
@@ -120,7 +123,8 @@ impl Registered {
         if executing.get(&self.id).is_some_and(|current| current.fence == self.fence)
             && let Some(done) = executing.remove(&self.id)
         {
-            done.signal.send_replace(Some(settled));
+            // Nobody may be waiting.
+            let _ = done.signal.send(settled);
         }
     }
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -13,6 +13,7 @@ use semel_core::{
     Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
     transition,
 };
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{Body, BoxError};
@@ -262,18 +263,16 @@ async fn send_claim(
 /// An executor in this process says when it is done, and what came of it; for one elsewhere, the store is
 /// asked now and then.
 async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) -> Answer {
-    let deadline = tokio::time::Instant::now() + policy.wait;
+    let deadline = Instant::now() + policy.wait;
     let mut pause = FIRST_PAUSE;
-    while tokio::time::Instant::now() < deadline {
+    while Instant::now() < deadline {
         if let Some(mut signal) = shared.running.subscribe(&record.id) {
-            match tokio::time::timeout_at(deadline, signal.wait_for(Option::is_some)).await {
-                Ok(Ok(done)) => {
-                    if let Some(Some(settled)) = done.as_ref() {
-                        let (record, now) = &**settled;
-                        return looked(shared, Some(record), look, *now, None, policy);
-                    }
+            match tokio::time::timeout_at(deadline, signal.recv()).await {
+                Ok(Ok(Some(settled))) => {
+                    let (record, now) = &*settled;
+                    return looked(shared, Some(record), look, *now, None, policy);
                 }
-                Ok(Err(_)) => {}
+                Ok(Ok(None) | Err(_)) => {}
                 Err(_) => break,
             }
         }
@@ -286,7 +285,7 @@ async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) ->
                 return decided(shared, decision, current, snapshot.now, Some(asked), policy);
             }
         }
-        tokio::time::sleep_until(deadline.min(tokio::time::Instant::now() + pause)).await;
+        tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
     respond::in_progress(record, policy)

@@ -4,7 +4,7 @@
 //! something else by then, the client gets the record's truth.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, StatusCode, response};
@@ -13,6 +13,7 @@ use semel_core::{
     Answer as StoreAnswer, Change, Claim, Decision, Event, Fence, Policy, Problem, Reason, Record, RecordId,
     Response, Settlement, StoreError, StoredResult, transition,
 };
+use tokio::time::Instant;
 
 use crate::body::Body;
 use crate::execute::{Acquired, Content, Ran};

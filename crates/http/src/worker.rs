@@ -6,13 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use semel_core::{Change, Decision, Epoch, Fence, OperationId, Reason, Record, StoreError, Waiting};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Reserved};
