@@ -7,8 +7,8 @@ use std::time::Duration;
 use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, after_look, bearing};
 use semel_core::transition::{Refusal, Verdict};
 use semel_core::{
-    Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, RandomIds, Record, State,
-    StateName, Store, StoreError, Timestamp,
+    Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, Record, State, StateName, Store,
+    StoreError, Timestamp,
 };
 
 use super::look_up::{Finding, LookUp};
@@ -82,6 +82,8 @@ pub(super) struct Looks {
     pub(super) timeout: Duration,
     /// The operations that a source may speak about; one that is not named here may speak about all.
     pub(super) bounds: Mutex<HashMap<String, Vec<OperationName>>>,
+    /// What chance is drawn from.
+    pub(super) ids: Arc<dyn Ids>,
 }
 
 /// A command that is put off until this look must have come to its end.
@@ -112,7 +114,7 @@ impl Looks {
         let State::Unknown { attempts, .. } = record.head.state else {
             return Ok(Err(Outcome::NotUnknown(record.head.state.name())));
         };
-        let (chance, tries) = (chance(), attempts.saturating_add(1));
+        let (chance, tries) = (self.chance(), attempts.saturating_add(1));
         // Never so short that the look could last beyond it.
         let wait = self.terms.wait(tries, chance).max(self.timeout.saturating_mul(2));
         let until = self.store.now().await?.plus(wait);
@@ -230,6 +232,12 @@ impl Looks {
         self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
     }
 
+    /// Attempt tokens are random, and so is this.
+    fn chance(&self) -> u32 {
+        let [a, b, c, d, ..] = *self.ids.attempt_token().as_bytes();
+        u32::from_le_bytes([a, b, c, d])
+    }
+
     fn failed(&self, record: &Record, error: &StoreError) -> Outcome {
         let why = error.to_string();
         let attempts = match record.head.state {
@@ -255,11 +263,6 @@ fn told(found: &Found) -> String {
 /// What the audit log keeps beside a verdict.
 pub(super) fn note(seen: &str) -> Note {
     Note { who: RECONCILER.to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
-}
-
-fn chance() -> u32 {
-    let [a, b, c, d, ..] = *RandomIds.attempt_token().as_bytes();
-    u32::from_le_bytes([a, b, c, d])
 }
 
 /// Its beginning, without what would spoil a log or a database.

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms, is_dead_letter};
 use semel_core::transition::Verdict;
-use semel_core::{Filter, Note, OperationId, OperationName, Record, StateName, Store, StoreError};
+use semel_core::{
+    Filter, Ids, Note, OperationId, OperationName, RandomIds, Record, StateName, Store, StoreError,
+};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -91,17 +93,28 @@ impl Reconciler {
             ..options
         };
         let (terms, timeout) = (options.terms, options.timeout);
-        let bounds = Mutex::default();
-        let looks = Looks { store, evidence, look_up, settle, terms, timeout, bounds };
+        let (bounds, ids) = (Mutex::default(), Arc::new(RandomIds));
+        let looks = Looks { store, evidence, look_up, settle, terms, timeout, bounds, ids };
         Reconciler { looks: Arc::new(looks), options, next: Mutex::default() }
     }
 
     /// The same, with somebody else who writes verdicts down.
     pub fn settle_with(self, settle: Arc<dyn Settle>) -> Reconciler {
+        let ids = self.looks.ids.clone();
+        self.made_of(settle, ids)
+    }
+
+    /// The same, with waits drawn from these ids, so that a simulation can repeat them.
+    pub fn ids(self, ids: Arc<dyn Ids>) -> Reconciler {
+        let settle = self.looks.settle.clone();
+        self.made_of(settle, ids)
+    }
+
+    fn made_of(self, settle: Arc<dyn Settle>, ids: Arc<dyn Ids>) -> Reconciler {
         let Looks { store, evidence, look_up, terms, timeout, .. } = &*self.looks;
         let (store, evidence, look_up) = (store.clone(), evidence.clone(), look_up.clone());
         let bounds = Mutex::new(self.bounds().clone());
-        let looks = Looks { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds };
+        let looks = Looks { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds, ids };
         Reconciler { looks: Arc::new(looks), ..self }
     }
 
