@@ -85,6 +85,7 @@ pub(crate) fn operations() -> BTreeMap<String, Operation> {
             lease_ms: millis(LEASE),
             ttl_ms: millis(ttl),
             quarantine_ms: millis(quarantine()),
+            deduplicates: false,
         };
         (name.to_owned(), operation)
     };

@@ -91,6 +91,9 @@ pub struct Operation {
     pub ttl_ms: i64,
     /// How long after an outcome became unknown a call may still be on its way.
     pub quarantine_ms: i64,
+    /// Whether the service behind deduplicates on the operation id, whatever the attempt.
+    #[serde(default)]
+    pub deduplicates: bool,
 }
 
 /// Who carries out an operation.

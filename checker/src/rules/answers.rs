@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::found;
 use crate::book::{Book, Life, Request};
-use crate::event::Answered;
+use crate::event::{Answered, Mode};
 use crate::kind::Kind;
 use crate::story::Violation;
 
@@ -126,7 +126,7 @@ pub(super) fn final_ones_are_the_last_word(book: &Book<'_>, violations: &mut Vec
             let (invoked, later) = request.invoked;
             if invoked > *first
                 && later.payload == asked.payload
-                && contradicts(request, id, expiry - book.run.rounding_ms)
+                && contradicts(book, request, id, expiry - book.run.rounding_ms)
             {
                 wrong = Some((vec![invoked, request.ended().unwrap_or(invoked)], *number));
                 break;
@@ -156,12 +156,15 @@ pub(super) fn is_settled(state: &str) -> bool {
     matches!(state, "succeeded" | "failed_final")
 }
 
-fn contradicts(request: &Request<'_>, id: &str, expiry: i64) -> bool {
+fn contradicts(book: &Book<'_>, request: &Request<'_>, id: &str, expiry: i64) -> bool {
     let Some((_, answer)) = request.answered else { return false };
     if answer.at >= expiry {
         return false;
     }
+    let is_async = book.mode(&request.invoked.1.command.operation) == Some(Mode::Async);
     match Kind::of(answer) {
+        // The store cannot say whether it took a claim, which a worker may have by now: that, too, is a store that is away.
+        Kind::Broken if is_async && answer.operation_id.is_none() => false,
         Kind::Replayed => answer.operation_id.as_deref() != Some(id),
         Kind::StoreAway | Kind::Refused => false,
         Kind::Executed

@@ -158,7 +158,7 @@ pub(super) fn never_after_a_word_to_the_contrary(book: &Book<'_>, violations: &m
             }
         }
         for (line, effect) in &life.effects {
-            if book.mode(&effect.command.operation) == Some(Mode::Sync) && !is_caused(book, *line, effect) {
+            if book.mode(&effect.command.operation) != Some(Mode::Local) && !is_caused(book, *line, effect) {
                 let what = format!(
                     "everybody who had asked for {} was told that nothing ran, and it had the effect {}",
                     effect.command, effect.effect

@@ -43,7 +43,17 @@ fn left(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result
             }
             Ok(())
         }
-        (_, "verdict_executed" | "verdict_not_executed") => Err("nobody had given evidence"),
+        // A call that still lands finds the next one there, or is found by it.
+        ("failed_retryable", "verdict_deduplicated") if said(Verdict::NotExecuted) => {
+            let settings = life.record().and_then(|(_, record)| book.run.operations.get(&record.operation));
+            if settings.is_some_and(|operation| operation.deduplicates) {
+                return Ok(());
+            }
+            Err("nobody deduplicates it")
+        }
+        (_, "verdict_executed" | "verdict_not_executed" | "verdict_deduplicated") => {
+            Err("nobody had given evidence")
+        }
         ("succeeded" | "failed_final", "answered" | "server_error") if called() => Ok(()),
         ("succeeded" | "failed_final", "answered" | "server_error") => Err("the service was never called"),
         ("failed_retryable", "not_executed" | "claim_unconfirmed" | "shut_down") => Ok(()),

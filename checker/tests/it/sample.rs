@@ -59,7 +59,13 @@ pub(crate) fn good(seed: u64, commands: u64) -> Vec<Event> {
 
 impl Scribe {
     fn begin(seed: u64) -> Scribe {
-        let operation = |mode, ttl_ms| Operation { mode, lease_ms: LEASE, ttl_ms, quarantine_ms: QUARANTINE };
+        let operation = |mode, ttl_ms| Operation {
+            mode,
+            lease_ms: LEASE,
+            ttl_ms,
+            quarantine_ms: QUARANTINE,
+            deduplicates: false,
+        };
         let operations = BTreeMap::from([
             ("payments".to_owned(), operation(Mode::Sync, LONG)),
             ("drafts".to_owned(), operation(Mode::Sync, SHORT)),
