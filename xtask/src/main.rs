@@ -4,6 +4,7 @@
 mod browser;
 mod chaos;
 mod coverage;
+mod crash_matrix;
 mod databases;
 mod deny;
 mod diagram;
@@ -24,6 +25,8 @@ cargo xtask COMMAND
                   dependencies
   chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
                   --minutes 10 or --seconds, --seed of an earlier run
+  crash-matrix    runs every step of a command under every fault, on real processes, and writes docs/crash-matrix.md:
+                  --store sqlite or postgres, --step 6, --fault K; --sample runs a fixed part, and writes nothing
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let done = match arguments[..] {
         ["test"] => test::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
+        ["crash-matrix", ref arguments @ ..] => crash_matrix::run(arguments),
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
         ["model", ref arguments @ ..] => model::run(arguments),
         ["mutants", ref arguments @ ..] => mutants::run(arguments),

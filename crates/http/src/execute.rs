@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, response};
 use semel_core::{Change, Decision, Outcome, Reason, Record};
+use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -118,6 +119,7 @@ where
     let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
     answer.extensions_mut().insert(seen);
     answer.extensions_mut().insert(HandlerTime(time));
+    reached(Point::ResponseOut).await;
     answer
 }
 
@@ -186,6 +188,7 @@ where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
+    reached(Point::HandlerCalled).await;
     let response = match inner.call(request).await.map_err(Into::into) {
         Ok(response) => response,
         Err(error) if error.is::<NotExecuted>() => return Ok(Ran::NotExecuted),
@@ -204,6 +207,7 @@ where
             Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
         }
     };
+    reached(Point::HandlerAnswered).await;
     Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
 }
 

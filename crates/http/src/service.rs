@@ -13,6 +13,7 @@ use semel_core::{
     Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
     transition,
 };
+use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
 
@@ -120,6 +121,7 @@ where
 {
     let policy = command.rule.policy.clone();
     let (id, fingerprint) = (command.scope.record_id(), command.fingerprint);
+    reached(Point::RequestRead).await;
     match shared.cache.look(&id, fingerprint) {
         Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
         Some((_, settled)) => return respond::replay(&settled.record, &settled.response, &policy),

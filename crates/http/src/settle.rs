@@ -13,6 +13,7 @@ use semel_core::{
     Answer as StoreAnswer, Change, Claim, Decision, Event, Fence, Policy, Problem, Reason, Record, RecordId,
     Response, Settlement, StoreError, StoredResult, transition,
 };
+use semel_faults::{Point, reached};
 use tokio::time::Instant;
 
 use crate::body::Body;
@@ -71,6 +72,7 @@ pub(crate) async fn settle(
         Ok((answer, kept)) if answer.decision == Decision::Applied => {
             let settled = answer.record.unwrap_or_else(|| record.clone());
             if let Some(kept) = kept {
+                reached(Point::CacheFilled).await;
                 shared.cache.keep(&settled, &kept, answer.now, asked);
             }
             shared.stored(&settled, settled.result.as_ref().map_or(0, |result| result.response.bytes.len()));

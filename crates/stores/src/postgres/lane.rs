@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use semel_core::{AttemptToken, Event, Record, RecordId, Snapshot, Timestamp};
+use semel_faults::Lever;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
@@ -43,6 +44,22 @@ pub(super) struct Levers {
     pub(super) clock_offset: Arc<AtomicI64>,
     /// The next write is made, and its answer lost.
     pub(super) lose_answer: Arc<AtomicBool>,
+}
+
+impl Levers {
+    /// Lets a test outside of this process pull them, in a debug build.
+    pub(super) fn obey(&self) {
+        let levers = self.clone();
+        semel_faults::levers(move |lever| {
+            match lever {
+                Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
+                Lever::LoseAnswer => levers.lose_answer.store(true, Ordering::SeqCst),
+                // A server can be told to be read-only.
+                Lever::ReadOnly(_) => return false,
+            }
+            true
+        });
+    }
 }
 
 /// How many statements carried how many changes.

@@ -152,6 +152,7 @@ impl PostgresStore {
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
         let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
+        levers.obey();
         let claimed = known::Claimed::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {

@@ -200,6 +200,7 @@ impl SqliteStore {
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = Levers::default();
+        levers.obey();
         let counters = Arc::new(Counters::default());
         let (own_path, own_options) = (path.to_owned(), options.clone());
         let connect = move || {

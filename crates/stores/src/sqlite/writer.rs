@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use semel_core::quota::Used;
 use semel_core::reseal::Resealed;
-use semel_core::{Answer, Change, Claim, Item, OperationId, RecordId, StoreError, Timestamp};
+use semel_core::{Answer, Change, Claim, Event, Item, OperationId, RecordId, StoreError, Timestamp};
+use semel_faults::{Lever, Point, reached_by_thread};
 use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
@@ -57,6 +58,23 @@ pub(super) struct Levers {
     pub(super) clock_offset: Arc<AtomicI64>,
     /// The next COMMIT is made and then reported as failed, as a failing disk may do.
     pub(super) lose_commit: Arc<AtomicBool>,
+    /// SQLite refuses every write, as it does for a file on a medium that cannot be written.
+    pub(super) read_only: Arc<AtomicBool>,
+}
+
+impl Levers {
+    /// Lets a test outside of this process pull them, in a debug build.
+    pub(super) fn obey(&self) {
+        let levers = self.clone();
+        semel_faults::levers(move |lever| {
+            match lever {
+                Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
+                Lever::LoseAnswer => levers.lose_commit.store(true, Ordering::SeqCst),
+                Lever::ReadOnly(is_so) => levers.read_only.store(is_so, Ordering::SeqCst),
+            }
+            true
+        });
+    }
 }
 
 /// The writing thread's state.
@@ -169,8 +187,13 @@ impl Writer {
             return Err(GroupError::NotBegun(StoreError::Damaged(why.clone())));
         }
         self.counters.tried.fetch_add(1, Ordering::Relaxed);
+        points(group, Work::about_to_be_sent);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
         let offset = self.levers.clock_offset.load(Ordering::SeqCst);
+        if cfg!(debug_assertions) {
+            let read_only = self.levers.read_only.load(Ordering::SeqCst);
+            self.connection.pragma_update(None, "query_only", read_only).map_err(not_begun)?;
+        }
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_begun)?;
         let now = queries::now(&transaction).map_err(not_begun)?;
@@ -201,6 +224,7 @@ impl Writer {
             Ok(()) => {
                 self.counters.commits.fetch_add(1, Ordering::Relaxed);
                 self.counters.changes.fetch_add(group.len() as u64, Ordering::Relaxed);
+                points(group, Work::committed);
                 Ok(results)
             }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {
@@ -219,7 +243,32 @@ impl Job {
     }
 }
 
+/// Stands still where a test holds one of the group.
+fn points(group: &[Job], point: fn(&Work) -> Option<Point>) {
+    group.iter().filter_map(|job| point(&job.work)).for_each(reached_by_thread);
+}
+
 impl Work {
+    fn about_to_be_sent(&self) -> Option<Point> {
+        match self {
+            Work::Claim(_) => Some(Point::ClaimSent),
+            Work::Apply(_, change) => match change.event() {
+                Event::Renew { .. } => Some(Point::RenewalSent),
+                Event::Complete { .. } | Event::Fail { .. } => Some(Point::SettlementSent),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn committed(&self) -> Option<Point> {
+        Some(match self.about_to_be_sent()? {
+            Point::ClaimSent => Point::ClaimCommitted,
+            Point::RenewalSent => Point::RenewalCommitted,
+            _ => Point::SettlementCommitted,
+        })
+    }
+
     /// Whether doing it twice is as good as once.
     fn is_repeatable(&self) -> bool {
         match self {

@@ -216,6 +216,21 @@ impl Cluster {
         signal("CONT", &self.processes())
     }
 
+    /// From here on no process of the server can write a file beyond this length, as on a full disk; without one, they can
+    /// again. By the supervisor, since only the server's own user may.
+    pub fn limit_files(&self, length: Option<u64>) -> Result<(), Error> {
+        let limit =
+            format!("--fsize={}:", length.map_or("unlimited".to_owned(), |length| length.to_string()));
+        for process in self.processes() {
+            let words = ["prlimit", "--pid", &process.to_string(), &limit];
+            let status = self.supervisor.order("do", &words, "done ")?;
+            if status != "0" && is_stopped(process).is_some() {
+                return Err(Error::new(format!("prlimit failed with status {status}")));
+            }
+        }
+        Ok(())
+    }
+
     /// Ends every client's connection from the server's side, politely, and says how many there were.
     pub fn terminate_backends(&self) -> Result<usize, Error> {
         let statement = format!("SELECT count(pg_terminate_backend(pid)) {CLIENTS}");

@@ -1,0 +1,108 @@
+//! What passes between a test and a process: files in a folder, each of which one side makes and the other takes.
+//!
+//! A test arms a point by making a file of its name. The first who comes there renames it to `NAME.reached`, which nobody
+//! else can do too, and stands still until that file is gone. A lever is a file with a value; it is gone once it was pulled.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use crate::VARIABLE;
+use crate::point::{Lever, Point};
+
+/// How often the folder is looked at.
+const PAUSE: Duration = Duration::from_millis(2);
+/// A test that forgot us does not hold us for ever.
+const LONGEST: Duration = Duration::from_secs(120);
+
+fn folder() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOLDER.get_or_init(|| std::env::var_os(VARIABLE).map(PathBuf::from)).as_deref()
+}
+
+/// Takes the point, if it is armed. One of all who come at the same time does.
+pub(crate) fn take(point: Point) -> Option<Held> {
+    let armed = folder()?.join(point.name());
+    let reached = armed.with_extension("reached");
+    std::fs::rename(&armed, &reached).ok().map(|()| Held { reached })
+}
+
+/// Somebody stands at a point. Whoever leaves it, for whatever reason, takes its file along.
+pub(crate) struct Held {
+    reached: PathBuf,
+}
+
+impl Held {
+    pub(crate) fn wait(&self) {
+        let begun = Instant::now();
+        while self.reached.exists() && begun.elapsed() < LONGEST {
+            std::thread::sleep(PAUSE);
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.reached);
+    }
+}
+
+/// A task that stands at a point. A thread looks for it; a task that is dropped leaves the point.
+pub(crate) struct Waiting {
+    held: Held,
+    shared: Option<Arc<Mutex<Shared>>>,
+}
+
+struct Shared {
+    done: bool,
+    waker: Waker,
+}
+
+impl Waiting {
+    pub(crate) fn new(held: Held) -> Waiting {
+        Waiting { held, shared: None }
+    }
+}
+
+impl Future for Waiting {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(shared) = &self.shared {
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.waker.clone_from(context.waker());
+            return if shared.done { Poll::Ready(()) } else { Poll::Pending };
+        }
+        let shared = Arc::new(Mutex::new(Shared { done: false, waker: context.waker().clone() }));
+        self.shared = Some(shared.clone());
+        let watched = Held { reached: self.held.reached.clone() };
+        std::thread::spawn(move || {
+            watched.wait();
+            let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            shared.done = true;
+            shared.waker.wake_by_ref();
+        });
+        Poll::Pending
+    }
+}
+
+/// Looks for levers until the process ends.
+pub(crate) fn watch(pull: impl Fn(Lever) -> bool + Send + 'static) {
+    let Some(folder) = folder() else { return };
+    std::thread::spawn(move || {
+        loop {
+            for name in ["lever-clock", "lever-lose-answer", "lever-read-only"] {
+                let file = folder.join(name);
+                if let Ok(value) = std::fs::read_to_string(&file)
+                    && Lever::read(name, value.trim()).is_some_and(&pull)
+                {
+                    let _ = std::fs::remove_file(&file);
+                }
+            }
+            std::thread::sleep(PAUSE);
+        }
+    });
+}

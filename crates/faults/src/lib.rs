@@ -1,0 +1,50 @@
+//! Named places in Semel at which a test may hold a process, and levers that it may pull in one.
+//!
+//! The process does nothing to itself: it stands still at a [`Point`], and the test kills it, stops it, or breaks what it
+//! stands on. Which process may be held says the variable `SEMEL_FAULTS` of its environment, which names a folder. What
+//! passes through that folder is in `folder.rs`.
+//!
+//! Invariant: only builds with debug assertions have any of it. In others every function here is empty, which a test
+//! sees to by looking into what is compiled.
+
+#[cfg(debug_assertions)]
+mod folder;
+mod point;
+
+pub use point::{Lever, Point};
+
+/// The variable that names the folder.
+pub const VARIABLE: &str = "SEMEL_FAULTS";
+
+/// Whether this build can be held at all.
+pub const BUILT_IN: bool = cfg!(debug_assertions);
+
+/// A task is here. It goes on at once, unless a test holds it.
+#[allow(clippy::unused_async, reason = "empty where it is not built in")]
+pub async fn reached(point: Point) {
+    #[cfg(debug_assertions)]
+    if let Some(held) = folder::take(point) {
+        folder::Waiting::new(held).await;
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = point;
+}
+
+/// A thread is here. It goes on at once, unless a test holds it.
+pub fn reached_by_thread(point: Point) {
+    #[cfg(debug_assertions)]
+    if let Some(held) = folder::take(point) {
+        held.wait();
+    }
+    #[cfg(not(debug_assertions))]
+    let _ = point;
+}
+
+/// Has `pull` called with each lever that a test pulls in this process, from here on and on a thread of its own. It says
+/// whether the lever is one of its own; the test is told once somebody took it.
+pub fn levers(pull: impl Fn(Lever) -> bool + Send + 'static) {
+    #[cfg(debug_assertions)]
+    folder::watch(pull);
+    #[cfg(not(debug_assertions))]
+    let _ = pull;
+}

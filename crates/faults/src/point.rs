@@ -1,0 +1,89 @@
+//! Where a process can be held, and what can be done to it from inside.
+
+macro_rules! points {
+    ($($(#[$about:meta])* $variant:ident = $name:literal,)*) => {
+        /// A place in the code. Each is named after what has just happened, or is about to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Point {
+            $($(#[$about])* $variant,)*
+        }
+
+        impl Point {
+            /// Every place.
+            pub const ALL: &[Point] = &[$(Point::$variant),*];
+
+            /// Its name, which is also that of its file.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Point::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+points! {
+    /// A request was read and is a command; nothing was looked up and nothing was claimed.
+    RequestRead = "request-read",
+    /// SQLite: a transaction with a claim is about to begin.
+    ClaimSent = "claim-sent",
+    /// SQLite: a transaction with a claim was committed, and nobody has been told.
+    ClaimCommitted = "claim-committed",
+    /// A command was acquired, and its handler is about to be called.
+    HandlerCalled = "handler-called",
+    /// A handler has answered to the last byte; nothing was written about it.
+    HandlerAnswered = "handler-answered",
+    /// SQLite: a transaction with what came of a command is about to begin.
+    SettlementSent = "settlement-sent",
+    /// SQLite: a transaction with what came of a command was committed, and nobody has been told.
+    SettlementCommitted = "settlement-committed",
+    /// A settled record is about to go into memory.
+    CacheFilled = "cache-filled",
+    /// A command is settled, and its answer is about to go out.
+    ResponseOut = "response-out",
+    /// SQLite: a transaction with a renewed lease is about to begin.
+    RenewalSent = "renewal-sent",
+    /// SQLite: a transaction with a renewed lease was committed, and nobody has been told.
+    RenewalCommitted = "renewal-committed",
+}
+
+/// What a test may do inside of a process, because nothing outside can.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lever {
+    /// The store's present is so many milliseconds away from the database's.
+    Clock(i64),
+    /// The next write is made, and its answer lost.
+    LoseAnswer,
+    /// The database takes no writes, or does again.
+    ReadOnly(bool),
+}
+
+impl Lever {
+    /// Its name, which is also that of its file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Lever::Clock(_) => "lever-clock",
+            Lever::LoseAnswer => "lever-lose-answer",
+            Lever::ReadOnly(_) => "lever-read-only",
+        }
+    }
+
+    /// What its file says.
+    pub fn value(self) -> String {
+        match self {
+            Lever::Clock(millis) => millis.to_string(),
+            Lever::LoseAnswer => String::new(),
+            Lever::ReadOnly(is_so) => is_so.to_string(),
+        }
+    }
+
+    #[cfg(debug_assertions)]
+    pub(crate) fn read(name: &str, value: &str) -> Option<Lever> {
+        match name {
+            "lever-clock" => value.parse().ok().map(Lever::Clock),
+            "lever-lose-answer" => Some(Lever::LoseAnswer),
+            "lever-read-only" => value.parse().ok().map(Lever::ReadOnly),
+            _ => None,
+        }
+    }
+}

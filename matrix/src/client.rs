@@ -1,0 +1,84 @@
+//! A client that expects nothing: it is answered, cut off, or leaves.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::seen::Told;
+
+/// How long a client waits. Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// No answer here is longer.
+const MAX_ANSWER: usize = 4 << 20;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct Asked {
+    pub(crate) method: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) key: Option<String>,
+    pub(crate) caller: &'static str,
+    pub(crate) body: Bytes,
+}
+
+impl Asked {
+    /// A payment under this key.
+    pub(crate) fn payment(key: &str) -> Asked {
+        Asked {
+            method: "POST",
+            path: "/payments",
+            key: Some(key.to_owned()),
+            caller: "alice",
+            body: Bytes::from_static(br#"{"amount":100,"currency":"EUR"}"#),
+        }
+    }
+
+    fn request(&self, address: SocketAddr) -> Result<Request<Full<Bytes>>, String> {
+        let mut request = Request::builder().method(self.method).uri(self.path);
+        request = request.header("host", address.to_string()).header("content-type", "application/json");
+        request = request.header("x-tenant", "shop").header("x-caller", self.caller);
+        if let Some(key) = &self.key {
+            request = request.header("idempotency-key", key);
+        }
+        request.body(Full::new(self.body.clone())).map_err(|error| error.to_string())
+    }
+}
+
+/// Sends it on a connection of its own, which ends with this future.
+pub(crate) async fn send(address: SocketAddr, asked: Asked) -> Told {
+    match tokio::time::timeout(PATIENCE, exchange(address, &asked)).await {
+        Ok(Ok(told)) => told,
+        Ok(Err(why)) => Told::Dropped(why),
+        Err(_) => Told::Dropped("no answer in time".to_owned()),
+    }
+}
+
+async fn exchange(address: SocketAddr, asked: &Asked) -> Result<Told, String> {
+    let lost = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+    let request = asked.request(address)?;
+    let stream = TcpStream::connect(address).await.map_err(|error| lost("not connected", &error))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| lost("not connected", &error))?;
+    // Ends with this request: whoever leaves takes its connection along.
+    let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+    let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;
+    let (parts, body) = response.into_parts();
+    let body = Limited::new(body, MAX_ANSWER).collect().await;
+    let body = body.map_err(|error| lost("the answer broke off", &error))?.to_bytes();
+    drop(connection);
+    Ok(Told::answer(&parts, body))
+}
+
+struct Connection(tokio::task::JoinHandle<()>);
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

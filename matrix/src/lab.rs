@@ -1,0 +1,298 @@
+//! What cells share on one store: the gateway's program, a database server of our own, and an empty store to copy.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+use semel_testkit::postgres::Cluster;
+use semel_testkit::proxy::FaultProxy;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::tail;
+use crate::seen::Record;
+use crate::table::Store;
+
+/// Whom the gateways log in as. No superuser: its connections can be limited.
+const ROLE: &str = "gateway";
+/// The database that has the tables and nothing else.
+const TEMPLATE: &str = "empty";
+
+/// What cells share. One cell at a time: some kill the server.
+pub(crate) struct Lab {
+    program: PathBuf,
+    folder: TempDir,
+    cluster: Option<Arc<Cluster>>,
+    next: AtomicU64,
+}
+
+impl Lab {
+    /// Starts what the store needs. Blocks.
+    pub(crate) fn make(store: Store, program: &Path) -> Result<Lab, String> {
+        let folder = tempfile::Builder::new().prefix("semel-matrix-").tempdir();
+        let folder = folder.map_err(|error| error.to_string())?;
+        let mut lab = Lab { program: program.to_owned(), folder, cluster: None, next: AtomicU64::new(1) };
+        let address = match store {
+            Store::Sqlite => {
+                // A file must be there to be migrated.
+                std::fs::write(lab.template(), "").map_err(|error| error.to_string())?;
+                format!("sqlite:{}", lab.template().display())
+            }
+            Store::Postgres => {
+                let cluster = Cluster::start().map_err(|error| error.to_string())?;
+                let sql = |statement: &str| cluster.server().sql("postgres", statement);
+                sql(&format!("CREATE ROLE {ROLE} LOGIN PASSWORD '{ROLE}'"))
+                    .map_err(|error| error.to_string())?;
+                sql(&format!("CREATE DATABASE {TEMPLATE} OWNER {ROLE}"))
+                    .map_err(|error| error.to_string())?;
+                let address = as_role(&cluster, TEMPLATE);
+                lab.cluster = Some(Arc::new(cluster));
+                address
+            }
+        };
+        let mut migrate = lab.program(&address);
+        let output = migrate.arg("migrate").output().map_err(|error| error.to_string())?;
+        if !output.status.success() {
+            return Err(format!("semel migrate: {}", String::from_utf8_lossy(&output.stderr).trim()));
+        }
+        Ok(lab)
+    }
+
+    fn template(&self) -> PathBuf {
+        self.folder.path().join("empty.db")
+    }
+
+    /// A folder for one more cell.
+    pub(crate) fn cell_folder(&self) -> Result<PathBuf, String> {
+        let folder = self.folder.path().join(format!("cell-{}", self.next.fetch_add(1, Ordering::SeqCst)));
+        std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
+        Ok(folder)
+    }
+
+    /// Keeps everything for people to look at, and says where.
+    pub(crate) fn keep(self) -> PathBuf {
+        self.folder.keep()
+    }
+
+    /// The program `semel`, without settings from outside, on the store at this address.
+    pub(crate) fn program(&self, address: &str) -> Command {
+        // A full disk is an error here, and not the end: the signal for it is ignored, also by whoever is executed.
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(&self.program);
+        command.current_dir(self.folder.path()).env_remove("RUST_LOG");
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SEMEL_")) {
+            command.env_remove(name);
+        }
+        command.env("SEMEL_STORE", address);
+        command
+    }
+
+    /// A new store with empty tables, for one cell.
+    pub(crate) async fn place(&self, folder: &Path) -> Result<Place, String> {
+        let Some(cluster) = &self.cluster else {
+            let file = folder.join("semel.db");
+            std::fs::copy(self.template(), &file).map_err(|error| error.to_string())?;
+            return Ok(Place::File { file, template: self.template() });
+        };
+        let name = format!("cell_{}", self.next.fetch_add(1, Ordering::SeqCst));
+        make_database(cluster, &name)?;
+        let mut proxies = Vec::new();
+        for _ in 0..2 {
+            let proxy = FaultProxy::start(cluster.server().address()).await;
+            proxies.push(proxy.map_err(|error| error.to_string())?);
+        }
+        Ok(Place::Server { cluster: cluster.clone(), name, proxies })
+    }
+}
+
+/// Where the records of one cell are.
+pub(crate) enum Place {
+    /// In a file.
+    File { file: PathBuf, template: PathBuf },
+    /// On a server, with a proxy for each gateway.
+    Server { cluster: Arc<Cluster>, name: String, proxies: Vec<FaultProxy> },
+}
+
+impl Place {
+    /// As a gateway's setting `store` names it.
+    pub(crate) fn for_gateway(&self, number: usize) -> String {
+        match self {
+            Place::File { file, .. } => format!("sqlite:{}", file.display()),
+            Place::Server { cluster, name, proxies } => proxies[number].url(&as_role(cluster, name)),
+        }
+    }
+
+    /// For those whose connections nobody cuts.
+    pub(crate) fn direct(&self) -> String {
+        match self {
+            Place::File { file, .. } => format!("sqlite:{}", file.display()),
+            Place::Server { cluster, name, .. } => as_role(cluster, name),
+        }
+    }
+
+    /// The records, read past Semel's code. Blocks for a moment.
+    pub(crate) fn records(&self) -> Result<Vec<Record>, String> {
+        match self {
+            Place::File { file, .. } => {
+                let columns = "lower(hex(operation_id)), state, epoch, history";
+                self.rows(file, &format!("SELECT {columns} FROM semel_records ORDER BY created_at"))
+            }
+            Place::Server { .. } => {
+                let object = "json_build_object('id', operation_id, 'state', state, 'epoch', epoch, 'history', history)";
+                let rows = self.sql(&format!("SELECT {object} FROM semel_records ORDER BY created_at"))?;
+                rows.lines().map(record).collect()
+            }
+        }
+    }
+
+    fn rows(&self, file: &Path, statement: &str) -> Result<Vec<Record>, String> {
+        let rows = || {
+            let file = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            file.busy_timeout(Duration::from_secs(5))?;
+            let mut statement = file.prepare(statement)?;
+            let rows = statement.query_map([], |row| {
+                let hex: String = row.get(0)?;
+                Ok(Record {
+                    operation_id: hyphenated(&hex),
+                    state: row.get(1)?,
+                    epoch: row.get(2)?,
+                    history: row.get(3)?,
+                })
+            })?;
+            rows.collect::<rusqlite::Result<Vec<Record>>>()
+        };
+        rows().map_err(|error| error.to_string())
+    }
+
+    /// Runs a statement in the cell's database on the server, as its owner. Blocks for a moment.
+    pub(crate) fn sql(&self, statement: &str) -> Result<String, String> {
+        match self {
+            Place::File { .. } => Err("a file is not asked so".to_owned()),
+            Place::Server { cluster, name, .. } => {
+                let answer = tokio::task::block_in_place(|| cluster.server().sql(name, statement));
+                answer.map_err(|error| error.to_string())
+            }
+        }
+    }
+
+    /// The file, if it is one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self {
+            Place::File { file, .. } => Some(file),
+            Place::Server { .. } => None,
+        }
+    }
+
+    /// The server and the proxies before it, if it is one.
+    pub(crate) fn server(&self) -> Option<(&Cluster, &[FaultProxy])> {
+        match self {
+            Place::File { .. } => None,
+            Place::Server { cluster, proxies, .. } => Some((cluster, proxies)),
+        }
+    }
+
+    /// Everything that was written is lost, as after a failover to a server that had none of it. Nobody may have a file
+    /// open; connections to a server end.
+    pub(crate) async fn lose_everything(&self) -> Result<(), String> {
+        match self {
+            Place::File { file, template } => {
+                for suffix in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+                }
+                std::fs::copy(template, file).map(drop).map_err(|error| error.to_string())
+            }
+            Place::Server { cluster, name, proxies } => {
+                for proxy in proxies {
+                    proxy.refuse().await;
+                    proxy.cut_all().await;
+                }
+                tokio::task::block_in_place(|| {
+                    drop_database(cluster, name)?;
+                    make_database(cluster, name)
+                })?;
+                for proxy in proxies {
+                    proxy.heal().await.map_err(|error| error.to_string())?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The role may have so many connections, or as many as it likes.
+    pub(crate) fn limit_connections(&self, most: Option<u32>) -> Result<(), String> {
+        let most = most.map_or(-1, i64::from);
+        self.sql(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {most}"))?;
+        if most >= 0 {
+            let theirs = format!("FROM pg_stat_activity WHERE usename = '{ROLE}'");
+            self.sql(&format!("SELECT count(pg_terminate_backend(pid)) {theirs}"))?;
+        }
+        Ok(())
+    }
+
+    /// The server takes no writes, or does again.
+    pub(crate) fn read_only(&self, is_so: bool) -> Result<(), String> {
+        let value = if is_so { "on" } else { "off" };
+        self.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"))?;
+        self.sql("SELECT pg_reload_conf()").map(drop)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Place::Server { cluster, name, .. } = self {
+            // Best effort: it also goes with its server.
+            let _ = tokio::task::block_in_place(|| drop_database(cluster, name));
+        }
+    }
+}
+
+fn as_role(cluster: &Cluster, database: &str) -> String {
+    format!("postgres://{ROLE}:{ROLE}@{}/{database}", cluster.server().address())
+}
+
+fn make_database(cluster: &Cluster, name: &str) -> Result<(), String> {
+    let statement = format!("CREATE DATABASE {name} TEMPLATE {TEMPLATE} OWNER {ROLE}");
+    tokio::task::block_in_place(|| cluster.server().sql("postgres", &statement))
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+fn drop_database(cluster: &Cluster, name: &str) -> Result<(), String> {
+    let statement = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+    cluster.server().sql("postgres", &statement).map(drop).map_err(|error| error.to_string())
+}
+
+fn record(line: &str) -> Result<Record, String> {
+    let row: Value = serde_json::from_str(line).map_err(|error| format!("{line:?}: {error}"))?;
+    let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+    let epoch = row["epoch"].as_u64().and_then(|epoch| epoch.try_into().ok()).unwrap_or(0);
+    Ok(Record { operation_id: text("id"), state: text("state"), epoch, history: text("history") })
+}
+
+/// 32 digits as a UUID.
+fn hyphenated(hex: &str) -> String {
+    let mut id = hex.to_owned();
+    for place in [20, 16, 12, 8] {
+        if id.is_char_boundary(place) && id.len() > place {
+            id.insert(place, '-');
+        }
+    }
+    id
+}
+
+/// Runs a command to its end, and says what it wrote.
+pub(crate) fn output(command: &mut Command) -> Result<String, String> {
+    let output = command.output().map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).trim().to_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The ends of the logs in a folder.
+pub(crate) fn logs(folder: &Path) -> String {
+    ["a", "b"].map(|name| format!("{name}: {}", tail(&folder.join(format!("{name}.log"))))).join("\n    ")
+}

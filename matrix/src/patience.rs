@@ -1,0 +1,18 @@
+//! Waiting for a state, never for a time: a slow machine makes a run longer, and nothing else.
+
+use std::time::{Duration, Instant};
+
+/// How long a state may take to come about. Far more than any needs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+
+/// Waits until it is so.
+pub(crate) async fn until(what: &str, pause: Duration, is_so: impl Fn() -> bool) -> Result<(), String> {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("{what}, although there were {} s", PATIENCE.as_secs()));
+        }
+        tokio::time::sleep(pause).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! Which piece of code brings processes to a step, and what is said of cells that it does not run.
+
+mod gateway;
+
+use crate::judge;
+use crate::lab::Lab;
+use crate::reading;
+use crate::table::Cell;
+
+/// What came of a cell.
+#[derive(Clone, Debug)]
+pub(crate) enum Outcome {
+    /// What must hold, holds.
+    Pass,
+    /// It does not, or could not be tried. Says why.
+    Fail(String),
+    /// It cannot occur on this store. Says why.
+    NotApplicable(&'static str),
+    /// Nobody has built it yet.
+    NotBuilt,
+}
+
+/// Whether anything is built for a step.
+pub(crate) fn is_built(step: usize) -> bool {
+    gateway::STEPS.contains(&step)
+}
+
+/// Runs one cell. `broken` has it run with a setting that permits second effects.
+pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
+    if !is_built(cell.step) {
+        return Outcome::NotBuilt;
+    }
+    let expected = reading::of(cell);
+    if let Some(why) = expected.not_applicable {
+        return Outcome::NotApplicable(why);
+    }
+    match gateway::run(lab, cell, broken).await {
+        Ok(seen) => match judge::judge(expected.code, &seen) {
+            violated if violated.is_empty() => Outcome::Pass,
+            violated => Outcome::Fail(format!("{}\n    {}", violated.join("; "), seen.tell())),
+        },
+        Err(why) => Outcome::Fail(format!("it could not be tried: {why}")),
+    }
+}

@@ -1,0 +1,251 @@
+//! The matrix as data: what must hold if a fault strikes at a step.
+
+/// The twenty steps, by their numbers.
+pub(crate) const STEPS: [&str; 20] = [
+    "parse, authenticate, fingerprint",
+    "claim sent",
+    "claim committed, answer lost",
+    "start, handler runs",
+    "external call sent",
+    "effect applied",
+    "provider's reply received",
+    "business transaction in the same database",
+    "completion",
+    "response bytes go out",
+    "outbox: enqueue",
+    "outbox: dispatch",
+    "outbox: provider's reference recorded",
+    "webhook processed",
+    "sweep",
+    "reap",
+    "cache fill",
+    "lease renewal",
+    "rolling deployment, migration",
+    "rotation of the encryption key",
+];
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Fault {
+    Kill,
+    DatabaseKilled,
+    AnswerLost,
+    Failover,
+    DiskFull,
+    PoolExhausted,
+    Slow,
+    ReadOnly,
+    ClockJump,
+    Stopped,
+    ClientGone,
+    Duplicate,
+    Poison,
+}
+
+impl Fault {
+    pub(crate) const ALL: [Fault; 13] = [
+        Fault::Kill,
+        Fault::DatabaseKilled,
+        Fault::AnswerLost,
+        Fault::Failover,
+        Fault::DiskFull,
+        Fault::PoolExhausted,
+        Fault::Slow,
+        Fault::ReadOnly,
+        Fault::ClockJump,
+        Fault::Stopped,
+        Fault::ClientGone,
+        Fault::Duplicate,
+        Fault::Poison,
+    ];
+
+    /// The letter of its column.
+    pub(crate) fn letter(self) -> char {
+        match self {
+            Fault::Kill => 'K',
+            Fault::DatabaseKilled => 'D',
+            Fault::AnswerLost => 'A',
+            Fault::Failover => 'O',
+            Fault::DiskFull => 'F',
+            Fault::PoolExhausted => 'P',
+            Fault::Slow => 'L',
+            Fault::ReadOnly => 'R',
+            Fault::ClockJump => 'C',
+            Fault::Stopped => 'Z',
+            Fault::ClientGone => 'X',
+            Fault::Duplicate => 'U',
+            Fault::Poison => 'M',
+        }
+    }
+}
+
+/// What must hold. The letters are those of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Code {
+    /// α: nothing happened, and the same key works.
+    Nothing,
+    /// φ: refused before anything ran.
+    FailClosed,
+    /// β: one owner; everybody else is told to wait.
+    Owned,
+    /// ρ: claimed, never started.
+    NeverStarted,
+    /// A: a write whose answer was lost is decided before anybody is answered.
+    Ambiguous,
+    /// γ: nobody knows, and nobody runs it again.
+    Unknown,
+    /// δ: done once, and every retry gets that answer.
+    Done,
+    /// α|δ: one of the two, never between.
+    Atomic,
+    /// ε: delivered again, under the same name.
+    Redelivered,
+    /// ζ: who was given up changes nothing, and its client gets what the record says.
+    Fenced,
+    /// ρζ, γζ, εζ: both.
+    NeverStartedFenced,
+    UnknownFenced,
+    RedeliveredFenced,
+    /// ω: the store lost what it had acknowledged.
+    Lost,
+    /// τ: done, and the answer cannot be kept.
+    NotRetained,
+    /// q: set aside, and the others go on.
+    Quarantined,
+    /// σ: looking after records can be repeated.
+    Swept,
+    /// κ: memory is right, or silent.
+    Cached,
+    /// v: old and new answer the same.
+    Versions,
+    /// k: sealed records stay readable.
+    Keys,
+    /// 4xx: refused as the client's mistake.
+    Refused,
+}
+
+impl Code {
+    const LETTERS: [(&'static str, Code); 21] = [
+        ("α", Code::Nothing),
+        ("φ", Code::FailClosed),
+        ("β", Code::Owned),
+        ("ρ", Code::NeverStarted),
+        ("A", Code::Ambiguous),
+        ("γ", Code::Unknown),
+        ("δ", Code::Done),
+        ("α|δ", Code::Atomic),
+        ("ε", Code::Redelivered),
+        ("ζ", Code::Fenced),
+        ("ρζ", Code::NeverStartedFenced),
+        ("γζ", Code::UnknownFenced),
+        ("εζ", Code::RedeliveredFenced),
+        ("ω", Code::Lost),
+        ("τ", Code::NotRetained),
+        ("q", Code::Quarantined),
+        ("σ", Code::Swept),
+        ("κ", Code::Cached),
+        ("v", Code::Versions),
+        ("k", Code::Keys),
+        ("4xx", Code::Refused),
+    ];
+
+    /// As the matrix writes it.
+    pub(crate) fn letters(self) -> &'static str {
+        Code::LETTERS.iter().find(|(_, code)| *code == self).map_or("?", |(letters, _)| letters)
+    }
+
+    fn read(letters: &str) -> Option<Code> {
+        Code::LETTERS.iter().find(|(known, _)| *known == letters).map(|(_, code)| *code)
+    }
+}
+
+/// One line for each step, one word for each fault; a dash cannot occur.
+const TABLE: [&str; 20] = [
+    "α φ – – φ φ φ φ α α α α 4xx",
+    "ρ A A α φ φ A φ β ρζ ρ β –",
+    "ρ A A α A A A A β ρζ ρ β –",
+    "γ γ A ω γ γ γ γ β γζ δ β γ",
+    "γ γ – ω γ γ γ γ β γζ δ β γ",
+    "γ γ – ω γ γ γ γ β γζ δ β γ",
+    "γ γ – ω γ γ γ γ β γζ δ β γ",
+    "α|δ α|δ A ω α α A α – ζ δ β α",
+    "γ γ A ω γ γ γ γ – ζ δ – τ",
+    "δ δ – ω δ δ δ δ – δ δ δ –",
+    "α|δ α|δ A ω α α A α – ζ δ β α",
+    "ε ε – ω ε ε ε ε ε εζ – ε q",
+    "ε ε A ω ε ε ε ε – εζ – ε q",
+    "ε ε A ω ε ε ε ε ε ζ – ε q",
+    "σ σ σ ω σ σ σ σ σ σ – σ q",
+    "σ σ σ σ σ σ σ σ σ σ – σ –",
+    "κ κ κ κ κ κ κ κ κ κ – κ κ",
+    "γ γ A ω γ γ γ γ β ζ δ – –",
+    "v v v v v v v v – v v v v",
+    "k k k k k k k k – k – – k",
+];
+
+/// Where records are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Store {
+    Sqlite,
+    Postgres,
+}
+
+impl Store {
+    pub(crate) const ALL: [Store; 2] = [Store::Sqlite, Store::Postgres];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Store::Sqlite => "sqlite",
+            Store::Postgres => "postgres",
+        }
+    }
+}
+
+/// One cell of the matrix on one store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Cell {
+    /// From 1 to 20.
+    pub(crate) step: usize,
+    pub(crate) fault: Fault,
+    pub(crate) store: Store,
+    pub(crate) code: Code,
+}
+
+impl std::fmt::Display for Cell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{} {}", self.step, self.fault.letter(), self.store.as_str())
+    }
+}
+
+/// What the matrix says where a fault strikes at a step, if it can.
+pub(crate) fn code(step: usize, fault: Fault) -> Option<Code> {
+    let column = Fault::ALL.iter().position(|known| *known == fault)?;
+    Code::read(TABLE.get(step.checked_sub(1)?)?.split(' ').nth(column)?)
+}
+
+/// Every live cell of a store, in the order of the matrix.
+pub(crate) fn cells(store: Store) -> Vec<Cell> {
+    let every = (1..=STEPS.len()).flat_map(|step| Fault::ALL.map(|fault| (step, fault)));
+    every.filter_map(|(step, fault)| Some(Cell { step, fault, store, code: code(step, fault)? })).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_matrix_has_231_live_cells_and_29_that_cannot_occur() {
+        assert_eq!(cells(Store::Sqlite).len(), 231);
+        let dashes: usize =
+            TABLE.iter().map(|line| line.split(' ').filter(|word| *word == "–").count()).sum();
+        assert_eq!(dashes, 20 * 13 - 231);
+        assert!(TABLE.iter().all(|line| line.split(' ').count() == 13), "every step meets every fault");
+    }
+
+    #[test]
+    fn every_word_of_the_matrix_is_a_code_or_a_dash() {
+        for word in TABLE.iter().flat_map(|line| line.split(' ')) {
+            assert!(word == "–" || Code::read(word).is_some_and(|code| code.letters() == word), "{word}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The service behind the gateways. It keeps a ledger, does not deduplicate, and does to the first call what a cell wants.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::{JoinHandle, JoinSet};
+
+use crate::seen::Effect;
+
+/// What happens to the first call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mood {
+    /// It is carried out and answered.
+    Well,
+    /// It is held before it is carried out.
+    HoldsBefore,
+    /// It is carried out, and held before it is answered.
+    HoldsAfter,
+    /// The connection ends before it is carried out, or after.
+    BreaksOffBefore,
+    BreaksOffAfter,
+    /// It is carried out, and the answer is no HTTP.
+    Garbage,
+    /// It is carried out, and the answer ends before it should.
+    HalfAnswer,
+    /// It is carried out, and the answer is more than is kept.
+    TooLarge,
+}
+
+/// How far a call is that is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Expected,
+    Held,
+    Released,
+}
+
+/// The service.
+pub(crate) struct Upstream {
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+    serving: JoinHandle<()>,
+}
+
+struct Shared {
+    mood: Mood,
+    called: AtomicBool,
+    stage: watch::Sender<Stage>,
+    effects: Mutex<Vec<Effect>>,
+}
+
+/// The connection is dropped without an answer.
+#[derive(Debug)]
+struct BrokenOff;
+
+impl std::fmt::Display for BrokenOff {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("broken off on purpose")
+    }
+}
+
+impl std::error::Error for BrokenOff {}
+
+impl Upstream {
+    pub(crate) async fn start(mood: Mood) -> Result<Upstream, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let shared = Arc::new(Shared {
+            mood,
+            called: AtomicBool::new(false),
+            stage: watch::Sender::new(Stage::Expected),
+            effects: Mutex::default(),
+        });
+        let serving = tokio::spawn(serve(listener, shared.clone()));
+        Ok(Upstream { address, shared, serving })
+    }
+
+    /// What was done.
+    pub(crate) fn effects(&self) -> Vec<Effect> {
+        self.shared.effects.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits until the first call is held.
+    pub(crate) async fn is_held(&self) {
+        let _ = self.shared.stage.subscribe().wait_for(|stage| *stage != Stage::Expected).await;
+    }
+
+    /// Lets it go on.
+    pub(crate) fn release(&self) {
+        self.shared.stage.send_replace(Stage::Released);
+    }
+}
+
+impl Drop for Upstream {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    let mut connections = JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        connections.spawn(carry(stream, shared.clone()));
+    }
+}
+
+async fn carry(stream: TcpStream, shared: Arc<Shared>) {
+    if matches!(shared.mood, Mood::Garbage | Mood::HalfAnswer) && !shared.called.load(Ordering::SeqCst) {
+        let _ = answer_badly(stream, &shared).await;
+        return;
+    }
+    let service = service_fn(|request| {
+        let shared = shared.clone();
+        // In a task of its own: a caller that leaves stops nothing.
+        async move { tokio::spawn(shared.answer(request)).await.unwrap_or(Err(BrokenOff)) }
+    });
+    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Reads a request to the end of its head, carries it out, and answers what is no answer.
+async fn answer_badly(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|window| window == b"\r\n\r\n") {
+        stream.readable().await?;
+        let mut chunk = [0; 4096];
+        match stream.try_read(&mut chunk) {
+            Ok(0) => return Ok(()),
+            Ok(length) => request.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    shared.called.store(true, Ordering::SeqCst);
+    let head = String::from_utf8_lossy(&request).into_owned();
+    let field = |wanted: &str| {
+        let line = head.lines().find(|line| line.to_lowercase().starts_with(&format!("{wanted}:")));
+        line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim()).to_owned()
+    };
+    shared.effect(field("semel-operation-id"), field("idempotency-key"), 0);
+    let answer: &[u8] = match shared.mood {
+        Mood::Garbage => b"SSH-2.0-what-is-this\r\n\r\n",
+        _ => b"HTTP/1.1 201 Created\r\ncontent-type: application/json\r\ncontent-length: 400\r\n\r\n{\"effect\":",
+    };
+    stream.writable().await?;
+    let _ = stream.try_write(answer)?;
+    Ok(())
+}
+
+impl Shared {
+    async fn answer(
+        self: Arc<Shared>,
+        request: Request<Incoming>,
+    ) -> Result<Response<Full<Bytes>>, BrokenOff> {
+        let field = |name: &str| {
+            request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+        };
+        let (operation_id, key) = (field("semel-operation-id"), field("idempotency-key"));
+        request.into_body().collect().await.map_err(|_| BrokenOff)?;
+        let mood = if self.called.swap(true, Ordering::SeqCst) { Mood::Well } else { self.mood };
+        match mood {
+            Mood::HoldsBefore => self.hold().await,
+            Mood::BreaksOffBefore => return Err(BrokenOff),
+            _ => {}
+        }
+        let padding = if mood == Mood::TooLarge { 4096 } else { 0 };
+        let (number, body) = self.effect(operation_id, key, padding);
+        match mood {
+            Mood::HoldsAfter => self.hold().await,
+            Mood::BreaksOffAfter => return Err(BrokenOff),
+            _ => {}
+        }
+        Response::builder()
+            .status(201)
+            .header("content-type", "application/json")
+            .header("location", format!("/payments/{number}"))
+            .body(Full::new(body))
+            .map_err(|_| BrokenOff)
+    }
+
+    async fn hold(&self) {
+        let mut stage = self.stage.subscribe();
+        self.stage.send_if_modified(|stage| {
+            *stage == Stage::Expected && {
+                *stage = Stage::Held;
+                true
+            }
+        });
+        let _ = stage.wait_for(|stage| *stage == Stage::Released).await;
+    }
+
+    /// One more line in the ledger.
+    fn effect(&self, operation_id: String, key: String, padding: usize) -> (usize, Bytes) {
+        let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = effects.len() + 1;
+        let body = json!({ "effect": number, "operation": operation_id, "padding": "x".repeat(padding) });
+        let body = Bytes::from(body.to_string());
+        effects.push(Effect { operation_id, key, body: body.clone() });
+        (number, body)
+    }
+}

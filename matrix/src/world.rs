@@ -1,0 +1,157 @@
+//! Everything that one cell has: a store, two gateways on it, the service behind them, and one command.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use semel_faults::Lever;
+use tokio::task::JoinHandle;
+
+use crate::client::{self, Asked};
+use crate::lab::{Lab, Place, output};
+use crate::patience::PATIENCE;
+use crate::process::Process;
+use crate::seen::{Record, Told};
+use crate::upstream::{Mood, Upstream};
+
+/// How gateways are set up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settings {
+    pub(crate) lease: Duration,
+    /// With a setting that permits second effects, to see that this is noticed.
+    pub(crate) broken: bool,
+}
+
+impl Settings {
+    fn configuration(self) -> String {
+        let on_lease_expired = if self.broken { "on_lease_expired = \"rerun\"\n" } else { "" };
+        format!(
+            "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+             tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n\n\
+             [defaults]\nlease = \"{}ms\"\ntimeout = \"30s\"\nquarantine_margin = \"1s\"\n\
+             max_request = \"64KiB\"\nmax_stored_response = \"2KiB\"\n{on_lease_expired}\n\
+             [maintenance]\nsweep_interval = \"200ms\"\nreap_interval = \"1s\"\n\n\
+             [[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n",
+            self.lease.as_millis()
+        )
+    }
+}
+
+/// Everything that one cell has. The first request always goes to the gateway `a`.
+pub(crate) struct World<'a> {
+    lab: &'a Lab,
+    pub(crate) folder: PathBuf,
+    pub(crate) place: Place,
+    pub(crate) upstream: Upstream,
+    pub(crate) a: Process,
+    pub(crate) b: Process,
+    pub(crate) key: String,
+}
+
+impl World<'_> {
+    pub(crate) async fn start(lab: &Lab, settings: Settings, mood: Mood) -> Result<World<'_>, String> {
+        let folder = lab.cell_folder()?;
+        let file = folder.join("semel.toml");
+        std::fs::write(&file, settings.configuration()).map_err(|error| error.to_string())?;
+        let place = lab.place(&folder).await?;
+        let upstream = Upstream::start(mood).await?;
+        let a = start_gateway(lab, &folder, &place, &upstream, 0)?;
+        let b = start_gateway(lab, &folder, &place, &upstream, 1)?;
+        let key = "matrix-0123456789-abcdef".to_owned();
+        Ok(World { lab, folder, place, upstream, a, b, key })
+    }
+
+    /// Starts the gateway `a` again, whatever became of it.
+    pub(crate) fn restart_a(&mut self) -> Result<(), String> {
+        self.a = start_gateway(self.lab, &self.folder, &self.place, &self.upstream, 0)?;
+        Ok(())
+    }
+
+    /// Starts both again.
+    pub(crate) fn restart(&mut self) -> Result<(), String> {
+        self.restart_a()?;
+        self.b = start_gateway(self.lab, &self.folder, &self.place, &self.upstream, 1)?;
+        Ok(())
+    }
+
+    /// The request, sent to this gateway in a task of its own.
+    pub(crate) fn send(&self, gateway: &Process) -> JoinHandle<Told> {
+        tokio::spawn(client::send(gateway.address(), Asked::payment(&self.key)))
+    }
+
+    /// The one record there can be.
+    pub(crate) fn record(&self) -> Result<Option<Record>, String> {
+        let mut records = self.place.records()?;
+        match records.len() {
+            0 | 1 => Ok(records.pop()),
+            many => Err(format!("one command has {many} records")),
+        }
+    }
+
+    /// Both gateways' stores have this present, in milliseconds from the real one.
+    pub(crate) async fn set_clock(&self, millis: i64) -> Result<(), String> {
+        self.a.pull(Lever::Clock(millis)).await?;
+        self.b.pull(Lever::Clock(millis)).await
+    }
+
+    /// An operator says that the command was carried out, with this answer.
+    pub(crate) fn resolve(&self, operation_id: &str, body: &str) -> Result<(), String> {
+        let file = self.folder.join("verdict.json");
+        std::fs::write(&file, body).map_err(|error| error.to_string())?;
+        let mut command = self.lab.program(&self.place.direct());
+        command.args([
+            "records",
+            "resolve",
+            operation_id,
+            "--verdict",
+            "executed",
+            "--status",
+            "201",
+            "--body",
+        ]);
+        command.arg(&file).args(["--header", "Content-Type: application/json"]);
+        command.args(["--reason", "the ledger of the provider shows it"]);
+        tokio::task::block_in_place(|| output(&mut command)).map(drop)
+    }
+
+    /// Asks the gateway `b` again and again, until an answer is one that was waited for. Gives all of them.
+    pub(crate) async fn ask_until(
+        &self,
+        what: &str,
+        is_it: impl Fn(&Told) -> bool,
+    ) -> Result<Vec<Told>, String> {
+        let mut all: Vec<Told> = Vec::new();
+        let begun = Instant::now();
+        loop {
+            let told = client::send(self.b.address(), Asked::payment(&self.key)).await;
+            let found = is_it(&told);
+            if !found && begun.elapsed() > PATIENCE {
+                return Err(format!("{what} in {} s; the last answer was {told}", PATIENCE.as_secs()));
+            }
+            all.push(told);
+            if found {
+                return Ok(all);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn start_gateway(
+    lab: &Lab,
+    folder: &std::path::Path,
+    place: &Place,
+    upstream: &Upstream,
+    number: usize,
+) -> Result<Process, String> {
+    let name = ["a", "b"][number];
+    let mut command = lab.program(&place.for_gateway(number));
+    command.current_dir(folder);
+    command.args(["serve", "--config", "semel.toml", "--log-format", "json"]);
+    command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
+    command.args(["--upstream", &format!("http://{}", upstream.address)]);
+    let words = ["listening on http://", "admin on http://"];
+    let log = folder.join(format!("{name}.log"));
+    let faults = folder.join(format!("faults-{name}"));
+    tokio::task::block_in_place(|| Process::start(command, &words, &log, &faults))
+        .map_err(|why| format!("gateway {name}: {why}"))
+}
