@@ -27,11 +27,11 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// A payment under this key.
-    pub(crate) fn payment(key: &str) -> Asked {
+    /// A command at this path under this key.
+    pub(crate) fn command(path: &'static str, key: &str) -> Asked {
         Asked {
             method: "POST",
-            path: "/payments",
+            path,
             key: Some(key.to_owned()),
             caller: "alice",
             body: Bytes::from_static(br#"{"amount":100,"currency":"EUR"}"#),

@@ -70,7 +70,11 @@ impl Judge<'_> {
             let named = answer.operation_id.is_some() && answer.status_url;
             self.must(named, "told that nobody knows, and not where to ask");
         } else {
-            let known = told.is_done() || told.is_failed_unknown() || told.is_not_retained() || refused;
+            let known = told.is_done()
+                || told.is_accepted()
+                || told.is_failed_unknown()
+                || told.is_not_retained()
+                || refused;
             self.must(known, &format!("an answer that the contract does not have: {told}"));
         }
     }
@@ -106,14 +110,19 @@ impl Judge<'_> {
                 self.is_done_once();
             }
             Code::Ambiguous => {
-                let decided =
-                    seen.first.is_done() || seen.first.is_unavailable() || seen.first.is_failed_unknown();
+                let decided = seen.first.is_done()
+                    || seen.first.is_accepted()
+                    || seen.first.is_unavailable()
+                    || seen.first.is_failed_unknown();
                 self.must(decided, "the client was answered before it was decided");
+                self.must(!seen.during.iter().any(Told::is_unknown), "the one who ran it was given up");
                 self.is_done_once();
             }
             Code::Unknown => {
                 self.must(!seen.first.is_unavailable(), "told that nothing ran, by whom it ran");
-                self.must(!seen.during.iter().any(Told::is_done), "it was run again");
+                let fresh =
+                    |told: &Told| told.as_answer().is_some_and(|answer| !answer.replayed && told.is_done());
+                self.must(!seen.during.iter().any(fresh), "it was run again");
                 if seen.executor_gone {
                     self.is_unknown();
                     self.must(!seen.first.is_done(), "done, and yet unknown");
@@ -208,3 +217,6 @@ impl Judge<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

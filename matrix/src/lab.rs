@@ -195,7 +195,7 @@ impl Place {
     }
 
     /// Everything that was written is lost, as after a failover to a server that had none of it. Nobody may have a file
-    /// open; connections to a server end.
+    /// open; connections to a server end, and cannot be made before the proxies are healed.
     pub(crate) async fn lose_everything(&self) -> Result<(), String> {
         match self {
             Place::File { file, template } => {
@@ -212,31 +212,39 @@ impl Place {
                 tokio::task::block_in_place(|| {
                     drop_database(cluster, name)?;
                     make_database(cluster, name)
-                })?;
-                for proxy in proxies {
-                    proxy.heal().await.map_err(|error| error.to_string())?;
-                }
-                Ok(())
+                })
             }
         }
+    }
+
+    /// Nothing is cut, refused or swallowed any more on the way to a server.
+    pub(crate) async fn heal(&self) -> Result<(), String> {
+        let (_, proxies) = self.server().unzip();
+        for proxy in proxies.unwrap_or_default() {
+            proxy.heal().await.map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// The role may have so many connections, or as many as it likes.
     pub(crate) fn limit_connections(&self, most: Option<u32>) -> Result<(), String> {
         let most = most.map_or(-1, i64::from);
         self.sql(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {most}"))?;
-        if most >= 0 {
-            let theirs = format!("FROM pg_stat_activity WHERE usename = '{ROLE}'");
-            self.sql(&format!("SELECT count(pg_terminate_backend(pid)) {theirs}"))?;
-        }
-        Ok(())
+        if most >= 0 { self.end_connections() } else { Ok(()) }
     }
 
-    /// The server takes no writes, or does again.
+    /// Ends the connections of all gateways, from the server's side.
+    fn end_connections(&self) -> Result<(), String> {
+        let theirs = format!("FROM pg_stat_activity WHERE usename = '{ROLE}'");
+        self.sql(&format!("SELECT count(pg_terminate_backend(pid)) {theirs}")).map(drop)
+    }
+
+    /// The server takes no writes, or does again. Transactions that have begun end with their connections.
     pub(crate) fn read_only(&self, is_so: bool) -> Result<(), String> {
         let value = if is_so { "on" } else { "off" };
         self.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"))?;
-        self.sql("SELECT pg_reload_conf()").map(drop)
+        self.sql("SELECT pg_reload_conf()")?;
+        if is_so { self.end_connections() } else { Ok(()) }
     }
 }
 

@@ -30,12 +30,13 @@ use crate::rows::Outcome;
 use crate::table::{Cell, Fault, Store};
 
 const USAGE: &str = "\
-usage: semel-matrix [--store sqlite|postgres] [--step NUMBER] [--fault LETTER] [--sample] [--page FILE] [--broken]
+usage: semel-matrix [--store sqlite|postgres] [--step NUMBER] [--fault LETTER] [--sample] [--page FILE] [--tell] [--broken]
 
 Runs the cells of the crash matrix: all of them, those that are named, or a fixed sample. The program `semel` of a debug
 build is expected beside this one.
 
   --page    writes the tables between the marks of this page
+  --tell    says what was seen, also where all is well
   --broken  runs cells with a setting that permits second effects: succeeds only if that is found
 
 Exit codes: 0 all is well; 1 something does not hold; 2 wrong use, or it cannot run.";
@@ -50,6 +51,7 @@ struct Options {
     fault: Option<Fault>,
     sample: bool,
     page: Option<PathBuf>,
+    tell: bool,
     broken: bool,
 }
 
@@ -105,6 +107,10 @@ fn options(mut arguments: &[&str]) -> Result<Options, String> {
                 options.sample = true;
                 rest
             }
+            ["--tell", rest @ ..] => {
+                options.tell = true;
+                rest
+            }
             ["--broken", rest @ ..] => {
                 options.broken = true;
                 rest
@@ -149,7 +155,7 @@ async fn run(options: Options) -> ExitCode {
         let cells = Arc::new(Mutex::new(cells));
         for _ in 0..LABS {
             let (cells, outcomes, program) = (cells.clone(), outcomes.clone(), program.clone());
-            workers.push(tokio::spawn(work(store, program, cells, outcomes, options.broken)));
+            workers.push(tokio::spawn(work(store, program, cells, outcomes, (options.tell, options.broken))));
         }
     }
     for worker in workers {
@@ -170,7 +176,7 @@ async fn work(
     program: PathBuf,
     cells: Arc<Mutex<VecDeque<Cell>>>,
     outcomes: Arc<Mutex<Vec<(Cell, Outcome)>>>,
-    broken: bool,
+    (tell, broken): (bool, bool),
 ) -> Result<(), String> {
     let lab = tokio::task::block_in_place(|| Lab::make(store, &program))?;
     let mut failed = false;
@@ -181,7 +187,12 @@ async fn work(
         let outcome = rows::run(&lab, cell, broken).await;
         let millis = begun.elapsed().as_millis();
         match &outcome {
-            Outcome::Pass => println!("{cell} ({}): pass, {millis} ms", cell.code.letters()),
+            Outcome::Pass(seen) => {
+                println!("{cell} ({}): pass, {millis} ms", cell.code.letters());
+                if tell {
+                    println!("    {seen}");
+                }
+            }
             Outcome::Fail(why) => {
                 failed = true;
                 println!("{cell} ({}): FAIL, {millis} ms\n    {why}", cell.code.letters());

@@ -16,14 +16,16 @@ pub(crate) struct Reading {
 
 const NO_SERVER: &str =
     "SQLite has no server: the database lives in the gateway's process, and dies with it as in column K.";
-const WAITS: &str = "SQLite waits for another writer for up to two seconds: a file that is held for less is late, and no \
-                     error.";
+const NO_WIRE: &str =
+    "SQLite has no wire: a claim that was not committed does not arrive later, and nothing is there.";
 const STARTED_BY_CLAIM: &str = "A synchronous command is started by its claim: the answer that is lost is the claim's, and the handler runs after it.";
 const LEFT_EARLY: &str =
     "A client that leaves changes nothing: once the claim is sent, the command is carried out.";
 const PAST_THE_LEASE: &str = "A clock that goes back, or ahead within the lease, changes nothing. One that jumps past the lease's end makes the \
      command unknown, which is not a reason to run it again; its executor's word settles it.";
 const GOES_ON: &str = "The executor lives: it goes on offering its word, which settles what was unknown meanwhile. Judged is that as well.";
+const NO_SECOND_STORE: &str = "Memory is no second store: what the store lost is lost, although a gateway's memory may replay it for up to ten \
+     seconds.";
 const RESTORED: &str =
     "SQLite has no failover: a copy from before the command is restored, and the gateways start anew.";
 const FULL_LOG: &str = "A server that cannot write its log ends; it recovers once there is room.";
@@ -41,7 +43,8 @@ pub(crate) fn of(cell: Cell) -> Reading {
             Reading { not_applicable: Some(NO_SERVER), ..as_written }
         }
         (2 | 3, Fault::ClientGone, _) => reads(Code::Done, LEFT_EARLY),
-        (1, Fault::Slow, Store::Sqlite) => reads(Code::Done, WAITS),
+        (2, Fault::Kill | Fault::Stopped, Store::Sqlite) => noted(NO_WIRE),
+        (17, Fault::Failover, _) => reads(Code::Lost, NO_SECOND_STORE),
         (4, Fault::AnswerLost, _) => noted(STARTED_BY_CLAIM),
         (_, Fault::ClockJump, _) if cell.code == Code::Owned => noted(PAST_THE_LEASE),
         (_, Fault::Failover, Store::Sqlite) => noted(RESTORED),

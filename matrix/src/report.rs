@@ -25,7 +25,7 @@ impl Report {
         format!(
             "{} cells: {} pass, {} fail, {} not applicable, {} not built yet; {} s",
             self.cells.len(),
-            self.count(|outcome| matches!(outcome, Outcome::Pass)),
+            self.count(|outcome| matches!(outcome, Outcome::Pass(_))),
             self.count(|outcome| matches!(outcome, Outcome::Fail(_))),
             self.count(|outcome| matches!(outcome, Outcome::NotApplicable(_))),
             self.count(|outcome| matches!(outcome, Outcome::NotBuilt)),
@@ -81,7 +81,7 @@ impl Report {
             letters = format!("{letters} → {}", reading.code.letters());
         }
         let mark = match found {
-            Some(Outcome::Pass) => "pass".to_owned(),
+            Some(Outcome::Pass(_)) => "pass".to_owned(),
             Some(Outcome::Fail(_)) => "**FAIL**".to_owned(),
             Some(Outcome::NotApplicable(why)) => return format!("n/a{}", note(why)),
             Some(Outcome::NotBuilt) => return "not built yet".to_owned(),

@@ -68,6 +68,14 @@ impl Told {
         self.as_answer().is_some_and(|answer| answer.status == 201 && answer.code.is_none())
     }
 
+    /// A worker has it in hand, or will.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.as_answer().is_some_and(|answer| {
+            let named = answer.location.as_ref().is_some_and(|path| path.starts_with("/.well-known/semel/"));
+            answer.status == 202 && answer.code.is_none() && answer.retry_after && named
+        })
+    }
+
     /// Somebody has it in hand.
     pub(crate) fn is_in_progress(&self) -> bool {
         self.is(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS")

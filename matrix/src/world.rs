@@ -19,6 +19,8 @@ pub(crate) struct Settings {
     pub(crate) lease: Duration,
     /// With a setting that permits second effects, to see that this is noticed.
     pub(crate) broken: bool,
+    /// What is asked for.
+    pub(crate) path: &'static str,
 }
 
 impl Settings {
@@ -30,7 +32,8 @@ impl Settings {
              [defaults]\nlease = \"{}ms\"\ntimeout = \"30s\"\nquarantine_margin = \"1s\"\n\
              max_request = \"64KiB\"\nmax_stored_response = \"2KiB\"\n{on_lease_expired}\n\
              [maintenance]\nsweep_interval = \"200ms\"\nreap_interval = \"1s\"\n\n\
-             [[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n",
+             [[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n\n\
+             [[operation]]\nname = \"reports.create\"\nmatch = \"POST /reports\"\nmode = \"async\"\n",
             self.lease.as_millis()
         )
     }
@@ -44,7 +47,8 @@ pub(crate) struct World<'a> {
     pub(crate) upstream: Upstream,
     pub(crate) a: Process,
     pub(crate) b: Process,
-    pub(crate) key: String,
+    key: String,
+    path: &'static str,
 }
 
 impl World<'_> {
@@ -57,7 +61,7 @@ impl World<'_> {
         let a = start_gateway(lab, &folder, &place, &upstream, 0)?;
         let b = start_gateway(lab, &folder, &place, &upstream, 1)?;
         let key = "matrix-0123456789-abcdef".to_owned();
-        Ok(World { lab, folder, place, upstream, a, b, key })
+        Ok(World { lab, folder, place, upstream, a, b, key, path: settings.path })
     }
 
     /// Starts the gateway `a` again, whatever became of it.
@@ -73,9 +77,14 @@ impl World<'_> {
         Ok(())
     }
 
+    /// The one command.
+    pub(crate) fn asked(&self) -> Asked {
+        Asked::command(self.path, &self.key)
+    }
+
     /// The request, sent to this gateway in a task of its own.
     pub(crate) fn send(&self, gateway: &Process) -> JoinHandle<Told> {
-        tokio::spawn(client::send(gateway.address(), Asked::payment(&self.key)))
+        tokio::spawn(client::send(gateway.address(), self.asked()))
     }
 
     /// The one record there can be.
@@ -113,16 +122,17 @@ impl World<'_> {
         tokio::task::block_in_place(|| output(&mut command)).map(drop)
     }
 
-    /// Asks the gateway `b` again and again, until an answer is one that was waited for. Gives all of them.
+    /// Asks a gateway again and again, until an answer is one that was waited for. Gives all of them.
     pub(crate) async fn ask_until(
         &self,
+        gateway: &Process,
         what: &str,
         is_it: impl Fn(&Told) -> bool,
     ) -> Result<Vec<Told>, String> {
         let mut all: Vec<Told> = Vec::new();
         let begun = Instant::now();
         loop {
-            let told = client::send(self.b.address(), Asked::payment(&self.key)).await;
+            let told = client::send(gateway.address(), self.asked()).await;
             let found = is_it(&told);
             if !found && begun.elapsed() > PATIENCE {
                 return Err(format!("{what} in {} s; the last answer was {told}", PATIENCE.as_secs()));

@@ -29,6 +29,10 @@ points! {
     ClaimSent = "claim-sent",
     /// SQLite: a transaction with a claim was committed, and nobody has been told.
     ClaimCommitted = "claim-committed",
+    /// SQLite: a transaction in which a worker starts a command is about to begin.
+    StartSent = "start-sent",
+    /// SQLite: a transaction in which a worker started a command was committed, and nobody has been told.
+    StartCommitted = "start-committed",
     /// A command was acquired, and its handler is about to be called.
     HandlerCalled = "handler-called",
     /// A handler has answered to the last byte; nothing was written about it.

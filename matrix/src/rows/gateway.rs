@@ -42,7 +42,9 @@ const VERDICT: &str = r#"{"effect":"as the operator saw it"}"#;
 pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Result<Seen, String> {
     let expected = reading::of(cell).code;
     let lease = if matches!(expected, Code::Owned) { LONG_LEASE } else { SHORT_LEASE };
-    let mut world = World::start(lab, Settings { lease, broken }, mood(cell)).await?;
+    // A synchronous command is started by its claim; only a worker's start is a write of its own.
+    let path = if (cell.step, cell.fault) == (4, Fault::AnswerLost) { "/reports" } else { "/payments" };
+    let mut world = World::start(lab, Settings { lease, broken, path }, mood(cell)).await?;
     let seen = match cell.fault {
         Fault::Poison if cell.step == 1 => poisoned_requests(&world).await,
         Fault::Poison if cell.step == 17 => poisoned_cache(&world).await,
@@ -155,17 +157,30 @@ async fn upstream_holds(world: &World<'_>) -> Result<(), String> {
 /// What is noted while a cell runs.
 struct Notes {
     at_fault: (Option<Record>, usize),
-    during: Vec<JoinHandle<Told>>,
+    /// Those who asked meanwhile and have no answer yet.
+    asking: Vec<JoinHandle<Told>>,
+    during: Vec<Told>,
     beyond: Vec<Told>,
     operator: Option<String>,
     executor_gone: bool,
 }
 
+impl Notes {
+    fn new(record: Option<Record>, effects: usize) -> Notes {
+        Notes {
+            at_fault: (record, effects),
+            asking: Vec::new(),
+            during: Vec::new(),
+            beyond: Vec::new(),
+            operator: None,
+            executor_gone: false,
+        }
+    }
+}
+
 async fn held_at_step(world: &mut World<'_>, cell: Cell, expected: Code) -> Result<Seen, String> {
     let (hold, first) = bring(world, cell).await?;
-    let at_fault = (world.record()?, world.upstream.effects().len());
-    let mut notes =
-        Notes { at_fault, during: Vec::new(), beyond: Vec::new(), operator: None, executor_gone: false };
+    let mut notes = Notes::new(world.record()?, world.upstream.effects().len());
     let first = strike(world, cell, expected, hold, first, &mut notes).await?;
     end(world, cell.fault, first, notes).await
 }
@@ -183,40 +198,55 @@ async fn strike(
         Fault::Kill => {
             world.a.kill();
             notes.executor_gone = true;
-            notes.during.push(world.send(&world.b));
+            notes.asking.push(world.send(&world.b));
             let first = told(first).await;
+            if let (9 | 18, Some((_, proxies))) = (cell.step, world.place.server()) {
+                // What it was about to write is lost with it.
+                proxies[0].cut_all().await;
+            }
             // What was sent before it died may still arrive.
             hold.release(world);
             world.restart_a()?;
             Ok(first)
         }
         Fault::Failover => {
-            if cell.store == Store::Sqlite {
+            let in_a_file = cell.store == Store::Sqlite;
+            if in_a_file {
                 world.a.kill();
                 world.b.kill();
-                world.place.lose_everything().await?;
-                notes.at_fault.0 = world.record()?;
-                hold.release(world);
-                world.restart()?;
-            } else {
-                world.place.lose_everything().await?;
-                notes.at_fault.0 = world.record()?;
-                hold.release(world);
             }
-            Ok(told(first).await)
+            world.place.lose_everything().await?;
+            notes.at_fault.0 = world.record()?;
+            world.place.heal().await?;
+            hold.release(world);
+            if in_a_file {
+                world.restart()?;
+            }
+            let first = told(first).await;
+            if cell.step == 17 && !in_a_file {
+                // Its memory has what the store lost.
+                notes.asking.push(world.send(&world.a));
+            }
+            Ok(first)
         }
         Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly => {
             let broken = break_store(world, cell).await?;
-            notes.during.push(world.send(&world.b));
+            notes.asking.push(world.send(&world.b));
             tokio::time::sleep(MOMENT).await;
+            if let (3, Some((_, proxies))) = (cell.step, world.place.server()) {
+                // The answer is lost with the connection.
+                proxies[0].cut_all().await;
+            }
             hold.release(world);
-            // Where nothing may run without a store, it is away until that was said; else for a moment.
-            if matches!(expected, Code::FailClosed) {
+            // Where nothing may run without a store, or others hold a file, that lasts until it was said; else a moment.
+            if matches!(expected, Code::FailClosed) || broken.is_some() {
                 let first = told(first).await;
+                notes.during.extend(remembered(world, cell).await);
                 mend_store(world, cell, broken).await?;
                 return Ok(first);
             }
             let early = tokio::time::timeout(MOMENT * 2, &mut first).await;
+            notes.during.extend(remembered(world, cell).await);
             mend_store(world, cell, broken).await?;
             match early {
                 Ok(first) => Ok(first.unwrap_or(Told::Left)),
@@ -232,23 +262,30 @@ async fn strike(
                 return Ok(told(first).await);
             };
             proxies[0].blackhole();
-            hold.release(world);
-            if matches!(expected, Code::FailClosed | Code::Ambiguous) {
-                let first = told(first).await;
-                proxies[0].heal().await.map_err(|error| error.to_string())?;
-                return Ok(first);
+            // What is held on the wire is as slow as the rest.
+            let mut hold = Some(hold);
+            if matches!(&hold, Some(Hold::Point(_) | Hold::Upstream)) {
+                hold.take().into_iter().for_each(|hold| hold.release(world));
             }
-            tokio::time::sleep(SLOW).await;
-            notes.during.push(world.send(&world.b));
-            tokio::time::sleep(MOMENT).await;
-            proxies[0].heal().await.map_err(|error| error.to_string())?;
-            Ok(told(first).await)
+            let mut answered = None;
+            if matches!(expected, Code::FailClosed | Code::Ambiguous) {
+                answered = (&mut first).await.ok();
+            } else {
+                tokio::time::sleep(SLOW).await;
+                notes.asking.push(world.send(&world.b));
+                tokio::time::sleep(MOMENT).await;
+            }
+            world.place.heal().await?;
+            hold.into_iter().for_each(|hold| hold.release(world));
+            match answered {
+                Some(first) => Ok(first),
+                None => Ok(told(first).await),
+            }
         }
         Fault::ClockJump => {
             for millis in [-HOUR_MILLIS, HALF_A_LEASE_MILLIS] {
                 world.set_clock(millis).await?;
-                let other = told(world.send(&world.b)).await;
-                notes.during.push(tokio::spawn(async { other }));
+                notes.during.push(told(world.send(&world.b)).await);
             }
             world.set_clock(HOUR_MILLIS).await?;
             notes.beyond.push(told(world.send(&world.b)).await);
@@ -266,8 +303,8 @@ async fn strike(
                 hold => Some(hold),
             };
             let waits = |told: &Told| told.is_unknown() || told.is_done();
-            let others = world.ask_until("nobody gave up the one who stands still", waits).await?;
-            notes.during.extend(others.into_iter().map(|told| tokio::spawn(async { told })));
+            let others = world.ask_until(&world.b, "nobody gave up the one who stands still", waits).await?;
+            notes.during.extend(others);
             if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, world.record()?) {
                 world.resolve(&record.operation_id, VERDICT)?;
                 notes.operator = Some(VERDICT.to_owned());
@@ -290,22 +327,23 @@ async fn strike(
         }
         Fault::Duplicate => {
             let same = world.send(&world.a);
-            let other = told(world.send(&world.b)).await;
-            notes.during.push(tokio::spawn(async { other }));
-            notes.during.push(same);
+            notes.during.push(told(world.send(&world.b)).await);
             if cell.store == Store::Postgres || ![2, 3, 9, 18].contains(&cell.step) {
-                // The store is free: the duplicate is answered while the first is held.
-                let same = notes.during.pop().map(told);
-                if let Some(same) = same {
-                    let same = same.await;
-                    notes.during.push(tokio::spawn(async { same }));
-                }
+                notes.during.push(told(same).await);
+            } else {
+                // The one thread that writes is held: the duplicate waits behind it.
+                notes.asking.push(same);
             }
             hold.release(world);
             Ok(told(first).await)
         }
         Fault::AnswerLost | Fault::Poison => Err("this fault strikes otherwise".to_owned()),
     }
+}
+
+/// What memory says without a store, where that is the question.
+async fn remembered(world: &World<'_>, cell: Cell) -> Option<Told> {
+    if cell.step == 17 { Some(told(world.send(&world.a)).await) } else { None }
 }
 
 async fn told(task: JoinHandle<Told>) -> Told {
@@ -388,11 +426,12 @@ async fn mend_store(world: &World<'_>, cell: Cell, lock: Option<Lock>) -> Result
 /// The write is made, and its answer is lost.
 async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, String> {
     let (statement, point) = match cell.step {
-        2..=4 => (CLAIM, Point::ClaimSent),
+        2 | 3 => (CLAIM, Point::ClaimSent),
+        4 => (CHANGE, Point::StartSent),
         9 | 17 => (COMPLETION, Point::SettlementSent),
         _ => (CHANGE, Point::RenewalSent),
     };
-    let at_fault = (world.record()?, 0);
+    let before = world.record()?;
     let first = match world.place.server() {
         Some((_, proxies)) => {
             let cut = if cell.step == 2 { Cut::AfterSent } else { Cut::AfterServerAnswered };
@@ -411,29 +450,27 @@ async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, String> {
             first
         }
     };
+    let mut notes = Notes::new(before, 0);
     if cell.step == 18 {
         // The lease must outlive the lost answer.
         tokio::time::sleep(SLOW).await;
+        notes.during.push(told(world.send(&world.b)).await);
         world.upstream.release();
     }
     let first = told(first).await;
-    let notes =
-        Notes { at_fault, during: Vec::new(), beyond: Vec::new(), operator: None, executor_gone: false };
     end(world, cell.fault, first, notes).await
 }
 
 /// What the service answers is broken, or too much to keep.
 async fn poisoned_answer(world: &World<'_>) -> Result<Seen, String> {
     let first = told(world.send(&world.a)).await;
-    let at_fault = (None, 0);
-    let notes =
-        Notes { at_fault, during: Vec::new(), beyond: Vec::new(), operator: None, executor_gone: true };
+    let notes = Notes { executor_gone: true, ..Notes::new(None, 0) };
     end(world, Fault::Poison, first, notes).await
 }
 
 /// Requests that are none.
 async fn poisoned_requests(world: &World<'_>) -> Result<Seen, String> {
-    let good = Asked::payment(&world.key);
+    let good = world.asked();
     let bad = [
         Asked { key: None, ..good.clone() },
         Asked { key: Some("short".to_owned()), ..good.clone() },
@@ -465,7 +502,7 @@ async fn poisoned_requests(world: &World<'_>) -> Result<Seen, String> {
 /// Requests that a careless cache would answer with what is another's.
 async fn poisoned_cache(world: &World<'_>) -> Result<Seen, String> {
     let first = told(world.send(&world.a)).await;
-    let good = Asked::payment(&world.key);
+    let good = world.asked();
     let other_body = Asked { body: bytes::Bytes::from_static(b"{\"amount\":999}"), ..good.clone() };
     let mismatch = client::send(world.a.address(), other_body).await;
     let is_mismatch = mismatch.as_answer().is_some_and(|answer| answer.status == 422);
@@ -498,17 +535,18 @@ async fn poisoned_cache(world: &World<'_>) -> Result<Seen, String> {
 
 /// Everybody asks until nothing changes any more.
 async fn end(world: &World<'_>, fault: Fault, first: Told, notes: Notes) -> Result<Seen, String> {
-    let mut during = Vec::new();
-    for other in notes.during {
+    let mut during = notes.during;
+    for other in notes.asking {
         during.push(told(other).await);
     }
     let effects_then = world.upstream.effects().len();
     let gone = notes.executor_gone;
     let settled = |told: &Told| told.is_done() || told.is_not_retained() || (gone && told.is_unknown());
-    let after = world.ask_until("it did not come to an end", settled).await?;
+    let mut after = world.ask_until(&world.b, "it did not come to an end", settled).await?;
     let mut last = vec![told(world.send(&world.b)).await];
     // Memory may keep what the store lost, for a while: that is a matter of step 17.
     if fault != Fault::Failover {
+        after.extend(world.ask_until(&world.a, "it did not come to an end", settled).await?);
         last.push(told(world.send(&world.a)).await);
     }
     Ok(Seen {

@@ -10,8 +10,8 @@ use crate::table::Cell;
 /// What came of a cell.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// What must hold, holds.
-    Pass,
+    /// What must hold, holds. Says what was seen.
+    Pass(String),
     /// It does not, or could not be tried. Says why.
     Fail(String),
     /// It cannot occur on this store. Says why.
@@ -36,7 +36,7 @@ pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
     }
     match gateway::run(lab, cell, broken).await {
         Ok(seen) => match judge::judge(expected.code, &seen) {
-            violated if violated.is_empty() => Outcome::Pass,
+            violated if violated.is_empty() => Outcome::Pass(seen.tell()),
             violated => Outcome::Fail(format!("{}\n    {}", violated.join("; "), seen.tell())),
         },
         Err(why) => Outcome::Fail(format!("it could not be tried: {why}")),

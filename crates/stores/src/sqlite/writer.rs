@@ -253,6 +253,7 @@ impl Work {
         match self {
             Work::Claim(_) => Some(Point::ClaimSent),
             Work::Apply(_, change) => match change.event() {
+                Event::Start { .. } => Some(Point::StartSent),
                 Event::Renew { .. } => Some(Point::RenewalSent),
                 Event::Complete { .. } | Event::Fail { .. } => Some(Point::SettlementSent),
                 _ => None,
@@ -264,6 +265,7 @@ impl Work {
     fn committed(&self) -> Option<Point> {
         Some(match self.about_to_be_sent()? {
             Point::ClaimSent => Point::ClaimCommitted,
+            Point::StartSent => Point::StartCommitted,
             Point::RenewalSent => Point::RenewalCommitted,
             _ => Point::SettlementCommitted,
         })
