@@ -191,6 +191,11 @@ where
             let (room, request) = (command.room.clone(), command.into_request());
             AfterClaim::Answered(Box::new(execute::execute(shared, acquired, request, room, inner).await))
         }
+        (Decision::Reconcile, Some(record)) if record.head.token == claim.attempt.token => {
+            // Our own claim: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
+            settle::give_back(&shared, &record, Unexecuted::Release, Reason::ClaimUnconfirmed).await;
+            AfterClaim::Answered(Box::new(respond::store_unavailable(&policy)))
+        }
         (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
         (decision, record) => {
             let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);

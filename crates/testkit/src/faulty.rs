@@ -45,12 +45,18 @@ pub struct FaultyStore {
     inner: Arc<dyn Store>,
     script: Mutex<Script>,
     hold: Mutex<Option<Arc<Hold>>>,
+    between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl FaultyStore {
     /// Around this store, without faults.
     pub fn new(inner: Arc<dyn Store>) -> FaultyStore {
-        FaultyStore { inner, script: Mutex::new(Box::new(|_| None)), hold: Mutex::new(None) }
+        FaultyStore {
+            inner,
+            script: Mutex::new(Box::new(|_| None)),
+            hold: Mutex::new(None),
+            between: Mutex::new(None),
+        }
     }
 
     /// From now on, each call is asked about first.
@@ -64,6 +70,11 @@ impl FaultyStore {
         hold: impl Fn(Call) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync + 'static,
     ) {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(Box::new(hold)));
+    }
+
+    /// The next claim is sent twice, as by a store that lost the first answer, and this happens in between.
+    pub fn resend_claim(&self, between: impl FnOnce() + Send + 'static) {
+        *self.between.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(between));
     }
 
     /// From now on, every call fails like this.
@@ -106,6 +117,11 @@ impl FaultyStore {
 #[async_trait]
 impl Store for FaultyStore {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
+        let between = self.between.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(between) = between {
+            self.inner.claim(claim).await?;
+            between();
+        }
         self.through(Call::Claim, self.inner.claim(claim)).await
     }
 

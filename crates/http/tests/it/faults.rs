@@ -53,6 +53,18 @@ async fn an_unconfirmed_claim_runs_nothing_and_is_taken_back() {
 }
 
 #[tokio::test]
+async fn a_claim_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
+    let lab = Lab::new().await;
+    let sqlite = lab.sqlite.clone();
+    lab.store.resend_claim(move || sqlite.shift_clock(Duration::from_secs(31)));
+    let reply = lab.send(pay("{}")).await;
+    assert_eq!(reply.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"), "nothing ran, and it says so");
+    assert_eq!(lab.count(), 0);
+    let again = lab.send(pay("{}")).await;
+    assert_eq!((again.status.as_u16(), lab.count()), (201, 1), "no unknown remains where nothing ran");
+}
+
+#[tokio::test]
 async fn a_lost_answer_to_a_completion_is_found_out() {
     let lab = Lab::new().await;
     let mut lost = false;
