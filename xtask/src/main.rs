@@ -11,6 +11,7 @@ mod diagram;
 mod model;
 mod mutants;
 mod sbom;
+mod simulate;
 mod sources;
 mod test;
 mod threats;
@@ -37,6 +38,8 @@ cargo xtask COMMAND
   model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
   mutants         changes the protocol's code in every way, one at a time, and says what no test notices
   coverage        says which lines of the protocol's code its own tests reach
+  simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
+                  run with its --trace, and judges each history
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
 
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
         ["model", ref arguments @ ..] => model::run(arguments),
         ["mutants", ref arguments @ ..] => mutants::run(arguments),
         ["coverage"] => coverage::run(),
+        ["simulate", ref arguments @ ..] => simulate::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),
