@@ -88,7 +88,7 @@ impl Report {
             None if is_built(step) => "not run".to_owned(),
             None => "not built yet".to_owned(),
         };
-        format!("{letters} {mark}{}", reading.note.map(note).unwrap_or_default())
+        format!("{letters} {mark}{}", reading.notes.into_iter().map(note).collect::<String>())
     }
 }
 

@@ -20,7 +20,6 @@ pub const VARIABLE: &str = "SEMEL_FAULTS";
 pub const BUILT_IN: bool = cfg!(debug_assertions);
 
 /// A task is here. It goes on at once, unless a test holds it.
-#[allow(clippy::unused_async, reason = "empty where it is not built in")]
 pub async fn reached(point: Point) {
     #[cfg(debug_assertions)]
     if let Some(held) = folder::take(point) {

@@ -3,7 +3,7 @@
 //! Every cell goes the same way: processes are brought to the step and held there, the fault strikes, others ask for the
 //! same, what is held is let go, the fault is lifted, and everybody asks until nothing changes any more.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use semel_faults::{Lever, Point};
 use semel_testkit::proxy::{Cut, Held, Matching};
@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 
 use crate::client::{self, Asked};
 use crate::lab::{Lab, logs};
+use crate::patience::PATIENCE;
 use crate::reading;
 use crate::seen::{Record, Seen, Told};
 use crate::table::{Cell, Code, Fault, Store};
@@ -23,6 +24,8 @@ pub(crate) const STEPS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 9, 10, 17, 18];
 /// Short, where a cell waits for its end; else longer than any cell takes.
 const SHORT_LEASE: Duration = Duration::from_millis(1_000);
 const LONG_LEASE: Duration = Duration::from_secs(20);
+/// Renewed every second: one that is lost must not cost it, and a slow machine must not either.
+const RENEWED_LEASE: Duration = Duration::from_secs(3);
 /// Longer than a short lease, and shorter than SQLite waits for another writer.
 const SLOW: Duration = Duration::from_millis(1_400);
 /// How long a fault of the store lasts at least, for those who meet it.
@@ -41,7 +44,11 @@ const VERDICT: &str = r#"{"effect":"as the operator saw it"}"#;
 /// Runs a cell, and says what was seen.
 pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Result<Seen, String> {
     let expected = reading::of(cell).code;
-    let lease = if matches!(expected, Code::Owned) { LONG_LEASE } else { SHORT_LEASE };
+    let lease = match (expected, cell.step, cell.fault) {
+        (Code::Owned, ..) => LONG_LEASE,
+        (_, 18, Fault::AnswerLost) => RENEWED_LEASE,
+        _ => SHORT_LEASE,
+    };
     // A synchronous command is started by its claim; only a worker's start is a write of its own.
     let path = if (cell.step, cell.fault) == (4, Fault::AnswerLost) { "/reports" } else { "/payments" };
     let mut world = World::start(lab, Settings { lease, broken, path }, mood(cell)).await?;
@@ -145,12 +152,12 @@ async fn bring(world: &World<'_>, cell: Cell) -> Result<(Hold, JoinHandle<Told>)
 }
 
 async fn reached(held: &Held) -> Result<(), String> {
-    let reached = tokio::time::timeout(crate::patience::PATIENCE, held.reached()).await;
+    let reached = tokio::time::timeout(PATIENCE, held.reached()).await;
     reached.map_err(|_| "the statement was never sent".to_owned())
 }
 
 async fn upstream_holds(world: &World<'_>) -> Result<(), String> {
-    let held = tokio::time::timeout(crate::patience::PATIENCE, world.upstream.is_held()).await;
+    let held = tokio::time::timeout(PATIENCE, world.upstream.is_held()).await;
     held.map_err(|_| "the service was never called".to_owned())
 }
 
@@ -305,7 +312,9 @@ async fn strike(
             let waits = |told: &Told| told.is_unknown() || told.is_done();
             let others = world.ask_until(&world.b, "nobody gave up the one who stands still", waits).await?;
             notes.during.extend(others);
-            if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, world.record()?) {
+            // Whoever only looks is told that it is unknown before a sweep has written that down.
+            let open = world.record()?.filter(|record| record.state != "succeeded");
+            if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, open) {
                 world.resolve(&record.operation_id, VERDICT)?;
                 notes.operator = Some(VERDICT.to_owned());
             }
@@ -437,7 +446,7 @@ async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, String> {
             let cut = if cell.step == 2 { Cut::AfterSent } else { Cut::AfterServerAnswered };
             let armed = proxies[0].cut_next(Matching::statement(statement), cut);
             let first = world.send(&world.a);
-            let struck = tokio::time::timeout(crate::patience::PATIENCE, armed.struck()).await;
+            let struck = tokio::time::timeout(PATIENCE, armed.struck()).await;
             struck.map_err(|_| "the statement was never sent")?;
             first
         }
@@ -453,12 +462,29 @@ async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, String> {
     let mut notes = Notes::new(before, 0);
     if cell.step == 18 {
         // The lease must outlive the lost answer.
-        tokio::time::sleep(SLOW).await;
+        renewals(world, 3).await?;
         notes.during.push(told(world.send(&world.b)).await);
         world.upstream.release();
     }
     let first = told(first).await;
     end(world, cell.fault, first, notes).await
+}
+
+/// Waits until the lease was renewed so often.
+async fn renewals(world: &World<'_>, wanted: u32) -> Result<(), String> {
+    let begun = Instant::now();
+    loop {
+        // `1763207245123 1 processing claimed 3 1763207245999`: written again three times since.
+        let history = world.record()?.map(|record| record.history).unwrap_or_default();
+        let count = history.split_whitespace().nth(4).and_then(|count| count.parse().ok()).unwrap_or(0);
+        if count >= wanted {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(format!("the lease was renewed {count} times in {} s", PATIENCE.as_secs()));
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 /// What the service answers is broken, or too much to keep.
