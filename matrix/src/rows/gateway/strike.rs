@@ -1,0 +1,220 @@
+//! The fault strikes what is held at a step, and is lifted. Each gives what the first client was told.
+
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+
+use super::broken::{Lock, break_store, mend_store};
+use super::hold::Hold;
+use super::{Notes, told};
+use crate::seen::Told;
+use crate::table::{Cell, Code, Fault, Store};
+use crate::world::World;
+
+/// Longer than a short lease, and shorter than SQLite waits for another writer.
+const SLOW: Duration = Duration::from_millis(1_400);
+/// How long a fault of the store lasts at least, for those who meet it.
+const MOMENT: Duration = Duration::from_millis(500);
+const HOUR_MILLIS: i64 = 3_600_000;
+const HALF_A_LEASE_MILLIS: i64 = 10_000;
+
+/// What an operator decides while an executor stands still.
+const VERDICT: &str = r#"{"effect":"as the operator saw it"}"#;
+
+/// What is held, and who waits for it.
+pub(super) struct Scene {
+    pub(super) cell: Cell,
+    pub(super) expected: Code,
+    pub(super) hold: Hold,
+    pub(super) first: JoinHandle<Told>,
+}
+
+/// The fault of the cell strikes.
+pub(super) async fn strike(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    match scene.cell.fault {
+        Fault::Kill => killed(world, scene, notes).await,
+        Fault::Failover => failover(world, scene, notes).await,
+        Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly => {
+            without_store(world, scene, notes).await
+        }
+        Fault::Slow => slow(world, scene, notes).await,
+        Fault::ClockJump => clock_jumps(world, scene, notes).await,
+        Fault::Stopped => stopped(world, scene, notes).await,
+        Fault::ClientGone => client_leaves(world, scene).await,
+        Fault::Duplicate => duplicates(world, scene, notes).await,
+        Fault::AnswerLost | Fault::Poison => Err("this fault strikes otherwise".to_owned()),
+    }
+}
+
+/// The process that runs the command dies.
+async fn killed(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { cell, hold, first, .. } = scene;
+    world.a.kill();
+    notes.executor_gone = true;
+    notes.asking.push(world.send(&world.b));
+    let first = told(first).await;
+    if let (9 | 18, Some((_, proxies))) = (cell.step, world.place.server()) {
+        // What it was about to write is lost with it.
+        proxies[0].cut_all().await;
+    }
+    // What was sent before it died may still arrive.
+    hold.release(world);
+    world.restart_a()?;
+    Ok(first)
+}
+
+/// The store forgets everything.
+async fn failover(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { cell, hold, first, .. } = scene;
+    let in_a_file = cell.store == Store::Sqlite;
+    if in_a_file {
+        world.a.kill();
+        world.b.kill();
+    }
+    world.place.lose_everything().await?;
+    notes.at_fault.0 = world.record()?;
+    world.place.heal().await?;
+    hold.release(world);
+    if in_a_file {
+        world.restart()?;
+    }
+    let first = told(first).await;
+    if cell.step == 17 && !in_a_file {
+        // Its memory has what the store lost.
+        notes.asking.push(world.send(&world.a));
+    }
+    Ok(first)
+}
+
+/// The store is away, full, exhausted or read-only.
+async fn without_store(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { cell, expected, hold, mut first } = scene;
+    let broken = break_store(world, cell).await?;
+    notes.asking.push(world.send(&world.b));
+    tokio::time::sleep(MOMENT).await;
+    if let (3, Some((_, proxies))) = (cell.step, world.place.server()) {
+        // The answer is lost with the connection.
+        proxies[0].cut_all().await;
+    }
+    hold.release(world);
+    // Where nothing may run without a store, or others hold a file, that lasts until it was said; else a moment.
+    if matches!(expected, Code::FailClosed) || broken.is_some() {
+        let first = told(first).await;
+        notes.during.extend(remembered(world, cell).await);
+        mend_store(world, cell, broken).await?;
+        return Ok(first);
+    }
+    let early = tokio::time::timeout(MOMENT * 2, &mut first).await;
+    notes.during.extend(remembered(world, cell).await);
+    mend_store(world, cell, broken).await?;
+    match early {
+        Ok(first) => Ok(first.unwrap_or(Told::Left)),
+        Err(_) => Ok(told(first).await),
+    }
+}
+
+/// The store is slow for longer than a lease.
+async fn slow(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { expected, hold, mut first, .. } = scene;
+    let Some((_, proxies)) = world.place.server() else {
+        let lock = Lock::take(world)?;
+        hold.release(world);
+        tokio::time::sleep(SLOW).await;
+        lock.release()?;
+        return Ok(told(first).await);
+    };
+    proxies[0].blackhole();
+    // What is held on the wire is as slow as the rest.
+    let mut hold = Some(hold);
+    if matches!(&hold, Some(Hold::Point(_) | Hold::Upstream)) {
+        hold.take().into_iter().for_each(|hold| hold.release(world));
+    }
+    let mut answered = None;
+    if matches!(expected, Code::FailClosed | Code::Ambiguous) {
+        answered = (&mut first).await.ok();
+    } else {
+        tokio::time::sleep(SLOW).await;
+        notes.asking.push(world.send(&world.b));
+        tokio::time::sleep(MOMENT).await;
+    }
+    world.place.heal().await?;
+    hold.into_iter().for_each(|hold| hold.release(world));
+    match answered {
+        Some(first) => Ok(first),
+        None => Ok(told(first).await),
+    }
+}
+
+/// The store's clock jumps.
+async fn clock_jumps(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { hold, first, .. } = scene;
+    for millis in [-HOUR_MILLIS, HALF_A_LEASE_MILLIS] {
+        world.set_clock(millis).await?;
+        notes.during.push(told(world.send(&world.b)).await);
+    }
+    world.set_clock(HOUR_MILLIS).await?;
+    notes.beyond.push(told(world.send(&world.b)).await);
+    hold.release(world);
+    Ok(told(first).await)
+}
+
+/// The process that runs the command stands still for longer than its lease, and others give it up.
+async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { cell, expected, hold, first } = scene;
+    world.a.stop(true);
+    let hold = match hold {
+        // What was sent arrives while the sender stands still.
+        Hold::Wire(held) if cell.step == 2 => {
+            held.release();
+            None
+        }
+        hold => Some(hold),
+    };
+    let waits = |told: &Told| told.is_unknown() || told.is_done();
+    let others = world.ask_until(&world.b, "nobody gave up the one who stands still", waits).await?;
+    notes.during.extend(others);
+    // Whoever only looks is told that it is unknown before a sweep has written that down.
+    let open = world.record()?.filter(|record| record.state != "succeeded");
+    if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, open) {
+        world.resolve(&record.operation_id, VERDICT)?;
+        notes.operator = Some(VERDICT.to_owned());
+    }
+    world.a.stop(false);
+    if let Some(hold) = hold {
+        hold.release(world);
+    }
+    Ok(told(first).await)
+}
+
+/// The client hangs up.
+async fn client_leaves(world: &World<'_>, scene: Scene) -> Result<Told, String> {
+    let Scene { cell, hold, first, .. } = scene;
+    first.abort();
+    let _ = first.await;
+    if let (1, Hold::Point(point)) = (cell.step, &hold) {
+        // Nothing was begun, so nothing stays.
+        world.a.is_left(*point).await?;
+    }
+    hold.release(world);
+    Ok(Told::Left)
+}
+
+/// The same request comes again, to both gateways.
+async fn duplicates(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
+    let Scene { cell, hold, first, .. } = scene;
+    let same = world.send(&world.a);
+    notes.during.push(told(world.send(&world.b)).await);
+    if cell.store == Store::Postgres || ![2, 3, 9, 18].contains(&cell.step) {
+        notes.during.push(told(same).await);
+    } else {
+        // The one thread that writes is held: the duplicate waits behind it.
+        notes.asking.push(same);
+    }
+    hold.release(world);
+    Ok(told(first).await)
+}
+
+/// What memory says without a store, where that is the question.
+async fn remembered(world: &World<'_>, cell: Cell) -> Option<Told> {
+    if cell.step == 17 { Some(told(world.send(&world.a)).await) } else { None }
+}
