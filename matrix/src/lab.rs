@@ -79,9 +79,14 @@ impl Lab {
 
     /// The program `semel`, without settings from outside, on the store at this address.
     pub(crate) fn program(&self, address: &str) -> Command {
+        self.other_program(&self.program, address)
+    }
+
+    /// The same, of another program.
+    pub(crate) fn other_program(&self, program: &Path, address: &str) -> Command {
         // A full disk is an error here, and not the end: the signal for it is ignored, also by whoever is executed.
         let mut command = Command::new("sh");
-        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(&self.program);
+        command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program);
         command.current_dir(self.folder.path()).env_remove("RUST_LOG");
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SEMEL_")) {
             command.env_remove(name);

@@ -6,16 +6,21 @@
 
 mod client;
 mod judge;
+mod kept;
 mod lab;
 mod patience;
 mod process;
 mod reading;
+mod receiver;
 mod report;
 mod rows;
 mod sample;
 mod seen;
+mod service;
+mod shop;
 mod table;
 mod upstream;
+mod verdict;
 mod world;
 
 use std::collections::VecDeque;
@@ -58,6 +63,9 @@ struct Options {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if let ["service", rest @ ..] = &arguments[..] {
+        return serve(rest);
+    }
     let options = match options(&arguments) {
         Ok(options) => options,
         Err(why) => return cannot(&format!("{why}\n\n{USAGE}")),
@@ -76,6 +84,18 @@ fn main() -> ExitCode {
             _ = tokio::signal::ctrl_c() => cannot("interrupted"),
         }
     })
+}
+
+/// Is one of the processes that cells are about.
+fn serve(arguments: &[&str]) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return cannot(&error.to_string()),
+    };
+    match runtime.block_on(service::run(arguments)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => cannot(&error.to_string()),
+    }
 }
 
 fn cannot(why: &str) -> ExitCode {

@@ -37,6 +37,23 @@ const FULL_LOG: &str = "A server that cannot write its log ends; it recovers onc
 const QUERY_ONLY: &str =
     "SQLite itself refuses the writes (`PRAGMA query_only`), as on a medium that cannot be written.";
 const HELD_FILE: &str = "SQLite has no pool: another writer holds the file for longer than Semel waits.";
+const DEMOTED: &str = "A server that takes no writes any more lets transactions end that have begun. Here it ends their sessions as well, as \
+     one does that is demoted.";
+const OWN_FILE: &str = "Whoever is in a transaction has the file to itself: another one writes it before the transaction begins.";
+const STANDS_ON_FILE: &str = "No server can end the transaction of one that stands still: others are refused until it goes on, and then it is the one \
+     that did it.";
+const STANDS_BEFORE_FILE: &str =
+    "It stands still right before its transaction, since nobody could take over after that: see step 11.";
+const SESSION_ENDED: &str = "A transaction has no lease: others wait until the server ends the session of the one that stands still, as \
+     `idle_in_transaction_session_timeout` has it do, and then one of them takes over.";
+const REFUSED_ON_FILE: &str =
+    "In the same process a duplicate is told to wait; to another process the file is busy, which is 503.";
+const OWN_PRAGMA: &str = "SQLite itself refuses the writes of the service's work (`PRAGMA query_only`), from its row or its message on.";
+const LATE: &str = "SQLite waits for another writer for up to two seconds: a file that is held for less is late, and no error.";
+const COMMIT_IN_DOUBT: &str = "A server that cannot write its log ends at the COMMIT. Whether it was made is in doubt until the server can be asked: \
+     a client that is answered before that is told so.";
+const NEXT_TRY: &str =
+    "Messages have no client: the worker that is left, or the same one, delivers it under the same event id.";
 
 /// What is expected of a cell.
 pub(crate) fn of(cell: Cell) -> Reading {
@@ -45,7 +62,11 @@ pub(crate) fn of(cell: Cell) -> Reading {
         _ => None,
     };
     let (code, reason) = code(cell);
-    let notes = reason.into_iter().chain(fault_note(cell)).chain(settled_note(cell)).collect();
+    let notes = reason
+        .into_iter()
+        .chain(service_note(cell).or_else(|| fault_note(cell)))
+        .chain(settled_note(cell))
+        .collect();
     Reading { code, notes, not_applicable }
 }
 
@@ -53,6 +74,7 @@ pub(crate) fn of(cell: Cell) -> Reading {
 fn code(cell: Cell) -> (Code, Option<&'static str>) {
     match (cell.step, cell.fault, cell.store) {
         (2 | 3, Fault::ClientGone, _) => (Code::Done, Some(LEFT_EARLY)),
+        (11, Fault::Stopped, Store::Sqlite) => (Code::Done, Some(STANDS_ON_FILE)),
         (17, Fault::Failover, _) => (Code::Lost, Some(NO_SECOND_STORE)),
         (2, Fault::Kill | Fault::Stopped, Store::Sqlite) => (cell.code, Some(NO_WIRE)),
         (4, Fault::AnswerLost, _) => (cell.code, Some(STARTED_BY_CLAIM)),
@@ -71,6 +93,26 @@ fn fault_note(cell: Cell) -> Option<&'static str> {
         (Fault::PoolExhausted, Store::Sqlite) => Some(HELD_FILE),
         (Fault::AnswerLost, Store::Sqlite) => Some(TOLD_SO),
         (Fault::ClockJump, _) => Some(OFFSET),
+        _ => None,
+    }
+}
+
+/// The same, where a service has its records in its own database.
+fn service_note(cell: Cell) -> Option<&'static str> {
+    match (cell.step, cell.fault, cell.store) {
+        (8, Fault::DiskFull, Store::Postgres) => Some(COMMIT_IN_DOUBT),
+        (8 | 11, Fault::PoolExhausted | Fault::Slow, Store::Sqlite) => Some(OWN_FILE),
+        (8 | 11, Fault::ReadOnly, Store::Sqlite) => Some(OWN_PRAGMA),
+        (8 | 11, Fault::ReadOnly, Store::Postgres) => Some(DEMOTED),
+        (8, Fault::Stopped, Store::Sqlite) => Some(STANDS_BEFORE_FILE),
+        (8 | 11, Fault::Stopped, Store::Postgres) => Some(SESSION_ENDED),
+        (8 | 11, Fault::Duplicate, Store::Sqlite) => Some(REFUSED_ON_FILE),
+        (12 | 13, Fault::Slow, Store::Sqlite) => Some(LATE),
+        (
+            12 | 13,
+            Fault::DatabaseKilled | Fault::PoolExhausted | Fault::Slow | Fault::ReadOnly,
+            Store::Postgres,
+        ) => Some(NEXT_TRY),
         _ => None,
     }
 }

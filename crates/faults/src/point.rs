@@ -49,6 +49,22 @@ points! {
     RenewalSent = "renewal-sent",
     /// SQLite: a transaction with a renewed lease was committed, and nobody has been told.
     RenewalCommitted = "renewal-committed",
+    /// SQLite: a transaction of a service's own, with a command in it, is about to begin.
+    WorkAhead = "work-ahead",
+    /// The work of a command has added a message to the outbox; nothing is committed.
+    MessagePushed = "message-pushed",
+    /// The work of a command is done and its response written; nothing is committed.
+    WorkDone = "work-done",
+    /// The work of a command is committed, and nobody has been told.
+    WorkCommitted = "work-committed",
+    /// A message was taken from the outbox, and is about to be sent.
+    MessageTaken = "message-taken",
+    /// The receiver has accepted a message; nothing was written about it.
+    MessageAccepted = "message-accepted",
+    /// What the receiver calls a message was written; that it is delivered was not.
+    ReferenceWritten = "reference-written",
+    /// A worker has nothing more to do about a message, whether what it wrote counted or not.
+    MessageLeft = "message-left",
 }
 
 /// What a test may do inside of a process, because nothing outside can.
@@ -60,6 +76,8 @@ pub enum Lever {
     LoseAnswer,
     /// The database takes no writes, or does again.
     ReadOnly(bool),
+    /// SQLite: the next COMMIT of a service's own transaction is made, and its answer lost.
+    LoseCommit,
 }
 
 impl Lever {
@@ -69,6 +87,7 @@ impl Lever {
             Lever::Clock(_) => "lever-clock",
             Lever::LoseAnswer => "lever-lose-answer",
             Lever::ReadOnly(_) => "lever-read-only",
+            Lever::LoseCommit => "lever-lose-commit",
         }
     }
 
@@ -76,7 +95,7 @@ impl Lever {
     pub fn value(self) -> String {
         match self {
             Lever::Clock(millis) => millis.to_string(),
-            Lever::LoseAnswer => String::new(),
+            Lever::LoseAnswer | Lever::LoseCommit => String::new(),
             Lever::ReadOnly(is_so) => is_so.to_string(),
         }
     }
@@ -87,6 +106,7 @@ impl Lever {
             "lever-clock" => value.parse().ok().map(Lever::Clock),
             "lever-lose-answer" => Some(Lever::LoseAnswer),
             "lever-read-only" => value.parse().ok().map(Lever::ReadOnly),
+            "lever-lose-commit" => Some(Lever::LoseCommit),
             _ => None,
         }
     }

@@ -15,6 +15,7 @@ use semel_core::{
     Answer, Change, Claim, Command, Decision, Note, OperationId, Record, RecordId, Timestamp, Transacted,
     Vault,
 };
+use semel_faults::{Point, reached};
 use semel_stores::postgres::{self as store, DbError, Executor};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -276,8 +277,12 @@ impl PostgresTransactions {
                 return failed();
             }
         };
+        reached(Point::WorkDone).await;
         match tx.commit().await.map_err(|error| db_error(&error)) {
-            Ok(()) => executed(self.seals.opened(record), now, reply),
+            Ok(()) => {
+                reached(Point::WorkCommitted).await;
+                executed(self.seals.opened(record), now, reply)
+            }
             Err(error) if error.is_ambiguous() => self.find_out(command, claim, reply).await,
             Err(error) => {
                 tracing::error!(operation_id = %id, %error, "a command could not be committed: rolled back");
@@ -468,6 +473,7 @@ impl PgTx {
         if !store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await? {
             return Err(PushError::Twice(event.to_string()));
         }
+        reached(Point::MessagePushed).await;
         self.pushed.fetch_add(1, Ordering::SeqCst);
         Ok(event)
     }

@@ -20,6 +20,7 @@ use semel_core::{
     Answer, Claim, Command, Decision, Note, OperationId, Record, StoreError, Timestamp, Transacted, Vault,
     VaultError,
 };
+use semel_faults::{Lever, Point, reached_by_thread};
 use semel_stores::sqlite::{self as store, OpenError, SqliteOptions};
 use tokio::sync::Mutex;
 
@@ -53,6 +54,8 @@ struct File {
     options: SqliteOptions,
     /// Work is running, and nothing may be committed.
     at_work: Arc<AtomicBool>,
+    /// For tests: the next COMMIT is made and then reported as failed, as a failing disk may do.
+    lose_commit: Arc<AtomicBool>,
 }
 
 impl File {
@@ -63,6 +66,18 @@ impl File {
             .commit_hook(Some(move || at_work.load(Ordering::SeqCst)))
             .map_err(|error| OpenError::Failed { path: self.path.clone(), why: error.to_string() })?;
         Ok(connection)
+    }
+
+    /// Lets a test outside of this process pull its lever, in a debug build.
+    fn obey(&self) {
+        let lose_commit = self.lose_commit.clone();
+        semel_faults::levers(move |lever| {
+            let is_own = matches!(lever, Lever::LoseCommit);
+            if is_own {
+                lose_commit.store(true, Ordering::SeqCst);
+            }
+            is_own
+        });
     }
 }
 
@@ -79,7 +94,8 @@ impl SqliteTransactions {
         options: &SqliteOptions,
     ) -> Result<SqliteTransactions, OpenError> {
         let (path, options) = (path.as_ref().to_owned(), options.clone());
-        let file = File { path, options, at_work: Arc::default() };
+        let file = File { path, options, at_work: Arc::default(), lose_commit: Arc::default() };
+        file.obey();
         let connection = Arc::new(Mutex::new(file.connect()?));
         let (file, gate, seals) = (Arc::new(file), Gate::default(), Seals::default());
         Ok(SqliteTransactions { file, connection, gate, hold: DEFAULT_HOLD, seals })
@@ -171,6 +187,7 @@ impl SqliteTransactions {
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
         let interrupt = connection.get_interrupt_handle();
+        reached_by_thread(Point::WorkAhead);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
         let claimed = store::claim_within(&transaction, claim, now)?;
@@ -196,8 +213,15 @@ impl SqliteTransactions {
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             return fault("the work has ended its transaction and begun another");
         };
+        reached_by_thread(Point::WorkDone);
         match transaction.commit() {
-            Ok(()) => Ok(executed(self.seals.opened(settled), now, &reply)),
+            Ok(()) if self.file.lose_commit.swap(false, Ordering::SeqCst) => {
+                Err(Ended::InDoubt("the answer to COMMIT was lost".to_owned(), reply))
+            }
+            Ok(()) => {
+                reached_by_thread(Point::WorkCommitted);
+                Ok(executed(self.seals.opened(settled), now, &reply))
+            }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
             Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
         }
@@ -444,6 +468,7 @@ impl SqliteTx<'_> {
         if !store::push_message(self.connection, command, event.as_str(), event.kind(), payload, now)? {
             return Err(PushError::Twice(event.to_string()));
         }
+        reached_by_thread(Point::MessagePushed);
         self.pushed.set(self.pushed.get() + 1);
         Ok(event)
     }

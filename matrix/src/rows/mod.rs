@@ -1,6 +1,9 @@
 //! Which piece of code brings processes to a step, and what is said of cells that it does not run.
 
+mod dispatch;
 mod gateway;
+mod store;
+mod transaction;
 
 use crate::judge;
 use crate::lab::Lab;
@@ -22,7 +25,7 @@ pub(crate) enum Outcome {
 
 /// Whether anything is built for a step.
 pub(crate) fn is_built(step: usize) -> bool {
-    gateway::STEPS.contains(&step)
+    gateway::STEPS.contains(&step) || transaction::STEPS.contains(&step) || dispatch::STEPS.contains(&step)
 }
 
 /// Runs one cell. `broken` has it run with a setting that permits second effects.
@@ -33,6 +36,17 @@ pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
     let expected = reading::of(cell);
     if let Some(why) = expected.not_applicable {
         return Outcome::NotApplicable(why);
+    }
+    let by_itself = match cell.step {
+        step if transaction::STEPS.contains(&step) => Some(transaction::run(lab, cell).await),
+        step if dispatch::STEPS.contains(&step) => Some(dispatch::run(lab, cell).await),
+        _ => None,
+    };
+    match by_itself {
+        Some(Ok(found)) if found.violated.is_empty() => return Outcome::Pass(found.seen.join("\n    ")),
+        Some(Ok(found)) => return Outcome::Fail([found.violated, found.seen].concat().join("\n    ")),
+        Some(Err(why)) => return Outcome::Fail(format!("it could not be tried: {why}")),
+        None => {}
     }
     match gateway::run(lab, cell, broken).await {
         Ok(seen) => match judge::judge(expected.code, &seen) {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::outbox::{Message, MessageFence, Next, Outbox, RetryTerms, Tried, after_try};
 use semel_core::{Ids, RandomIds, StoreError};
+use semel_faults::{Point, reached};
 
 use super::metrics::Topics;
 use super::sink::Sink;
@@ -27,11 +28,18 @@ pub(super) struct Delivery {
 impl Delivery {
     /// Tries a message that was taken. Nothing is sent after `until`, by which somebody else may have it.
     pub(super) async fn attempt(&self, message: &Message, until: Instant) {
+        reached(Point::MessageTaken).await;
+        self.try_it(message, until).await;
+        reached(Point::MessageLeft).await;
+    }
+
+    async fn try_it(&self, message: &Message, until: Instant) {
         let Some(fence) = message.fence() else { return };
         let tried = self.send(message, until).await;
         if let Tried::Accepted { reference: Some(reference) } = &tried
             && message.provider_reference.is_none()
         {
+            reached(Point::MessageAccepted).await;
             let reference = bounded(reference);
             match self.write(|| self.outbox.accept(&fence, &reference)).await {
                 Some(true) => {}
@@ -39,6 +47,7 @@ impl Delivery {
                 Some(false) => return late(&fence),
                 None => return,
             }
+            reached(Point::ReferenceWritten).await;
         }
         let next = after_try(message.attempts, &tried, &self.terms, chance());
         let why = match &tried {

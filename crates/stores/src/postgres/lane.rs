@@ -55,7 +55,7 @@ impl Levers {
                 Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
                 Lever::LoseAnswer => levers.lose_answer.store(true, Ordering::SeqCst),
                 // A server can be told to be read-only.
-                Lever::ReadOnly(_) => return false,
+                Lever::ReadOnly(_) | Lever::LoseCommit => return false,
             }
             true
         });

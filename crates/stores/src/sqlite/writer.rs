@@ -71,6 +71,7 @@ impl Levers {
                 Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
                 Lever::LoseAnswer => levers.lose_commit.store(true, Ordering::SeqCst),
                 Lever::ReadOnly(is_so) => levers.read_only.store(is_so, Ordering::SeqCst),
+                Lever::LoseCommit => return false,
             }
             true
         });

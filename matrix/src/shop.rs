@@ -1,0 +1,177 @@
+//! Everything that a cell about a service's own transactions has: its database, two processes of it, and who gets its
+//! messages.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tokio::task::JoinHandle;
+
+use crate::client::{self, Asked};
+use crate::kept::Kept;
+use crate::lab::{Lab, Place};
+use crate::patience::PATIENCE;
+use crate::process::Process;
+use crate::receiver::{Manner, Receiver};
+use crate::seen::Told;
+use crate::service::{Mood, TABLE};
+
+/// How often it is looked whether something is so.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What processes are started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Whether each of them delivers messages.
+    pub(crate) workers: [bool; 2],
+    /// What becomes of the first command of the process `a`.
+    pub(crate) mood: Mood,
+    /// What becomes of messages.
+    pub(crate) manner: Manner,
+    /// How often a message is tried.
+    pub(crate) tries: u32,
+}
+
+/// Everything that a cell has. The first request always goes to the process `a`.
+pub(crate) struct Shop<'a> {
+    lab: &'a Lab,
+    pub(crate) folder: PathBuf,
+    pub(crate) place: Place,
+    pub(crate) receiver: Receiver,
+    pub(crate) a: Process,
+    pub(crate) b: Process,
+    pub(crate) key: String,
+    terms: Terms,
+}
+
+impl Shop<'_> {
+    pub(crate) async fn open(lab: &Lab, terms: Terms) -> Result<Shop<'_>, String> {
+        let folder = lab.cell_folder()?;
+        let place = lab.place(&folder).await?;
+        make_table(&place)?;
+        let key = "matrix-0123456789-abcdef".to_owned();
+        let receiver = Receiver::start(terms.manner, &key).await?;
+        let start = |number| start(lab, &folder, &place, &receiver, terms, number);
+        let (a, b) = (start(0)?, start(1)?);
+        Ok(Shop { lab, folder, place, receiver, a, b, key, terms })
+    }
+
+    /// Starts the process `a` again, whatever became of it. Its first command succeeds.
+    pub(crate) fn restart_a(&mut self) -> Result<(), String> {
+        let terms = Terms { mood: Mood::Well, ..self.terms };
+        self.a = start(self.lab, &self.folder, &self.place, &self.receiver, terms, 0)?;
+        Ok(())
+    }
+
+    /// Starts the process `b` again, with a worker.
+    pub(crate) fn restart_b(&mut self) -> Result<(), String> {
+        self.terms.workers[1] = true;
+        self.b.kill();
+        self.b = start(self.lab, &self.folder, &self.place, &self.receiver, self.terms, 1)?;
+        Ok(())
+    }
+
+    /// Everything that was written is lost.
+    pub(crate) async fn lose_everything(&mut self) -> Result<(), String> {
+        if self.place.file().is_some() {
+            self.a.kill();
+            self.b.kill();
+        }
+        self.place.lose_everything().await?;
+        make_table(&self.place)?;
+        self.place.heal().await?;
+        if self.place.file().is_some() {
+            self.restart_a()?;
+            self.restart_b()?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn kept(&self) -> Result<Kept, String> {
+        Kept::read(&self.place)
+    }
+
+    /// The request, sent to this process in a task of its own.
+    pub(crate) fn send(&self, process: &Process) -> JoinHandle<Told> {
+        tokio::spawn(client::send(process.address(), asked(&self.key)))
+    }
+
+    /// Asks this process again and again, until an answer is one that was waited for. Gives all of them.
+    pub(crate) async fn ask_until(
+        &self,
+        process: &Process,
+        what: &str,
+        is_it: impl Fn(&Told) -> bool,
+    ) -> Result<Vec<Told>, String> {
+        let mut all: Vec<Told> = Vec::new();
+        let begun = Instant::now();
+        loop {
+            let told = client::send(process.address(), asked(&self.key)).await;
+            let found = is_it(&told);
+            if !found && begun.elapsed() > PATIENCE {
+                return Err(format!("{what} in {} s; the last answer was {told}", PATIENCE.as_secs()));
+            }
+            all.push(told);
+            if found {
+                return Ok(all);
+            }
+            tokio::time::sleep(PAUSE * 5).await;
+        }
+    }
+
+    /// Waits until what is kept is so, and gives it.
+    pub(crate) async fn kept_until(&self, what: &str, is_it: impl Fn(&Kept) -> bool) -> Result<Kept, String> {
+        let begun = Instant::now();
+        loop {
+            let kept = self.kept()?;
+            if is_it(&kept) {
+                return Ok(kept);
+            }
+            if begun.elapsed() > PATIENCE {
+                return Err(format!("{what} in {} s; there are {}", PATIENCE.as_secs(), kept.tell()));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Waits until no message is on its way any more.
+    pub(crate) async fn nothing_is_pending(&self) -> Result<Kept, String> {
+        let is_done = |kept: &Kept| kept.messages.iter().all(|message| message.state != "pending");
+        self.kept_until("a message stayed on its way", is_done).await
+    }
+}
+
+/// A payment under this key.
+pub(crate) fn asked(key: &str) -> Asked {
+    Asked::command("/payments", key)
+}
+
+fn make_table(place: &Place) -> Result<(), String> {
+    match place.file() {
+        None => place.sql(&format!("{TABLE}; GRANT ALL ON matrix_payments TO PUBLIC")).map(drop),
+        Some(file) => {
+            let make = || rusqlite::Connection::open(file)?.execute_batch(TABLE);
+            make().map_err(|error: rusqlite::Error| error.to_string())
+        }
+    }
+}
+
+fn start(
+    lab: &Lab,
+    folder: &std::path::Path,
+    place: &Place,
+    receiver: &Receiver,
+    terms: Terms,
+    number: usize,
+) -> Result<Process, String> {
+    let name = ["a", "b"][number];
+    let mood = if number == 0 { terms.mood } else { Mood::Well };
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = lab.other_program(&own, &place.for_gateway(number));
+    command.current_dir(folder).arg("service").arg(format!("http://{}/events", receiver.address));
+    command.args([if terms.workers[number] { "worker" } else { "idle" }, mood.as_str()]);
+    command.arg(terms.tries.to_string());
+    let log = folder.join(format!("{name}.log"));
+    let faults = folder.join(format!("faults-{name}"));
+    tokio::task::block_in_place(|| Process::start(command, &["listening on http://"], &log, &faults))
+        .map_err(|why| format!("service {name}: {why}"))
+}
