@@ -111,13 +111,18 @@ impl PostgresTransactions {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply, pushed).await
             }
-            Ran::Failed(Failure::Retryable(reply)) => rolled_back(&reply),
+            Ran::Failed { why: Failure::Retryable(reply), is_lost: true } => {
+                self.taken_back(command, &claim, rolled_back(&reply)).await
+            }
+            Ran::Failed { why: Failure::Retryable(reply), .. } => rolled_back(&reply),
             // What it wrote goes; that it failed for good, stays.
-            Ran::Failed(Failure::Final(reply)) => match self.begin(&claim, command.policy.wait).await {
-                Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
-                // Somebody else was faster.
-                Err(told) => *told,
-            },
+            Ran::Failed { why: Failure::Final(reply), .. } => {
+                match self.begin(&claim, command.policy.wait).await {
+                    Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
+                    // Somebody else was faster.
+                    Err(told) => *told,
+                }
+            }
         }
     }
 
@@ -157,8 +162,8 @@ impl PostgresTransactions {
             };
             let (tx, record, reply) = match run(tx, id, work).await {
                 Ran::Done { tx, reply, .. } => (tx, record, reply),
-                Ran::Failed(Failure::Retryable(_)) => return Settled::RolledBack,
-                Ran::Failed(Failure::Final(reply)) => match own.open(id, &word).await {
+                Ran::Failed { why: Failure::Retryable(_), .. } => return Settled::RolledBack,
+                Ran::Failed { why: Failure::Final(reply), .. } => match own.open(id, &word).await {
                     Ok((tx, record)) => (tx, record, reply),
                     Err(settled) => return settled,
                 },
@@ -272,9 +277,9 @@ impl PostgresTransactions {
             }
             Err(error) => {
                 // Nothing is committed, so nothing happened.
-                let _ = tx.rollback().await;
+                let is_lost = tx.rollback().await.is_err();
                 tracing::error!(operation_id = %id, %error, "a command could not be completed: rolled back");
-                return failed();
+                return if is_lost { self.taken_back(command, claim, failed()).await } else { failed() };
             }
         };
         reached(Point::WorkDone).await;
@@ -324,6 +329,26 @@ impl PostgresTransactions {
         Transacted::InDoubt
     }
 
+    /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
+    /// since, or has it in hand. The server may have ended the session long ago.
+    async fn taken_back(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
+        let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait);
+        // In a task of its own: if it takes too long, its transaction is still ended.
+        let asking = tokio::spawn(async move {
+            match own.begin(&claim, wait).await {
+                Ok(begun) => {
+                    let _ = begun.tx.rollback().await;
+                    None
+                }
+                Err(told) => Some(*told),
+            }
+        });
+        match tokio::time::timeout(QUESTION_WAIT, asking).await {
+            Ok(Ok(Some(told))) if !matches!(told, Transacted::Unavailable) => told,
+            _ => nothing,
+        }
+    }
+
     async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &Record) -> bool {
         let confirmed = store::confirm(&mut Joined::new(&mut tx), record).await;
         matches!(confirmed, Ok(true)) && tx.commit().await.is_ok()
@@ -370,8 +395,8 @@ impl PostgresTransactions {
 enum Ran {
     /// It is done, and not committed.
     Done { tx: Transaction<'static, Postgres>, reply: Reply, pushed: usize },
-    /// It is rolled back.
-    Failed(Failure),
+    /// It is rolled back, or was lost with its session, which comes to the same.
+    Failed { why: Failure, is_lost: bool },
 }
 
 /// Runs the work in a task of its own, so that a panic ends only that.
@@ -380,24 +405,21 @@ where
     F: FnOnce(PgTx) -> R + Send + 'static,
     R: Future<Output = Result<Reply, Failure>> + Send + 'static,
 {
-    let fault = || Ran::Failed(Failure::Retryable(Reply::rolled_back()));
+    let fault = |is_lost| Ran::Failed { why: Failure::Retryable(Reply::rolled_back()), is_lost };
     let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
     let lent = PgTx { connection: shared.clone().lock_owned().await, command: id, pushed: pushed.clone() };
     let done = tokio::spawn(async move { work(lent).await }).await;
     let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
         tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
-        return fault();
+        return fault(false);
     };
     match done {
         Ok(Ok(reply)) => Ran::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
-        Ok(Err(failure)) => {
-            let _ = tx.rollback().await;
-            Ran::Failed(failure)
-        }
+        Ok(Err(why)) => Ran::Failed { why, is_lost: tx.rollback().await.is_err() },
         Err(_) => {
-            let _ = tx.rollback().await;
+            let is_lost = tx.rollback().await.is_err();
             tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
-            fault()
+            fault(is_lost)
         }
     }
 }

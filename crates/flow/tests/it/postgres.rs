@@ -179,3 +179,37 @@ async fn a_connection_that_died_in_the_pool_costs_nothing() {
     assert!(lab.see(&command("second"), pays()).await.executed());
     assert!(lab.see(&command("second"), pays()).await.replayed());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
+    let end_session = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND state = 'idle in transaction'";
+    // The work notices it, or has nothing more to ask the database.
+    for more in [Step::Sql("SELECT 1"), Step::Call(|| ())] {
+        for is_taken_over in [true, false] {
+            let lab = Postgres::new().await;
+            let gate = Gate::new();
+            let work = pays().then(Step::Wait(gate.clone())).then(more.clone());
+            let first = tokio::spawn({
+                let lab = lab.clone();
+                async move { lab.see(&command("key"), work).await }
+            });
+            gate.begun().await;
+            lab.run(end_session).await;
+            let mut second = None;
+            while is_taken_over && second.is_none() {
+                // It may take a moment until the session is gone.
+                let saw = lab.second().await.see(&command("key"), pays()).await;
+                second = saw.executed().then_some(saw);
+            }
+            gate.open();
+            let first = first.await.expect("it ends");
+            match second {
+                Some(Saw::Executed(status, body)) => assert_eq!(first, Saw::Replayed(status, body)),
+                _ => assert_eq!(first, Saw::RolledBack(500)),
+            }
+            let one = i64::from(is_taken_over);
+            assert_eq!(lab.counts().await, (one, one, one));
+        }
+    }
+}
