@@ -72,6 +72,12 @@ impl Lab {
         Ok(folder)
     }
 
+    /// A key for the command of the cell with this folder: no other cell has it, of this run or of another one.
+    pub(crate) fn key(&self, cell: &Path) -> String {
+        let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        format!("{}-{}", name(self.folder.path()), name(cell))
+    }
+
     /// Keeps everything for people to look at, and says where.
     pub(crate) fn keep(self) -> PathBuf {
         self.folder.keep()

@@ -54,6 +54,8 @@ pub(crate) struct Upstream {
 
 struct Shared {
     mood: Mood,
+    /// Whose calls are carried out: a caller from elsewhere that had this port before means somebody else.
+    key: String,
     called: AtomicBool,
     stage: watch::Sender<Stage>,
     effects: Mutex<Vec<Effect>>,
@@ -72,11 +74,13 @@ impl std::fmt::Display for BrokenOff {
 impl std::error::Error for BrokenOff {}
 
 impl Upstream {
-    pub(crate) async fn start(mood: Mood) -> Result<Upstream, String> {
+    /// Starts it, for commands under this key.
+    pub(crate) async fn start(mood: Mood, key: &str) -> Result<Upstream, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         let shared = Arc::new(Shared {
             mood,
+            key: key.to_owned(),
             called: AtomicBool::new(false),
             stage: watch::Sender::new(Stage::Expected),
             effects: Mutex::default(),
@@ -140,12 +144,15 @@ async fn answer_badly(stream: TcpStream, shared: &Shared) -> std::io::Result<()>
             Err(error) => return Err(error),
         }
     }
-    shared.called.store(true, Ordering::SeqCst);
     let head = String::from_utf8_lossy(&request).into_owned();
     let field = |wanted: &str| {
         let line = head.lines().find(|line| line.to_lowercase().starts_with(&format!("{wanted}:")));
         line.and_then(|line| line.split_once(':')).map_or("", |(_, value)| value.trim()).to_owned()
     };
+    if field("idempotency-key") != shared.key {
+        return Ok(());
+    }
+    shared.called.store(true, Ordering::SeqCst);
     shared.effect(field("semel-operation-id"), field("idempotency-key"), 0);
     let answer: &[u8] = match shared.mood {
         Mood::Garbage => b"SSH-2.0-what-is-this\r\n\r\n",
@@ -166,6 +173,9 @@ impl Shared {
         };
         let (operation_id, key) = (field("semel-operation-id"), field("idempotency-key"));
         request.into_body().collect().await.map_err(|_| BrokenOff)?;
+        if key != self.key {
+            return Err(BrokenOff);
+        }
         let mood = if self.called.swap(true, Ordering::SeqCst) { Mood::Well } else { self.mood };
         match mood {
             Mood::HoldsBefore => self.hold().await,

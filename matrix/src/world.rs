@@ -57,10 +57,10 @@ impl World<'_> {
         let file = folder.join("semel.toml");
         std::fs::write(&file, settings.configuration()).map_err(|error| error.to_string())?;
         let place = lab.place(&folder).await?;
-        let upstream = Upstream::start(mood).await?;
+        let key = lab.key(&folder);
+        let upstream = Upstream::start(mood, &key).await?;
         let a = start_gateway(lab, &folder, &place, &upstream, 0)?;
         let b = start_gateway(lab, &folder, &place, &upstream, 1)?;
-        let key = "matrix-0123456789-abcdef".to_owned();
         Ok(World { lab, folder, place, upstream, a, b, key, path: settings.path })
     }
 
