@@ -115,7 +115,12 @@ impl Evidence for PostgresStore {
             .next()
             .with(move |mut lent| async move {
                 let values = [Value::Uuid(*id.as_bytes()), count(limit)];
-                lent.link()?.query(OPEN, &values).await?.iter().map(statement).collect()
+                let found = lent.link()?.query(OPEN, &values).await?;
+                // One that cannot be read is left to its operator, and keeps no other from being used.
+                let left = |why: &DbError| {
+                    tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
+                };
+                Ok(found.iter().filter_map(|row| statement(row).inspect_err(left).ok()).collect())
             })
             .await
     }

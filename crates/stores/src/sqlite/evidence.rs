@@ -8,7 +8,7 @@ use semel_core::reconcile::{Heard, StatementOutcome};
 use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
 
 use super::SqliteStore;
-use super::errors::store_error;
+use super::errors::{is_unreadable, store_error};
 use super::rows::{damaged, result};
 use super::writer::Work;
 use crate::columns::{StatementColumns, of_statement};
@@ -110,7 +110,15 @@ impl Evidence for SqliteStore {
     async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
         self.read(move |connection, _| {
             let mut open = connection.prepare_cached(OPEN)?;
-            open.query_map(params![id.as_bytes(), count(limit)], statement)?.collect()
+            // One that cannot be read is left to its operator, and keeps no other from being used.
+            let readable = |row: &rusqlite::Result<Statement>| match row {
+                Err(why) if is_unreadable(why) => {
+                    tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
+                    false
+                }
+                _ => true,
+            };
+            open.query_map(params![id.as_bytes(), count(limit)], statement)?.filter(readable).collect()
         })
         .await
     }

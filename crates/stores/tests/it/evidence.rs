@@ -163,3 +163,34 @@ async fn evidence_is_kept_in_postgresql_and_outlives_its_process() {
     assert_eq!(take_in(&*second, &said).await, Heard::Before);
     assert_eq!(open_about(&*second, said.operation_id).await[0].verdict(), Verdict::Succeeded);
 }
+
+/// What a store is poisoned with.
+fn petrify(event_id: &str) -> String {
+    format!("UPDATE semel_evidence SET verdict = 'petrified' WHERE event_id = '{event_id}'")
+}
+
+/// The first of two cannot be read.
+async fn the_other_is_still_found(evidence: &dyn Evidence, poison: impl FnOnce(&str)) {
+    let about = command();
+    let (bad, good) =
+        (statement("poison", "e1", about, executed()), statement("poison", "e2", about, executed()));
+    take_in(evidence, &bad).await;
+    take_in(evidence, &good).await;
+    poison(&petrify("e1"));
+    assert_eq!(open_about(evidence, about).await, [good]);
+    assert_eq!(take_in(evidence, &bad).await, Heard::Before, "it is still known");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn evidence_that_cannot_be_read_keeps_no_other_from_being_found() {
+    let folder = tempfile::TempDir::new().expect("there is room for a test");
+    let path = folder.path().join("semel.db");
+    let store = SqliteStore::open(&path).expect("a new file can be opened");
+    the_other_is_still_found(&store, |sql| {
+        let file = rusqlite::Connection::open(&path).expect("the file opens");
+        assert_eq!(file.execute(sql, []).expect("it runs"), 1);
+    })
+    .await;
+    let bed = postgres("").await;
+    the_other_is_still_found(&*bed.store, |sql| drop(bed.database.sql(sql).expect("it runs"))).await;
+}
