@@ -51,16 +51,23 @@ impl Asked {
 
 /// Sends it on a connection of its own, which ends with this future.
 pub(crate) async fn send(address: SocketAddr, asked: Asked) -> Told {
-    match tokio::time::timeout(PATIENCE, exchange(address, &asked)).await {
+    match asked.request(address) {
+        Ok(request) => send_request(address, request).await,
+        Err(why) => Told::Dropped(why),
+    }
+}
+
+/// The same, with any request.
+pub(crate) async fn send_request(address: SocketAddr, request: Request<Full<Bytes>>) -> Told {
+    match tokio::time::timeout(PATIENCE, exchange(address, request)).await {
         Ok(Ok(told)) => told,
         Ok(Err(why)) => Told::Dropped(why),
         Err(_) => Told::Dropped("no answer in time".to_owned()),
     }
 }
 
-async fn exchange(address: SocketAddr, asked: &Asked) -> Result<Told, String> {
+async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Told, String> {
     let lost = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-    let request = asked.request(address)?;
     let stream = TcpStream::connect(address).await.map_err(|error| lost("not connected", &error))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await

@@ -237,6 +237,54 @@ impl Place {
         Ok(())
     }
 
+    /// Keeps a copy of all that there is. Nobody may have a file open; connections to a server end.
+    pub(crate) fn keep_copy(&self) -> Result<(), String> {
+        match self {
+            Place::File { file, .. } => {
+                let copy = || {
+                    let file = Connection::open(file)?;
+                    // Everything into the one file.
+                    file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
+                };
+                copy().map_err(|error: rusqlite::Error| error.to_string())?;
+                std::fs::copy(file, file.with_extension("copy")).map(drop).map_err(|error| error.to_string())
+            }
+            Place::Server { cluster, name, .. } => tokio::task::block_in_place(|| {
+                let sql = |statement: &str| {
+                    cluster.server().sql("postgres", statement).map(drop).map_err(|error| error.to_string())
+                };
+                let theirs = format!("FROM pg_stat_activity WHERE datname = '{name}'");
+                sql(&format!("SELECT count(pg_terminate_backend(pid, 10000)) {theirs}"))?;
+                sql(&format!("CREATE DATABASE {name}_copy TEMPLATE {name} OWNER {ROLE}"))
+            }),
+        }
+    }
+
+    /// What was written since the copy is lost, as after a failover to a server that had none of it. Nobody may have a file
+    /// open; connections to a server end.
+    pub(crate) async fn lose_all_since_copy(&self) -> Result<(), String> {
+        match self {
+            Place::File { file, .. } => {
+                for suffix in ["", "-wal", "-shm"] {
+                    let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
+                }
+                std::fs::copy(file.with_extension("copy"), file).map(drop).map_err(|error| error.to_string())
+            }
+            Place::Server { cluster, name, proxies } => {
+                for proxy in proxies {
+                    proxy.refuse().await;
+                    proxy.cut_all().await;
+                }
+                tokio::task::block_in_place(|| {
+                    drop_database(cluster, name)?;
+                    let statement = format!("ALTER DATABASE {name}_copy RENAME TO {name}");
+                    cluster.server().sql("postgres", &statement).map_err(|error| error.to_string())
+                })?;
+                self.heal().await
+            }
+        }
+    }
+
     /// The role may have so many connections, or as many as it likes.
     pub(crate) fn limit_connections(&self, most: Option<u32>) -> Result<(), String> {
         let most = most.map_or(-1, i64::from);
@@ -292,7 +340,7 @@ fn record(line: &str) -> Result<Record, String> {
 }
 
 /// 32 digits as a UUID.
-fn hyphenated(hex: &str) -> String {
+pub(crate) fn hyphenated(hex: &str) -> String {
     let mut id = hex.to_owned();
     for place in [20, 16, 12, 8] {
         if id.is_char_boundary(place) && id.len() > place {

@@ -18,6 +18,7 @@ mod sample;
 mod seen;
 mod service;
 mod shop;
+mod site;
 mod table;
 mod upstream;
 mod verdict;
@@ -217,7 +218,7 @@ async fn work(
                 failed = true;
                 println!("{cell} ({}): FAIL, {millis} ms\n    {why}", cell.code.letters());
             }
-            Outcome::NotApplicable(_) | Outcome::NotBuilt => {}
+            Outcome::NotApplicable(_) => {}
         }
         outcomes.lock().unwrap_or_else(PoisonError::into_inner).push((cell, outcome));
     }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use semel_faults::{Lever, Point};
@@ -25,14 +25,28 @@ impl Process {
     /// Starts it, and waits until it says where it listens, after each of these words. It can be held through the folder
     /// `faults`. Blocks.
     pub(crate) fn start(
-        mut command: Command,
+        command: Command,
         words: &[&str],
         log: &Path,
         faults: &Path,
     ) -> Result<Process, String> {
+        Process::start_armed(command, words, log, faults, &[])
+    }
+
+    /// The same, with these points armed before it runs.
+    pub(crate) fn start_armed(
+        mut command: Command,
+        words: &[&str],
+        log: &Path,
+        faults: &Path,
+        armed: &[Point],
+    ) -> Result<Process, String> {
         // What an earlier process left there is not about this one.
         let _ = std::fs::remove_dir_all(faults);
         std::fs::create_dir_all(faults).map_err(|error| format!("{}: {error}", faults.display()))?;
+        for point in armed {
+            write(&faults.join(point.name()), "")?;
+        }
         command.env(semel_faults::VARIABLE, faults);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
@@ -75,6 +89,20 @@ impl Process {
         let _ = self.child.wait();
     }
 
+    /// Waits until it has ended by itself, and gives its exit code.
+    pub(crate) async fn ended(&mut self) -> Result<i32, String> {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
+                return status.code().ok_or_else(|| "a signal ended it".to_owned());
+            }
+            if begun.elapsed() > patience::PATIENCE {
+                return Err(format!("it has not ended in {} s", patience::PATIENCE.as_secs()));
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
     /// Stops it where it is, or lets it go on.
     pub(crate) fn stop(&self, stop: bool) {
         if let Some(pid) = self.pid() {
@@ -106,6 +134,12 @@ impl Process {
     pub(crate) async fn is_held(&self, point: Point) -> Result<(), String> {
         let file = self.reached(point);
         patience::until(&format!("nobody came to {}", point.name()), PAUSE, || file.exists()).await
+    }
+
+    /// Waits until the point is armed no more: somebody came there. Others may be held there already.
+    pub(crate) async fn is_taken(&self, point: Point) -> Result<(), String> {
+        let file = self.faults.join(point.name());
+        patience::until(&format!("nobody came to {}", point.name()), PAUSE, || !file.exists()).await
     }
 
     /// Waits until nobody is held at the point any more, because who was there has left by itself.

@@ -54,6 +54,9 @@ const COMMIT_IN_DOUBT: &str = "A server that cannot write its log ends at the CO
      a client that is answered before that is told so.";
 const NEXT_TRY: &str =
     "Messages have no client: the worker that is left, or the same one, delivers it under the same event id.";
+const NOT_STARTED: &str = "Nobody can ask a gateway that is not there yet: the client leaves whose command is the first after the migration.";
+const NO_CONNECTION: &str = "A file that is migrated has no connection to lose: the process dies between the commit and what follows it.";
+const NEWER_FORMAT: &str = "The file says that only a newer SQLite may write it, which makes it one that can be read and nothing else.";
 
 /// What is expected of a cell.
 pub(crate) fn of(cell: Cell) -> Reading {
@@ -78,6 +81,7 @@ fn code(cell: Cell) -> (Code, Option<&'static str>) {
         (17, Fault::Failover, _) => (Code::Lost, Some(NO_SECOND_STORE)),
         (2, Fault::Kill | Fault::Stopped, Store::Sqlite) => (cell.code, Some(NO_WIRE)),
         (4, Fault::AnswerLost, _) => (cell.code, Some(STARTED_BY_CLAIM)),
+        (19, Fault::ClientGone, _) => (cell.code, Some(NOT_STARTED)),
         (_, Fault::ClockJump, _) if cell.code == Code::Owned => (cell.code, Some(PAST_THE_LEASE)),
         _ => (cell.code, None),
     }
@@ -86,6 +90,8 @@ fn code(cell: Cell) -> (Code, Option<&'static str>) {
 /// How a fault is brought about where that is not plain.
 fn fault_note(cell: Cell) -> Option<&'static str> {
     match (cell.fault, cell.store) {
+        (Fault::AnswerLost, Store::Sqlite) if cell.step == 19 => Some(NO_CONNECTION),
+        (Fault::ReadOnly, Store::Sqlite) if cell.step == 19 => Some(NEWER_FORMAT),
         (Fault::Failover, Store::Sqlite) => Some(RESTORED),
         (Fault::Failover, Store::Postgres) => Some(EARLIER),
         (Fault::DiskFull, Store::Postgres) => Some(FULL_LOG),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::reading;
-use crate::rows::{Outcome, is_built};
+use crate::rows::Outcome;
 use crate::table::{Cell, Fault, STEPS, Store, code};
 
 const BEGIN: &str = "<!-- begin: written by `cargo xtask crash-matrix` -->";
@@ -23,12 +23,11 @@ impl Report {
 
     pub(crate) fn summary(&self) -> String {
         format!(
-            "{} cells: {} pass, {} fail, {} not applicable, {} not built yet; {} s",
+            "{} cells: {} pass, {} fail, {} not applicable; {} s",
             self.cells.len(),
             self.count(|outcome| matches!(outcome, Outcome::Pass(_))),
             self.count(|outcome| matches!(outcome, Outcome::Fail(_))),
             self.count(|outcome| matches!(outcome, Outcome::NotApplicable(_))),
-            self.count(|outcome| matches!(outcome, Outcome::NotBuilt)),
             self.seconds
         )
     }
@@ -84,9 +83,7 @@ impl Report {
             Some(Outcome::Pass(_)) => "pass".to_owned(),
             Some(Outcome::Fail(_)) => "**FAIL**".to_owned(),
             Some(Outcome::NotApplicable(why)) => return format!("n/a{}", note(why)),
-            Some(Outcome::NotBuilt) => return "not built yet".to_owned(),
-            None if is_built(step) => "not run".to_owned(),
-            None => "not built yet".to_owned(),
+            None => "not run".to_owned(),
         };
         format!("{letters} {mark}{}", reading.notes.into_iter().map(note).collect::<String>())
     }

@@ -18,8 +18,13 @@ const SQLITE: &[(usize, &str)] = &[
     (11, "KAOFRXM"),
     (12, "OCUM"),
     (13, "AOUM"),
+    (14, "KAOCZUM"),
+    (15, "KAOFRCZUM"),
+    (16, "KAOFRCZU"),
     (17, "KAOCZUM"),
     (18, "KAOZX"),
+    (19, "KAOFRZXUM"),
+    (20, "KAOZM"),
 ];
 const POSTGRES: &[(usize, &str)] = &[
     (1, "X"),
@@ -34,6 +39,9 @@ const POSTGRES: &[(usize, &str)] = &[
     (10, "KO"),
     (11, "Z"),
     (13, "A"),
+    (14, "A"),
+    (15, "Z"),
+    (16, "Z"),
     (17, "U"),
     (18, "A"),
 ];
@@ -52,16 +60,15 @@ pub(crate) fn breaks(cell: Cell) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::is_built;
     use crate::table::cells;
 
     #[test]
-    fn the_sample_has_every_fault_and_every_step_that_is_built() {
+    fn the_sample_has_every_fault_and_every_step() {
         let all: Vec<Cell> = Store::ALL.into_iter().flat_map(cells).filter(|cell| has(*cell)).collect();
         for fault in Fault::ALL {
             assert!(all.iter().any(|cell| cell.fault == fault), "{fault:?}");
         }
-        for step in (1..=20).filter(|step| is_built(*step)) {
+        for step in 1..=20 {
             assert!(all.iter().any(|cell| cell.step == step), "{step}");
         }
     }

@@ -48,7 +48,7 @@ impl Shop<'_> {
         let folder = lab.cell_folder()?;
         let place = lab.place(&folder).await?;
         make_table(&place)?;
-        let key = "matrix-0123456789-abcdef".to_owned();
+        let key = lab.key(&folder);
         let receiver = Receiver::start(terms.manner, &key).await?;
         let start = |number| start(lab, &folder, &place, &receiver, terms, number);
         let (a, b) = (start(0)?, start(1)?);

@@ -65,6 +65,36 @@ points! {
     ReferenceWritten = "reference-written",
     /// A worker has nothing more to do about a message, whether what it wrote counted or not.
     MessageLeft = "message-left",
+    /// SQLite: a transaction with an event that came by itself is about to begin.
+    EvidenceSent = "evidence-sent",
+    /// SQLite: a transaction with such an event was committed, and nobody has been told.
+    EvidenceCommitted = "evidence-committed",
+    /// SQLite: a transaction with a verdict about an unknown command is about to begin.
+    VerdictSent = "verdict-sent",
+    /// SQLite: a transaction with a verdict was committed, and nobody has been told.
+    VerdictCommitted = "verdict-committed",
+    /// A command line that looks after a store has opened it, and done nothing yet.
+    UpkeepBegun = "upkeep-begun",
+    /// SQLite: a transaction that ends leases is about to begin.
+    SweepSent = "sweep-sent",
+    /// SQLite: a transaction that ended leases was committed, and nobody has been told.
+    SweepCommitted = "sweep-committed",
+    /// SQLite: a transaction that forgets records is about to begin.
+    ReapSent = "reap-sent",
+    /// SQLite: a transaction that forgot records was committed, and nobody has been told.
+    ReapCommitted = "reap-committed",
+    /// SQLite: what is due was read within a transaction, and nothing of it is written.
+    DueRead = "due-read",
+    /// SQLite: a transaction that seals anew is about to begin.
+    ResealSent = "reseal-sent",
+    /// SQLite: a transaction that sealed anew was committed, and nobody has been told.
+    ResealCommitted = "reseal-committed",
+    /// SQLite: a transaction that brings the tables forward is about to begin.
+    MigrationSent = "migration-sent",
+    /// SQLite: the tables were brought forward, and nothing is committed.
+    MigrationWritten = "migration-written",
+    /// SQLite: the tables were brought forward, and that is committed.
+    MigrationCommitted = "migration-committed",
 }
 
 /// What a test may do inside of a process, because nothing outside can.

@@ -3,7 +3,6 @@
 //! Every cell goes the same way: processes are brought to the step and held there, the fault strikes, others ask for the
 //! same, what is held is let go, the fault is lifted, and everybody asks until nothing changes any more.
 
-mod broken;
 mod hold;
 mod otherwise;
 mod strike;
@@ -21,9 +20,6 @@ use crate::seen::{Record, Seen, Told};
 use crate::table::{Cell, Code, Fault};
 use crate::upstream::Mood;
 use crate::world::{Settings, World};
-
-/// The steps that are brought about here.
-pub(crate) const STEPS: [usize; 11] = [1, 2, 3, 4, 5, 6, 7, 9, 10, 17, 18];
 
 /// Short, where a cell waits for its end; else longer than any cell takes.
 const SHORT_LEASE: Duration = Duration::from_millis(1_000);

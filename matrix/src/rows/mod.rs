@@ -2,8 +2,13 @@
 
 mod dispatch;
 mod gateway;
+mod migration;
+mod rotation;
 mod store;
+mod tool;
 mod transaction;
+mod upkeep;
+mod webhook;
 
 use crate::judge;
 use crate::lab::Lab;
@@ -19,20 +24,10 @@ pub(crate) enum Outcome {
     Fail(String),
     /// It cannot occur on this store. Says why.
     NotApplicable(&'static str),
-    /// Nobody has built it yet.
-    NotBuilt,
-}
-
-/// Whether anything is built for a step.
-pub(crate) fn is_built(step: usize) -> bool {
-    gateway::STEPS.contains(&step) || transaction::STEPS.contains(&step) || dispatch::STEPS.contains(&step)
 }
 
 /// Runs one cell. `broken` has it run with a setting that permits second effects.
 pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
-    if !is_built(cell.step) {
-        return Outcome::NotBuilt;
-    }
     let expected = reading::of(cell);
     if let Some(why) = expected.not_applicable {
         return Outcome::NotApplicable(why);
@@ -40,6 +35,10 @@ pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
     let by_itself = match cell.step {
         step if transaction::STEPS.contains(&step) => Some(transaction::run(lab, cell).await),
         step if dispatch::STEPS.contains(&step) => Some(dispatch::run(lab, cell).await),
+        step if webhook::STEPS.contains(&step) => Some(webhook::run(lab, cell).await),
+        step if upkeep::STEPS.contains(&step) => Some(upkeep::run(lab, cell).await),
+        step if migration::STEPS.contains(&step) => Some(migration::run(lab, cell).await),
+        step if rotation::STEPS.contains(&step) => Some(rotation::run(lab, cell).await),
         _ => None,
     };
     match by_itself {

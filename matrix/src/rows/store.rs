@@ -1,4 +1,4 @@
-//! Breaks what a service's processes keep their records in, and mends it.
+//! Breaks what the processes of a cell keep their records in, and mends it.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::process::Process;
 use crate::table::Fault;
 
 /// A file that somebody else writes.
-pub(super) struct Lock(rusqlite::Connection);
+pub(crate) struct Lock(rusqlite::Connection);
 
 impl Lock {
-    pub(super) fn take(place: &Place) -> Result<Lock, String> {
+    pub(crate) fn take(place: &Place) -> Result<Lock, String> {
         let file = place.file().ok_or("only a file is locked")?;
         let lock = || {
             let file = rusqlite::Connection::open(file)?;
@@ -23,13 +23,13 @@ impl Lock {
         lock().map_err(|error: rusqlite::Error| format!("the file cannot be locked: {error}"))
     }
 
-    pub(super) fn release(self) -> Result<(), String> {
+    pub(crate) fn release(self) -> Result<(), String> {
         self.0.execute_batch("ROLLBACK").map_err(|error| error.to_string())
     }
 }
 
 /// Breaks the store. What it gives mends it.
-pub(super) async fn break_store(
+pub(crate) async fn break_store(
     place: &Place,
     processes: [&Process; 2],
     fault: Fault,
@@ -39,6 +39,7 @@ pub(super) async fn break_store(
             tokio::task::block_in_place(|| cluster.kill9()).map_err(|error| error.to_string())?;
         }
         (Fault::DiskFull, Some((cluster, _))) => {
+            // A server that cannot write its log ends, and cannot recover before there is room again.
             tokio::task::block_in_place(|| cluster.limit_files(Some(0)))
                 .map_err(|error| error.to_string())?;
         }
@@ -61,7 +62,7 @@ pub(super) async fn break_store(
     Ok(None)
 }
 
-pub(super) async fn mend_store(
+pub(crate) async fn mend_store(
     place: &Place,
     processes: [&Process; 2],
     fault: Fault,

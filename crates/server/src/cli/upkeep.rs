@@ -1,6 +1,7 @@
 //! `semel sweep`, `semel reap` and `semel migrate`: what the gateway does by itself, by hand.
 
 use clap::{Arg, ArgMatches, Command};
+use semel_faults::{Point, reached_by_thread};
 use serde_json::json;
 
 use super::{Done, blocking, say};
@@ -80,6 +81,7 @@ pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
         return Ok(Done::Yes);
     }
     let batch = matches.get_one::<u32>("batch").map_or(1000, |batch| *batch as usize);
+    reached_by_thread(Point::UpkeepBegun);
     let mut total = 0;
     loop {
         let done = blocking(async {

@@ -10,6 +10,7 @@ use semel_core::{
     Answer, Claim, Decision, Event, Head, OperationId, Record, Reference, StoreError, StoredResult,
     Timestamp, Transition, Write, transition,
 };
+use semel_faults::{Point, reached_by_thread};
 
 use super::errors::store_error;
 use super::writer::{Done, Work};
@@ -222,6 +223,7 @@ fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp)
         let page = due(connection, now, after, limit - aged).map_err(|error| store_error(&error))?;
         let full = page.len() == limit - aged;
         after = page.last().copied();
+        reached_by_thread(Point::DueRead);
         for (_, id) in page {
             let changed = queries::get_without_response(connection, &id)
                 .map_err(|error| store_error(&error))

@@ -3,6 +3,7 @@
 //! The tables carry a prefix and a version of their own, so that they can live in a service's own database.
 
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
+use semel_faults::{Point, reached_by_thread};
 
 use super::Trouble;
 
@@ -190,6 +191,7 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
     if version(connection)? == Some(SCHEMA_VERSION) {
         return Ok(());
     }
+    reached_by_thread(Point::MigrationSent);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch("CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL) STRICT")?;
     let found = version(&transaction)?.unwrap_or(0);
@@ -201,7 +203,9 @@ pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
     }
     transaction.execute("DELETE FROM semel_schema", [])?;
     transaction.execute("INSERT INTO semel_schema (version) VALUES (?1)", [SCHEMA_VERSION])?;
+    reached_by_thread(Point::MigrationWritten);
     transaction.commit()?;
+    reached_by_thread(Point::MigrationCommitted);
     Ok(())
 }
 

@@ -257,8 +257,13 @@ impl Work {
                 Event::Start { .. } => Some(Point::StartSent),
                 Event::Renew { .. } => Some(Point::RenewalSent),
                 Event::Complete { .. } | Event::Fail { .. } => Some(Point::SettlementSent),
+                Event::Resolve { .. } => Some(Point::VerdictSent),
                 _ => None,
             },
+            Work::Sweep(_) => Some(Point::SweepSent),
+            Work::Reap(_) => Some(Point::ReapSent),
+            Work::Evidence(EvidenceWork::TakeIn(_)) => Some(Point::EvidenceSent),
+            Work::Reseal(_) => Some(Point::ResealSent),
             _ => None,
         }
     }
@@ -268,6 +273,11 @@ impl Work {
             Point::ClaimSent => Point::ClaimCommitted,
             Point::StartSent => Point::StartCommitted,
             Point::RenewalSent => Point::RenewalCommitted,
+            Point::VerdictSent => Point::VerdictCommitted,
+            Point::SweepSent => Point::SweepCommitted,
+            Point::ReapSent => Point::ReapCommitted,
+            Point::EvidenceSent => Point::EvidenceCommitted,
+            Point::ResealSent => Point::ResealCommitted,
             _ => Point::SettlementCommitted,
         })
     }

@@ -1,0 +1,285 @@
+//! Step 19: a store of an older version meets this one. `semel migrate`, or a gateway that does the same as it starts, is
+//! held where it changes the tables, and struck; in the end two gateways open the store at once.
+//!
+//! The older store is made from a new one with records in it, by taking away what later versions have added: an older
+//! program would have left it so. What a program of that time wrote is in the columns of that time.
+
+mod judge;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use semel_faults::Point;
+use semel_testkit::proxy::Matching;
+
+use crate::client;
+use crate::lab::Lab;
+use crate::patience;
+use crate::process::tail;
+use crate::rows::tool::{self, Meanwhile, Stage, When, Work};
+use crate::site::Site;
+use crate::table::{Cell, Fault, Store};
+use crate::upstream::Mood;
+use crate::verdict::Found;
+
+use judge::{Migrated, Refused};
+
+/// The steps that are brought about here.
+pub(crate) const STEPS: [usize; 1] = [19];
+
+/// From which version to which it goes back, and how.
+const BACK_IN_A_FILE: (u32, u32) = (8, 6);
+const BACK_ON_A_SERVER: (u32, u32) = (4, 2);
+const BACK: &str = "
+    DROP TABLE semel_usage;
+    DROP TABLE semel_evidence;
+    DROP TABLE semel_phases;
+    DROP TABLE semel_requests;
+    DROP INDEX semel_records_ready;
+    ALTER TABLE semel_records DROP COLUMN ready_at;
+    ALTER TABLE semel_records DROP COLUMN start_by;";
+
+const PARTS_OF_A_FILE: &str = "
+    SELECT type || ' ' || name AS part FROM sqlite_schema WHERE name LIKE 'semel%'
+    UNION SELECT 'column ' || t.name || '.' || c.name FROM sqlite_schema AS t, pragma_table_info(t.name) AS c
+        WHERE t.type = 'table' AND t.name LIKE 'semel%'
+    UNION SELECT 'version ' || version FROM semel_schema ORDER BY 1";
+const PARTS_ON_A_SERVER: &str = "
+    SELECT 'column ' || table_name || '.' || column_name AS part FROM information_schema.columns
+        WHERE table_name LIKE 'semel%'
+    UNION SELECT 'index ' || indexname FROM pg_indexes WHERE indexname LIKE 'semel%'
+    UNION SELECT 'version ' || version FROM semel_schema ORDER BY 1";
+
+/// Settled before the store was an older one.
+const SETTLED: [&str; 2] = ["one", "two"];
+
+/// Runs a cell.
+pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
+    let site = Site::start(lab, Mood::BreaksOffAfter).await?;
+    let log =
+        || ["first", "a", "b"].map(|name| tail(&site.folder.join(format!("{name}.log")))).join("\n    ");
+    let seen = migrated(&site, cell).await.map_err(|why| format!("{why}\n    {}", log()))?;
+    Ok(Found { violated: judge::judge(&seen), seen: vec![seen.tell(), log()] })
+}
+
+fn work(site: &Site<'_>, fault: Fault) -> Work {
+    let arguments = match fault {
+        // A gateway that is killed as it starts.
+        Fault::Kill => site.serving("semel.toml"),
+        _ => vec!["migrate".to_owned()],
+    };
+    Work {
+        arguments,
+        before: Point::MigrationSent,
+        within: Some(Point::MigrationWritten),
+        after: Point::MigrationCommitted,
+        statement: Matching::statement("CREATE TABLE semel_usage"),
+        commit: Matching::commit(),
+    }
+}
+
+/// What the tables are made of, and their version.
+fn parts(site: &Site<'_>) -> Result<Vec<String>, String> {
+    let query = if site.place.file().is_some() { PARTS_OF_A_FILE } else { PARTS_ON_A_SERVER };
+    Ok(site.ask(query)?.iter().filter_map(|row| row.get("part").map(str::to_owned)).collect())
+}
+
+/// Makes the store one of an older version.
+fn go_back(site: &Site<'_>) -> Result<(), String> {
+    let (from, to) = if site.place.file().is_some() { BACK_IN_A_FILE } else { BACK_ON_A_SERVER };
+    if !parts(site)?.contains(&format!("version {from}")) {
+        return Err(format!("the schema has another version than {from}: `BACK` must go back from there"));
+    }
+    site.change(&format!("{BACK} UPDATE semel_schema SET version = {to}"))
+}
+
+async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {
+    let mut gateway = site.gateway("planted", 1, "semel.toml")?;
+    let mut first = BTreeMap::new();
+    first.insert("unknown".to_owned(), site.pay(&gateway, "unknown").await);
+    for key in SETTLED {
+        first.insert(key.to_owned(), site.must_pay(&gateway, key).await?.0);
+    }
+    gateway.kill();
+    let new = parts(site)?;
+    go_back(site)?;
+    let old = parts(site)?;
+    if cell.fault == Fault::Failover {
+        site.place.keep_copy()?;
+    }
+    let before = site.rows("semel_records")?;
+    let mut others = Others { site, during: Vec::new() };
+    let mut seen = Migrated {
+        old,
+        new,
+        during: Vec::new(),
+        after: Vec::new(),
+        before,
+        rows: Vec::new(),
+        ended: Vec::new(),
+        refused: Vec::new(),
+        first,
+        meanwhile: Vec::new(),
+        told: Vec::new(),
+        mismatched: Vec::new(),
+        gone: false,
+        effects: 0,
+    };
+    let work = work(site, cell.fault);
+    match (cell.fault, cell.store) {
+        (Fault::Poison, _) => seen.refused = poison(site).await?,
+        (Fault::ReadOnly, _) => seen.refused = vec![read_only(site).await?],
+        (Fault::AnswerLost, Store::Sqlite) => {
+            // Nobody is told that it was committed.
+            if let Some((mut tool, hold)) = tool::bring(site, &work, "first", 0, When::After).await? {
+                tool.kill();
+                hold.release(&tool);
+            }
+        }
+        (Fault::Duplicate, Store::Postgres) => seen.ended = two_on_a_server(site, &work).await?,
+        (Fault::Failover, _) => {
+            seen.ended.extend(tool::strike(site, &work, cell, &mut others).await?);
+            lose(site, &mut seen).await?;
+            others.during.push(parts(site)?);
+        }
+        (Fault::ClientGone, _) => {}
+        _ => seen.ended.extend(tool::strike(site, &work, cell, &mut others).await?),
+    }
+    seen.during = others.during;
+    seen.during.push(parts(site)?);
+    end(site, cell, seen).await
+}
+
+/// Two gateways open the store at once, and are asked for everything.
+async fn end(site: &Site<'_>, cell: Cell, mut seen: Migrated) -> Result<Migrated, String> {
+    let (a, b) = tokio::task::block_in_place(|| {
+        std::thread::scope(|scope| {
+            let a = scope.spawn(|| site.gateway("a", 0, "semel.toml"));
+            let b = site.gateway("b", 1, "semel.toml");
+            (a.join().unwrap_or_else(|_| Err("it panicked".to_owned())), b)
+        })
+    });
+    let (a, b) = (a?, b?);
+    if cell.fault == Fault::ClientGone {
+        a.arm(Point::HandlerCalled)?;
+        let asked = site.payment("gone");
+        let client = tokio::spawn(client::send(a.address(), asked));
+        a.is_held(Point::HandlerCalled).await?;
+        client.abort();
+        let _ = client.await;
+        a.release(Point::HandlerCalled);
+        seen.gone = true;
+        let begun = Instant::now();
+        while !site.pay(&b, "gone").await.is_done() {
+            if begun.elapsed() > patience::PATIENCE {
+                return Err("whose client left was never carried out".to_owned());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    seen.after = parts(site)?;
+    seen.rows = site.rows("semel_records")?;
+    for gateway in [&a, &b] {
+        let names = seen.first.keys().map(String::as_str).chain(seen.gone.then_some("gone"));
+        let names: Vec<String> = names.map(str::to_owned).collect();
+        for name in names {
+            let told = site.pay(gateway, &name).await;
+            seen.told.push((name, told));
+        }
+        seen.mismatched.push(site.pay_otherwise(gateway, SETTLED[0]).await);
+    }
+    seen.effects = site.upstream.effects().len();
+    Ok(seen)
+}
+
+/// The store loses its migration under gateways that run.
+async fn lose(site: &Site<'_>, seen: &mut Migrated) -> Result<(), String> {
+    let mut running = site.gateway("running", 0, "semel.toml")?;
+    if site.place.file().is_some() {
+        running.kill();
+    }
+    site.place.lose_all_since_copy().await?;
+    if site.place.file().is_none() {
+        for name in SETTLED {
+            seen.meanwhile.push((name.to_owned(), site.pay(&running, name).await));
+        }
+    }
+    Ok(())
+}
+
+async fn refused(site: &Site<'_>, arguments: &[&str]) -> Result<Refused, String> {
+    let before = parts(site)?;
+    let code = site.tool("first", 0, arguments, &[])?.ended().await?;
+    Ok(Refused { code, before, after: parts(site)? })
+}
+
+/// A store that a newer program wrote, and one in which somebody else has a table of that name.
+async fn poison(site: &Site<'_>) -> Result<Vec<Refused>, String> {
+    let (_, version) = if site.place.file().is_some() { BACK_IN_A_FILE } else { BACK_ON_A_SERVER };
+    let serving = site.serving("semel.toml");
+    let serving: Vec<&str> = serving.iter().map(String::as_str).collect();
+    site.change("UPDATE semel_schema SET version = 99")?;
+    let mut all = vec![refused(site, &["migrate"]).await?, refused(site, &serving).await?];
+    all.push(refused(site, &["sweep"]).await?);
+    site.change(&format!("UPDATE semel_schema SET version = {version}"))?;
+    site.change("CREATE TABLE semel_usage (somebody_else INTEGER)")?;
+    all.push(refused(site, &["migrate"]).await?);
+    all.push(refused(site, &serving).await?);
+    site.change("DROP TABLE semel_usage")?;
+    Ok(all)
+}
+
+/// A store that takes no writes.
+async fn read_only(site: &Site<'_>) -> Result<Refused, String> {
+    let Some(file) = site.place.file() else {
+        site.place.read_only(true)?;
+        let refused = refused(site, &["migrate"]).await;
+        site.place.read_only(false)?;
+        return refused;
+    };
+    // A file says which version of SQLite may write it. Those who do not know that one may read, and nothing else.
+    let may_write = |version: u8| {
+        use std::os::unix::fs::FileExt;
+        let open = std::fs::OpenOptions::new().write(true).open(file);
+        open.and_then(|file| file.write_all_at(&[version], 18)).map_err(|error| error.to_string())
+    };
+    site.place.keep_copy()?;
+    let before = parts(site)?;
+    may_write(3)?;
+    let code = site.tool("first", 0, &["migrate"], &[])?.ended().await?;
+    may_write(2)?;
+    Ok(Refused { code, before, after: parts(site)? })
+}
+
+/// The second waits for the first, which is held in the midst of it.
+async fn two_on_a_server(site: &Site<'_>, work: &Work) -> Result<Vec<i32>, String> {
+    let held = tool::bring(site, work, "first", 0, When::Before).await?;
+    let (mut one, hold) = held.ok_or("it cannot be held")?;
+    let mut other = site.tool("second", 1, &work.words(), &[])?;
+    let waits = || {
+        let locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        site.place.sql(locks).is_ok_and(|count| count.trim() == "1")
+    };
+    patience::until("the second does not wait", Duration::from_millis(20), waits).await?;
+    hold.release(&one);
+    Ok(vec![one.ended().await?, other.ended().await?])
+}
+
+/// Others look at the tables, and at none of the rows: those may be locked.
+struct Others<'a> {
+    site: &'a Site<'a>,
+    during: Vec<Vec<String>>,
+}
+
+impl Meanwhile for Others<'_> {
+    async fn at(&mut self, stage: Stage) -> Result<(), String> {
+        if stage == Stage::Stopped {
+            // Another one tries as well. On a server it waits in vain, and says so.
+            self.site.tool("second", 1, &["migrate"], &[])?.ended().await?;
+        }
+        if stage != Stage::Broken {
+            self.during.push(parts(self.site)?);
+        }
+        Ok(())
+    }
+}

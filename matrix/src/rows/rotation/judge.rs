@@ -1,0 +1,230 @@
+//! Says whether a rotation left everything readable, and nothing else changed. Pure: it gets rows and answers.
+
+use std::collections::BTreeMap;
+
+use crate::seen::Told;
+use crate::site::Row;
+
+/// All that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Rotated {
+    /// The ids of the commands, by the names of their keys.
+    pub(crate) names: BTreeMap<String, String>,
+    /// The ids of those that cannot be opened.
+    pub(crate) poisoned: Vec<String>,
+    pub(crate) before: Vec<Row>,
+    /// An event with a response in it, before and in the end.
+    pub(crate) evidence: (Vec<Row>, Vec<Row>),
+    /// While the fault stood, each time that the store could be read.
+    pub(crate) during: Vec<Vec<Row>>,
+    /// How the one that was struck ended, if it ended by itself.
+    pub(crate) ended: Option<i32>,
+    /// How the one after it ended, and how it should have.
+    pub(crate) last: (i32, i32),
+    pub(crate) after: Vec<Row>,
+    /// What the first client of each command was told.
+    pub(crate) first: BTreeMap<String, Told>,
+    /// What a gateway with both keys said while the fault stood.
+    pub(crate) meanwhile: Vec<(String, Told)>,
+    /// What one with the new key says in the end.
+    pub(crate) in_the_end: Vec<(String, Told)>,
+    /// What one with neither key says.
+    pub(crate) without_key: Vec<(String, Told)>,
+    pub(crate) effects: usize,
+}
+
+impl Rotated {
+    /// In one line, for people.
+    pub(crate) fn tell(&self) -> String {
+        let list = |told: &[(String, Told)]| -> Vec<String> {
+            told.iter().map(|(name, told)| format!("{name}: {told}")).collect()
+        };
+        format!(
+            "ended with {:?} and {:?}; meanwhile {:?}; in the end {:?}; without the key {:?}; {} effects",
+            self.ended,
+            self.last,
+            list(&self.meanwhile),
+            list(&self.in_the_end),
+            list(&self.without_key),
+            self.effects
+        )
+    }
+}
+
+fn key(row: &Row) -> Option<&str> {
+    row.get("encryption_key_id")
+}
+
+/// What is violated; nothing, if all is well.
+pub(crate) fn judge(seen: &Rotated) -> Vec<String> {
+    let mut violated = Vec::new();
+    let mut must = |is_so: bool, otherwise: String| {
+        if !is_so {
+            violated.push(otherwise);
+        }
+    };
+    for rows in seen.during.iter().chain([&seen.after]) {
+        must(rows.len() == seen.before.len(), "a record came or went".to_owned());
+        for (before, now) in seen.before.iter().zip(rows) {
+            must(is_the_same(seen, before, now), format!("{} is not what it was", before.operation_id()));
+        }
+    }
+    let (evidence, evidence_after) = &seen.evidence;
+    must(evidence.len() == 1 && evidence_after.len() == 1, "an event came or went".to_owned());
+    for (before, now) in evidence.iter().zip(evidence_after) {
+        let anew = before != now && key(now) == Some("new");
+        must(
+            anew && is_the_same(seen, before, now),
+            "an event is not what it was, or as it was sealed".to_owned(),
+        );
+    }
+    let is_poisoned = |row: &&Row| seen.poisoned.iter().any(|id| id == row.operation_id());
+    let all_new = seen.after.iter().filter(|row| !is_poisoned(row)).all(|row| key(row) == Some("new"));
+    must(all_new, "something is left under the old key".to_owned());
+    must(seen.last.0 == seen.last.1, format!("the next one ended with {}", seen.last.0));
+    let well = seen.poisoned.is_empty() || seen.ended != Some(0);
+    must(well, "it said that all is well, and something cannot be opened".to_owned());
+    for (name, told) in &seen.meanwhile {
+        let fine = is_replay(seen, name, told) || told.is_unavailable();
+        must(fine, format!("{name} was told {told} meanwhile"));
+    }
+    for (name, told) in &seen.in_the_end {
+        must(is_replay(seen, name, told), format!("{name} was told {told} in the end"));
+    }
+    for (name, told) in &seen.without_key {
+        must(is_unreadable(told), format!("{name} was told {told} by who has no key"));
+    }
+    must(seen.effects == seen.names.len(), format!("{} effects", seen.effects));
+    violated
+}
+
+/// Nothing about it changed but what it is sealed under.
+fn is_the_same(seen: &Rotated, before: &Row, now: &Row) -> bool {
+    let seals = ["encryption_key_id", "response", "resource", "revision"];
+    if seen.poisoned.iter().any(|id| id == before.operation_id()) {
+        return before == now;
+    }
+    let sealed_anew = key(now) == Some("new") && before.get("response") != now.get("response");
+    before.without(&seals) == now.without(&seals) && (before == now || sealed_anew)
+}
+
+fn is_unreadable(told: &Told) -> bool {
+    told.as_answer().is_some_and(|answer| {
+        answer.status == 500 && answer.code.as_deref() == Some("IDEMPOTENCY_RESPONSE_UNREADABLE")
+    })
+}
+
+/// Byte for byte what the first client got; or, of what cannot be opened, that it cannot.
+fn is_replay(seen: &Rotated, name: &str, told: &Told) -> bool {
+    if seen.names.get(name).is_some_and(|id| seen.poisoned.contains(id)) {
+        return is_unreadable(told);
+    }
+    let first = seen.first.get(name).and_then(Told::as_answer);
+    match (first, told.as_answer()) {
+        (Some(first), Some(answer)) => {
+            let same = (first.status, &first.body, &first.operation_id, &first.location)
+                == (answer.status, &answer.body, &answer.operation_id, &answer.location);
+            told.is_done() && answer.replayed && same
+        }
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::seen::Answer;
+
+    fn row(id: &str, key: &str, response: &str) -> Row {
+        let columns = [
+            ("operation_id", id),
+            ("encryption_key_id", key),
+            ("response", response),
+            ("state", "succeeded"),
+        ];
+        Row(columns.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    fn told(status: u16, code: Option<&str>, replayed: bool, body: &'static [u8]) -> Told {
+        Told::Answer(Box::new(Answer {
+            status,
+            code: code.map(str::to_owned),
+            operation_id: None,
+            location: None,
+            replayed,
+            retry_after: false,
+            status_url: false,
+            body: Bytes::from_static(body),
+        }))
+    }
+
+    fn unreadable() -> Told {
+        told(500, Some("IDEMPOTENCY_RESPONSE_UNREADABLE"), false, b"")
+    }
+
+    /// One is brought under the new key, and one cannot be opened.
+    fn well() -> Rotated {
+        let before = vec![row("a", "old", "1"), row("b", "lost", "2")];
+        let after = vec![row("a", "new", "3"), row("b", "lost", "2")];
+        let replay = || told(201, None, true, b"one");
+        Rotated {
+            names: [("one".into(), "a".into()), ("two".into(), "b".into())].into(),
+            poisoned: vec!["b".into()],
+            evidence: (vec![row("e", "old", "4")], vec![row("e", "new", "5")]),
+            during: vec![before.clone(), after.clone()],
+            before,
+            ended: Some(1),
+            last: (1, 1),
+            after,
+            first: [("one".into(), told(201, None, false, b"one"))].into(),
+            meanwhile: vec![
+                ("one".into(), replay()),
+                ("one".into(), told(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, b"")),
+            ],
+            in_the_end: vec![("one".into(), replay()), ("two".into(), unreadable())],
+            without_key: vec![("one".into(), unreadable())],
+            effects: 2,
+        }
+    }
+
+    #[test]
+    fn what_is_as_it_must_be_passes() {
+        assert_eq!(judge(&well()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_wrong_observation_fails() {
+        type Wrong = (&'static str, fn(&mut Rotated));
+        let wrong: &[Wrong] = &[
+            ("something is left", |seen| seen.after[0] = seen.before[0].clone()),
+            ("a key without its seal", |seen| seen.during[1][0] = row("a", "new", "1")),
+            ("a state changes", |seen| {
+                drop(seen.after[0].0.insert("state".into(), "unknown".into()));
+            }),
+            ("what cannot be opened is written", |seen| seen.after[1] = row("b", "new", "2")),
+            ("an event is left", |seen| seen.evidence.1 = seen.evidence.0.clone()),
+            ("an event goes", |seen| seen.evidence.1.clear()),
+            ("an event changes", |seen| {
+                drop(seen.evidence.1[0].0.insert("state".into(), "other".into()));
+            }),
+            ("a record goes", |seen| drop(seen.during[0].pop())),
+            ("all is said to be well", |seen| seen.ended = Some(0)),
+            ("the next one ends otherwise", |seen| seen.last.0 = 0),
+            ("other bytes are replayed", |seen| seen.in_the_end[0].1 = told(201, None, true, b"two")),
+            ("it runs again", |seen| seen.meanwhile[0].1 = told(201, None, false, b"one")),
+            ("it cannot be read any more", |seen| seen.in_the_end[0].1 = unreadable()),
+            ("it is read without a key", |seen| seen.without_key[0].1 = told(201, None, true, b"one")),
+            ("what cannot be opened is not said to be so", |seen| {
+                seen.in_the_end[1].1 = told(201, None, false, b"two");
+            }),
+            ("one effect too many", |seen| seen.effects = 3),
+        ];
+        for (what, change) in wrong {
+            let mut seen = well();
+            change(&mut seen);
+            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! A command line that looks after a store: brought to where it writes, held there, and struck by a fault.
+
+use std::time::Duration;
+
+use semel_faults::{Lever, Point};
+use semel_testkit::proxy::{Cut, Held, Matching};
+
+use crate::patience::PATIENCE;
+use crate::process::Process;
+use crate::site::Site;
+use crate::table::{Cell, Fault};
+
+/// Longer than most things take, and shorter than SQLite waits for another writer.
+const SLOW: Duration = Duration::from_millis(1_400);
+/// How long a fault of the store lasts for those who meet it, if they do not end before. Longer than SQLite waits for
+/// another writer.
+const AWAY: Duration = Duration::from_millis(3_500);
+const HOUR_MILLIS: i64 = 3_600_000;
+
+/// A command line, and where it can be held.
+pub(super) struct Work {
+    pub(super) arguments: Vec<String>,
+    /// SQLite: it is about to write.
+    pub(super) before: Point,
+    /// SQLite: it has begun to write.
+    pub(super) within: Option<Point>,
+    /// SQLite: it has written, and was not told.
+    pub(super) after: Point,
+    /// PostgreSQL: what it writes with, and what makes that last.
+    pub(super) statement: Matching,
+    pub(super) commit: Matching,
+}
+
+impl Work {
+    pub(super) fn words(&self) -> Vec<&str> {
+        self.arguments.iter().map(String::as_str).collect()
+    }
+}
+
+/// Where it is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum When {
+    Before,
+    Within,
+    After,
+}
+
+/// By what it is held.
+pub(super) enum Hold {
+    Point(Point),
+    Wire(Held),
+}
+
+impl Hold {
+    pub(super) fn release(self, tool: &Process) {
+        match self {
+            Hold::Point(point) => tool.release(point),
+            Hold::Wire(held) => held.release(),
+        }
+    }
+}
+
+/// How the store is while a fault stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It can be read.
+    Readable,
+    /// It is away, or takes no writes.
+    Broken,
+    /// It can be read and written, and the tool stands still.
+    Stopped,
+}
+
+/// What others do while a fault stands.
+pub(super) trait Meanwhile: Send {
+    fn at(&mut self, stage: Stage) -> impl Future<Output = Result<(), String>> + Send;
+}
+
+/// Starts the tool, and has it held. Nothing, if this store has no such moment.
+pub(super) async fn bring(
+    site: &Site<'_>,
+    work: &Work,
+    name: &str,
+    way: usize,
+    when: When,
+) -> Result<Option<(Process, Hold)>, String> {
+    let words = work.words();
+    let Some((_, proxies)) = site.place.server() else {
+        let point = match when {
+            When::Before => Some(work.before),
+            When::Within => work.within,
+            When::After => Some(work.after),
+        };
+        let Some(point) = point else { return Ok(None) };
+        let tool = site.tool(name, way, &words, &[point])?;
+        tool.is_held(point).await?;
+        return Ok(Some((tool, Hold::Point(point))));
+    };
+    let held = match when {
+        When::Before => proxies[way].hold_statement(work.statement.clone()),
+        When::Within => return Ok(None),
+        When::After => proxies[way].hold_answer(work.commit.clone()),
+    };
+    let tool = site.tool(name, way, &words, &[])?;
+    let reached = tokio::time::timeout(PATIENCE, held.reached()).await;
+    reached.map_err(|_| "the statement was never sent")?;
+    Ok(Some((tool, Hold::Wire(held))))
+}
+
+async fn brought(site: &Site<'_>, work: &Work, name: &str, way: usize) -> Result<(Process, Hold), String> {
+    let held = bring(site, work, name, way, When::Before).await?;
+    held.ok_or_else(|| "it cannot be held before it writes".to_owned())
+}
+
+/// The fault strikes, and is lifted. Gives the exit code of the tool, if it ended by
+/// itself.
+pub(super) async fn strike(
+    site: &Site<'_>,
+    work: &Work,
+    cell: Cell,
+    meanwhile: &mut impl Meanwhile,
+) -> Result<Option<i32>, String> {
+    let on_server = site.place.server();
+    match cell.fault {
+        Fault::Kill => {
+            for when in [When::Before, When::Within, When::After] {
+                let Some((mut tool, hold)) = bring(site, work, "first", 0, when).await? else { continue };
+                tool.kill();
+                if let (Some((_, proxies)), When::Before) = (on_server, when) {
+                    // What it was about to write is lost with it.
+                    proxies[0].cut_all().await;
+                }
+                hold.release(&tool);
+                meanwhile.at(Stage::Readable).await?;
+            }
+            Ok(None)
+        }
+        Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly => {
+            let (mut tool, hold) = brought(site, work, "first", 0).await?;
+            let lock = break_store(site, cell.fault, &tool).await?;
+            meanwhile.at(Stage::Broken).await?;
+            hold.release(&tool);
+            let early = tokio::time::timeout(AWAY, tool.ended()).await;
+            mend_store(site, cell.fault, &tool, lock, early.is_ok()).await?;
+            match early {
+                Ok(ended) => ended.map(Some),
+                Err(_) => tool.ended().await.map(Some),
+            }
+        }
+        Fault::Slow => {
+            let (mut tool, hold) = brought(site, work, "first", 0).await?;
+            let lock = match on_server {
+                Some((_, proxies)) => {
+                    proxies[0].blackhole();
+                    None
+                }
+                None => Some(Lock::take(site)?),
+            };
+            hold.release(&tool);
+            tokio::time::sleep(SLOW).await;
+            match (on_server, lock) {
+                (_, Some(lock)) => lock.release()?,
+                (Some((_, proxies)), None) => proxies[0].heal().await.map_err(|error| error.to_string())?,
+                (None, None) => {}
+            }
+            tool.ended().await.map(Some)
+        }
+        Fault::AnswerLost => {
+            let mut tool = match on_server {
+                Some((_, proxies)) => {
+                    let armed = proxies[0].cut_next(work.commit.clone(), Cut::AfterServerAnswered);
+                    let tool = site.tool("first", 0, &work.words(), &[])?;
+                    let struck = tokio::time::timeout(PATIENCE, armed.struck()).await;
+                    struck.map_err(|_| "the statement was never sent")?;
+                    tool
+                }
+                None => {
+                    let (tool, hold) = brought(site, work, "first", 0).await?;
+                    tool.pull(Lever::LoseAnswer).await?;
+                    hold.release(&tool);
+                    tool
+                }
+            };
+            let code = tool.ended().await?;
+            meanwhile.at(Stage::Readable).await?;
+            Ok(Some(code))
+        }
+        Fault::Failover | Fault::Poison => {
+            let code = site.tool("first", 0, &work.words(), &[])?.ended().await?;
+            meanwhile.at(Stage::Readable).await?;
+            Ok(Some(code))
+        }
+        Fault::Stopped => {
+            let (mut tool, hold) = brought(site, work, "first", 0).await?;
+            tool.stop(true);
+            meanwhile.at(Stage::Stopped).await?;
+            tool.stop(false);
+            hold.release(&tool);
+            tool.ended().await.map(Some)
+        }
+        Fault::Duplicate => {
+            let (mut one, one_hold) = brought(site, work, "first", 0).await?;
+            let (mut other, other_hold) = brought(site, work, "second", 1).await?;
+            meanwhile.at(Stage::Readable).await?;
+            one_hold.release(&one);
+            other_hold.release(&other);
+            let codes = [one.ended().await?, other.ended().await?];
+            meanwhile.at(Stage::Readable).await?;
+            Ok(codes.into_iter().max())
+        }
+        Fault::ClockJump => {
+            for millis in [-HOUR_MILLIS, 10_000, HOUR_MILLIS] {
+                let mut tool = site.tool("first", 0, &work.words(), &[Point::UpkeepBegun])?;
+                tool.is_held(Point::UpkeepBegun).await?;
+                tool.pull(Lever::Clock(millis)).await?;
+                tool.release(Point::UpkeepBegun);
+                let code = tool.ended().await?;
+                if code != 0 {
+                    return Err(format!("with the clock {millis} ms away it ended with {code}"));
+                }
+                meanwhile.at(Stage::Readable).await?;
+            }
+            Ok(None)
+        }
+        Fault::ClientGone => Err("this fault strikes otherwise".to_owned()),
+    }
+}
+
+/// A file that somebody else writes.
+pub(super) struct Lock(rusqlite::Connection);
+
+impl Lock {
+    pub(super) fn take(site: &Site<'_>) -> Result<Lock, String> {
+        let file = site.place.file().ok_or("only a file is locked")?;
+        let lock = || {
+            let file = rusqlite::Connection::open(file)?;
+            file.busy_timeout(Duration::from_secs(5))?;
+            file.execute_batch("BEGIN IMMEDIATE")?;
+            Ok(Lock(file))
+        };
+        lock().map_err(|error: rusqlite::Error| format!("the file cannot be locked: {error}"))
+    }
+
+    pub(super) fn release(self) -> Result<(), String> {
+        self.0.execute_batch("ROLLBACK").map_err(|error| error.to_string())
+    }
+}
+
+/// Breaks the store for this process. What it gives mends it.
+pub(super) async fn break_store(
+    site: &Site<'_>,
+    fault: Fault,
+    process: &Process,
+) -> Result<Option<Lock>, String> {
+    let failed = |error: semel_testkit::postgres::Error| error.to_string();
+    match (fault, site.place.server()) {
+        (Fault::DatabaseKilled, Some((cluster, _))) => {
+            tokio::task::block_in_place(|| cluster.kill9()).map_err(failed)?;
+        }
+        (Fault::DiskFull, Some((cluster, _))) => {
+            tokio::task::block_in_place(|| cluster.limit_files(Some(0))).map_err(failed)?;
+        }
+        (Fault::DiskFull, None) => process.limit_files(Some(0))?,
+        (Fault::PoolExhausted, Some(_)) => site.place.limit_connections(Some(0))?,
+        (Fault::PoolExhausted, None) => return Lock::take(site).map(Some),
+        (Fault::ReadOnly, Some(_)) => site.place.read_only(true)?,
+        (Fault::ReadOnly, None) => process.pull(Lever::ReadOnly(true)).await?,
+        (fault, _) => return Err(format!("{fault:?} does not break this store")),
+    }
+    Ok(None)
+}
+
+/// Mends it. `gone` says whether the process has ended.
+pub(super) async fn mend_store(
+    site: &Site<'_>,
+    fault: Fault,
+    process: &Process,
+    lock: Option<Lock>,
+    gone: bool,
+) -> Result<(), String> {
+    let failed = |error: semel_testkit::postgres::Error| error.to_string();
+    if let Some(lock) = lock {
+        return lock.release();
+    }
+    match (fault, site.place.server()) {
+        (Fault::DatabaseKilled | Fault::DiskFull, Some((cluster, _))) => tokio::task::block_in_place(|| {
+            cluster.kill9()?;
+            cluster.restart()?;
+            cluster.wait_until_ready()
+        })
+        .map_err(failed),
+        (Fault::DiskFull | Fault::ReadOnly, None) if gone => Ok(()),
+        (Fault::DiskFull, None) => process.limit_files(None),
+        (Fault::PoolExhausted, _) => site.place.limit_connections(None),
+        (Fault::ReadOnly, Some(_)) => site.place.read_only(false),
+        (Fault::ReadOnly, None) => process.pull(Lever::ReadOnly(false)).await,
+        (fault, _) => Err(format!("{fault:?} is not mended so")),
+    }
+}

@@ -1,0 +1,289 @@
+//! Says whether records were looked after as they must be. Pure: it gets rows and answers.
+
+use std::collections::BTreeMap;
+
+use crate::seen::Told;
+use crate::site::Row;
+
+/// What may become of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Nothing: it is not due, not of a kind that can be, or cannot be read.
+    Untouched,
+    /// Its lease has ended: it becomes unknown, once.
+    Ended,
+    /// Its time is over: it goes.
+    Expired,
+    /// Its lease has ended, and its executor speaks while the tool stands still: that counts.
+    Late,
+    /// Its time is over, and its key is used anew while the tool stands still: what is new stays.
+    UsedAnew,
+}
+
+/// All that was seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Tended {
+    /// By the id of the command: the name of its key, and its kind.
+    pub(crate) kinds: BTreeMap<String, (String, Kind)>,
+    pub(crate) before: Vec<Row>,
+    /// While the fault stood, each time that the store could be read.
+    pub(crate) during: Vec<Vec<Row>>,
+    /// What there was once the tool had run with a clock by which nothing was due yet.
+    pub(crate) not_yet: Option<Vec<Row>>,
+    /// How the tool that was struck ended, if it ended by itself; and what there was then.
+    pub(crate) first: Option<i32>,
+    pub(crate) when_first_ended: Option<Vec<Row>>,
+    /// How the one after it ended, and what there was then.
+    pub(crate) last: i32,
+    pub(crate) after: Vec<Row>,
+    /// What the client of the command was told whose record is kept.
+    pub(crate) kept: Told,
+    /// What a client was told while the tool stood still.
+    pub(crate) meanwhile: Option<Told>,
+    /// What clients are told in the end, by the names of their keys.
+    pub(crate) told: Vec<(String, Told)>,
+    pub(crate) effects_before: usize,
+    pub(crate) effects: usize,
+}
+
+impl Tended {
+    /// In one line, for people.
+    pub(crate) fn tell(&self) -> String {
+        let told: Vec<String> = self.told.iter().map(|(name, told)| format!("{name}: {told}")).collect();
+        let states: Vec<String> = self
+            .kinds
+            .iter()
+            .map(|(id, (name, _))| format!("{name}: {}", find(&self.after, id).map_or("gone", Row::state)))
+            .collect();
+        let (first, last, effects) = (self.first, self.last, (self.effects_before, self.effects));
+        format!("ended with {first:?} and {last}; {states:?}; told {told:?}; effects {effects:?}")
+    }
+}
+
+fn find<'a>(rows: &'a [Row], id: &str) -> Option<&'a Row> {
+    rows.iter().find(|row| row.operation_id() == id)
+}
+
+/// What is violated; nothing, if all is well.
+pub(crate) fn judge(seen: &Tended) -> Vec<String> {
+    let mut violated = Vec::new();
+    let mut must = |is_so: bool, otherwise: String| {
+        if !is_so {
+            violated.push(otherwise);
+        }
+    };
+    let moments = seen.during.iter().chain(&seen.when_first_ended).chain([&seen.after]);
+    for rows in moments {
+        for (id, (name, kind)) in &seen.kinds {
+            let (before, now) = (find(&seen.before, id), find(rows, id));
+            let fine = match kind {
+                Kind::Untouched => now == before,
+                Kind::Ended => now == before || is_swept(before, now),
+                Kind::Expired => now == before || now.is_none(),
+                Kind::Late | Kind::UsedAnew => true,
+            };
+            must(fine, format!("{name} is {:?}, and may not be", now.map(Row::state)));
+        }
+        let anew = usize::from(seen.kinds.values().any(|(_, kind)| *kind == Kind::UsedAnew));
+        let strangers = rows.iter().filter(|row| !seen.kinds.contains_key(row.operation_id())).count();
+        must(strangers <= anew, "there is a record of nobody's command".to_owned());
+    }
+    for pair in seen.during.windows(2) {
+        let back = seen.kinds.keys().any(|id| {
+            let [then, now] = [&pair[0], &pair[1]].map(|rows| find(rows, id).map(Row::state));
+            then == Some("unknown") && now != then || then.is_none() && now.is_some()
+        });
+        must(!back, "what was done is undone".to_owned());
+    }
+    must(
+        seen.not_yet.as_ref().is_none_or(|rows| *rows == seen.before),
+        "something was done early".to_owned(),
+    );
+    if let (Some(0), Some(rows)) = (seen.first, &seen.when_first_ended) {
+        must(nothing_is_due(seen, rows), "it said that it was done, and it was not".to_owned());
+    }
+    must(seen.last == 0, format!("the next one ended with {}", seen.last));
+    must(nothing_is_due(seen, &seen.after), "something is still due".to_owned());
+    for (name, told) in &seen.told {
+        let kind = seen.kinds.values().find(|(known, _)| known == name).map(|(_, kind)| *kind);
+        must(is_told(seen, name, kind, told), format!("{name} was told {told}"));
+    }
+    must(seen.effects == seen.effects_before + may_run(seen), "something ran, or did not".to_owned());
+    violated
+}
+
+/// It became unknown in one step, and nothing else about it changed.
+fn is_swept(before: Option<&Row>, now: Option<&Row>) -> bool {
+    let (Some(before), Some(now)) = (before, now) else { return false };
+    let changes = [
+        "state",
+        "reason",
+        "due_at",
+        "unknown_since",
+        "reconcile_after",
+        "attempts",
+        "quarantine_until",
+        "updated_at",
+        "history",
+        "revision",
+        "expires_at",
+    ];
+    let steps = |row: &Row| row.get("history").unwrap_or_default().lines().count();
+    // A step that was made again says so behind its four words.
+    let last = now.get("history").unwrap_or_default().lines().last().unwrap_or_default();
+    now.state() == "unknown"
+        && now.get("due_at").is_none()
+        && steps(now) == steps(before) + 1
+        && last.split_whitespace().count() == 4
+        && now.without(&changes) == before.without(&changes)
+}
+
+fn nothing_is_due(seen: &Tended, rows: &[Row]) -> bool {
+    seen.kinds.iter().all(|(id, (_, kind))| match kind {
+        Kind::Untouched => true,
+        Kind::Ended => find(rows, id).is_some_and(|row| row.state() == "unknown"),
+        Kind::Expired => find(rows, id).is_none(),
+        Kind::Late => find(rows, id).is_some_and(|row| row.state() == "succeeded"),
+        // The new command has an id of its own.
+        Kind::UsedAnew => {
+            let anew = rows.iter().find(|row| !seen.kinds.contains_key(row.operation_id()));
+            find(rows, id).is_none() && anew.is_some_and(|row| row.state() == "succeeded")
+        }
+    })
+}
+
+fn is_told(seen: &Tended, name: &str, kind: Option<Kind>, told: &Told) -> bool {
+    let is_replay_of = |first: &Told| {
+        let (Some(first), Some(answer)) = (first.as_answer(), told.as_answer()) else { return false };
+        told.is_done() && answer.replayed && answer.body == first.body
+    };
+    match (name, kind) {
+        ("kept", _) => is_replay_of(&seen.kept),
+        (_, Some(Kind::Late | Kind::UsedAnew)) => seen.meanwhile.as_ref().is_some_and(is_replay_of),
+        ("unknown", _) | (_, Some(Kind::Ended)) => told.is_unknown(),
+        (_, Some(Kind::Expired)) => told.is_done() && told.as_answer().is_some_and(|answer| !answer.replayed),
+        _ => told.is_in_progress(),
+    }
+}
+
+/// How much may run since: what was forgotten, and what was late.
+fn may_run(seen: &Tended) -> usize {
+    let ran = |kind: &Kind| matches!(kind, Kind::Expired | Kind::Late | Kind::UsedAnew);
+    seen.kinds.values().filter(|(_, kind)| ran(kind)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::seen::Answer;
+
+    fn row(id: &str, columns: &[(&str, &str)]) -> Row {
+        let own = [("operation_id", id), ("token", "t"), ("history", "one")];
+        Row(own.iter().chain(columns).map(|(name, value)| ((*name).into(), (*value).into())).collect())
+    }
+
+    fn told(status: u16, code: Option<&str>, replayed: bool) -> Told {
+        Told::Answer(Box::new(Answer {
+            status,
+            code: code.map(str::to_owned),
+            operation_id: None,
+            location: None,
+            replayed,
+            retry_after: true,
+            status_url: true,
+            body: Bytes::from_static(b"{}"),
+        }))
+    }
+
+    /// One that ended, one that lives, one that expired, one that is kept: all as they must be.
+    fn well() -> Tended {
+        let before = vec![
+            row("a", &[("state", "processing"), ("due_at", "1")]),
+            row("b", &[("state", "processing"), ("due_at", "9")]),
+            row("c", &[("state", "succeeded"), ("expires_at", "1")]),
+            row("d", &[("state", "succeeded"), ("expires_at", "9")]),
+        ];
+        let mut after = before.clone();
+        after.remove(2);
+        after[0] = row("a", &[("state", "unknown"), ("history", "one\n2 1 unknown lease_expired")]);
+        let kinds =
+            [("a", "ended-1", Kind::Ended), ("b", "live", Kind::Untouched), ("c", "gone", Kind::Expired)];
+        let kinds = kinds.into_iter().chain([("d", "kept", Kind::Untouched)]);
+        Tended {
+            kinds: kinds.map(|(id, name, kind)| (id.into(), (name.into(), kind))).collect(),
+            during: vec![before.clone(), after.clone()],
+            not_yet: Some(before.clone()),
+            before,
+            first: Some(0),
+            when_first_ended: Some(after.clone()),
+            last: 0,
+            after,
+            kept: told(201, None, false),
+            meanwhile: None,
+            told: vec![
+                ("ended-1".into(), told(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false)),
+                ("live".into(), told(409, Some("IDEMPOTENCY_REQUEST_IN_PROGRESS"), false)),
+                ("gone".into(), told(201, None, false)),
+                ("kept".into(), told(201, None, true)),
+            ],
+            effects_before: 2,
+            effects: 3,
+        }
+    }
+
+    #[test]
+    fn what_is_as_it_must_be_passes() {
+        assert_eq!(judge(&well()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_wrong_observation_fails() {
+        type Wrong = (&'static str, fn(&mut Tended));
+        let wrong: &[Wrong] = &[
+            ("a live lease is swept", |seen| {
+                drop(seen.after[1].0.insert("state".into(), "unknown".into()));
+            }),
+            ("a record is reaped early", |seen| drop(seen.after.pop())),
+            ("a record that runs is reaped for a moment", |seen| drop(seen.during[1].remove(1))),
+            ("a lease that ended stays", |seen| seen.after[0] = seen.before[0].clone()),
+            ("a record that expired stays", |seen| seen.after.push(seen.before[2].clone())),
+            ("a lease ends twice", |seen| {
+                drop(seen.after[0].0.insert("history".into(), "one\n2 1 unknown lease_expired 1 3".into()));
+            }),
+            ("a token changes", |seen| drop(seen.after[0].0.insert("token".into(), "u".into()))),
+            ("it is early", |seen| seen.not_yet = Some(seen.after.clone())),
+            ("a state goes back", |seen| seen.during.push(seen.before.clone())),
+            ("it says done and is not", |seen| seen.when_first_ended = Some(seen.before.clone())),
+            ("the next one fails", |seen| seen.last = 2),
+            ("what is unknown runs again", |seen| seen.told[0].1 = told(201, None, false)),
+            ("what lives runs again", |seen| seen.told[1].1 = told(201, None, false)),
+            ("what is kept runs again", |seen| seen.told[3].1 = told(201, None, false)),
+            ("one effect too many", |seen| seen.effects = 4),
+            ("a record from nowhere", |seen| seen.after.push(row("z", &[("state", "succeeded")]))),
+        ];
+        for (what, change) in wrong {
+            let mut seen = well();
+            change(&mut seen);
+            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
+        }
+    }
+
+    #[test]
+    fn who_stood_still_takes_nothing_from_those_who_came_after() {
+        let mut seen = well();
+        seen.kinds.insert("c".into(), ("gone".into(), Kind::UsedAnew));
+        seen.meanwhile = Some(told(201, None, false));
+        seen.told[2].1 = told(201, None, true);
+        let anew = row("e", &[("state", "succeeded")]);
+        seen.after.push(anew.clone());
+        seen.when_first_ended.as_mut().expect("it has ended").push(anew);
+        assert_eq!(judge(&seen), Vec::<String>::new());
+        seen.after.pop();
+        assert_ne!(judge(&seen), Vec::<String>::new(), "what is new was deleted");
+        let mut seen = well();
+        seen.kinds.insert("a".into(), ("ended-1".into(), Kind::Late));
+        assert_ne!(judge(&seen), Vec::<String>::new(), "the executor's word is lost");
+    }
+}
