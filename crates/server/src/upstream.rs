@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use http::header::{HOST, HeaderMap, HeaderValue};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -130,6 +131,7 @@ impl Upstream {
         execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_11;
+        self.name_host(request.headers_mut());
         let guest = match execution {
             Some(_) => None,
             None => Some(room(&self.guests)?),
@@ -171,6 +173,15 @@ impl Upstream {
         Err(never_sent("every connection that was kept had been closed"))
     }
 
+    /// HTTP/1.0 may leave the host out, HTTP/1.1 never (RFC 9112, section 3.2): then it is the upstream itself.
+    fn name_host(&self, headers: &mut HeaderMap) {
+        if !headers.contains_key(HOST)
+            && let Ok(host) = HeaderValue::from_str(self.authority.as_str())
+        {
+            headers.insert(HOST, host);
+        }
+    }
+
     async fn send_http2(
         &self,
         mut request: Request<Body>,
@@ -178,7 +189,7 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
         *request.uri_mut() = self.absolute(request.uri())?;
-        request.headers_mut().remove(http::header::HOST);
+        request.headers_mut().remove(HOST);
         let mut sender = self.http2(&self.shared[usize::from(execution.is_some())]).await?;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));

@@ -33,6 +33,30 @@ async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
 }
 
 #[tokio::test]
+async fn the_upstream_is_always_told_which_host_is_asked() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+    let heard = seen.clone();
+    let upstream = by_hand(move |_, request| {
+        *heard.lock().expect("nobody panics") = String::from_utf8_lossy(&request).into_owned();
+        Some(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_vec())
+    })
+    .await;
+    let gateway = Site::new().start(upstream, &[]);
+    // HTTP/1.0 may leave it out; what goes on is HTTP/1.1, which may not.
+    for (field, host) in [("", upstream.to_string()), ("Host: lab\r\n", "lab".to_owned())] {
+        let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
+        let request = format!("GET / HTTP/1.0\r\n{field}\r\n");
+        client.write_all(request.as_bytes()).await.expect("it is sent");
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.expect("it is answered");
+        let seen = seen.lock().expect("nobody panics").to_ascii_lowercase();
+        assert!(seen.starts_with("get / http/1.1\r\n"), "{seen}");
+        assert_eq!(seen.matches("\r\nhost: ").count(), 1, "{seen}");
+        assert!(seen.contains(&format!("\r\nhost: {host}\r\n")), "{seen}");
+    }
+}
+
+#[tokio::test]
 async fn clients_may_speak_http2() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let first = pay("{}").over_http2(gateway.address).await;
