@@ -8,6 +8,7 @@ mod crash_matrix;
 mod databases;
 mod deny;
 mod diagram;
+mod fuzz;
 mod model;
 mod mutants;
 mod sbom;
@@ -40,6 +41,8 @@ cargo xtask COMMAND
   coverage        says which lines of the protocol's code its own tests reach
   simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
                   run with its --trace, and judges each history
+  fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
+                  more
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
 
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         ["mutants", ref arguments @ ..] => mutants::run(arguments),
         ["coverage"] => coverage::run(),
         ["simulate", ref arguments @ ..] => simulate::run(arguments),
+        ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),

@@ -1,0 +1,127 @@
+//! The `Idempotency-Key`: what is a key, and which one, in the opinion of a second reader of RFC 9651.
+//!
+//! The input is the field lines, separated by line feeds.
+
+use semel_core::key::MAX_FIELD_BYTES;
+use semel_core::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
+
+use crate::structured::{self, Item};
+
+const SHORT: KeyRules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: 40 };
+
+/// Whatever is sent as a key is understood as a second reader understands it, or refused by both.
+pub fn check(input: &[u8]) {
+    let lines: Vec<&[u8]> = input.split(|byte| *byte == b'\n').collect();
+    let defaults = KeyRules::default();
+    for rules in [SHORT, KeyRules { syntax: KeySyntax::Strict, ..SHORT }, defaults] {
+        let found: Vec<_> = lines.iter().map(|line| check_line(&rules, line)).collect();
+        check_together(&rules, &lines, &found);
+    }
+}
+
+/// One field line: both readers say the same, and a key reads back as itself.
+fn check_line(rules: &KeyRules, line: &[u8]) -> Result<IdempotencyKey, KeyError> {
+    let found = rules.parse([line]).map(|key| key.expect("there is a line"));
+    match (expected(rules, line), &found) {
+        (Expected::Unsure, _) => {}
+        // What looks like data about somebody is a matter of taste, on which there is no second opinion.
+        (Expected::Key(key), Err(KeyError::PersonalData(_))) => assert!(fits(rules, &key), "{key:?}"),
+        (Expected::Key(key), found) => {
+            let right = match key.len() {
+                0 => *found == Err(KeyError::Empty),
+                length if length < rules.min_length => matches!(found, Err(KeyError::TooShort { .. })),
+                length if length > rules.max_length => matches!(found, Err(KeyError::TooLong { .. })),
+                _ => found.as_ref().is_ok_and(|found| found.as_str() == key),
+            };
+            assert!(right, "{:?} under {rules:?} is {found:?}, and should be {key:?}", line.escape_ascii());
+        }
+        (Expected::Not(why), Err(found)) => {
+            assert_eq!(
+                std::mem::discriminant(found),
+                std::mem::discriminant(&why),
+                "{}",
+                line.escape_ascii()
+            );
+        }
+        (Expected::Not(_), Ok(_)) => panic!("{:?} under {rules:?} is no key", line.escape_ascii()),
+    }
+    found.iter().for_each(|key| check_key(rules, key));
+    found
+}
+
+/// A key is within its bounds, spelled in any way it is the same key, and shown in none.
+fn check_key(rules: &KeyRules, key: &IdempotencyKey) {
+    let text = key.as_str();
+    assert!(fits(rules, text) && text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
+    let escaped = text.replace('\\', "\\\\").replace('"', "\\\"");
+    for spelled in [format!("\"{escaped}\""), format!("  \"{escaped}\";a;b=?0 ")] {
+        assert_eq!(rules.parse([spelled.as_bytes()]).as_ref(), Ok(&Some(key.clone())), "{spelled:?}");
+    }
+    let is_bare = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:~-".contains(&byte));
+    let bare = rules.parse([text.as_bytes()]);
+    match rules.syntax {
+        KeySyntax::Lenient if is_bare => assert_eq!(bare.as_ref(), Ok(&Some(key.clone()))),
+        KeySyntax::Strict => assert_ne!(bare.as_ref(), Ok(&Some(key.clone()))),
+        KeySyntax::Lenient => {}
+    }
+    assert_eq!(
+        format!("{key:?}"),
+        format!("IdempotencyKey(hash {}…)", key.hash_prefix()),
+        "a key is never shown"
+    );
+}
+
+/// Several field lines are none, and two lines are one key only if they are the same text.
+fn check_together(rules: &KeyRules, lines: &[&[u8]], found: &[Result<IdempotencyKey, KeyError>]) {
+    if lines.len() > 1 {
+        assert_eq!(rules.parse(lines.iter().copied()), Err(KeyError::Repeated));
+    }
+    let keys: Vec<&IdempotencyKey> = found.iter().filter_map(|found| found.as_ref().ok()).take(8).collect();
+    for (one, other) in keys.iter().flat_map(|one| keys.iter().map(move |other| (one, other))) {
+        let same = one.as_str() == other.as_str();
+        assert_eq!(one == other, same);
+        assert_eq!(one.digest() == other.digest(), same);
+    }
+}
+
+fn fits(rules: &KeyRules, key: &str) -> bool {
+    !key.is_empty() && (rules.min_length..=rules.max_length).contains(&key.len())
+}
+
+enum Expected {
+    /// This, whatever its length.
+    Key(String),
+    /// None, for such a reason.
+    Not(KeyError),
+    /// RFC 9651 leaves it open.
+    Unsure,
+}
+
+fn expected(rules: &KeyRules, line: &[u8]) -> Expected {
+    if line.len() > MAX_FIELD_BYTES {
+        return Expected::Not(KeyError::FieldTooLong);
+    }
+    let malformed = Expected::Not(KeyError::Malformed { expected: "" });
+    // Bytes that are no text at all are malformed before anything is trimmed.
+    if str::from_utf8(line).is_err() {
+        return malformed;
+    }
+    let start = line.iter().position(|byte| !b" \t".contains(byte));
+    let Some(start) = start else { return Expected::Not(KeyError::Empty) };
+    let end = line.iter().rposition(|byte| !b" \t".contains(byte)).unwrap_or(start);
+    let trimmed = &line[start..=end];
+    let item = match rules.syntax {
+        KeySyntax::Strict => structured::string_item(line),
+        KeySyntax::Lenient if trimmed[0] == b'"' => structured::string_item(trimmed),
+        KeySyntax::Lenient => {
+            let bare = |byte: &u8| matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b':' | b'~' | b'-');
+            let text = trimmed.iter().all(bare).then(|| String::from_utf8_lossy(trimmed).into_owned());
+            text.map_or(Item::Malformed, Item::String)
+        }
+    };
+    match item {
+        Item::String(key) => Expected::Key(key),
+        Item::Malformed => malformed,
+        Item::Unsure => Expected::Unsure,
+    }
+}

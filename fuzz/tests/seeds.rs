@@ -1,0 +1,80 @@
+//! The checks of all fuzz targets over what is committed: seeds, and what was once found.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use semel_fuzz::TARGETS;
+
+fn folder(kind: &str, target: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target)
+}
+
+/// The files of a folder, in order; none if there is no such folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
+    files.sort();
+    files
+}
+
+/// Says which files a check does not hold for.
+fn run(name: &str) {
+    let (_, check) = TARGETS.iter().find(|(target, _)| *target == name).expect("there is such a target");
+    let seeds = files(&folder("seeds", name));
+    assert!(seeds.len() >= 10, "{name} has too few seeds");
+    let failed: Vec<String> = seeds
+        .iter()
+        .chain(&files(&folder("crashes", name)))
+        .filter(|file| {
+            let input = std::fs::read(file).expect("it can be read");
+            catch_unwind(AssertUnwindSafe(|| check(&input))).is_err()
+        })
+        .map(|file| file.display().to_string())
+        .collect();
+    assert!(failed.is_empty(), "{name} does not hold for {}", failed.join(", "));
+}
+
+#[test]
+fn keys() {
+    run("key");
+}
+
+#[test]
+fn fingerprints() {
+    run("fingerprint");
+}
+
+#[test]
+fn stored_responses_and_requests() {
+    run("response");
+}
+
+#[test]
+fn configurations() {
+    run("config");
+}
+
+#[test]
+fn connections_to_a_gateway() {
+    run("front");
+}
+
+#[test]
+fn events_of_providers() {
+    run("webhook");
+}
+
+/// Each folder belongs to a target: a misspelled one would never run.
+#[test]
+fn every_folder_is_run() {
+    for kind in ["seeds", "crashes"] {
+        for folder in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(kind)) {
+            let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            assert!(
+                TARGETS.iter().any(|(target, _)| *target == name),
+                "{} is run by nobody",
+                folder.display()
+            );
+        }
+    }
+}
