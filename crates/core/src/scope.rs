@@ -176,4 +176,10 @@ mod tests {
         }
         assert!(Principal::new("acme inc", "alice b").is_ok());
     }
+
+    #[test]
+    fn a_record_id_is_shown_as_hex() {
+        let id = RecordId::from_bytes([0xab; 32]);
+        assert_eq!(format!("{id} {id:?}"), ["ab".repeat(32), "ab".repeat(32)].join(" "));
+    }
 }

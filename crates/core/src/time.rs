@@ -122,4 +122,12 @@ mod tests {
         assert_eq!(instant.since(Timestamp::from_millis(20)), Duration::ZERO);
         assert_eq!(Timestamp::from_millis(20).since(instant), Duration::from_millis(10));
     }
+
+    #[test]
+    fn an_instant_shows_itself_alike_to_people_and_programs_also_at_the_ends() {
+        let instant = Timestamp::from_millis(784_111_777_123);
+        assert_eq!(format!("{instant} {instant:?}"), ["1994-11-06T08:49:37.123Z"; 2].join(" "));
+        assert!(Timestamp::from_millis(i64::MIN).to_rfc3339().starts_with("-009999-"));
+        assert!(Timestamp::from_millis(i64::MAX).to_rfc3339().starts_with("9999-"));
+    }
 }

@@ -37,7 +37,7 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
         (_, Some(after)) => Write::Update(after),
         (Some(_), None) => Write::Delete,
     };
-    let (reference, request) = (reference(before, after, event), request(before, aged, after));
+    let (reference, request) = (reference(before, aged, after, event), request(before, aged, after));
     Transition { write, reference, request, decision }
 }
 
@@ -55,7 +55,7 @@ fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> Req
 /// A reference is taken with the command, and given back only when nothing can have come of it: it is proven
 /// not executed, or was answered with a stored 4xx. Should its executor's late word prove otherwise, it is taken
 /// back.
-fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
+fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
     let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
     match (event, after) {
         (Event::Claim(attempt), Some(after)) if acquired && after.token == attempt.token => {
@@ -73,13 +73,14 @@ fn reference(before: Option<Head>, after: Option<Head>, event: &Event) -> Refere
         (Event::Resolve { verdict: Verdict::NotExecuted(Proof::ProviderDeduplicates), .. }, _) => {
             ReferenceWrite::Keep
         }
-        (Event::Free, None) => ReferenceWrite::GiveBack,
-        (Event::Complete { .. }, Some(_))
-            if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
-        {
-            ReferenceWrite::TakeBack
-        }
+        // What time has forgotten was not freed, and may have had an effect.
+        (Event::Free, None) if aged.is_some() => ReferenceWrite::GiveBack,
         (_, Some(after)) if before.map(|before| before.state) != Some(after.state) => match after.state {
+            State::Succeeded { .. }
+                if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
+            {
+                ReferenceWrite::TakeBack
+            }
             // A lease that ended proves nothing, not even where the operation is declared safe to repeat.
             State::FailedRetryable { .. } if after.reason != Reason::LeaseExpired => ReferenceWrite::GiveBack,
             State::FailedFinal { .. } if after.reason != Reason::ServerError => ReferenceWrite::GiveBack,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
-use semel_core::transition::{PURGE_GRACE, Proof, ReferenceWrite, Refusal, RequestWrite, Verdict, age};
+use semel_core::transition::{
+    CACHE_RECHECK, PURGE_GRACE, Proof, ReferenceWrite, Refusal, RequestWrite, Verdict, age,
+};
 use semel_core::{
     Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
     Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
@@ -351,6 +353,68 @@ fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
         let first = waits(OnLeaseExpired::Rerun, 1);
         assert_eq!(reference(&first, &event, later(60)), ReferenceWrite::GiveBack, "nobody has run it");
     }
+}
+
+/// What becomes of the business reference, where it is not kept: for each event, the columns in which that is so.
+#[test]
+fn a_reference_is_taken_with_the_command_and_given_back_where_nothing_can_have_come_of_it() {
+    let free = |token| Event::Claim(Attempt { reference: Reference::Free, ..attempt(token, "body") });
+    let server_error =
+        Event::Fail { fence: Fence { epoch: EPOCH, token: MINE }, reason: Reason::ServerError };
+    let mut events: Vec<(&str, Event)> = table().into_iter().map(|(name, event, _)| (name, event)).collect();
+    events.extend([
+        ("claim free", free(FRESH)),
+        ("claim free again", free(MINE)),
+        ("server error", server_error),
+    ]);
+    let (take, give_back, take_back) =
+        (ReferenceWrite::Take, ReferenceWrite::GiveBack, ReferenceWrite::TakeBack);
+    for (name, event) in events {
+        let changed: Vec<(StateName, ReferenceWrite)> = columns()
+            .iter()
+            .map(|before| (before, transition(before.as_ref(), &event, NOW).reference))
+            .filter(|(_, write)| *write != ReferenceWrite::Keep)
+            .map(|(before, write)| (before.map_or(StateName::Expired, |head| head.state.name()), write))
+            .collect();
+        use StateName::{Claimed, Expired as Absent, FailedRetryable, Processing, Unknown};
+        let expected: &[(StateName, ReferenceWrite)] = match name {
+            "claim free" => &[(Absent, take), (FailedRetryable, take)],
+            "claim free again" => &[(Absent, take)],
+            "complete" => &[(FailedRetryable, take_back)],
+            "fail" | "requeue" => &[(Processing, give_back), (Unknown, give_back)],
+            "release" => &[(Claimed, give_back), (Processing, give_back), (Unknown, give_back)],
+            "failed" | "tombstone" => &[(Unknown, give_back)],
+            "free" => &[(Claimed, give_back), (FailedRetryable, give_back)],
+            _ => &[],
+        };
+        assert_eq!(changed, expected, "{name}");
+    }
+}
+
+#[test]
+fn what_time_has_forgotten_is_not_freed_with_its_reference() {
+    let (expires_at, settled_by) = (NOW, SettledBy::Executor);
+    let expired = [State::Succeeded { expires_at, settled_by }, State::Expired { forget_at: NOW }].map(head);
+    for forgotten in expired {
+        let step = transition(Some(&forgotten), &Event::Free, NOW);
+        assert_eq!((step.write, step.decision), (Write::Delete, Decision::Refused(Refusal::Absent)));
+        assert_eq!(step.reference, ReferenceWrite::Keep, "it had an effect");
+    }
+}
+
+#[test]
+fn an_ended_lease_proves_nothing_about_a_reference() {
+    let running = head(State::Processing { lease_until: NOW, start_by: None });
+    let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
+    let step = transition(Some(&Head { epoch: 1, terms, ..running }), &Event::Age, NOW);
+    let Write::Update(after) = step.write else { panic!("the lease has ended") };
+    assert_eq!(after.state.name(), StateName::FailedRetryable);
+    assert_eq!(step.reference, ReferenceWrite::Keep);
+}
+
+#[test]
+fn a_purged_record_is_remembered_until_no_memory_has_it_any_more() {
+    assert_eq!(PURGE_GRACE, 2 * CACHE_RECHECK);
 }
 
 #[test]
