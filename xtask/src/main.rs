@@ -11,6 +11,7 @@ mod diagram;
 mod fuzz;
 mod model;
 mod mutants;
+mod nightly;
 mod sbom;
 mod simulate;
 mod sources;
@@ -23,26 +24,31 @@ use std::process::ExitCode;
 const COMMANDS: &str = "\
 cargo xtask COMMAND
 
-  test            everything that must be green: format, lints, diagram, tests, threats, chaos, documentation,
-                  dependencies
-  chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
-                  --minutes 10 or --seconds, --seed of an earlier run
+  test            everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of the
+                  crash matrix, chaos, documentation, dependencies
+  nightly         hours of searching: the model, simulation, chaos, crash matrix, fuzzing and mutants in their long forms
+
+What searches, each with a page in docs/:
+  model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
+  simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
+                  run with its --trace, and judges each history
   crash-matrix    runs every step of a command under every fault, on real processes, and writes docs/crash-matrix.md:
                   --store sqlite or postgres, --step 6, --fault K; --sample runs a fixed part, and writes nothing
+  chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
+                  --minutes 10 or --seconds, --seed of an earlier run
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
+  fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
+                  more
+  mutants         changes the protocol's code in every way, one at a time, and says what no test notices
+  coverage        says which lines of the protocol's code its own tests reach
+
+What is kept in order:
+  threats         says whether every row of docs/threat-model.md has a test that is there and runs
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
-  threats         says whether every row of docs/threat-model.md has a test that is there and runs
   diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
   diagram --check says whether the drawing is current
-  model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
-  mutants         changes the protocol's code in every way, one at a time, and says what no test notices
-  coverage        says which lines of the protocol's code its own tests reach
-  simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
-                  run with its --trace, and judges each history
-  fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
-                  more
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
 
@@ -54,6 +60,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["test"] => test::run(),
+        ["nightly"] => nightly::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["crash-matrix", ref arguments @ ..] => crash_matrix::run(arguments),
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),

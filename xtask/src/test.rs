@@ -3,7 +3,10 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, chaos, databases, deny, diagram, root, threats};
+use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, simulate, threats};
+
+/// How many seeds are simulated for every change.
+const SEEDS: &str = "2000";
 
 pub(crate) fn run() -> Result<(), String> {
     vectors()?;
@@ -26,6 +29,8 @@ pub(crate) fn run() -> Result<(), String> {
         step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
     }
     threats::check(threats::Build::Everything)?;
+    simulate::run(&["--seeds", SEEDS])?;
+    crash_matrix::run(&["--sample"])?;
     chaos::short(&installed)?;
     step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
     deny::check()?;
