@@ -160,6 +160,23 @@ impl Judge {
         }
     }
 
+    /// What a changed command came to that was answered with success, while the counter showed no run.
+    pub(super) fn came_of_a_change(
+        &self,
+        first: &Answer,
+        answer: &Answer,
+        counted: &Counted,
+    ) -> &'static str {
+        let name = |answer| self.identity.and_then(|identity| identity.of(answer));
+        match (name(first), name(answer), counted) {
+            (Some(first), Some(named), _) if first == named => "it got the answer of the other command",
+            (_, Some(_), _) => "it ran",
+            // A replay may lack what tells answers apart. The counter does not.
+            (_, None, Counted::By(0)) => "it got the answer of the other command",
+            (_, None, _) => "it ran, or got the answer of the other command",
+        }
+    }
+
     /// Whether an answer shows what the command came to. `202 Accepted` may only name the place to ask again.
     pub(super) fn shows_outcome(&self, answer: &Answer) -> bool {
         answer.succeeded() && (self.accepts || answer.status != http::StatusCode::ACCEPTED)
@@ -252,6 +269,18 @@ mod tests {
         assert!(matches!(asynchronous.runs(1, &Counted::NotUsed, &[&accepted, &other]), Runs::TooOften(_)));
         let blind = Judge { identity: None, accepts: false };
         assert!(matches!(blind.runs(1, &Counted::NotUsed, &[&one]), Runs::Unclear(_)));
+    }
+
+    #[test]
+    fn an_answer_without_a_name_is_no_run_where_the_counter_stood_still() {
+        let judge = Judge { identity: Some(Identity::Location), accepts: false };
+        let (one, two, unnamed) =
+            (answer(201, Some("/1"), ""), answer(201, Some("/2"), ""), answer(201, None, ""));
+        let came = |answer, counted| judge.came_of_a_change(&one, answer, &counted);
+        assert_eq!(came(&unnamed, Counted::By(0)), "it got the answer of the other command");
+        assert_eq!(came(&unnamed, Counted::NotUsed), "it ran, or got the answer of the other command");
+        assert_eq!(came(&one, Counted::NotUsed), "it got the answer of the other command");
+        assert_eq!(came(&two, Counted::By(0)), "it ran");
     }
 
     #[test]

@@ -162,13 +162,7 @@ impl Subject<'_> {
             return Outcome::Fail(format!("{what}, and it ran: the counter moved by {moved}"));
         }
         if answer.succeeded() {
-            let did = match self.judge.identity {
-                Some(identity) if identity.of(answer) == identity.of(&self.answer) => {
-                    "it got the answer of the other command"
-                }
-                Some(_) => "it ran",
-                None => "it ran, or got the answer of the other command",
-            };
+            let did = self.judge.came_of_a_change(&self.answer, answer, counted);
             return Outcome::Fail(format!("{what}, and {did}"));
         }
         match (answer.refused(), counted) {
