@@ -3,4 +3,5 @@
 
 pub mod chart;
 pub mod load;
+pub mod peers;
 pub mod results;

@@ -1,0 +1,9 @@
+//! The Rust peers' handler with nothing around it: their floor.
+
+use peer_handler::{Error, Payments, payments_route, serve};
+
+#[tokio::main]
+async fn main() -> Result<(), Error> {
+    let payments = Payments::from_environment().await?;
+    serve(payments_route(&payments), payments).await
+}

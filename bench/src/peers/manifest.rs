@@ -1,0 +1,226 @@
+//! What peers say of themselves: `bench/peers/*/peer.toml`, one for each package, with a variant for each store.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Error, sources};
+
+/// How a peer is got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Install {
+    /// A package of this workspace.
+    Workspace,
+    /// A Cargo workspace of its own, with its lock file.
+    Cargo,
+    /// `npm ci`.
+    Npm,
+    /// A virtual environment, and `pip install`.
+    Python,
+    /// It could not be had when this was written. It is asked for again each time.
+    Missing,
+}
+
+/// Where a peer keeps what it remembers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Store {
+    /// It remembers nothing.
+    None,
+    /// In its process.
+    Memory,
+    /// In a file.
+    Sqlite,
+    /// In a PostgreSQL server, with `fsync` and `synchronous_commit` on.
+    Postgresql,
+    /// In a Redis with Debian's defaults: snapshots now and then.
+    Redis,
+    /// In a Redis with `appendonly yes` and `appendfsync always`.
+    RedisDurable,
+}
+
+impl Store {
+    /// Whether it is in a Redis.
+    pub fn is_redis(self) -> bool {
+        matches!(self, Store::Redis | Store::RedisDurable)
+    }
+
+    /// Whether several processes share it.
+    pub fn is_shared(self) -> bool {
+        !matches!(self, Store::None | Store::Memory)
+    }
+
+    /// As a person says it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Store::None => "none",
+            Store::Memory => "memory",
+            Store::Sqlite => "SQLite",
+            Store::Postgresql => "PostgreSQL",
+            Store::Redis => "Redis, defaults",
+            Store::RedisDurable => "Redis, appendfsync always",
+        }
+    }
+}
+
+/// One peer on one store.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// What it is called in tables and on command lines.
+    pub name: String,
+    /// Which package it is.
+    pub package: String,
+    /// The package's exact version.
+    pub version: String,
+    /// What it is written in.
+    pub language: String,
+    /// How it is got.
+    pub install: Install,
+    /// Where it keeps what it remembers.
+    pub store: Store,
+    /// The peer that is the same without protection.
+    pub floor: Option<String>,
+    /// What is stored when, and what that is worth, in a few sentences.
+    pub durability: String,
+    /// Which options are set, and why.
+    pub configuration: String,
+    /// For how long a claim is believed, by default.
+    pub claim_time: String,
+    /// Which codes `semel verify` expects of it.
+    pub profile: String,
+    /// The program, below where it is installed; for npm and Python the script.
+    pub(super) program: String,
+    /// What of `bench/peers` it needs besides its own folder.
+    pub(super) shared: Vec<String>,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) folder: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    package: String,
+    version: String,
+    language: String,
+    install: Install,
+    #[serde(default)]
+    program: String,
+    #[serde(default)]
+    shared: Vec<String>,
+    #[serde(default = "ietf")]
+    profile: String,
+    configuration: String,
+    durability: String,
+    claim_time: String,
+    variant: Vec<Variant>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Variant {
+    name: String,
+    store: Store,
+    floor: Option<String>,
+    /// These in place of the package's.
+    version: Option<String>,
+    program: Option<String>,
+    configuration: Option<String>,
+    durability: Option<String>,
+    claim_time: Option<String>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+}
+
+fn ietf() -> String {
+    "ietf".into()
+}
+
+/// Every peer, sorted by language and name.
+pub fn all() -> Result<Vec<Peer>, Error> {
+    let mut peers = Vec::new();
+    for entry in std::fs::read_dir(sources())? {
+        let folder = entry?.path();
+        let file = folder.join("peer.toml");
+        if !file.exists() {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file)?;
+        let manifest: Manifest =
+            toml::from_str(&text).map_err(|error| format!("{}: {error}", file.display()))?;
+        for variant in &manifest.variant {
+            peers.push(peer(&manifest, variant, folder.clone()));
+        }
+    }
+    peers.sort_by(|a, b| (&a.language, &a.package, &a.name).cmp(&(&b.language, &b.package, &b.name)));
+    Ok(peers)
+}
+
+/// The peers with these names, or all if there are none. A package's name stands for all of its variants.
+pub fn named(names: &[String]) -> Result<Vec<Peer>, Error> {
+    let all = all()?;
+    if names.is_empty() {
+        return Ok(all);
+    }
+    let is_meant = |peer: &Peer, name: &String| peer.name == *name || peer.package == *name;
+    if let Some(name) = names.iter().find(|name| !all.iter().any(|peer| is_meant(peer, name))) {
+        let known: Vec<&str> = all.iter().map(|peer| peer.name.as_str()).collect();
+        return Err(format!("there is no peer `{name}`; there are {}", known.join(", ")).into());
+    }
+    Ok(all.into_iter().filter(|peer| names.iter().any(|name| is_meant(peer, name))).collect())
+}
+
+fn peer(manifest: &Manifest, variant: &Variant, folder: PathBuf) -> Peer {
+    let or = |own: &Option<String>, common: &String| own.clone().unwrap_or_else(|| common.clone());
+    Peer {
+        name: variant.name.clone(),
+        package: manifest.package.clone(),
+        version: or(&variant.version, &manifest.version),
+        language: manifest.language.clone(),
+        install: manifest.install,
+        store: variant.store,
+        floor: variant.floor.clone(),
+        durability: or(&variant.durability, &manifest.durability),
+        configuration: or(&variant.configuration, &manifest.configuration),
+        claim_time: or(&variant.claim_time, &manifest.claim_time),
+        profile: manifest.profile.clone(),
+        program: or(&variant.program, &manifest.program),
+        shared: manifest.shared.clone(),
+        environment: variant.environment.clone(),
+        folder,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_manifest_can_be_read_and_every_name_is_there_once() {
+        let peers = all().expect("they can be read");
+        let mut names: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), peers.len());
+    }
+
+    #[test]
+    fn every_peer_has_a_floor_that_is_one() {
+        let peers = all().expect("they can be read");
+        for peer in &peers {
+            let Some(floor) = &peer.floor else {
+                assert!(peer.store == Store::None || peer.install == Install::Missing, "{}", peer.name);
+                continue;
+            };
+            let floor = peers.iter().find(|other| other.name == *floor).expect("it is a peer");
+            assert_eq!(floor.store, Store::None, "{}", peer.name);
+        }
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_is_refused_with_those_there_are() {
+        let why = named(&["nobody".into()]).expect_err("there is none").to_string();
+        assert!(why.contains("nobody") && why.contains("bare-axum"), "{why}");
+    }
+}

@@ -1,0 +1,172 @@
+//! A peer that runs: a process of its own on a free port, ended by its id.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::process::{Child, Command};
+
+use super::client::Client;
+use super::{Error, Installed, Place};
+
+/// How long a peer may take until it answers. Python on a busy machine takes seconds.
+const STARTING: Duration = Duration::from_secs(60);
+/// How long a peer may take to end when it is asked to.
+const ENDING: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(25);
+/// How many ports are tried: another process may take one between the look and the start.
+const PORTS: usize = 5;
+const LAST_WORDS: usize = 12;
+
+/// What the handler does with a payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Inserts a row.
+    Insert,
+    /// Nothing.
+    None,
+}
+
+/// How a peer is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What the handler does.
+    pub work: Work,
+    /// How long it waits before the INSERT.
+    pub before: Duration,
+    /// How long it waits after it.
+    pub after: Duration,
+    /// How long a claim is believed, where it can be set; by default what the peer has.
+    pub lease: Option<Duration>,
+    /// Which of several processes it is.
+    pub instance: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            work: Work::Insert,
+            before: Duration::ZERO,
+            after: Duration::ZERO,
+            lease: None,
+            instance: 1,
+        }
+    }
+}
+
+/// A peer that answers. Dropped, it is killed.
+pub struct Running {
+    address: SocketAddr,
+    process: Child,
+    log: PathBuf,
+}
+
+impl Installed {
+    /// Starts it, and waits until it answers.
+    pub async fn start(&self, place: &Place, settings: &Settings) -> Result<Running, Error> {
+        let mut why = Error::from("no port was tried");
+        for _ in 0..PORTS {
+            match self.start_once(place, settings).await {
+                Ok(running) => return Ok(running),
+                Err(error) => why = error,
+            }
+            if !why.to_string().to_lowercase().contains("in use") {
+                break;
+            }
+        }
+        Err(why)
+    }
+
+    async fn start_once(&self, place: &Place, settings: &Settings) -> Result<Running, Error> {
+        let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let log = place.folder().join(format!("{}-{}.log", self.peer.name, settings.instance));
+        let file = File::options().create(true).append(true).open(&log)?;
+        let mut command = Command::new(&self.program);
+        command.args(&self.arguments).current_dir(&self.folder).envs(&self.peer.environment);
+        command.env("PORT", address.port().to_string()).env("DATABASE_URL", place.database_url());
+        command.env("DATA_DIR", place.folder()).env("INSTANCE", settings.instance.to_string());
+        command.env("WORK", if settings.work == Work::Insert { "insert" } else { "none" });
+        command.env("SLEEP_BEFORE_MS", settings.before.as_millis().to_string());
+        command.env("SLEEP_AFTER_MS", settings.after.as_millis().to_string());
+        command.env_remove("LEASE_MS").env("NODE_ENV", "production");
+        if let Some(lease) = settings.lease {
+            command.env("LEASE_MS", lease.as_millis().to_string());
+        }
+        if let Some(url) = place.redis_url() {
+            command.env("REDIS_URL", url);
+        }
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
+        let process = command.spawn().map_err(|error| format!("{}: {error}", self.program.display()))?;
+        let mut running = Running { address, process, log };
+        running.wait().await?;
+        Ok(running)
+    }
+}
+
+impl Running {
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its process, for whoever measures what it uses.
+    pub fn id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    async fn wait(&mut self) -> Result<(), Error> {
+        let client = Client::new(self.address);
+        let deadline = tokio::time::Instant::now() + STARTING;
+        while client.number("/count").await.is_err() {
+            if let Some(status) = self.process.try_wait()? {
+                return Err(format!("it ended at once, {status}: {}", self.last_words()).into());
+            }
+            if tokio::time::Instant::now() > deadline {
+                let words = self.last_words();
+                return Err(format!("it did not answer within {} s: {words}", STARTING.as_secs()).into());
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(())
+    }
+
+    /// The end of what it wrote.
+    pub fn last_words(&self) -> String {
+        let text = std::fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
+    }
+
+    /// Asks it to end; one that does not is killed.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        self.signal(Signal::TERM)?;
+        if tokio::time::timeout(ENDING, self.process.wait()).await.is_err() {
+            self.process.kill().await?;
+        }
+        Ok(())
+    }
+
+    /// Kills it, as the kernel does when memory is short.
+    pub async fn kill(mut self) -> Result<(), Error> {
+        Ok(self.process.kill().await?)
+    }
+
+    /// Lets it stand still, as a virtual machine that is moved.
+    pub fn pause(&self) -> Result<(), Error> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) -> Result<(), Error> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let id = self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
+        Ok(kill_process(id.ok_or("the process has ended")?, signal)?)
+    }
+}
