@@ -1,4 +1,4 @@
-"""The Python peers' handler as a DBOS workflow of one transaction, whose workflow id is the caller and the key.
+"""The Python peers' handler as a DBOS workflow of one step, whose workflow id is the caller and the key.
 
 With STORE=transaction the INSERT and the record of the step commit together; with STORE=step it is an ordinary step,
 as a call to another system would be.
@@ -11,7 +11,6 @@ import sqlalchemy
 from dbos import DBOS, SetWorkflowID, SQLAlchemyDatasource
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 import handler
@@ -62,7 +61,7 @@ def invoke(workflow_id, payment, key):
 async def pay(request):
     key, caller = request.headers.get("idempotency-key"), request.headers.get("authorization")
     if not key or not caller:
-        return JSONResponse({"error": "a key and a caller are required"}, status_code=400)
+        return handler.problem(400, "a key and a caller are required")
     workflow_id = hashlib.sha256(f"{len(caller)}:{caller}{key}".encode()).hexdigest()
     status, headers, body = await run_in_threadpool(invoke, workflow_id, await request.json(), key)
     return handler.answer(status, headers, body)

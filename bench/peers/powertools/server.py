@@ -17,7 +17,7 @@ from aws_lambda_powertools.utilities.idempotency.persistence.redis import RedisC
 from redis import Redis
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 import handler
@@ -64,13 +64,13 @@ async def pay(request):
     }
     # JMESPath finds a key if either is there.
     if not event["caller"] or not event["key"]:
-        return JSONResponse({"error": "a key and a caller are required"}, status_code=400)
+        return handler.problem(400, "a key and a caller are required")
     try:
         result = await run_in_threadpool(invoke, event)
     except IdempotencyAlreadyInProgressError:
-        return JSONResponse({"error": "in progress"}, status_code=409, headers={"Retry-After": "1"})
+        return handler.problem(409, "in progress", {"Retry-After": "1"})
     except IdempotencyValidationError:
-        return JSONResponse({"error": "the key was used for another payload"}, status_code=422)
+        return handler.problem(422, "the key was used for another payload")
     headers = {**result["headers"], "Content-Type": "application/json"}
     return Response(result["body"], status_code=result["statusCode"], headers=headers)
 

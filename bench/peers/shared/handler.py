@@ -108,6 +108,12 @@ def answer(status, headers, body):
     return JSONResponse(body, status_code=status, headers=headers)
 
 
+def problem(status, title, headers=None):
+    """A refusal, where the peer leaves its form to the service."""
+    body = {"type": "about:blank", "title": title, "status": status}
+    return JSONResponse(body, status_code=status, headers=headers, media_type="application/problem+json")
+
+
 def counters():
     """The routes beside the protected one."""
 

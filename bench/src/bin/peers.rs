@@ -68,7 +68,7 @@ impl Options {
             match argument.as_str() {
                 "--debug" => options.build = Build::Debug,
                 "--jobs" => {
-                    options.jobs = rest.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?
+                    options.jobs = rest.next()?.parse().ok().filter(|jobs| (1..=16).contains(jobs))?;
                 }
                 flag if flag.starts_with('-') => return None,
                 name => options.names.push(name.to_owned()),

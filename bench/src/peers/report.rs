@@ -173,6 +173,7 @@ How to read it:
 - *store killed*: `kill -9` of server and store after the answer; both are started again. No power was cut: what had reached
   the operating system was kept.
 - *other payload*: the same key with another amount. *other caller*: the same key and payload with another `Authorization`.
+- Powertools and DBOS protect functions, not HTTP: the statuses and forms of refusals are those of the server around them.
 - Peers that do not claim to hold in a case are tried in it all the same. What they say of themselves is further down.
 
 ";
