@@ -332,7 +332,8 @@ impl PostgresTransactions {
     /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
     /// since, or has it in hand. The server may have ended the session long ago.
     async fn taken_back(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
-        let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait);
+        // Shorter than the whole question, so that whoever has it in hand is noticed.
+        let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait.min(QUESTION_WAIT / 2));
         // In a task of its own: if it takes too long, its transaction is still ended.
         let asking = tokio::spawn(async move {
             match own.begin(&claim, wait).await {

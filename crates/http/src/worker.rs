@@ -273,14 +273,21 @@ async fn carry_out<S, R>(
 /// Starts a command under a token of its own. `None`: somebody else has it, or it could not be confirmed.
 async fn start(shared: &Arc<Shared>, waiting: &Record) -> Option<Record> {
     let token = shared.ids.attempt_token();
+    let own = Fence { epoch: waiting.head.epoch, token };
     let start = Change::start(waiting.head.fence(), token);
     match settle::try_to_write(shared, &waiting.id, &start).await {
         Ok(answer) if answer.decision == Decision::Execute => answer.record,
-        Ok(_) => None,
+        Ok(answer) => {
+            if let Some(record) = answer.record.filter(|record| record.head.fence() == own) {
+                // Our own start: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
+                let unexecuted = Unexecuted::Requeue(Duration::ZERO);
+                settle::give_back(shared, &record, unexecuted, Reason::ClaimUnconfirmed).await;
+            }
+            None
+        }
         Err(error) => {
             tracing::warn!(%error, operation_id = %waiting.operation_id, "a command was not started yet");
             if matches!(error, StoreError::Unavailable(_) | StoreError::Ambiguous(_)) {
-                let own = Fence { epoch: waiting.head.epoch, token };
                 let (shared, waiting, held) = (shared.clone(), waiting.clone(), shared.running.hold());
                 tokio::spawn(settle::requeue_unconfirmed(shared, waiting, own, held));
             }

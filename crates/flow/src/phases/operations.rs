@@ -145,16 +145,21 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                 if !lease.is_held() {
                     // The claim took longer than the lease it asked for: nothing may begin under it.
                     let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                    let _ = settle(&*self.store, &record.id, &release).await;
-                    return Transacted::Unavailable;
+                    let taken_back = settle(&*self.store, &record.id, &release).await;
+                    return match taken_back {
+                        Ok(Answer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
+                        // A completer may have it by now: nobody can say that nothing is run.
+                        Ok(_) | Err(_) => Transacted::InDoubt,
+                    };
                 }
                 self.carry_out(operation, Taken { record, input, lease, attended: true }).await
             }
             Ok(answer) => decided(answer),
             Err(StoreError::Ambiguous(why)) => {
-                tracing::warn!(why, "a claim could not be confirmed: nothing is run");
+                // It may be taken back too late, when a completer has it: nobody can say that nothing is run.
+                tracing::warn!(why, "a claim could not be confirmed: nothing is run, and it is taken back");
                 tokio::spawn(release_unconfirmed(self.store.clone(), claim));
-                Transacted::Unavailable
+                Transacted::InDoubt
             }
             Err(error) => {
                 tracing::warn!(%error, "a claim failed: nothing is run");
@@ -173,7 +178,8 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     }
 }
 
-/// Takes back a claim that could not be confirmed, so that nobody resumes what its client was told has not begun.
+/// Takes back a claim that could not be confirmed, so that nobody resumes what nobody waits for. Once its lease has ended, it
+/// waits for a completer under another epoch, and is taken back under that.
 async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(50);
@@ -184,7 +190,8 @@ async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
                 && record.head.token == claim.attempt.token
             {
                 let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                if store.apply(&id, &release).await.is_ok() {
+                let taken_back = store.apply(&id, &release).await;
+                if taken_back.is_ok_and(|answer| answer.decision == Decision::Applied) {
                     return;
                 }
             }

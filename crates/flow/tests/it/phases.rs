@@ -7,10 +7,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::StatusCode;
 use semel_core::transition::Proof;
-use semel_core::{Change, Command, Decision, Progress, Reason, StateName, StepKind};
+use semel_core::{Change, Command, Decision, Progress, Reason, Record, StateName, StepKind};
 use semel_flow::outbox::RetryTerms;
 use semel_flow::phases::{CompleterOptions, Deduplication, PhaseTerms, Phases};
 use semel_flow::{Answered, Failure, Reply};
+use semel_testkit::faulty::{Call, Fault, FaultyStore};
 
 use crate::lab::{Gate, Kept, Saw, both, command, command_with, saw, stored};
 use crate::rides::{Act, PLACES, Phased, Provider, RECEIPT, RIDE, Ride, Rides, resumed, until, written};
@@ -43,6 +44,7 @@ both!(
     a_phase_that_is_dropped_is_left_to_whoever_resumes_it,
     a_completer_that_is_stopped_finishes_what_it_has,
     a_client_that_leaves_cancels_nothing,
+    a_claim_that_cannot_be_confirmed_is_in_doubt_and_taken_back_also_after_its_lease,
 );
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -595,4 +597,34 @@ async fn a_client_that_leaves_cancels_nothing(lab: impl Phased) {
     gate.open();
     until(&kept, &command.scope.record_id(), |record| record.head.state.is_terminal()).await;
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
+}
+
+async fn a_claim_that_cannot_be_confirmed_is_in_doubt_and_taken_back_also_after_its_lease(lab: impl Phased) {
+    let (provider, kept) = (Provider::start(false).await, lab.kept().await);
+    let faulty = Arc::new(FaultyStore::new(kept.store()));
+    let rides = lab.rides(faulty.clone(), Ride::new(&provider));
+    let command = command("key");
+    // The claim is made, and its answer lost. When it is taken back, its lease has just ended: a completer may take it up.
+    let (mut claims, mut changes, clock) = (0, 0, kept.clone());
+    let lease = command.policy.lease;
+    faulty.script(move |call| match call {
+        Call::Claim => {
+            claims += 1;
+            (claims == 1).then_some(Fault::AnswerLost)
+        }
+        Call::Apply => {
+            changes += 1;
+            if changes == 1 {
+                clock.shift_clock(lease * 2);
+            }
+            None
+        }
+        Call::Renew | Call::Other => None,
+    });
+    assert_eq!(start(&rides, &command).await, Saw::InDoubt);
+    let is_free = |record: &Record| record.head.state.name() == StateName::FailedRetryable;
+    let record = until(&kept, &command.scope.record_id(), is_free).await;
+    assert_eq!(record.head.reason, Reason::ClaimUnconfirmed);
+    assert_eq!((written(&lab).await, provider.counts()), ((0, 0, 0), (0, 0)));
+    assert_eq!(start(&rides, &command).await, Saw::Executed(201, ANSWER.replace("attempt 1", "attempt 3")));
 }

@@ -9,12 +9,13 @@ use semel_core::{
     SystemClock,
 };
 use semel_http::{IdempotencyLayer, Operation, WorkerOptions};
+use semel_testkit::ManualClock;
 use semel_testkit::client::{KEY, pay, problem};
 use semel_testkit::faulty::{Call, Fault};
 use tokio::sync::Notify;
 
 use crate::lab::identify;
-use crate::later_lab::{EAGER, Later, later};
+use crate::later_lab::{EAGER, Kept, Later, later};
 
 fn another(number: usize) -> String {
     format!("another-key-of-a-client-{number}")
@@ -183,6 +184,28 @@ async fn a_start_that_could_not_be_confirmed_is_taken_back() {
     let done = lab.becomes(&accepted, "succeeded").await;
     assert_eq!(done["attempt"], 2, "the first was started, and nobody ran it");
     assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn a_start_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
+    let clock = ManualClock::new();
+    let lab = Later::with(Kept::Memory(clock.clone()), |builder| builder.defaults(later())).await;
+    let mut calls = 0;
+    lab.store.script(move |call| {
+        calls += usize::from(call == Call::Apply);
+        match (call, calls) {
+            (Call::Apply, 1) => Some(Fault::AnswerLost),
+            (Call::Apply, 2) => {
+                clock.advance(Policy::default().lease * 2);
+                None
+            }
+            _ => None,
+        }
+    });
+    lab.work();
+    let accepted = lab.send(pay("{}")).await;
+    lab.becomes(&accepted, "failed_retryable").await;
+    assert_eq!(lab.count(), 0, "nobody ran it");
 }
 
 #[tokio::test]
