@@ -70,7 +70,7 @@ impl<'a> Parser<'a> {
         close: &str,
         mut item: impl FnMut(&mut Self) -> Result<(), NotCanonical>,
     ) -> Result<(), NotCanonical> {
-        if self.depth == MAX_DEPTH {
+        if self.depth >= MAX_DEPTH {
             return Err(NotCanonical::TooDeep);
         }
         self.depth += 1;
@@ -257,5 +257,7 @@ mod tests {
         assert_eq!(refusal(&nested(MAX_DEPTH + 1)), Some(NotCanonical::TooDeep));
         assert_eq!(refusal(&"{\"a\":".repeat(1_000_000)), Some(NotCanonical::TooDeep));
         assert_eq!(refusal(&format!("[{0},{0}]", nested(MAX_DEPTH - 1))), None);
+        let second = format!("[{},{}]", nested(MAX_DEPTH - 1), nested(MAX_DEPTH));
+        assert_eq!(refusal(&second), Some(NotCanonical::TooDeep));
     }
 }

@@ -403,6 +403,30 @@ fn what_time_has_forgotten_is_not_freed_with_its_reference() {
 }
 
 #[test]
+fn whoever_starts_a_command_is_the_only_one_whose_word_counts_from_then_on() {
+    let waits = head(State::Claimed { start_by: later(60), ready_at: NOW });
+    let step = transition(Some(&waits), &Event::Start { fence: waits.fence(), token: FRESH }, NOW);
+    let Write::Update(started) = step.write else { panic!("a worker takes it up") };
+    assert_eq!(started.fence(), Fence { epoch: EPOCH, token: FRESH });
+    let said = |fence| transition(Some(&started), &Event::Complete { fence }, NOW).decision;
+    assert_eq!(said(waits.fence()), Decision::Fenced, "the claimer has left it to the worker");
+    assert_eq!(said(started.fence()), Decision::Applied);
+}
+
+#[test]
+fn what_is_unknown_in_the_middle_of_phases_is_not_freed_by_the_word_that_nothing_more_has_happened() {
+    let lost = head(unknown(later(60)));
+    let after = Duration::from_secs(9);
+    let requeue = Event::Requeue { fence: lost.fence(), reason: Reason::NotExecuted, after };
+    let said = |on_lease_expired| {
+        let terms = Terms { on_lease_expired, ..lost.terms };
+        transition(Some(&Head { terms, ..lost }), &requeue, NOW).decision
+    };
+    assert_eq!(said(OnLeaseExpired::Unknown), Decision::Applied, "there was one call, and it did not happen");
+    assert_eq!(said(OnLeaseExpired::Resume), Decision::Fenced, "phases before it may have happened");
+}
+
+#[test]
 fn an_ended_lease_proves_nothing_about_a_reference() {
     let running = head(State::Processing { lease_until: NOW, start_by: None });
     let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
