@@ -1,4 +1,4 @@
-//! Waiting for a state, never for a time: a slow machine makes a run longer, and nothing else.
+//! Waiting for a state, never for a time: a slow machine makes a run longer, and cannot make it pass.
 
 use std::time::{Duration, Instant};
 

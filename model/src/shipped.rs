@@ -246,7 +246,7 @@ pub const ONE_FOR_WORKERS: Configuration = Configuration {
 pub const THREE: Configuration =
     Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
 
-/// What is tried on every change: smaller, and yet everything that is to be seen is in it.
+/// What `--quick` tries: smaller, and yet everything that is to be seen is in it.
 pub const QUICK: [&Configuration; 9] = [
     &TWO_AND_A_CRASH,
     &TWO_AND_A_LOSS,

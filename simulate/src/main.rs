@@ -86,13 +86,13 @@ fn one(seed: u64, arguments: &Arguments) -> ExitCode {
                 Err(error) => eprintln!("an event cannot be written: {error}"),
             }
         }
-        return ExitCode::SUCCESS;
+    } else {
+        if let Some(wrong) = &outcome.wrong {
+            println!("{wrong}");
+        }
+        println!("{}", outcome.tally);
+        println!("seed {seed}, {} s simulated, hash {}", outcome.simulated.as_secs(), outcome.hash);
     }
-    if let Some(wrong) = &outcome.wrong {
-        println!("{wrong}");
-    }
-    println!("{}", outcome.tally);
-    println!("seed {seed}, {} s simulated, hash {}", outcome.simulated.as_secs(), outcome.hash);
     if outcome.wrong.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask coverage`: which lines of `crates/core` its own tests reach.
+//! `cargo xtask coverage`: how many lines of `crates/core` its own tests reach.
 
 use std::process::Command;
 

@@ -26,7 +26,7 @@ cargo xtask COMMAND
 
   test            everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of the
                   crash matrix, chaos, documentation, dependencies
-  nightly         hours of searching: the model, simulation, chaos, crash matrix, fuzzing and mutants in their long forms
+  nightly         hours of searching: all of what follows in its long form, to the end also where something fails
 
 What searches, each with a page in docs/:
   model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
@@ -39,8 +39,8 @@ What searches, each with a page in docs/:
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
                   more
-  mutants         changes the protocol's code in every way, one at a time, and says what no test notices
-  coverage        says which lines of the protocol's code its own tests reach
+  mutants         changes crates/core in every way that cargo-mutants knows, one at a time, and says what no test notices
+  coverage        says how many lines of crates/core its own tests reach
 
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs

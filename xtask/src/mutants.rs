@@ -1,5 +1,5 @@
 //! `cargo xtask mutants`: `crates/core` is changed in every way that cargo-mutants knows, one at a time, and its tests must
-//! notice. Those that nobody can notice are in `docs/mutants.md`, each with the reason; any other is an error.
+//! notice. Those that its tests cannot notice are in `docs/mutants.md`, each with the reason; any other is an error.
 
 use std::path::Path;
 

@@ -2,12 +2,25 @@
 
 use crate::{chaos, coverage, crash_matrix, fuzz, model, mutants, simulate};
 
+/// Runs all of them, also after one has failed: what they have found is what the night was for.
 pub(crate) fn run() -> Result<(), String> {
-    model::run(&[])?;
-    simulate::run(&["--seeds", "20000"])?;
-    chaos::run(&["--minutes", "5"])?;
-    crash_matrix::run(&[])?;
-    fuzz::run(&["--seconds", "300"])?;
-    mutants::run(&[])?;
-    coverage::run()
+    type Search = fn() -> Result<(), String>;
+    let searches: [(&str, Search); 8] = [
+        ("model", || model::run(&[])),
+        ("simulate", || simulate::run(&["--seeds", "20000"])),
+        ("chaos", || chaos::run(&["--minutes", "5"])),
+        ("store-chaos", || chaos::run_store(&["--minutes", "5"])),
+        ("crash-matrix", || crash_matrix::run(&[])),
+        ("fuzz", || fuzz::run(&["--seconds", "300"])),
+        ("mutants", || mutants::run(&[])),
+        ("coverage", coverage::run),
+    ];
+    let mut failed = Vec::new();
+    for (name, search) in searches {
+        if let Err(why) = search() {
+            println!("── {name} has failed: {why}");
+            failed.push(name);
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(format!("failed: {}; see above", failed.join(", "))) }
 }

@@ -1,6 +1,6 @@
 //! Named places in Semel at which a test may hold a process, and levers that it may pull in one.
 //!
-//! The process does nothing to itself: it stands still at a [`Point`], and the test kills it, stops it, or breaks what it
+//! But for the levers, the process does nothing to itself: it stands still at a [`Point`], and the test kills it, stops it, or breaks what it
 //! stands on. Which process may be held says the variable `SEMEL_FAULTS` of its environment, which names a folder. What
 //! passes through that folder is in `folder.rs`.
 //!
