@@ -145,11 +145,11 @@ async fn strike(shop: &mut Shop<'_>, cell: Cell, scene: Scene, seen: &mut Seen) 
             scene.release(shop);
         }
         Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly | Fault::Slow => {
-            let broken = break_store(&shop.place, [&shop.a, &shop.b], cell.fault).await?;
+            let broken = break_store(&shop.place, &[&shop.a, &shop.b], cell.fault).await?;
             scene.release(shop);
             let is_short = cell.fault == Fault::Slow && cell.store == Store::Sqlite;
             tokio::time::sleep(if is_short { SLOW } else { WHILE }).await;
-            mend_store(&shop.place, [&shop.a, &shop.b], cell.fault, broken).await?;
+            mend_store(&shop.place, &[&shop.a, &shop.b], cell.fault, broken).await?;
             seen.then = shop.kept()?;
         }
         Fault::ClockJump => {

@@ -31,7 +31,7 @@ impl Lock {
 /// Breaks the store. What it gives mends it.
 pub(crate) async fn break_store(
     place: &Place,
-    processes: [&Process; 2],
+    processes: &[&Process],
     fault: Fault,
 ) -> Result<Option<Lock>, String> {
     match (fault, place.server()) {
@@ -62,9 +62,10 @@ pub(crate) async fn break_store(
     Ok(None)
 }
 
+/// Mends it, for those of the processes that have not ended.
 pub(crate) async fn mend_store(
     place: &Place,
-    processes: [&Process; 2],
+    processes: &[&Process],
     fault: Fault,
     lock: Option<Lock>,
 ) -> Result<(), String> {

@@ -7,6 +7,7 @@ use semel_testkit::proxy::{Cut, Held, Matching};
 
 use crate::patience::PATIENCE;
 use crate::process::Process;
+use crate::rows::store::{Lock, break_store, mend_store};
 use crate::site::Site;
 use crate::table::{Cell, Fault};
 
@@ -137,11 +138,12 @@ pub(super) async fn strike(
         }
         Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly => {
             let (mut tool, hold) = brought(site, work, "first", 0).await?;
-            let lock = break_store(site, cell.fault, &tool).await?;
+            let lock = break_store(&site.place, &[&tool], cell.fault).await?;
             meanwhile.at(Stage::Broken).await?;
             hold.release(&tool);
             let early = tokio::time::timeout(AWAY, tool.ended()).await;
-            mend_store(site, cell.fault, &tool, lock, early.is_ok()).await?;
+            let left: &[&Process] = if early.is_ok() { &[] } else { &[&tool] };
+            mend_store(&site.place, left, cell.fault, lock).await?;
             match early {
                 Ok(ended) => ended.map(Some),
                 Err(_) => tool.ended().await.map(Some),
@@ -154,7 +156,7 @@ pub(super) async fn strike(
                     proxies[0].blackhole();
                     None
                 }
-                None => Some(Lock::take(site)?),
+                None => Some(Lock::take(&site.place)?),
             };
             hold.release(&tool);
             tokio::time::sleep(SLOW).await;
@@ -223,77 +225,5 @@ pub(super) async fn strike(
             Ok(None)
         }
         Fault::ClientGone => Err("this fault strikes otherwise".to_owned()),
-    }
-}
-
-/// A file that somebody else writes.
-pub(super) struct Lock(rusqlite::Connection);
-
-impl Lock {
-    pub(super) fn take(site: &Site<'_>) -> Result<Lock, String> {
-        let file = site.place.file().ok_or("only a file is locked")?;
-        let lock = || {
-            let file = rusqlite::Connection::open(file)?;
-            file.busy_timeout(Duration::from_secs(5))?;
-            file.execute_batch("BEGIN IMMEDIATE")?;
-            Ok(Lock(file))
-        };
-        lock().map_err(|error: rusqlite::Error| format!("the file cannot be locked: {error}"))
-    }
-
-    pub(super) fn release(self) -> Result<(), String> {
-        self.0.execute_batch("ROLLBACK").map_err(|error| error.to_string())
-    }
-}
-
-/// Breaks the store for this process. What it gives mends it.
-pub(super) async fn break_store(
-    site: &Site<'_>,
-    fault: Fault,
-    process: &Process,
-) -> Result<Option<Lock>, String> {
-    let failed = |error: semel_testkit::postgres::Error| error.to_string();
-    match (fault, site.place.server()) {
-        (Fault::DatabaseKilled, Some((cluster, _))) => {
-            tokio::task::block_in_place(|| cluster.kill9()).map_err(failed)?;
-        }
-        (Fault::DiskFull, Some((cluster, _))) => {
-            tokio::task::block_in_place(|| cluster.limit_files(Some(0))).map_err(failed)?;
-        }
-        (Fault::DiskFull, None) => process.limit_files(Some(0))?,
-        (Fault::PoolExhausted, Some(_)) => site.place.limit_connections(Some(0))?,
-        (Fault::PoolExhausted, None) => return Lock::take(site).map(Some),
-        (Fault::ReadOnly, Some(_)) => site.place.read_only(true)?,
-        (Fault::ReadOnly, None) => process.pull(Lever::ReadOnly(true)).await?,
-        (fault, _) => return Err(format!("{fault:?} does not break this store")),
-    }
-    Ok(None)
-}
-
-/// Mends it. `gone` says whether the process has ended.
-pub(super) async fn mend_store(
-    site: &Site<'_>,
-    fault: Fault,
-    process: &Process,
-    lock: Option<Lock>,
-    gone: bool,
-) -> Result<(), String> {
-    let failed = |error: semel_testkit::postgres::Error| error.to_string();
-    if let Some(lock) = lock {
-        return lock.release();
-    }
-    match (fault, site.place.server()) {
-        (Fault::DatabaseKilled | Fault::DiskFull, Some((cluster, _))) => tokio::task::block_in_place(|| {
-            cluster.kill9()?;
-            cluster.restart()?;
-            cluster.wait_until_ready()
-        })
-        .map_err(failed),
-        (Fault::DiskFull | Fault::ReadOnly, None) if gone => Ok(()),
-        (Fault::DiskFull, None) => process.limit_files(None),
-        (Fault::PoolExhausted, _) => site.place.limit_connections(None),
-        (Fault::ReadOnly, Some(_)) => site.place.read_only(false),
-        (Fault::ReadOnly, None) => process.pull(Lever::ReadOnly(false)).await,
-        (fault, _) => Err(format!("{fault:?} is not mended so")),
     }
 }

@@ -179,13 +179,13 @@ async fn strike(
             Ok(told(first).await)
         }
         Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly | Fault::Slow => {
-            let broken = break_store(&shop.place, [&shop.a, &shop.b], cell.fault).await?;
+            let broken = break_store(&shop.place, &[&shop.a, &shop.b], cell.fault).await?;
             if cell.fault == Fault::ReadOnly {
                 shop.place.sql(END_ALL)?;
             }
             shop.a.release(point);
             let early = tokio::time::timeout(MOMENT * 2, &mut first).await;
-            mend_store(&shop.place, [&shop.a, &shop.b], cell.fault, broken).await?;
+            mend_store(&shop.place, &[&shop.a, &shop.b], cell.fault, broken).await?;
             match early {
                 Ok(first) => Ok(first.unwrap_or(Told::Left)),
                 Err(_) => Ok(told(first).await),

@@ -21,7 +21,7 @@ use crate::client;
 use crate::lab::Lab;
 use crate::patience::PATIENCE;
 use crate::process::{Process, tail};
-use crate::rows::tool::{Lock, break_store, mend_store};
+use crate::rows::store::{Lock, break_store, mend_store};
 use crate::seen::Told;
 use crate::site::{Site, hex};
 use crate::table::{Cell, Fault};
@@ -215,10 +215,10 @@ async fn heard(site: &Site<'_>, cell: Cell) -> Result<Heard, String> {
         Fault::DatabaseKilled | Fault::DiskFull | Fault::PoolExhausted | Fault::ReadOnly => {
             for (case, at) in cases.iter_mut().zip(At::SENT) {
                 let (hold, sent) = bring(site, &gateways.a, case, at).await?;
-                let lock = break_store(site, cell.fault, &gateways.a).await?;
+                let lock = break_store(&site.place, &[&gateways.a], cell.fault).await?;
                 hold.release(&gateways.a);
                 tokio::time::sleep(MOMENT).await;
-                mend_store(site, cell.fault, &gateways.a, lock, false).await?;
+                mend_store(&site.place, &[&gateways.a], cell.fault, lock).await?;
                 case.deliveries.push(told(sent).await);
             }
         }
@@ -272,7 +272,7 @@ async fn told(task: JoinHandle<Told>) -> Told {
 
 async fn slow(site: &Site<'_>, a: &Process, hold: Hold) -> Result<(), String> {
     let Some((_, proxies)) = site.place.server() else {
-        let lock = Lock::take(site)?;
+        let lock = Lock::take(&site.place)?;
         hold.release(a);
         tokio::time::sleep(SLOW).await;
         return lock.release();

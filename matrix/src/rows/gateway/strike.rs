@@ -89,7 +89,7 @@ async fn failover(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Res
 /// The store is away, full, exhausted or read-only.
 async fn without_store(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, expected, hold, mut first } = scene;
-    let broken = break_store(&world.place, [&world.a, &world.b], cell.fault).await?;
+    let broken = break_store(&world.place, &[&world.a, &world.b], cell.fault).await?;
     notes.asking.push(world.send(&world.b));
     tokio::time::sleep(MOMENT).await;
     if let (3, Some((_, proxies))) = (cell.step, world.place.server()) {
@@ -101,12 +101,12 @@ async fn without_store(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Re
     if matches!(expected, Code::FailClosed) || broken.is_some() {
         let first = told(first).await;
         notes.during.extend(remembered(world, cell).await);
-        mend_store(&world.place, [&world.a, &world.b], cell.fault, broken).await?;
+        mend_store(&world.place, &[&world.a, &world.b], cell.fault, broken).await?;
         return Ok(first);
     }
     let early = tokio::time::timeout(MOMENT * 2, &mut first).await;
     notes.during.extend(remembered(world, cell).await);
-    mend_store(&world.place, [&world.a, &world.b], cell.fault, broken).await?;
+    mend_store(&world.place, &[&world.a, &world.b], cell.fault, broken).await?;
     match early {
         Ok(first) => Ok(first.unwrap_or(Told::Left)),
         Err(_) => Ok(told(first).await),
