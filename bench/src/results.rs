@@ -3,11 +3,20 @@
 //! Everything that is compared runs in one run, in turn: one round of each, then the next round of each. What the machine
 //! does meanwhile meets all of them alike, and the spread of the rounds is told beside their median.
 
+pub mod commands;
+pub mod compared;
 pub mod growth;
 pub mod instructions;
+pub mod machine;
+pub mod proxies;
+pub mod replay;
 pub mod report;
+pub mod served;
+pub mod stores;
 
 use std::time::{Duration, Instant};
+
+use semel_core::{Clock, SystemClock};
 
 /// What a part of the benchmark may come to.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -34,7 +43,7 @@ impl Form {
     pub const fn turn(self) -> Duration {
         match self {
             Form::Quick => Duration::from_secs(1),
-            Form::Whole => Duration::from_secs(4),
+            Form::Whole => Duration::from_secs(3),
         }
     }
 }
@@ -67,6 +76,11 @@ impl FromIterator<f64> for Figures {
         figures.into_iter().for_each(|figure| all.push(figure));
         all
     }
+}
+
+/// The day, as `2026-01-31`.
+pub fn today() -> String {
+    SystemClock.now().to_rfc3339().chars().take(10).collect()
 }
 
 /// Runs `step` again and again in `at_once` tasks for so long. Says how many a second.

@@ -1,6 +1,7 @@
 //! The project's own commands. `cargo xtask` lists them.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod bench;
 mod browser;
 mod chaos;
 mod coverage;
@@ -42,6 +43,10 @@ What searches, each with a page in docs/:
   mutants         changes crates/core in every way that cargo-mutants knows, one at a time, and says what no test notices
   coverage        says how many lines of crates/core its own tests reach
 
+What measures:
+  bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes a few
+                  minutes; or only some sections by their names (cargo xtask bench help lists them), written below target
+
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
@@ -66,6 +71,7 @@ fn main() -> ExitCode {
         ["store-chaos", ref arguments @ ..] => chaos::run_store(arguments),
         ["model", ref arguments @ ..] => model::run(arguments),
         ["mutants", ref arguments @ ..] => mutants::run(arguments),
+        ["bench", ref arguments @ ..] => bench::run(arguments),
         ["coverage"] => coverage::run(),
         ["simulate", ref arguments @ ..] => simulate::run(arguments),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),

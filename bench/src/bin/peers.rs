@@ -8,7 +8,7 @@ use std::sync::Arc;
 use semel_bench::peers::{
     Build, Error, Findings, Peer, Report, Tried, check, install, named, program_with_verify,
 };
-use semel_core::{Clock, SystemClock};
+use semel_bench::results::today;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::JoinSet;
 
@@ -146,8 +146,4 @@ async fn check_all(peers: Vec<Peer>, build: Build, jobs: usize) -> Result<bool, 
         println!("{}", file.display());
     }
     Ok(well)
-}
-
-fn today() -> String {
-    SystemClock.now().to_rfc3339().chars().take(10).collect()
 }

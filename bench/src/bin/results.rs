@@ -2,29 +2,89 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
 use std::path::Path;
+use std::process::ExitCode;
 
-use semel_bench::results::{Form, Result, growth, instructions, report};
+use semel_bench::results::report::Section;
+use semel_bench::results::served::Ground;
+use semel_bench::results::{
+    Form, Result, commands, growth, instructions, machine, proxies, replay, report, stores,
+};
+
+/// What there is, in the order of the report.
+const SECTIONS: [&str; 6] = ["replay", "commands", "stores", "gateway", "growth", "instructions"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
-async fn main() -> Result<()> {
+async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    match arguments[..] {
-        ["perform", task, size, times] => instructions::perform(task, size.parse()?, times.parse()?),
-        [] => run(Form::Whole).await,
-        ["--quick"] => run(Form::Quick).await,
-        _ => Err("usage: results [--quick]".into()),
+    let done = match arguments[..] {
+        // This is what runs under callgrind.
+        ["perform", task, size, times] => perform(task, size, times),
+        _ => match Options::read(&arguments) {
+            Some(options) => run(options).await,
+            None => {
+                eprintln!(
+                    "usage: cargo xtask bench [--quick] [SECTION…]\n\nSections: {}",
+                    SECTIONS.join(", ")
+                );
+                return ExitCode::from(2);
+            }
+        },
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("bench: {why}");
+            ExitCode::FAILURE
+        }
     }
 }
 
-async fn run(form: Form) -> Result<()> {
+fn perform(task: &str, size: &str, times: &str) -> Result<()> {
+    instructions::perform(task, size.parse()?, times.parse()?)
+}
+
+struct Options {
+    form: Form,
+    sections: Vec<&'static str>,
+}
+
+impl Options {
+    fn read(arguments: &[&str]) -> Option<Options> {
+        let mut options = Options { form: Form::Whole, sections: Vec::new() };
+        for argument in arguments {
+            match *argument {
+                "--quick" => options.form = Form::Quick,
+                name => options.sections.push(SECTIONS.into_iter().find(|section| *section == name)?),
+            }
+        }
+        Some(options)
+    }
+}
+
+async fn run(options: Options) -> Result<()> {
+    let Options { form, sections } = options;
     let program = std::env::current_exe()?;
-    let sections = [growth::run(form).await?, instructions::run(&program)?];
-    let folder = match form {
-        Form::Quick => program.with_file_name("bench-quick"),
-        Form::Whole => Path::new(env!("CARGO_MANIFEST_DIR")).to_owned(),
+    // Only all of it, in its whole form, is what the project says of itself.
+    let folder = match (form, sections.is_empty()) {
+        (Form::Whole, true) => Path::new(env!("CARGO_MANIFEST_DIR")).to_owned(),
+        _ => program.with_file_name("bench"),
     };
-    report::write(&folder, "", &sections)?;
+    let sections = if sections.is_empty() { SECTIONS.to_vec() } else { sections };
+    let ground = Ground::prepare(form).await?;
+    let mut seen: Vec<Section> = Vec::new();
+    for name in sections {
+        seen.push(match name {
+            "replay" => replay::run(&ground, form).await?,
+            "commands" => commands::run(&ground, form).await?,
+            "stores" => stores::run(form).await?,
+            "gateway" => proxies::run(&ground, form).await?,
+            "growth" => growth::run(form).await?,
+            _ => instructions::run(&program)?,
+        });
+        // What there is so far: the rest takes its time.
+        report::write(&folder, &machine::introduction(form, &ground.missing), &seen)?;
+    }
     println!("── written: {}", folder.join("RESULTS.md").display());
     Ok(())
 }

@@ -63,6 +63,12 @@ impl Place {
         self.folder.path()
     }
 
+    /// Writes out what the database has in memory.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.database.sql("CHECKPOINT")?;
+        Ok(())
+    }
+
     /// How many payments there are under a key.
     pub async fn rows(&self, key: &str) -> Result<i64, Error> {
         let count = sqlx::query_scalar("SELECT count(*) FROM payments WHERE idempotency_key = $1");

@@ -57,7 +57,7 @@ impl Default for Settings {
     }
 }
 
-/// A peer that answers. Dropped, it is killed.
+/// A peer that answers. Dropped, it is asked to end, and killed if it does not.
 pub struct Running {
     address: SocketAddr,
     process: Child,
@@ -83,7 +83,6 @@ impl Installed {
     async fn start_once(&self, place: &Place, settings: &Settings) -> Result<Running, Error> {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = place.folder().join(format!("{}-{}.log", self.peer.name, settings.instance));
-        let file = File::options().create(true).append(true).open(&log)?;
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).current_dir(&self.folder).envs(&self.peer.environment);
         command.env("PORT", address.port().to_string()).env("DATABASE_URL", place.database_url());
@@ -98,15 +97,29 @@ impl Installed {
         if let Some(url) = place.redis_url() {
             command.env("REDIS_URL", url);
         }
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
-        let process = command.spawn().map_err(|error| format!("{}: {error}", self.program.display()))?;
-        let mut running = Running { address, process, log };
-        running.wait().await?;
-        Ok(running)
+        Running::launch(command, address, log).await
     }
 }
 
 impl Running {
+    /// Starts a program, and waits until there is an answer of the handler at this address: its own, or that of a handler
+    /// behind it.
+    pub async fn launch(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<Running, Error> {
+        let file = File::options().create(true).append(true).open(&log)?;
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
+        let process = command
+            .spawn()
+            .map_err(|error| format!("{}: {error}", command.as_std().get_program().display()))?;
+        let mut running = Running { address, process, log };
+        running.wait().await?;
+        Ok(running)
+    }
+
+    /// How many times the handler has begun.
+    pub async fn runs(&self) -> Result<u64, Error> {
+        Client::new(self.address).number("/count").await
+    }
+
     /// Where it answers.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -168,5 +181,19 @@ impl Running {
     fn signal(&self, signal: Signal) -> Result<(), Error> {
         let id = self.process.id().and_then(|id| Pid::from_raw(id.try_into().ok()?));
         Ok(kill_process(id.ok_or("the process has ended")?, signal)?)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A server with processes of its own ends them only when it is asked to.
+        for _ in 0..40 {
+            if self.process.try_wait().is_ok_and(|ended| ended.is_some())
+                || self.signal(Signal::TERM).is_err()
+            {
+                return;
+            }
+            std::thread::sleep(POLL);
+        }
     }
 }

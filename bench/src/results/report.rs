@@ -64,6 +64,11 @@ impl Section {
 /// Writes `RESULTS.md` and its charts into this folder.
 pub fn write(folder: &Path, introduction: &str, sections: &[Section]) -> Result<()> {
     let mut text = format!("# What Semel costs\n\n{}\n\n", introduction.trim());
+    text.push_str("| aim | seen | |\n|---|---:|---|\n");
+    for Aim { what, seen, is_met } in sections.iter().flat_map(|section| &section.aims) {
+        let _ = writeln!(text, "| {what} | {seen} | {} |", if *is_met { "met" } else { "**not met**" });
+    }
+    text.push('\n');
     let charts = folder.join("charts");
     std::fs::create_dir_all(&charts)?;
     for (number, section) in (1..).zip(sections) {

@@ -1,0 +1,112 @@
+//! Contenders that take turns at the same work, and what is told of them: the fastest first, each beside its floor, each
+//! with what its answers are worth.
+
+use super::report::Section;
+use super::served::{Contender, Tally};
+use super::{Figures, Form, Result};
+use crate::chart::{Bar, Bars, Kind, figure};
+use crate::load::{Keys, Pace};
+
+/// Lets each have its turns: as fast as answers come, then at half of the rate that it has shown.
+pub async fn take_turns(
+    contenders: &mut [Contender],
+    form: Form,
+    connections: usize,
+    keys: impl Fn(&Contender, &str) -> Keys,
+) -> Result<()> {
+    for round in 0..form.rounds() {
+        println!("   round {} of {}", round + 1, form.rounds());
+        for contender in contenders.iter_mut() {
+            let keys = keys(contender, &format!("closed-{round}"));
+            contender.turn(keys, connections, Pace::Closed, form.turn()).await?;
+            contender.rest()?;
+        }
+    }
+    for round in 0..form.rounds().min(3) {
+        println!("   round {} of {} at a fixed rate", round + 1, form.rounds().min(3));
+        for contender in contenders.iter_mut() {
+            let keys = keys(contender, &format!("open-{round}"));
+            let pace = Pace::Open(contender.tally.rate.median() / 2.0);
+            contender.turn(keys, connections, pace, form.turn()).await?;
+            contender.rest()?;
+        }
+    }
+    Ok(())
+}
+
+/// One of them, by its name.
+pub fn named<'a>(contenders: &'a [Contender], name: &str) -> Option<&'a Contender> {
+    contenders.iter().find(|contender| contender.name == name)
+}
+
+/// How much of its floor's rate one has, round by round medians compared.
+pub fn of_floor(contenders: &[Contender], contender: &Contender) -> Option<f64> {
+    let floor = named(contenders, contender.floor.as_deref()?)?;
+    Some(contender.tally.rate.median() / floor.tally.rate.median().max(f64::MIN_POSITIVE))
+}
+
+/// Table and chart of one comparison.
+pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) -> Section {
+    let mut order: Vec<&Contender> = contenders.iter().collect();
+    order.sort_by(|one, other| other.tally.rate.median().total_cmp(&one.tally.rate.median()));
+    let names = [
+        "who",
+        "store",
+        "of its floor",
+        "answers a second",
+        "p50 and p99 at half of it, ms",
+        "processor, µs",
+        "kept after `kill -9` of server and store",
+        "are its answers right?",
+    ];
+    let mut table = vec![names.map(str::to_owned).to_vec()];
+    let mut bars = Vec::new();
+    for contender in order {
+        let Tally { rate, open, processor, .. } = &contender.tally;
+        let of_floor = of_floor(contenders, contender);
+        let ratio = of_floor.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
+        let is_floor = contender.kind == Kind::Floor;
+        table.push(vec![
+            contender.name.clone(),
+            contender.store.clone(),
+            ratio.clone(),
+            spread(rate),
+            format!("{}, {}", milliseconds(&open[0]), milliseconds(&open[1])),
+            format!("{} + {} kernel", figure(processor[0].median()), figure(processor[1].median())),
+            if is_floor { String::new() } else { if contender.is_durable { "yes" } else { "no" }.into() },
+            contender.answers(),
+        ]);
+        let sign = match &contender.faults {
+            Some(faults) if faults.is_empty() => "✓",
+            Some(_) if !is_floor => "✗",
+            _ => "",
+        };
+        let note = match of_floor {
+            Some(_) => format!("· {ratio} of its floor {sign}"),
+            None => String::new(),
+        };
+        let (value, spread, kind) = (rate.median(), rate.spread(), contender.kind);
+        bars.push(Bar { label: contender.name.clone(), value, spread, kind, note });
+    }
+    let unit =
+        "answers a second; grey: no protection; ✓ right in all trials, ✗ not: the table says in which".into();
+    let chart = Bars { title: title.to_owned(), unit, bars };
+    Section {
+        title: title.to_owned(),
+        what: what.to_owned(),
+        charts: vec![(file.to_owned(), chart.svg())],
+        table,
+        ..Section::default()
+    }
+}
+
+/// The median, and between what it lies.
+pub fn spread(figures: &Figures) -> String {
+    let (low, high) = figures.spread();
+    format!("{} ({} to {})", figure(figures.median()), figure(low), figure(high))
+}
+
+/// Microseconds as milliseconds.
+pub fn milliseconds(figures: &Figures) -> String {
+    figure(figures.median() / 1e3)
+}

@@ -1,0 +1,91 @@
+//! Section 1: what it costs to get an answer again.
+
+use super::compared::{named, of_floor, section, take_turns};
+use super::report::{Aim, Section};
+use super::served::{Contender, Ground, Tally};
+use super::{Form, Result};
+use crate::chart::Parts;
+use crate::load::{Keys, Pace};
+use crate::peers::Work;
+
+/// How many connections a client has.
+const CONNECTIONS: usize = 32;
+/// How many keys are asked for, in turn.
+const KEYS: u64 = 256;
+
+/// Measures all of them.
+pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
+    println!("── replay");
+    let mut contenders = ground.peers(Work::None).await?;
+    let keys = |_: &Contender, _: &str| Keys::Among("replay".into(), KEYS);
+    for contender in &mut contenders {
+        // The first answers are made here.
+        for _ in 0..2 {
+            contender.turn(keys(contender, ""), 8, Pace::Closed, form.turn()).await?;
+        }
+        contender.tally = Tally::default();
+    }
+    take_turns(&mut contenders, form, CONNECTIONS, keys).await?;
+    let what = format!(
+        "{CONNECTIONS} connections ask for {KEYS} commands that have been answered before, again and again; the handler does \
+         nothing but make its JSON. Its floor is the same server without protection, which makes its answer anew each time."
+    );
+    let mut section = section("Replay", "replay.svg", &what, &contenders);
+    for name in ["semel-axum-memory", "semel-axum-sqlite", "semel-axum-postgres"] {
+        let ratio = named(&contenders, name).and_then(|contender| of_floor(&contenders, contender));
+        let ratio = ratio.unwrap_or(0.0);
+        section.aims.push(Aim {
+            what: format!("{name} replays at 0.9 of the bare handler's rate"),
+            seen: format!("{ratio:.2}"),
+            is_met: ratio >= 0.9,
+        });
+    }
+    let again: Vec<String> = contenders
+        .iter()
+        .filter(|contender| contender.floor.is_some() && contender.tally.runs > 0)
+        .map(|contender| format!("{} {} times", contender.name, contender.tally.runs))
+        .collect();
+    section.why = match again.is_empty() {
+        true => "No handler ran again under any protection.".into(),
+        false => format!("Handlers that ran again although they were protected: {}.", again.join(", ")),
+    };
+    section.charts.push(("replay-parts.svg".into(), parts(&contenders).svg()));
+    for contender in contenders {
+        contender.stop().await?;
+    }
+    Ok(section)
+}
+
+/// Where the processor's time of a replay goes: what each step adds to the one before.
+fn parts(contenders: &[Contender]) -> Parts {
+    let used = |name: &str| {
+        let processor = named(contenders, name).map(|contender| &contender.tally.processor);
+        processor.map_or([0.0; 2], |[program, kernel]| [program.median(), kernel.median()])
+    };
+    let (bare, layer) = (used("bare-axum"), used("semel-axum-memory"));
+    let wholes = ["semel-axum-memory", "semel-axum-sqlite", "semel-axum-postgres"].map(|name| {
+        let all = used(name);
+        let mut parts = vec![
+            ("HTTP and the handler, in the program".to_owned(), bare[0]),
+            ("HTTP and the handler, in the kernel".to_owned(), bare[1]),
+            (
+                "the layer, instead of the handler".to_owned(),
+                (layer[0] + layer[1] - bare[0] - bare[1]).max(0.0),
+            ),
+        ];
+        if name != "semel-axum-memory" {
+            parts.push((
+                "reading from the store".to_owned(),
+                (all[0] + all[1] - layer[0] - layer[1]).max(0.0),
+            ));
+        }
+        (name.to_owned(), parts)
+    });
+    Parts {
+        title: "Where the processor's time of a replay goes".into(),
+        unit:
+            "microseconds of the server's process for one replay; the bare handler's is the first two parts"
+                .into(),
+        wholes: wholes.into(),
+    }
+}

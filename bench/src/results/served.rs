@@ -1,0 +1,429 @@
+//! Servers that are loaded side by side: the peers, the gateway and plain proxies in front of the bare handler. Each is a
+//! process of its own; all of them wait while one has its turn.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use semel_testkit::postgres::Cluster;
+use tokio::process::Command;
+
+use super::{Figures, Form, Result};
+use crate::chart::Kind;
+use crate::load::{self, Keys, Pace, Plan, Request};
+use crate::peers::{
+    Build, Fate, Findings, Installed, Peer, Place, Report, Running, Settings, Store, Tried, Work, all, check,
+    install, program_with_verify,
+};
+
+/// What every client sends.
+const BODY: &str = r#"{"amount": 100, "currency": "EUR"}"#;
+const CALLER: &str = "Bearer alice-0123456789abcdef";
+/// How many connections a server may have that all others share with it.
+const CONNECTIONS: &str = "1000";
+
+/// What all servers of a run stand on.
+pub struct Ground {
+    /// Where databases are.
+    pub cluster: Cluster,
+    /// The program `semel`.
+    pub semel: PathBuf,
+    /// The peers that could be had.
+    pub peers: Vec<Installed>,
+    /// Those that could not, and why.
+    pub missing: Vec<(Peer, String)>,
+    /// What is known of their answers.
+    known: Report,
+}
+
+impl Ground {
+    /// Gets everything. In the whole form, peers that were never tried are tried first.
+    pub async fn prepare(form: Form) -> Result<Ground> {
+        println!("── peers: installing what is not there yet");
+        let semel = program_with_verify(Build::Release).await?;
+        let (mut peers, mut missing) = (Vec::new(), Vec::new());
+        for peer in all()? {
+            match install(&peer, Build::Release).await {
+                Ok(installed) => peers.push(installed),
+                Err(why) => {
+                    println!("   {}: {}", peer.name, why.to_string().lines().next().unwrap_or_default());
+                    missing.push((peer, why.to_string()));
+                }
+            }
+        }
+        let mut known = Report::read()?;
+        for installed in peers.iter().filter(|_| form == Form::Whole) {
+            let Installed { peer, .. } = installed;
+            if known.get(&peer.name).is_some_and(|entry| entry.version == peer.version) {
+                continue;
+            }
+            println!("── peers: trying whether the answers of {} are right", peer.name);
+            let found = check(installed, &semel).await;
+            known.put(
+                peer,
+                super::today(),
+                found.map_or_else(|why| Tried::Not(why.to_string()), Tried::Seen),
+            );
+            known.write()?;
+        }
+        let settings =
+            [("max_connections", CONNECTIONS), ("max_wal_size", "4GB"), ("checkpoint_timeout", "30min")];
+        let cluster = tokio::task::block_in_place(|| Cluster::start_with(&settings))?;
+        Ok(Ground { cluster, semel, peers, missing, known })
+    }
+
+    /// Starts every peer, with the handler doing this.
+    pub async fn peers(&self, work: Work) -> Result<Vec<Contender>> {
+        let mut contenders = Vec::new();
+        for installed in &self.peers {
+            contenders.push(self.peer(installed, work).await?);
+        }
+        Ok(contenders)
+    }
+
+    async fn peer(&self, installed: &Installed, work: Work) -> Result<Contender> {
+        let Installed { peer, .. } = installed;
+        let place = Place::prepare(&self.cluster, peer).await?;
+        let running = installed.start(&place, &Settings { work, ..Settings::default() }).await?;
+        let kind = match peer.store {
+            Store::None => Kind::Floor,
+            _ if peer.package == "semel" => Kind::Ours,
+            _ => Kind::Peer,
+        };
+        Ok(Contender {
+            name: peer.name.clone(),
+            kind,
+            store: peer.store.words().into(),
+            is_durable: peer.store != Store::None && self.is_kept(&peer.name),
+            floor: peer.floor.clone(),
+            faults: self.findings(&peer.name).map(faults),
+            tally: Tally::default(),
+            running: vec![running],
+            place,
+        })
+    }
+
+    /// The bare handler.
+    pub async fn bare(&self, work: Work) -> Result<Contender> {
+        let bare = self.peers.iter().find(|installed| installed.peer.name == "bare-axum");
+        self.peer(bare.ok_or("the bare handler is always there")?, work).await
+    }
+
+    /// The gateway in front of the bare handler, on this store.
+    pub async fn gateway(&self, store: Store, work: Work) -> Result<Contender> {
+        let bare = self.bare(work).await?;
+        let address = free()?;
+        let admin = free()?;
+        let (is_shared, folder) = (store == Store::Postgresql, bare.folder().to_owned());
+        let kept = match is_shared {
+            true => bare.place.database_url(),
+            false => format!("sqlite:{}", folder.join("gateway.db").display()),
+        };
+        let mut command = Command::new(&self.semel);
+        // As the plain proxies, it says nothing of each request.
+        command.arg("serve").current_dir(folder).env("RUST_LOG", "warn");
+        command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
+        command.args([
+            "--upstream",
+            &format!("http://{}", bare.address()),
+            "--store",
+            &kept,
+            "--key",
+            "optional",
+        ]);
+        let name = if is_shared { "semel-gateway-postgres" } else { "semel-gateway-sqlite" };
+        let gateway = bare.behind(name, command, address).await?;
+        // What it answers when things go wrong is in docs/crash-matrix.md: it is tried there in 462 ways.
+        let (store, faults) = (store.words().into(), Some(Vec::new()));
+        Ok(Contender { kind: Kind::Ours, store, is_durable: true, faults, ..gateway })
+    }
+
+    /// A plain proxy in front of the bare handler.
+    pub async fn proxy(&self, proxy: Proxy) -> Result<Contender> {
+        let bare = self.bare(Work::None).await?;
+        let address = free()?;
+        let file = bare.folder().join("proxy.conf");
+        std::fs::write(&file, proxy.configuration(address, bare.address(), bare.folder()))?;
+        let mut command = Command::new(proxy.program());
+        match proxy {
+            Proxy::Nginx => command.arg("-c").arg(&file).arg("-p").arg(bare.folder()),
+            Proxy::Haproxy => command.arg("-f").arg(&file),
+        };
+        bare.behind(proxy.program(), command, address).await
+    }
+
+    /// Whether a peer still knew its answer after it and its store were killed.
+    fn is_kept(&self, name: &str) -> bool {
+        let fate = self.findings(name).map(|findings| &findings.store_killed);
+        matches!(fate, Some(Tried::Seen(fate)) if fate.rows == 1)
+    }
+
+    fn findings(&self, name: &str) -> Option<&Findings> {
+        match &self.known.get(name)?.found {
+            Tried::Seen(findings) => Some(findings),
+            Tried::Not(_) => None,
+        }
+    }
+}
+
+/// What went wrong in the trials.
+fn faults(findings: &Findings) -> Vec<String> {
+    let mut faults = Vec::new();
+    if let Tried::Seen(found) = &findings.duplicates
+        && found.rows > found.keys as i64
+    {
+        faults.push(format!("{} effects for {} keys under duplicates", found.rows, found.keys));
+    }
+    let trials = [
+        ("killed", &findings.killed_after),
+        ("slow", &findings.slow),
+        ("paused", &findings.paused),
+        ("store killed", &findings.store_killed),
+    ];
+    let of = |is: fn(&Fate) -> bool| {
+        let named = trials.iter().filter(|(_, fate)| matches!(fate, Tried::Seen(fate) if is(fate)));
+        named.map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+    };
+    let twice = of(|fate| fate.rows > 1);
+    if !twice.is_empty() {
+        faults.push(format!("two effects: {twice}"));
+    }
+    let is_stuck = |fate: &Tried<Fate>| {
+        matches!(fate, Tried::Seen(fate)
+            if !fate.told_unknown && fate.retries.last().is_some_and(|last| last.contains("given up")))
+    };
+    if is_stuck(&findings.killed_before) {
+        faults.push("stuck when killed".into());
+    }
+    if matches!(&findings.other_payload, Tried::Seen(second) if second.got_the_first) {
+        faults.push("another payload gets the first answer".into());
+    }
+    if matches!(&findings.other_caller, Tried::Seen(second) if second.got_the_first) {
+        faults.push("another caller gets the first answer".into());
+    }
+    faults
+}
+
+/// Somebody who takes turns.
+pub struct Contender {
+    /// As tables call it.
+    pub name: String,
+    /// Whose it is.
+    pub kind: Kind,
+    /// Where it remembers.
+    pub store: String,
+    /// Whether it still knew its answer after it and its store were killed.
+    pub is_durable: bool,
+    /// The same without protection.
+    pub floor: Option<String>,
+    /// What is wrong with its answers. `None` if they were not tried.
+    pub faults: Option<Vec<String>>,
+    /// What its turns have shown.
+    pub tally: Tally,
+    /// The one that is asked comes first; what is behind it follows.
+    running: Vec<Running>,
+    place: Place,
+}
+
+/// What turns have shown.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Answers a second, as fast as they come.
+    pub rate: Figures,
+    /// Microseconds that half of the answers, and 99 of 100, did not exceed, as fast as they come.
+    pub closed: [Figures; 2],
+    /// The same at a fixed rate.
+    pub open: [Figures; 2],
+    /// Microseconds of processor for a request, in the program and in the kernel.
+    pub processor: [Figures; 2],
+    /// Answers that were not as they should be, and requests without an answer.
+    pub wrong: u64,
+    /// All requests.
+    pub all: u64,
+    /// How often the handler ran.
+    pub runs: u64,
+}
+
+impl Contender {
+    /// Where it answers.
+    pub fn address(&self) -> SocketAddr {
+        self.running[0].address()
+    }
+
+    /// Where its files are.
+    fn folder(&self) -> &Path {
+        self.place.folder()
+    }
+
+    /// With this program in front of it.
+    async fn behind(mut self, name: &str, command: Command, address: SocketAddr) -> Result<Contender> {
+        let log = self.folder().join("front.log");
+        let front = Running::launch(command, address, log).await?;
+        self.running.insert(0, front);
+        Ok(Contender { name: name.to_owned(), floor: Some(self.name.clone()), ..self })
+    }
+
+    /// One turn.
+    pub async fn turn(&mut self, keys: Keys, connections: usize, pace: Pace, time: Duration) -> Result<()> {
+        let request = Request::post("/payments", BODY, keys).field("Authorization", CALLER);
+        let plan = Plan { to: self.address(), request, connections, pace, time };
+        let (before, used) = (self.running[0].runs().await?, self.processor());
+        let outcome = tokio::task::spawn_blocking(move || load::run(&plan)).await??;
+        let answered = outcome.answered().max(1) as f64;
+        let micros = |part: f64| outcome.quantile(part).as_secs_f64() * 1e6;
+        let tally = &mut self.tally;
+        let latencies = match pace {
+            Pace::Closed => {
+                tally.rate.push(outcome.per_second());
+                &mut tally.closed
+            }
+            Pace::Open(_) => &mut tally.open,
+        };
+        latencies[0].push(micros(0.5));
+        latencies[1].push(micros(0.99));
+        let good = outcome.statuses.get(&201).copied().unwrap_or(0);
+        tally.all += outcome.answered() + outcome.failed;
+        tally.wrong += outcome.answered() + outcome.failed - good;
+        let now = self.processor();
+        for (number, figures) in self.tally.processor.iter_mut().enumerate() {
+            figures.push((now[number] - used[number]) / answered);
+        }
+        self.tally.runs += self.running[0].runs().await? - before;
+        Ok(())
+    }
+
+    /// Microseconds of processor so far, in the program and in the kernel. 0 where that cannot be read.
+    fn processor(&self) -> [f64; 2] {
+        let id = self.running[0].id().unwrap_or(0);
+        let line = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // The program's name is in parentheses, and may have spaces.
+        let fields = line.rsplit(") ").next().unwrap_or_default();
+        let ticks = |at: usize| fields.split(' ').nth(at).and_then(|ticks| ticks.parse::<f64>().ok());
+        // Linux tells it in hundredths of a second, whatever its own clock is.
+        [11, 12].map(|at| ticks(at).unwrap_or(0.0) * 10_000.0)
+    }
+
+    /// Lets its database rest, so that the next turn does not pay for this one.
+    pub fn rest(&self) -> Result<()> {
+        tokio::task::block_in_place(|| self.place.checkpoint())
+    }
+
+    /// Ends it.
+    pub async fn stop(self) -> Result<()> {
+        for running in self.running {
+            running.stop().await?;
+        }
+        Ok(())
+    }
+
+    /// What its answers are worth, in words.
+    pub fn answers(&self) -> String {
+        let mut said = match &self.faults {
+            _ if self.kind == Kind::Floor => "no protection".into(),
+            None => "not tried".into(),
+            Some(faults) if faults.is_empty() => "yes, in all trials".into(),
+            Some(faults) => format!("**no**: {}", faults.join("; ")),
+        };
+        let trouble = self.trouble();
+        if !trouble.is_empty() {
+            said = format!("{said}; under this load {trouble}");
+        }
+        said
+    }
+
+    /// What of its answers was not as it should be, in words.
+    pub fn trouble(&self) -> String {
+        match self.tally.wrong {
+            0 => String::new(),
+            wrong => format!("{:.1} % not 201", 100.0 * wrong as f64 / self.tally.all.max(1) as f64),
+        }
+    }
+}
+
+/// A plain reverse proxy.
+#[derive(Clone, Copy, Debug)]
+pub enum Proxy {
+    /// nginx.
+    Nginx,
+    /// HAProxy.
+    Haproxy,
+}
+
+impl Proxy {
+    /// What is started.
+    pub const fn program(self) -> &'static str {
+        match self {
+            Proxy::Nginx => "nginx",
+            Proxy::Haproxy => "haproxy",
+        }
+    }
+
+    /// Both keep connections to both sides, use all cores, and log nothing.
+    fn configuration(self, listen: SocketAddr, upstream: SocketAddr, folder: &Path) -> String {
+        let folder = folder.display();
+        match self {
+            Proxy::Nginx => format!(
+                "worker_processes auto; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;\n\
+                 events {{ worker_connections 4096; }}\n\
+                 http {{\n  access_log off; keepalive_requests 1000000000;\n  \
+                 client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n  \
+                 uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;\n  \
+                 upstream handler {{ server {upstream}; keepalive 512; keepalive_requests 1000000000; }}\n  \
+                 server {{\n    listen {listen} backlog=1024;\n    location / {{\n      proxy_pass http://handler;\n      \
+                 proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n"
+            ),
+            Proxy::Haproxy => format!(
+                "global\n  nbthread 2\n  maxconn 4096\n\
+                 defaults\n  mode http\n  timeout connect 5s\n  timeout client 75s\n  timeout server 75s\n  \
+                 http-reuse always\n\
+                 frontend clients\n  bind {listen}\n  default_backend handlers\n\
+                 backend handlers\n  server handler {upstream}\n"
+            ),
+        }
+    }
+}
+
+fn free() -> Result<SocketAddr> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::Second;
+
+    fn fate(rows: i64, last: &str, told_unknown: bool) -> Tried<Fate> {
+        Tried::Seen(Fate { rows, first: "no answer".into(), retries: vec![last.into()], told_unknown })
+    }
+
+    fn second(got_the_first: bool) -> Tried<Second> {
+        Tried::Seen(Second { answer: "201".into(), got_the_first, runs: 1 })
+    }
+
+    #[test]
+    fn a_wrong_answer_is_visible_as_one() {
+        let not = || "not tried".to_owned();
+        let mut findings = Findings {
+            verify: Tried::Not(not()),
+            duplicates: Tried::Not(not()),
+            killed_before: fate(0, "409 IDEMPOTENCY_OUTCOME_UNKNOWN", true),
+            killed_after: fate(1, "409 IDEMPOTENCY_OUTCOME_UNKNOWN", true),
+            slow: fate(1, "201", false),
+            paused: Tried::Not(not()),
+            store_killed: fate(1, "201", false),
+            other_payload: second(false),
+            other_caller: second(false),
+        };
+        assert_eq!(faults(&findings), Vec::<String>::new());
+        findings.killed_before = fate(0, "409, given up after 12 s", false);
+        findings.killed_after = fate(2, "201", false);
+        findings.store_killed = fate(2, "201", false);
+        findings.other_caller = second(true);
+        let seen = [
+            "two effects: killed, store killed",
+            "stuck when killed",
+            "another caller gets the first answer",
+        ];
+        assert_eq!(faults(&findings), seen);
+    }
+}

@@ -1,0 +1,248 @@
+//! The stores alone, without HTTP: a command's claim and completion beside what the disk and the database can do.
+
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rusqlite::Connection;
+use semel_core::{Change, Policy, Store, Transacted};
+use semel_flow::{PostgresTransactions, Reply};
+use semel_stores::{PostgresStore, SqliteStore};
+use semel_testkit::postgres::{Binaries, Cluster};
+use semel_testkit::sample;
+use sqlx::PgPool;
+use sqlx::postgres::PgPoolOptions;
+use tempfile::TempDir;
+
+use super::compared::spread;
+use super::report::{Aim, Section};
+use super::{Figures, Form, Result, drive};
+use crate::chart::{Bar, Bars, Kind};
+
+/// How many connections `transact`, and the INSERT alone, have.
+const CLIENTS: u32 = 32;
+/// At how many commands at a time the stores are asked.
+const AT_ONCE: [usize; 3] = [1, 32, 256];
+
+/// One command as anybody would write it: the same table, the same columns, one statement for each step.
+const LIFECYCLE: &str = "
+\\set n random(1, 9000000000000000000)
+INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, created_at, updated_at, history) VALUES (sha256(int8send(:n)), gen_random_uuid(), 'acme', 'alice', 'payments.create', '01234567', 1, sha256(int8send(:n)), 'processing', 'claimed', 1, uuid_send(gen_random_uuid()), 1, 30000, 86400000, 'unknown', 60000, (extract(epoch FROM now()) * 1000)::bigint + 30000, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, '1763207245123 1 processing claimed') ON CONFLICT DO NOTHING;
+UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing';
+";
+
+/// Somebody's turns.
+struct Row {
+    name: String,
+    kind: Kind,
+    rate: Figures,
+    /// What it is compared with, by its place in the list.
+    floor: Option<usize>,
+}
+
+/// Measures both stores.
+pub async fn run(form: Form) -> Result<Section> {
+    println!("── stores");
+    let folder = TempDir::new()?;
+    let cluster = tokio::task::block_in_place(|| Cluster::start_with(&[("max_connections", "400")]))?;
+    let database = cluster.create_database()?;
+    let postgres: Arc<dyn Store> = Arc::new(PostgresStore::open(&database.url().parse()?).await?);
+    let sqlite: Arc<dyn Store> = Arc::new(SqliteStore::open(folder.path().join("semel.db"))?);
+    database.sql("CREATE TABLE payments (id bigserial PRIMARY KEY, amount bigint NOT NULL)")?;
+    let pool = PgPoolOptions::new().max_connections(CLIENTS).connect(&database.url()).await?;
+
+    let mut rows = rows();
+    for round in 0..form.rounds() {
+        println!("   round {} of {}", round + 1, form.rounds());
+        let time = form.turn();
+        let mut rates = vec![sync_rate(folder.path(), time / 3)?, plain(folder.path(), round, time)?];
+        for at_once in AT_ONCE {
+            rates.push(through(&sqlite, at_once, time).await?);
+        }
+        for clients in [CLIENTS, 256] {
+            rates.push(tokio::task::block_in_place(|| pgbench(&database.url(), clients, time))?);
+        }
+        for at_once in AT_ONCE {
+            rates.push(through(&postgres, at_once, time).await?);
+        }
+        rates.push(alone(&pool, time).await?);
+        rates.push(transact(&pool, time).await?);
+        for (row, rate) in rows.iter_mut().zip(rates) {
+            row.rate.push(rate);
+        }
+        database.sql("TRUNCATE semel_records, payments")?;
+        database.sql("CHECKPOINT")?;
+    }
+    Ok(section(&rows))
+}
+
+fn rows() -> Vec<Row> {
+    let row = |name: &str, kind, floor| Row { name: name.to_owned(), kind, rate: Figures::default(), floor };
+    let mut rows = vec![
+        row("writes of 4 KiB that reach the disk", Kind::Floor, None),
+        row("SQLite, one transaction each", Kind::Floor, None),
+    ];
+    rows.extend(
+        AT_ONCE.map(|at_once| row(&format!("store on SQLite, {at_once} at a time"), Kind::Ours, Some(1))),
+    );
+    rows.push(row(&format!("pgbench, {CLIENTS} clients"), Kind::Floor, None));
+    rows.push(row("pgbench, 256 clients", Kind::Floor, None));
+    rows.extend([(1, 5), (32, 5), (256, 6)].map(|(at_once, floor)| {
+        row(&format!("store on PostgreSQL, {at_once} at a time"), Kind::Ours, Some(floor))
+    }));
+    rows.push(row(&format!("business INSERT alone, {CLIENTS} at a time"), Kind::Floor, None));
+    rows.push(row(&format!("transact, {CLIENTS} at a time"), Kind::Ours, Some(10)));
+    rows
+}
+
+fn section(rows: &[Row]) -> Section {
+    let mut table = vec![["what", "of its floor", "a second"].map(str::to_owned).to_vec()];
+    let mut bars = Vec::new();
+    let ratio = |row: &Row| {
+        let floor = &rows[row.floor?];
+        Some((row.rate.median() / floor.rate.median().max(f64::MIN_POSITIVE), &floor.name))
+    };
+    for row in rows {
+        let note = ratio(row).map_or_else(String::new, |(ratio, floor)| format!("{ratio:.2} of {floor}"));
+        table.push(vec![row.name.clone(), note.clone(), spread(&row.rate)]);
+        let note = if note.is_empty() { note } else { format!("· {note}") };
+        let (label, value, spread) = (row.name.clone(), row.rate.median(), row.rate.spread());
+        bars.push(Bar { label, value, spread, kind: row.kind, note });
+    }
+    let seen = |number: usize| ratio(&rows[number]).map_or(0.0, |(ratio, _)| ratio);
+    let chart = Bars { title: "The stores alone".into(), unit: "commands a second".into(), bars };
+    Section {
+        title: "The stores alone".into(),
+        what: "A command is claimed and completed, each step durable before it is answered: through the stores, and as plain \
+               statements, one transaction each, in the same table (pgbench with prepared statements; one connection to SQLite in \
+               a table with nothing but a key and an answer). `transact` does claim, INSERT and answer in one commit."
+            .into(),
+        charts: vec![("stores.svg".into(), chart.svg())],
+        table,
+        aims: vec![
+            Aim {
+                what: "256 commands at a time are at least 5 times pgbench's statements".into(),
+                seen: format!("{:.2}", seen(9)),
+                is_met: seen(9) >= 5.0,
+            },
+            Aim {
+                what: "`transact` has at least half of the rate of the INSERT alone".into(),
+                seen: format!("{:.2}", seen(11)),
+                is_met: seen(11) >= 0.5,
+            },
+        ],
+        why: String::new(),
+    }
+}
+
+/// How many writes of a page reach the disk in a second, one after the other, each at the end of a file.
+pub fn sync_rate(folder: &Path, time: Duration) -> Result<f64> {
+    let path = folder.join("sync");
+    let mut file = File::create(&path)?;
+    let (begun, mut done) = (Instant::now(), 0.0);
+    while begun.elapsed() < time {
+        file.write_all(&[7; 4096])?;
+        file.sync_data()?;
+        done += 1.0;
+    }
+    let rate = done / begun.elapsed().as_secs_f64();
+    std::fs::remove_file(path)?;
+    Ok(rate)
+}
+
+/// A row inserted, then updated, each durable before the next.
+fn plain(folder: &Path, round: usize, time: Duration) -> Result<f64> {
+    let connection = Connection::open(folder.join(format!("plain-{round}.db")))?;
+    connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
+    connection
+        .execute_batch("PRAGMA synchronous = FULL; CREATE TABLE t (id BLOB PRIMARY KEY, response BLOB);")?;
+    let (begun, mut done) = (Instant::now(), 0_u32);
+    while begun.elapsed() < time {
+        let id = sample::id(&sample::claim(&format!("key-{done}")));
+        connection.prepare_cached("INSERT INTO t (id) VALUES (?1)")?.execute([id.as_bytes()])?;
+        connection
+            .prepare_cached("UPDATE t SET response = ?2 WHERE id = ?1")?
+            .execute(rusqlite::params![id.as_bytes(), &b"{\"paid\":true}"[..]])?;
+        done += 1;
+    }
+    Ok(f64::from(done) / begun.elapsed().as_secs_f64())
+}
+
+/// Claim and completion through a store.
+async fn through(store: &Arc<dyn Store>, at_once: usize, time: Duration) -> Result<f64> {
+    let store = store.clone();
+    drive(at_once, time, move || {
+        let store = store.clone();
+        async move {
+            let claimed = store.claim(&fresh()).await.expect("the store takes claims");
+            let record = claimed.record.expect("it is claimed");
+            let change = Change::complete(record.head.fence(), sample::created("{\"paid\":true}"));
+            store.apply(&record.id, &change).await.expect("it is completed");
+        }
+    })
+    .await
+}
+
+async fn alone(pool: &PgPool, time: Duration) -> Result<f64> {
+    let pool = pool.clone();
+    drive(CLIENTS as usize, time, move || {
+        let pool = pool.clone();
+        async move {
+            let insert = sqlx::query("INSERT INTO payments (amount) VALUES ($1)").bind(5_i64);
+            insert.execute(&pool).await.expect("the server takes it");
+        }
+    })
+    .await
+}
+
+async fn transact(pool: &PgPool, time: Duration) -> Result<f64> {
+    let semel = PostgresTransactions::new(pool.clone());
+    drive(CLIENTS as usize, time, move || {
+        let semel = semel.clone();
+        async move {
+            let command = command();
+            let answered = semel.transact(&command, |mut tx| async move {
+                let insert = sqlx::query("INSERT INTO payments (amount) VALUES ($1)").bind(5_i64);
+                insert.execute(&mut *tx).await?;
+                Ok(Reply::new(http::StatusCode::CREATED).body("{\"paid\":true}"))
+            });
+            let answered = answered.await;
+            assert!(matches!(answered.outcome(), Transacted::Executed { .. }), "{answered:?}");
+        }
+    })
+    .await
+}
+
+/// A command that nobody has asked for before.
+fn command() -> semel_core::Command {
+    let claim = fresh();
+    semel_core::Command {
+        scope: claim.scope,
+        fingerprint: claim.attempt.fingerprint,
+        business_reference: None,
+        former: Arc::from([]),
+        policy: Arc::new(Policy::default()),
+    }
+}
+
+fn fresh() -> semel_core::Claim {
+    let key: String = semel_core::ids::secret()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    sample::claim(&format!("key-{key}"))
+}
+
+fn pgbench(url: &str, clients: u32, time: Duration) -> Result<f64> {
+    let script = tempfile::NamedTempFile::new()?;
+    std::fs::write(script.path(), LIFECYCLE)?;
+    let output = Command::new(Binaries::find()?.folder().join("pgbench"))
+        .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--client", &clients.to_string()])
+        .args(["--time", &time.as_secs().max(1).to_string(), "--file"])
+        .arg(script.path())
+        .arg(url)
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let rate = said.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+    rate.ok_or_else(|| format!("pgbench said: {said}{}", String::from_utf8_lossy(&output.stderr)).into())
+}

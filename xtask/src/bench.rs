@@ -1,0 +1,36 @@
+//! `cargo xtask bench`: everything that is measured, side by side in one run, written to bench/RESULTS.md.
+
+use std::process::{Command, Stdio};
+
+use crate::databases::{self, apt_install, is_root};
+use crate::test;
+
+/// What the benchmark runs beside Semel: a program, what makes it say that it is there, and Debian's package.
+const PROGRAMS: [(&str, &str, &str); 6] = [
+    ("redis-server", "--version", "redis-server"),
+    ("nginx", "-v", "nginx-light"),
+    ("haproxy", "-v", "haproxy"),
+    ("valgrind", "--version", "valgrind"),
+    ("npm", "--version", "npm"),
+    ("python3", "--version", "python3-venv"),
+];
+
+/// Gets what is missing, builds, and measures.
+pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
+    let installed = databases::install()?;
+    for (program, version, package) in PROGRAMS {
+        let found = Command::new(program).arg(version).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        if found.is_ok() {
+            continue;
+        }
+        if !is_root() {
+            return Err(format!("`{program}` is missing: install it, as with `apt-get install {package}`"));
+        }
+        apt_install(package)?;
+    }
+    let variables = installed.variables();
+    let variables: Vec<(&str, &str)> =
+        variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let words = ["run", "--quiet", "--release", "--package", "semel-bench", "--bin", "results", "--"];
+    test::step("bench", &[&words[..], arguments].concat(), &variables)
+}
