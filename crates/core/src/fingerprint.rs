@@ -110,20 +110,26 @@ impl<'a> FingerprintInput<'a> {
 
     /// Everything that the current version hashes of this request, in the form in which it is hashed.
     pub fn fields(&self) -> Fields<'a> {
-        let json_media_type = self.json_media_type().map(|media_type| Cow::Owned(media_type.into_bytes()));
+        let json_media_type = self.json_media_type();
+        let body = self.body_as(json_media_type.is_some());
+        let json_media_type = json_media_type.map(|media_type| Cow::Owned(media_type.into_bytes()));
         Fields {
             method: self.method,
             path: self.path,
             query: self.query,
             content_type: json_media_type.or(self.content_type.map(Cow::Borrowed)),
             content_encoding: self.content_encoding,
-            body: self.canonical_body(),
+            body,
         }
     }
 
     /// The exact bytes that stand for the body in the fingerprint.
     pub fn canonical_body(&self) -> CanonicalBody<'a> {
-        if self.json_media_type().is_none() {
+        self.body_as(self.json_media_type().is_some())
+    }
+
+    fn body_as(&self, is_json: bool) -> CanonicalBody<'a> {
+        if !is_json {
             return CanonicalBody::Raw(self.body, WhyRaw::NotJson);
         }
         if self.is_encoded() {

@@ -229,6 +229,10 @@ fn is_email_address(key: &str) -> bool {
 /// 13 to 19 digits with a valid check digit, from a range that cards are issued in. No card starts with 20 or
 /// 21, but dates do, and one in ten of those would pass the check by chance.
 fn is_payment_card_number(key: &str) -> bool {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || b" -".contains(&byte);
+    if !key.bytes().all(is_digit) {
+        return false;
+    }
     let digits: String = key.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
     let issued = digits.starts_with(['2', '3', '4', '5', '6'])
         && !digits.starts_with("20")

@@ -4,8 +4,9 @@
 //! after [`CACHE_RECHECK`], and whether one still answers is decided by the same transition function, at the
 //! store's time as it must be by now.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use http::HeaderMap;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use semel_core::transition::CACHE_RECHECK;
@@ -16,6 +17,8 @@ use tokio::time::Instant;
 pub(crate) struct Settlement {
     pub(crate) record: Record,
     pub(crate) response: Response,
+    /// The head of its replays, made by the first.
+    pub(crate) head: OnceLock<HeaderMap>,
     now: Timestamp,
     asked: Instant,
 }
@@ -26,8 +29,9 @@ pub(crate) struct ReplayCache(Cache<RecordId, Arc<Settlement>, BySize>);
 #[derive(Clone)]
 struct BySize;
 
-/// What a record weighs besides its body: its names, headers and the cache's own book-keeping.
-const OVERHEAD: u64 = 1024;
+/// What a record weighs besides its body: its names, its headers for the second and third time, and the cache's own
+/// book-keeping.
+const OVERHEAD: u64 = 2048;
 
 impl Weighter<RecordId, Arc<Settlement>> for BySize {
     fn weight(&self, _: &RecordId, settled: &Arc<Settlement>) -> u64 {
@@ -40,7 +44,7 @@ impl Weighter<RecordId, Arc<Settlement>> for BySize {
 impl ReplayCache {
     /// A cache that takes about this many bytes.
     pub(crate) fn new(bytes: u64) -> ReplayCache {
-        let records = usize::try_from(bytes / (2 * OVERHEAD)).unwrap_or(usize::MAX).max(16);
+        let records = usize::try_from(bytes / OVERHEAD).unwrap_or(usize::MAX).max(16);
         ReplayCache(Cache::with_weighter(records, bytes, BySize))
     }
 
@@ -48,8 +52,9 @@ impl ReplayCache {
     /// `asked`.
     pub(crate) fn keep(&self, record: &Record, response: &Response, now: Timestamp, asked: Instant) {
         if record.head.state.is_terminal() {
-            let settled = Settlement { record: record.clone(), response: response.clone(), now, asked };
-            self.0.insert(record.id, Arc::new(settled));
+            let (id, head) = (record.id, OnceLock::new());
+            let (record, response) = (record.clone(), response.clone());
+            self.0.insert(id, Arc::new(Settlement { record, response, head, now, asked }));
         }
     }
 

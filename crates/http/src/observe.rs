@@ -89,7 +89,13 @@ pub(crate) struct About {
     /// The operation's name if a rule gave it one, else `unmatched`: paths are not for labels.
     pub(crate) operation: Arc<str>,
     pub(crate) principal: Option<Principal>,
+    /// For logs: only made where somebody logs.
     pub(crate) key_hash_prefix: Option<String>,
+}
+
+/// Whether what is decided about commands is logged.
+pub(crate) fn is_logged() -> bool {
+    tracing::enabled!(tracing::Level::INFO)
 }
 
 /// The most tenants, and the most callers, that have labels of their own.
@@ -135,7 +141,7 @@ pub(crate) fn decision(
     state: Option<StateName>,
     code: Option<Code>,
 ) {
-    let operation = || about.operation.to_string();
+    let operation = || about.operation.clone();
     counter!("idempotency_claims_total", "operation" => operation(), "outcome" => seen.as_str()).increment(1);
     match seen {
         Seen::Replayed => counter!("idempotency_replays_total", "operation" => operation()).increment(1),
@@ -183,14 +189,14 @@ pub(crate) fn decision(
 
 /// How long the layer itself took for a command.
 pub(crate) fn added(about: &About, time: Duration) {
-    histogram!("idempotency_added_seconds", "operation" => about.operation.to_string()).record(time);
+    histogram!("idempotency_added_seconds", "operation" => about.operation.clone()).record(time);
 }
 
 /// An execution came to its end.
 pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
-    histogram!("idempotency_execution_seconds", "operation" => about.operation.to_string()).record(time);
+    histogram!("idempotency_execution_seconds", "operation" => about.operation.clone()).record(time);
     if record.head.state.name() == StateName::Unknown {
-        counter!("idempotency_unknown_total", "operation" => about.operation.to_string()).increment(1);
+        counter!("idempotency_unknown_total", "operation" => about.operation.clone()).increment(1);
     }
     tracing::info!(
         event = "idempotency_settled",
@@ -206,7 +212,7 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
 
 /// An executor's word no longer counted.
 pub(crate) fn zombie(about: &About) {
-    counter!("idempotency_zombies_total", "operation" => about.operation.to_string()).increment(1);
+    counter!("idempotency_zombies_total", "operation" => about.operation.clone()).increment(1);
 }
 
 /// Somebody has used up what they may use.

@@ -1,5 +1,6 @@
 //! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use semel_core::{
 
 use crate::body::{self, Body, BoxError, Collected, Reserved};
 use crate::layer::{Denied, Shared};
-use crate::observe::About;
+use crate::observe::{self, About};
 use crate::operations::Rule;
 use crate::respond::{self, Answer, REPLAYED};
 
@@ -66,7 +67,7 @@ impl Command {
         About {
             operation: self.rule.label.clone(),
             principal: Some(self.scope.principal.clone()),
-            key_hash_prefix: Some(self.scope.key.hash_prefix()),
+            key_hash_prefix: observe::is_logged().then(|| self.scope.key.hash_prefix()),
         }
     }
 
@@ -344,20 +345,25 @@ fn fingerprint(rule: &Rule, parts: &Parts, body: &[u8]) -> Fingerprint {
 }
 
 /// The field's lines as one value, which RFC 9110 defines to mean the same.
-fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Vec<u8>> {
-    let lines: Vec<&[u8]> = headers.get_all(name).iter().map(|value| value.as_bytes()).collect();
-    (!lines.is_empty()).then(|| lines.join(&b", "[..]))
+fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Cow<'_, [u8]>> {
+    let mut lines = headers.get_all(name).iter().map(|value| value.as_bytes());
+    let first = Cow::Borrowed(lines.next()?);
+    Some(lines.fold(first, |line, next| Cow::Owned([&*line, b", ", next].concat())))
 }
 
 /// A client cannot speak as Semel.
 fn strip_own_headers(headers: &mut HeaderMap) {
     headers.remove(REPLAYED);
-    // Some servers read `_` and `-` as the same.
-    let is_own = |name: &&HeaderName| name.as_str().replace('_', "-").starts_with(OWN_PREFIX);
-    let own: Vec<HeaderName> = headers.keys().filter(is_own).cloned().collect();
+    let own: Vec<HeaderName> = headers.keys().filter(|name| is_own(name)).cloned().collect();
     for name in own {
         headers.remove(name);
     }
+}
+
+/// Some servers read `_` and `-` as the same.
+fn is_own(name: &HeaderName) -> bool {
+    let mut name = name.as_str().bytes().map(|byte| if byte == b'_' { b'-' } else { byte });
+    OWN_PREFIX.bytes().all(|byte| name.next() == Some(byte))
 }
 
 /// Refuses a request that is older than the operation allows, or that does not say how old it is.

@@ -76,7 +76,7 @@ async fn operation(
     let policy = shared.operations.policy(&record.operation);
     // From memory where it is there: however many ask for it at a time, its bytes are there once.
     let answer = match shared.cache.look(&record.id, record.head.fingerprint) {
-        Some((Decision::Replay, settled)) => respond::replay(&settled.record, &settled.response, policy),
+        Some((Decision::Replay, settled)) => respond::replay_from_memory(&settled, policy),
         Some(_) | None => service::looked(shared, Some(&record), look, found.now, Some(asked), policy),
     };
     let mut answer = fetch::present(shared, Some(parts), answer).await;

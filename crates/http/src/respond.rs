@@ -13,6 +13,7 @@ use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::{OperationId, Problem, Reason, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
+use crate::cache::Settlement;
 use crate::fetch::Elsewhere;
 use crate::observe::{Code, Seen};
 use crate::resource;
@@ -186,36 +187,67 @@ pub(crate) fn strip_own(headers: &mut HeaderMap) {
 
 /// The stored response, as it was.
 pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Answer {
-    let mut answer = match &stored.body {
+    match &stored.body {
+        Some(body) => replayed(record, stored, body, replay_head(record, stored, policy)),
+        None => replay_without_body(record, stored, policy),
+    }
+}
+
+/// The same from memory, where the head is made once.
+pub(crate) fn replay_from_memory(settled: &Settlement, policy: &Policy) -> Answer {
+    let Settlement { record, response: stored, head, .. } = settled;
+    match &stored.body {
         Some(body) => {
-            let mut answer = http::Response::new(Body::with_trailers(body.clone(), stored.trailers.clone()));
-            *answer.headers_mut() = stored.headers.clone();
-            if !answer.headers().contains_key(CACHE_CONTROL) {
-                answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            }
-            answer
+            let head = head.get_or_init(|| replay_head(record, stored, policy));
+            replayed(record, stored, body, head.clone())
         }
-        None => {
-            let detail = "The command ran once; the body of its response was not kept.";
-            let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
-            let mut answer = problem(&gone.with_status(stored.status), policy.profile);
-            for (name, value) in &stored.headers {
-                // Beside what the problem says of itself.
-                answer.headers_mut().append(name.clone(), value.clone());
-            }
-            if let Some(elsewhere) = Elsewhere::of(record, stored, policy) {
-                answer.extensions_mut().insert(elsewhere);
-            }
-            answer
-        }
-    };
+        None => replay_without_body(record, stored, policy),
+    }
+}
+
+/// The head of a replay, which is the same each time.
+fn replay_head(record: &Record, stored: &Response, policy: &Policy) -> HeaderMap {
+    let mut head = stored.headers.clone();
+    if !head.contains_key(CACHE_CONTROL) {
+        head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    }
+    mark_replayed(&mut head, record, policy);
+    head
+}
+
+fn replayed(record: &Record, stored: &Response, body: &Bytes, head: HeaderMap) -> Answer {
+    let mut answer = http::Response::new(Body::with_trailers(body.clone(), stored.trailers.clone()));
+    *answer.headers_mut() = head;
     *answer.status_mut() = stored.status;
-    mark(answer.headers_mut(), record);
+    seen_replayed(answer, record)
+}
+
+fn replay_without_body(record: &Record, stored: &Response, policy: &Policy) -> Answer {
+    let detail = "The command ran once; the body of its response was not kept.";
+    let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
+    let mut answer = problem(&gone.with_status(stored.status), policy.profile);
+    for (name, value) in &stored.headers {
+        // Beside what the problem says of itself.
+        answer.headers_mut().append(name.clone(), value.clone());
+    }
+    if let Some(elsewhere) = Elsewhere::of(record, stored, policy) {
+        answer.extensions_mut().insert(elsewhere);
+    }
+    *answer.status_mut() = stored.status;
+    mark_replayed(answer.headers_mut(), record, policy);
+    seen_replayed(answer, record)
+}
+
+fn mark_replayed(headers: &mut HeaderMap, record: &Record, policy: &Policy) {
+    mark(headers, record);
     let replayed = match policy.profile {
         Profile::Ietf => REPLAYED,
         Profile::Stripe => REPLAYED_STRIPE,
     };
-    answer.headers_mut().insert(replayed, HeaderValue::from_static("true"));
+    headers.insert(replayed, HeaderValue::from_static("true"));
+}
+
+fn seen_replayed(mut answer: Answer, record: &Record) -> Answer {
     answer.extensions_mut().insert(Seen::Replayed);
     answer.extensions_mut().insert(record.head.state.name());
     answer

@@ -124,7 +124,7 @@ where
     reached(Point::RequestRead).await;
     match shared.cache.look(&id, fingerprint) {
         Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
-        Some((_, settled)) => return respond::replay(&settled.record, &settled.response, &policy),
+        Some((_, settled)) => return respond::replay_from_memory(&settled, &policy),
         None => {}
     }
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };

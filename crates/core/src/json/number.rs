@@ -5,6 +5,10 @@ use super::{NotCanonical, Numbers};
 
 /// Writes a JSON number as `numbers` asks.
 pub(super) fn write(text: &str, numbers: Numbers, out: &mut String) -> Result<(), NotCanonical> {
+    if is_written_canonically(text) {
+        out.push_str(text);
+        return Ok(());
+    }
     let double: f64 = text.parse().expect("every JSON number is a Rust floating point literal");
     let mut buffer = ryu_js::Buffer::new();
     let nearest = double.is_finite().then(|| buffer.format_finite(double));
@@ -13,6 +17,15 @@ pub(super) fn write(text: &str, numbers: Numbers, out: &mut String) -> Result<()
         Numbers::Exact => out.push_str(nearest.filter(|nearest| same_value(text, nearest)).unwrap_or(text)),
     }
     Ok(())
+}
+
+/// Whether it is an integer that every reader holds exactly, in its only spelling: most numbers are, and need no search for
+/// another.
+fn is_written_canonically(text: &str) -> bool {
+    let digits = text.strip_prefix('-').unwrap_or(text);
+    digits.len() <= 15
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && (text == "0" || !digits.starts_with('0'))
 }
 
 /// Whether two JSON numbers are exactly the same decimal value. An exponent too large to count says no.
@@ -93,6 +106,33 @@ mod tests {
             ("9007199254740992.0", "9007199254740992"),
         ] {
             assert_eq!(exact(text), spelling, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_as_it_is_written_is_what_the_search_would_find() {
+        let edges = [
+            "0",
+            "-0",
+            "7",
+            "-7",
+            "10",
+            "-999999999999999",
+            "999999999999999",
+            "1000000000000000",
+            "1.0",
+            "1e3",
+        ];
+        let some = (0..10_000_i64).map(|number| (number * 7_919_777_333 - 39_000_000_000_000).to_string());
+        for text in edges.map(str::to_owned).into_iter().chain(some) {
+            let double: f64 = text.parse().expect("it is a number");
+            let found = ryu_js::Buffer::new().format_finite(double).to_owned();
+            assert_eq!(
+                is_written_canonically(&text),
+                found == text && text.trim_start_matches('-').len() <= 15,
+                "{text}"
+            );
+            assert_eq!(exact(&text), found);
         }
     }
 
