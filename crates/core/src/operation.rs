@@ -50,9 +50,15 @@ impl OperationName {
     /// like an identifier (all digits, a UUID, a ULID, or 16 or more hex digits).
     pub fn unmatched(method: &str, path: &str) -> Self {
         let (path, _query) = path.split_once(['?', '#']).unwrap_or((path, ""));
-        let segments = path.split('/').map(|segment| if is_identifier(segment) { "{id}" } else { segment });
-        let name = format!("{method} {}", segments.collect::<Vec<_>>().join("/"));
-        Self(bounded(encode_controls(&name)).into())
+        let mut name = String::with_capacity(method.len() + 1 + path.len());
+        name.push_str(method);
+        let mut between = ' ';
+        for segment in path.split('/') {
+            name.push(between);
+            name.push_str(if is_identifier(segment) { "{id}" } else { segment });
+            between = '/';
+        }
+        Self(bounded(encode_controls(name)).into())
     }
 
     /// The name as text.
@@ -87,7 +93,10 @@ fn is_ulid(segment: &[u8]) -> bool {
 }
 
 /// An HTTP path holds no control characters; should a caller pass some, they may not reach a log or a label.
-fn encode_controls(name: &str) -> String {
+fn encode_controls(name: String) -> String {
+    if !name.contains(char::is_control) {
+        return name;
+    }
     let mut encoded = String::with_capacity(name.len());
     for c in name.chars() {
         if c.is_control() {

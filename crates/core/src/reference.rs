@@ -45,6 +45,10 @@ fn is_at(scheme: &Scheme, authority: &Authority, host: &str) -> bool {
 
 /// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
 pub fn has_dot_segments(path: &str) -> bool {
+    // Nothing else decodes to a dot.
+    if !path.contains(['.', '%']) {
+        return false;
+    }
     let mut decoded = path.to_ascii_lowercase();
     // Twice: what is decoded behind us may be decoded once more behind that.
     for _ in 0..2 {

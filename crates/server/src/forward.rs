@@ -138,16 +138,18 @@ fn via(version: Version) -> &'static str {
 
 /// `for=192.0.2.1;host="example.com";proto=http`: IPv6 addresses and ports need quotes.
 fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let peer = match peer {
+    let mut said = match peer {
         Some(IpAddr::V4(address)) => format!("for={address}"),
         Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
         None => "for=unknown".to_owned(),
     };
     let plain = |host: &&str| !host.contains(['"', '\\']);
-    match host.and_then(|host| host.to_str().ok()).filter(plain) {
-        Some(host) => format!("{peer};host=\"{host}\";proto={scheme}"),
-        None => format!("{peer};proto={scheme}"),
+    let mut add = |parts: &[&str]| parts.iter().for_each(|part| said.push_str(part));
+    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(plain) {
+        add(&[";host=\"", host, "\""]);
     }
+    add(&[";proto=", scheme]);
+    said
 }
 
 /// Adds a line after those that are there: who came first stays first.
