@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, Request, response};
-use semel_core::{Change, Decision, Outcome, Reason, Record};
+use semel_core::{Change, Decision, Event, Outcome, Reason, Record};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
@@ -18,6 +18,7 @@ use crate::layer::Shared;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::operations::Rule;
 use crate::respond::{self, Answer, OUTCOME};
+use crate::service;
 use crate::settle::{self, Unexecuted};
 
 /// A service that can carry out commands.
@@ -100,8 +101,14 @@ where
     };
     if execution.check_lease().is_err() {
         // The claim took longer than the lease it asked for: nothing may begin under it.
-        settle::give_back(&shared, record, acquired.unexecuted, Reason::ClaimUnconfirmed).await;
-        return respond::store_unavailable(policy);
+        let reason = Reason::ClaimUnconfirmed;
+        return match settle::give_back(&shared, record, acquired.unexecuted, reason).await {
+            None => respond::store_unavailable(policy),
+            Some(others) => {
+                let look = Event::Look { fingerprint: record.head.fingerprint };
+                service::looked(&shared, others.record.as_ref(), look, others.now, None, policy)
+            }
+        };
     }
     let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
     observe::decision(&shared.labels, &acquired.about(), seen, Some(record.head.state.name()), None);

@@ -182,8 +182,7 @@ where
     };
     match (claimed.decision, claimed.record) {
         (Decision::Execute, Some(record)) if shared.running.is_closing() => {
-            settle::give_back(&shared, &record, Unexecuted::Release, Reason::ShutDown).await;
-            AfterClaim::Answered(Box::new(respond::shutting_down(&policy)))
+            give_back(&shared, &record, Reason::ShutDown, respond::shutting_down, &policy).await
         }
         (Decision::Execute, Some(record)) => {
             let unexecuted = Unexecuted::Release;
@@ -193,12 +192,34 @@ where
         }
         (Decision::Reconcile, Some(record)) if record.head.token == claim.attempt.token => {
             // Our own claim: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
-            settle::give_back(&shared, &record, Unexecuted::Release, Reason::ClaimUnconfirmed).await;
-            AfterClaim::Answered(Box::new(respond::store_unavailable(&policy)))
+            give_back(&shared, &record, Reason::ClaimUnconfirmed, respond::store_unavailable, &policy).await
         }
         (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
         (decision, record) => {
             let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);
+            AfterClaim::Answered(Box::new(answer))
+        }
+    }
+}
+
+/// Gives back a command that was claimed and not begun, and says so as `unbegun` does. If it was others' by then, this request
+/// is a duplicate of theirs.
+async fn give_back(
+    shared: &Arc<Shared>,
+    record: &Record,
+    reason: Reason,
+    unbegun: fn(&Policy) -> Answer,
+    policy: &Policy,
+) -> AfterClaim {
+    let Some(others) = settle::give_back(shared, record, Unexecuted::Release, reason).await else {
+        return AfterClaim::Answered(Box::new(unbegun(policy)));
+    };
+    let look = Event::Look { fingerprint: record.head.fingerprint };
+    let decision = transition(others.record.as_ref().map(|record| &record.head), &look, others.now).decision;
+    match (decision, others.record) {
+        (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
+        (decision, record) => {
+            let answer = decided(shared, decision, record.as_ref(), others.now, None, policy);
             AfterClaim::Answered(Box::new(answer))
         }
     }

@@ -240,12 +240,21 @@ async fn go_on_writing(shared: Arc<Shared>, id: RecordId, mut change: Change, ba
     }
 }
 
-/// Gives back a command that was acquired and not begun.
-pub(crate) async fn give_back(shared: &Arc<Shared>, record: &Record, unexecuted: Unexecuted, reason: Reason) {
+/// Gives back a command that was acquired and not begun. `Some`: it was others' by then, and this is what the record says.
+pub(crate) async fn give_back(
+    shared: &Arc<Shared>,
+    record: &Record,
+    unexecuted: Unexecuted,
+    reason: Reason,
+) -> Option<StoreAnswer> {
     let change = unexecuted.change(record.head.fence(), reason);
-    if try_to_write(shared, &record.id, &change).await.is_err() {
-        let held = shared.running.hold();
-        tokio::spawn(go_on_writing(shared.clone(), record.id, change.clone(), change, held));
+    match try_to_write(shared, &record.id, &change).await {
+        Ok(answer) => (answer.decision != Decision::Applied).then_some(answer),
+        Err(_) => {
+            let held = shared.running.hold();
+            tokio::spawn(go_on_writing(shared.clone(), record.id, change.clone(), change, held));
+            None
+        }
     }
 }
 

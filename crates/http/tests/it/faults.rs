@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use semel_core::policy::OnLeaseExpired;
+use semel_core::transition::Proof;
+use semel_core::{Change, Decision, Filter, Policy, Store};
 use semel_testkit::faulty::{Call, Fault};
 
 use crate::lab::{Lab, pay, problem};
@@ -62,6 +65,58 @@ async fn a_claim_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
     assert_eq!(lab.count(), 0);
     let again = lab.send(pay("{}")).await;
     assert_eq!((again.status.as_u16(), lab.count()), (201, 1), "no unknown remains where nothing ran");
+}
+
+#[tokio::test]
+async fn who_takes_a_claim_back_too_late_is_told_what_others_made_of_it() {
+    let lab = Lab::new().await;
+    let sqlite = lab.sqlite.clone();
+    lab.store.resend_claim(move || sqlite.shift_clock(Duration::from_secs(31)));
+    let gate = lab.hold_calls(&[Call::Apply]);
+    let late = tokio::spawn(pay("{}").to(lab.address));
+    gate.arrived().await;
+    // Its release is on the way. Meanwhile the command is found not executed, and another process runs it.
+    lab.sqlite.shift_clock(Duration::from_secs(60));
+    let record = lab.sqlite.list(&Filter::default()).await.expect("the store lists").remove(0);
+    let verdict = Change::resolve_not_executed(Proof::Quarantine);
+    let freed = lab.sqlite.apply(&record.id, &verdict).await.expect("the store answers");
+    assert_eq!(freed.decision, Decision::Applied);
+    let (second, _) = lab.second(Policy::default()).await;
+    let ran = pay("{}").to(second).await;
+    assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
+    gate.open();
+    let late = late.await.expect("it is answered");
+    assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
+    assert_eq!((late.status, &late.body), (ran.status, &ran.body));
+    assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn who_has_no_time_left_to_begin_is_told_what_others_made_of_it() {
+    let policy = Policy {
+        lease: Duration::from_millis(100),
+        on_lease_expired: OnLeaseExpired::Rerun,
+        ..Policy::default()
+    };
+    let lab = Lab::with(|builder| builder.defaults(policy.clone())).await;
+    let gate = lab.hold_calls(&[Call::Claim, Call::Apply]);
+    let late = tokio::spawn(pay("{}").to(lab.address));
+    gate.arrived().await;
+    // The claim takes as long as the lease that it asks for.
+    tokio::time::sleep(policy.lease).await;
+    gate.let_one_go();
+    gate.arrived().await;
+    // It is about to be given back. Meanwhile its lease ends in the store as well, and another process runs the command.
+    let lease = policy.lease;
+    let (second, sqlite) = lab.second(policy).await;
+    sqlite.shift_clock(lease);
+    let ran = pay("{}").to(second).await;
+    assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
+    gate.open();
+    let late = late.await.expect("it is answered");
+    assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
+    assert_eq!((late.status, &late.body), (ran.status, &ran.body));
+    assert_eq!(lab.count(), 1);
 }
 
 #[tokio::test]

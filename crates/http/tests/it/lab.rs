@@ -154,15 +154,22 @@ impl Lab {
     }
 
     /// Holds every claim back, before it is made, until the gate is opened.
-    pub(crate) fn hold_claims(&self) -> ClaimGate {
-        let gate = ClaimGate { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) };
+    pub(crate) fn hold_claims(&self) -> CallGate {
+        self.hold_calls(&[Call::Claim])
+    }
+
+    /// Holds these calls back, before they are made, until the gate is opened.
+    pub(crate) fn hold_calls(&self, held: &'static [Call]) -> CallGate {
+        let gate = CallGate { arrived: Arc::new(Semaphore::new(0)), open: Arc::new(Semaphore::new(0)) };
         let (arrived, open) = (gate.arrived.clone(), gate.open.clone());
         self.store.hold(move |call| {
             let (arrived, open) = (arrived.clone(), open.clone());
             Box::pin(async move {
-                if call == Call::Claim {
+                if held.contains(&call) {
                     arrived.add_permits(1);
-                    let _ = open.acquire().await;
+                    if let Ok(permit) = open.acquire().await {
+                        permit.forget();
+                    }
                 }
             })
         });
@@ -197,19 +204,24 @@ impl Lab {
     }
 }
 
-/// Holds claims back.
-pub(crate) struct ClaimGate {
+/// Holds calls of the store back.
+pub(crate) struct CallGate {
     arrived: Arc<Semaphore>,
     open: Arc<Semaphore>,
 }
 
-impl ClaimGate {
-    /// Waits until a claim is held back.
+impl CallGate {
+    /// Waits until a call is held back.
     pub(crate) async fn arrived(&self) {
         self.arrived.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets all claims go.
+    /// Lets one call go.
+    pub(crate) fn let_one_go(&self) {
+        self.open.add_permits(1);
+    }
+
+    /// Lets all calls go.
     pub(crate) fn open(&self) {
         self.open.close();
     }
