@@ -79,7 +79,8 @@ async fn receive_twice(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> (Re
 async fn kept(store: &MemoryStore) -> Vec<Statement> {
     let mut statements = Vec::new();
     for command in store.commands_with_evidence(None, 9).await.expect("memory answers") {
-        statements.extend(store.open_statements(command, 9).await.expect("memory answers"));
+        let page = store.open_statements(command, None, 9).await.expect("memory answers");
+        statements.extend(page.statements);
     }
     statements
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::{
     Census, Change, Claim, Evidence, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
     Snapshot, Statement as Said, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
@@ -165,8 +165,15 @@ impl Evidence for RemoteStore {
         self.write("take in", self.tries, move |store| at_once(store.take_in(&statement))).await
     }
 
-    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Said>, StoreError> {
-        self.read("statements", move |store| at_once(store.open_statements(id, limit))).await
+    async fn open_statements(
+        &self,
+        id: OperationId,
+        after: Option<&LastHeard>,
+        limit: usize,
+    ) -> Result<OpenStatements, StoreError> {
+        let after = after.cloned();
+        let open = move |store: &MemoryStore| at_once(store.open_statements(id, after.as_ref(), limit));
+        self.read("statements", open).await
     }
 
     async fn commands_with_evidence(

@@ -271,6 +271,28 @@ impl StatementOutcome {
     }
 }
 
+/// A page of what is said about a command and is not done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenStatements {
+    /// Those that can be read, the first heard first.
+    pub statements: Vec<Statement>,
+    /// How many there are beside them that cannot, whatever they say.
+    pub unreadable: usize,
+    /// The last of this page, if there may be more after it.
+    pub last: Option<LastHeard>,
+}
+
+/// The last statement of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastHeard {
+    /// When it was heard.
+    pub received_at: Timestamp,
+    /// Who said it.
+    pub source: String,
+    /// By which name.
+    pub event_id: String,
+}
+
 /// Keeps evidence that came by itself, until it was used or turned out not to be needed, and a while longer, so that it
 /// is recognised when it comes again.
 #[async_trait]
@@ -278,12 +300,14 @@ pub trait Evidence: Send + Sync + 'static {
     /// Keeps a statement, unless one of the same source and name was kept before. An answer means that it is durable.
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError>;
 
-    /// At most `limit` statements about this command that are not done, the first heard first.
+    /// At most `limit` statements about this command that are not done, readable or not, the first heard first, from the
+    /// one after `after` on.
     async fn open_statements(
         &self,
         operation_id: OperationId,
+        after: Option<&LastHeard>,
         limit: usize,
-    ) -> Result<Vec<Statement>, StoreError>;
+    ) -> Result<OpenStatements, StoreError>;
 
     /// At most `limit` commands about which there are statements that are not done, in the order of their ids, from the
     /// one after `after` on.

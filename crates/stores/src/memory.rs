@@ -12,7 +12,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::quota::{Subject, Used};
-use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
@@ -333,12 +333,29 @@ impl Evidence for MemoryStore {
         Ok(Heard::New)
     }
 
-    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+    async fn open_statements(
+        &self,
+        id: OperationId,
+        after: Option<&LastHeard>,
+        limit: usize,
+    ) -> Result<OpenStatements, StoreError> {
+        fn place(kept: &Kept) -> (Timestamp, &str, &str) {
+            (kept.received_at, &kept.statement.source, &kept.statement.event_id)
+        }
         let tables = self.tables();
+        let after = after.map(|last| (last.received_at, &*last.source, &*last.event_id));
         let open = |kept: &&Kept| kept.outcome.is_none() && kept.statement.operation_id == id;
         let mut found: Vec<&Kept> = tables.evidence.values().filter(open).collect();
-        found.sort_by_key(|kept| (kept.received_at, &kept.statement.source, &kept.statement.event_id));
-        Ok(found.into_iter().take(limit).map(|kept| kept.statement.clone()).collect())
+        found.retain(|kept| after.is_none_or(|last| place(kept) > last));
+        found.sort_by_key(|kept| place(kept));
+        found.truncate(limit);
+        let last = found.last().filter(|_| found.len() == limit).map(|kept| LastHeard {
+            received_at: kept.received_at,
+            source: kept.statement.source.clone(),
+            event_id: kept.statement.event_id.clone(),
+        });
+        let statements = found.into_iter().map(|kept| kept.statement.clone()).collect();
+        Ok(OpenStatements { statements, unreadable: 0, last })
     }
 
     async fn commands_with_evidence(

@@ -14,9 +14,14 @@ use semel_core::{
 use super::look_up::{Finding, LookUp};
 use super::metrics;
 use super::settle::Settle;
+use super::statements::Used;
 
 /// How long a text from outside is that is kept.
 const MAX_TEXT: usize = 500;
+
+/// Why a look-up that finds nothing frees nothing.
+const UNREAD: &str =
+    "not executed as far as the look-up can see, and evidence that came by itself cannot be read";
 
 /// What a look for one command came to.
 #[derive(Clone, Debug)]
@@ -139,14 +144,20 @@ impl Looks {
     }
 
     async fn look_while_held(&self, held: &Held) -> Outcome {
-        match self.use_statements(&held.record).await {
-            Ok(Some(verdict)) => return Outcome::Resolved(verdict),
-            Ok(None) => {}
+        let all_read = match self.use_statements(&held.record).await {
+            Ok(Used { settled: Some(verdict), .. }) => return Outcome::Resolved(verdict),
+            Ok(used) => used.all_read,
             // The look-up may still say it.
-            Err(error) => tracing::warn!(%error, "evidence that came by itself cannot be read"),
-        }
+            Err(error) => {
+                tracing::warn!(%error, "evidence that came by itself cannot be read");
+                false
+            }
+        };
         let looking = tokio::time::timeout(self.timeout, self.look_up.look_up(&held.record)).await;
-        let finding = looking.unwrap_or_else(|_| Finding::no_answer("no answer in time"));
+        let finding = match looking.unwrap_or_else(|_| Finding::no_answer("no answer in time")) {
+            Finding { found: Found::NotExecuted(_), .. } if !all_read => Finding::no_answer(UNREAD),
+            finding => finding,
+        };
         match self.conclude(held, &finding).await {
             Ok(outcome) => outcome,
             Err(error) => self.failed(&held.record, &error),

@@ -81,6 +81,17 @@ pub(super) fn out_of_bounds(record: &Record, statement: &Statement) {
     );
 }
 
+/// Evidence that would free a key is not used, for what cannot be read beside it.
+pub(super) fn held_back(record: &Record, statement: &Statement, unreadable: usize) {
+    tracing::warn!(
+        source = statement.source,
+        operation = record.operation.as_str(),
+        operationId = %record.operation_id,
+        unreadable,
+        "a source says \"not executed\", and other evidence cannot be read that may say otherwise: it frees nothing"
+    );
+}
+
 /// How many commands are left to an operator.
 pub(super) fn dead_letters(count: usize) {
     #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]

@@ -36,6 +36,9 @@ both!(
     evidence_that_contradicts_changes_nothing,
     a_source_is_heard_about_its_own_operations_only,
     trouble_with_one_statement_does_not_silence_the_others,
+    what_took_place_is_believed_before_what_did_not,
+    nothing_frees_a_key_beside_evidence_that_cannot_be_read,
+    evidence_is_found_behind_much_that_cannot_be_read,
 );
 
 /// A provider that answers as a test tells it, and counts who asks.
@@ -382,7 +385,7 @@ async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: 
 }
 
 async fn open_about(kept: &Kept, record: &Record) -> usize {
-    kept.evidence().open_statements(record.operation_id, 10).await.expect("it reads").len()
+    kept.evidence().open_statements(record.operation_id, None, 10).await.expect("it reads").statements.len()
 }
 
 async fn evidence_that_came_early_waits_for_its_command(lab: impl Lab) {
@@ -464,6 +467,65 @@ async fn trouble_with_one_statement_does_not_silence_the_others(lab: impl Lab) {
     says(&kept, "provider", "e2", &record, created()).await;
     let reconciler = reconciler(&kept, Arc::new(NoLookUp)).settle_with(Arc::new(Picky(kept.clone())));
     reconciler.once().await;
+    assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
+}
+
+async fn what_took_place_is_believed_before_what_did_not(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    says(&kept, "provider", "e1", &record, Found::NotExecuted(Proof::ProviderTombstone)).await;
+    says(&kept, "provider", "e2", &record, created()).await;
+    assert_eq!(reconciler(&kept, Arc::new(NoLookUp)).once().await.by_evidence, 1);
+    assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
+    let contradicted =
+        "SELECT count(*) FROM semel_evidence WHERE event_id = 'e1' AND outcome = 'contradicted'";
+    assert_eq!(lab.number(contradicted).await, 1, "somebody has to look at it");
+}
+
+/// Makes this evidence unreadable, as a damaged row or a newer version would be.
+async fn petrify(lab: &impl Lab, source: &str) {
+    lab.run(&format!("UPDATE semel_evidence SET verdict = 'petrified' WHERE source = '{source}'")).await;
+}
+
+async fn nothing_frees_a_key_beside_evidence_that_cannot_be_read(lab: impl Lab) {
+    let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
+    let record = unknown(&kept, "k").await;
+    let not_executed = || Found::NotExecuted(Proof::ProviderTombstone);
+    says(&kept, "damaged", "e1", &record, created()).await;
+    petrify(&lab, "damaged").await;
+    says(&kept, "provider", "e2", &record, not_executed()).await;
+    provider.says(&record, not_executed());
+    let reconciler = reconciler(&kept, provider.clone());
+    let report = reconciler.once().await;
+    let why = "not executed as far as the look-up can see, and evidence that came by itself cannot be read";
+    assert!(matches!(outcome(&report), Outcome::Again { why: told, .. } if told == why), "{report:?}");
+    assert_eq!(report.by_evidence, 0);
+    assert_eq!(state_of(&kept, &record).await, StateName::Unknown, "what nobody has read may say otherwise");
+    assert_eq!(open_about(&kept, &record).await, 1, "it waits");
+
+    let other = unknown(&kept, "other").await;
+    says(&kept, "damaged", "e3", &other, not_executed()).await;
+    petrify(&lab, "damaged").await;
+    provider.says(&other, created());
+    reconciler.once().await;
+    assert_eq!(state_of(&kept, &other).await, StateName::Succeeded, "what took place did");
+
+    // Once it can be read, or is forgotten, the rest may be used.
+    lab.run("DELETE FROM semel_evidence WHERE source = 'damaged'").await;
+    assert_eq!(reconciler.once().await.by_evidence, 1);
+    assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
+}
+
+async fn evidence_is_found_behind_much_that_cannot_be_read(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let record = unknown(&kept, "k").await;
+    for number in 0..70 {
+        says(&kept, "damaged", &format!("e{number}"), &record, created()).await;
+    }
+    petrify(&lab, "damaged").await;
+    kept.shift_clock(Duration::from_secs(1));
+    says(&kept, "provider", "e1", &record, created()).await;
+    assert_eq!(reconciler(&kept, Arc::new(NoLookUp)).once().await.by_evidence, 1);
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
 }
 

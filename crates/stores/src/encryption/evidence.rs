@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::{Evidence, OperationId, Statement, StoreError, Vault};
 
 /// Evidence whose responses are sealed. What was kept in the clear before stays readable.
@@ -27,14 +27,15 @@ impl Evidence for SealedEvidence {
         self.inner.take_in(&sealed.map_err(|why| StoreError::Unavailable(why.to_string()))?).await
     }
 
-    /// Without those that do not open: used, they would settle their command with a response that nobody can read. They
-    /// wait for their key.
+    /// Those that do not open cannot be read either: used, they would settle their command with a response that nobody can
+    /// read. They wait for their key.
     async fn open_statements(
         &self,
         operation_id: OperationId,
+        after: Option<&LastHeard>,
         limit: usize,
-    ) -> Result<Vec<Statement>, StoreError> {
-        let found = self.inner.open_statements(operation_id, limit).await?;
+    ) -> Result<OpenStatements, StoreError> {
+        let page = self.inner.open_statements(operation_id, after, limit).await?;
         let opened = |statement: &Statement| match self.vault.open_statement(statement) {
             Ok(opened) => Some(opened),
             Err(why) => {
@@ -43,7 +44,9 @@ impl Evidence for SealedEvidence {
                 None
             }
         };
-        Ok(found.iter().filter_map(opened).collect())
+        let statements: Vec<Statement> = page.statements.iter().filter_map(opened).collect();
+        let unreadable = page.unreadable + page.statements.len() - statements.len();
+        Ok(OpenStatements { statements, unreadable, last: page.last })
     }
 
     async fn commands_with_evidence(

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::reconcile::{Heard, StatementOutcome};
-use semel_core::{Evidence, OperationId, Statement, StoreError};
+use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
+use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
 
 use super::PostgresStore;
 use super::errors::DbError;
@@ -24,9 +24,10 @@ const TAKE_IN: &str = concat!(
 
 const OPEN: &str = "
     SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
-        response
-    FROM semel_evidence WHERE operation_id = $1 AND done_at IS NULL
-    ORDER BY received_at, source, event_id LIMIT $2";
+        response, received_at
+    FROM semel_evidence
+    WHERE operation_id = $1 AND done_at IS NULL AND (received_at, source, event_id) > ($2, $3, $4)
+    ORDER BY received_at, source, event_id LIMIT $5";
 
 const COMMANDS: &str = "
     SELECT DISTINCT operation_id FROM semel_evidence WHERE done_at IS NULL AND operation_id > $1
@@ -76,6 +77,15 @@ fn statement(row: &Row) -> Result<Statement, DbError> {
     columns.statement().map_err(|damage| DbError::unreadable(damage.column, damage.what))
 }
 
+fn heard(row: &Row) -> Result<LastHeard, DbError> {
+    let nothing = |column| DbError::unreadable(column, "there is nothing");
+    Ok(LastHeard {
+        received_at: Timestamp::from_millis(row.int(11).ok_or_else(|| nothing("received_at"))?),
+        source: row.text(0).ok_or_else(|| nothing("source"))?.to_owned(),
+        event_id: row.text(1).ok_or_else(|| nothing("event_id"))?.to_owned(),
+    })
+}
+
 fn count(limit: usize) -> Value<'static> {
     Value::Int(Some(i64::try_from(limit).unwrap_or(i64::MAX)))
 }
@@ -110,17 +120,37 @@ impl Evidence for PostgresStore {
             .await
     }
 
-    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+    async fn open_statements(
+        &self,
+        id: OperationId,
+        after: Option<&LastHeard>,
+        limit: usize,
+    ) -> Result<OpenStatements, StoreError> {
+        let after = after.cloned();
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let values = [Value::Uuid(*id.as_bytes()), count(limit)];
+                let (received_at, source, event_id) = match &after {
+                    Some(last) => (last.received_at.as_millis(), &*last.source, &*last.event_id),
+                    None => (i64::MIN, "", ""),
+                };
+                let values = [
+                    Value::Uuid(*id.as_bytes()),
+                    Value::Int(Some(received_at)),
+                    Value::Text(Some(source)),
+                    Value::Text(Some(event_id)),
+                    count(limit),
+                ];
                 let found = lent.link()?.query(OPEN, &values).await?;
-                // One that cannot be read is left to its operator, and keeps no other from being used.
+                // One that cannot be read is left to its operator, and keeps no other from being found.
                 let left = |why: &DbError| {
                     tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
                 };
-                Ok(found.iter().filter_map(|row| statement(row).inspect_err(left).ok()).collect())
+                let statements: Vec<Statement> =
+                    found.iter().filter_map(|row| statement(row).inspect_err(left).ok()).collect();
+                let unreadable = found.len() - statements.len();
+                let last = found.last().filter(|_| found.len() == limit).map(heard).transpose()?;
+                Ok(OpenStatements { statements, unreadable, last })
             })
             .await
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rusqlite::{Connection, Row, params};
-use semel_core::reconcile::{Heard, StatementOutcome};
+use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
 
 use super::SqliteStore;
@@ -21,9 +21,10 @@ const TAKE_IN: &str = "
 
 const OPEN: &str = "
     SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
-        response
-    FROM semel_evidence WHERE operation_id = ?1 AND done_at IS NULL
-    ORDER BY received_at, source, event_id LIMIT ?2";
+        response, received_at
+    FROM semel_evidence
+    WHERE operation_id = ?1 AND done_at IS NULL AND (received_at, source, event_id) > (?2, ?3, ?4)
+    ORDER BY received_at, source, event_id LIMIT ?5";
 
 const COMMANDS: &str = "
     SELECT DISTINCT operation_id FROM semel_evidence WHERE done_at IS NULL AND operation_id > ?1
@@ -95,6 +96,14 @@ fn statement(row: &Row<'_>) -> rusqlite::Result<Statement> {
     columns.statement().map_err(damaged)
 }
 
+fn heard(row: &Row<'_>) -> rusqlite::Result<LastHeard> {
+    Ok(LastHeard {
+        received_at: Timestamp::from_millis(row.get("received_at")?),
+        source: row.get("source")?,
+        event_id: row.get("event_id")?,
+    })
+}
+
 fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
@@ -107,18 +116,36 @@ impl Evidence for SqliteStore {
         Ok(if taken == 1 { Heard::New } else { Heard::Before })
     }
 
-    async fn open_statements(&self, id: OperationId, limit: usize) -> Result<Vec<Statement>, StoreError> {
+    async fn open_statements(
+        &self,
+        id: OperationId,
+        after: Option<&LastHeard>,
+        limit: usize,
+    ) -> Result<OpenStatements, StoreError> {
+        let after = after.cloned();
         self.read(move |connection, _| {
             let mut open = connection.prepare_cached(OPEN)?;
-            // One that cannot be read is left to its operator, and keeps no other from being used.
-            let readable = |row: &rusqlite::Result<Statement>| match row {
-                Err(why) if is_unreadable(why) => {
-                    tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
-                    false
-                }
-                _ => true,
+            let (received_at, source, event_id) = match &after {
+                Some(last) => (last.received_at.as_millis(), &*last.source, &*last.event_id),
+                None => (i64::MIN, "", ""),
             };
-            open.query_map(params![id.as_bytes(), count(limit)], statement)?.filter(readable).collect()
+            let mut rows = open.query(params![id.as_bytes(), received_at, source, event_id, count(limit)])?;
+            let mut page = OpenStatements::default();
+            while let Some(row) = rows.next()? {
+                match statement(row) {
+                    Ok(statement) => page.statements.push(statement),
+                    // It is left to its operator, and keeps no other from being found.
+                    Err(why) if is_unreadable(&why) => {
+                        tracing::error!(%why, operation_id = %id, "evidence cannot be read, and is not used");
+                        page.unreadable += 1;
+                    }
+                    Err(why) => return Err(why),
+                }
+                if page.statements.len() + page.unreadable == limit {
+                    page.last = Some(heard(row)?);
+                }
+            }
+            Ok(page)
         })
         .await
     }

@@ -29,7 +29,9 @@ async fn take_in(evidence: &dyn Evidence, statement: &Statement) -> Heard {
 }
 
 async fn open_about(evidence: &dyn Evidence, about: OperationId) -> Vec<Statement> {
-    evidence.open_statements(about, 100).await.expect("it reads")
+    let page = evidence.open_statements(about, None, 100).await.expect("it reads");
+    assert_eq!((page.unreadable, page.last), (0, None));
+    page.statements
 }
 
 async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
@@ -51,7 +53,15 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
     found.sort_by(|one, other| one.event_id.cmp(&other.event_id));
     assert_eq!(found, said[..4], "with everything that they say");
     assert_eq!(open_about(evidence, other).await, said[4..]);
-    assert_eq!(evidence.open_statements(one, 2).await.expect("it reads").len(), 2);
+    let (mut paged, mut last) = (Vec::new(), None);
+    for expected in [2, 2, 0] {
+        let page = evidence.open_statements(one, last.as_ref(), 2).await.expect("it reads");
+        assert_eq!((page.statements.len(), page.last.is_some()), (expected, expected == 2));
+        paged.extend(page.statements);
+        last = page.last;
+    }
+    paged.sort_by(|one, other| one.event_id.cmp(&other.event_id));
+    assert_eq!(paged, said[..4], "each once");
     assert!(open_about(evidence, command()).await.is_empty());
 }
 
@@ -177,7 +187,12 @@ async fn the_other_is_still_found(evidence: &dyn Evidence, poison: impl FnOnce(&
     take_in(evidence, &bad).await;
     take_in(evidence, &good).await;
     poison(&petrify("e1"));
-    assert_eq!(open_about(evidence, about).await, [good]);
+    let page = evidence.open_statements(about, None, 100).await.expect("it reads");
+    assert_eq!((page.statements, page.unreadable), (vec![good.clone()], 1));
+    let first = evidence.open_statements(about, None, 1).await.expect("it reads");
+    assert_eq!((first.statements, first.unreadable), (vec![], 1));
+    let second = evidence.open_statements(about, first.last.as_ref(), 1).await.expect("it reads");
+    assert_eq!((second.statements, second.unreadable), (vec![good], 0));
     assert_eq!(take_in(evidence, &bad).await, Heard::Before, "it is still known");
 }
 

@@ -470,21 +470,25 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
             };
             assert_eq!(heard.expect("it is kept"), Heard::New);
         }
-        let kept = below.evidence.open_statements(command, 100).await.expect("it reads");
+        let kept = below.evidence.open_statements(command, None, 100).await.expect("it reads").statements;
         let sealed = |kept: &&Statement| {
             let result = kept.result().expect("it brings one");
             result.response.encryption_key_id.is_some() && !has_canary(&result.response.bytes)
         };
         assert_eq!(kept.iter().filter(sealed).count(), 11, "all but the one in the clear");
-        let mut opened = evidence(&["b", "a"]).open_statements(command, 100).await.expect("it reads");
+        let opened = evidence(&["b", "a"]).open_statements(command, None, 100).await.expect("it reads");
+        assert_eq!(opened.unreadable, 0);
+        let mut opened = opened.statements;
         opened.sort_by(|one, other| one.event_id.cmp(&other.event_id));
         assert_eq!(opened, all);
-        let without = evidence(&["b"]).open_statements(command, 100).await.expect("it reads");
-        assert_eq!(without, all[..1], "what does not open is not used");
+        let without = evidence(&["b"]).open_statements(command, None, 100).await.expect("it reads");
+        assert_eq!(without.statements, all[..1], "what does not open is not used");
+        assert_eq!(without.unreadable, 11, "and not forgotten");
 
         let rotated = below.rotate(&["b", "a"], 5).await;
         assert_eq!((rotated.is_complete(), rotated.resealed), (true, 12));
-        let mut opened = evidence(&["b"]).open_statements(command, 100).await.expect("it reads");
+        let mut opened =
+            evidence(&["b"]).open_statements(command, None, 100).await.expect("it reads").statements;
         opened.sort_by(|one, other| one.event_id.cmp(&other.event_id));
         assert_eq!(opened, all);
         assert_eq!(below.uses().await, [(SealedKind::Evidence, Some("b".to_owned()), 12)]);
