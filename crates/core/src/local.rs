@@ -131,6 +131,7 @@ pub enum Transacted {
     },
     /// The database could not be used: nothing happened.
     Unavailable,
-    /// It was to be committed, and nobody could find out whether it was. Sending the same request again tells.
+    /// It was to be committed, and nobody could find out whether it was; or its session was lost, and nobody could find out
+    /// whether others have carried it out since. Sending the same request again tells.
     InDoubt,
 }

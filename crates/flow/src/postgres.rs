@@ -116,9 +116,11 @@ impl PostgresTransactions {
             }
             Ran::Failed { why: Failure::Retryable(reply), .. } => rolled_back(&reply),
             // What it wrote goes; that it failed for good, stays.
-            Ran::Failed { why: Failure::Final(reply), .. } => {
+            Ran::Failed { why: Failure::Final(reply), is_lost } => {
                 match self.begin(&claim, command.policy.wait).await {
                     Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
+                    // Somebody else may have been faster, and nobody could ask.
+                    Err(told) if is_lost && matches!(*told, Transacted::Unavailable) => Transacted::InDoubt,
                     // Somebody else was faster.
                     Err(told) => *told,
                 }
@@ -254,9 +256,9 @@ impl PostgresTransactions {
         let change = match change {
             Ok(change) => change,
             Err(why) => {
-                let _ = tx.rollback().await;
+                let is_lost = tx.rollback().await.is_err();
                 tracing::error!(operation_id = %id, "{why}: rolled back");
-                return failed();
+                return if is_lost { self.taken_back(command, claim, failed()).await } else { failed() };
             }
         };
         let mut joined = Joined::new(&mut tx);
@@ -330,7 +332,7 @@ impl PostgresTransactions {
     }
 
     /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
-    /// since, or has it in hand. The server may have ended the session long ago.
+    /// since, or has it in hand. The server may have ended the session long ago. In doubt, if nobody can be asked.
     async fn taken_back(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
         // Shorter than the whole question, so that whoever has it in hand is noticed.
         let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait.min(QUESTION_WAIT / 2));
@@ -345,8 +347,15 @@ impl PostgresTransactions {
             }
         });
         match tokio::time::timeout(QUESTION_WAIT, asking).await {
+            Ok(Ok(None)) => nothing,
             Ok(Ok(Some(told))) if !matches!(told, Transacted::Unavailable) => told,
-            _ => nothing,
+            Ok(Ok(Some(_)) | Err(_)) | Err(_) => {
+                tracing::error!(
+                    operation = %command.scope.operation,
+                    "a session was lost, and nobody can say whether others have carried out its command since"
+                );
+                Transacted::InDoubt
+            }
         }
     }
 

@@ -5,9 +5,12 @@ use std::time::Duration;
 
 use http::StatusCode;
 use semel_flow::{PostgresTransactions, Reply};
+use semel_testkit::proxy::FaultProxy;
 use sqlx::postgres::PgPoolOptions;
 
-use crate::lab::{Gate, Lab, PAY, Postgres, Saw, Step, command, command_with, pays, referring, saw};
+use crate::lab::{
+    End, Gate, Lab, PAY, Postgres, Saw, Step, Work, command, command_with, pays, referring, saw,
+};
 
 /// What `SHOW` says inside the work of a command, without and with a business reference, on connections that begin with
 /// this statement.
@@ -180,10 +183,12 @@ async fn a_connection_that_died_in_the_pool_costs_nothing() {
     assert!(lab.see(&command("second"), pays()).await.replayed());
 }
 
+/// Ends whoever is in the middle of a transaction.
+const END_SESSION: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+    WHERE datname = current_database() AND state = 'idle in transaction'";
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
-    let end_session = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND state = 'idle in transaction'";
     // The work notices it, or has nothing more to ask the database.
     for more in [Step::Sql("SELECT 1"), Step::Call(|| ())] {
         for is_taken_over in [true, false] {
@@ -195,7 +200,7 @@ async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
                 async move { lab.see(&command("key"), work).await }
             });
             gate.begun().await;
-            lab.run(end_session).await;
+            lab.run(END_SESSION).await;
             let mut second = None;
             while is_taken_over && second.is_none() {
                 // It may take a moment until the session is gone.
@@ -211,5 +216,57 @@ async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
             let one = i64::from(is_taken_over);
             assert_eq!(lab.counts().await, (one, one, one));
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_lost_its_session_with_a_reply_that_cannot_be_kept_is_told_so_too() {
+    let lab = Postgres::new().await;
+    let gate = Gate::new();
+    let steps = vec![Step::Sql(PAY), Step::Wait(gate.clone())];
+    let without_its_message = Work { steps, end: End::Deferred };
+    let first = tokio::spawn({
+        let lab = lab.clone();
+        async move { lab.see(&command("key"), without_its_message).await }
+    });
+    gate.begun().await;
+    lab.run(END_SESSION).await;
+    let (status, body) = loop {
+        // It may take a moment until the session is gone.
+        if let Saw::Executed(status, body) = lab.second().await.see(&command("key"), pays()).await {
+            break (status, body);
+        }
+    };
+    gate.open();
+    assert_eq!(first.await.expect("it ends"), Saw::Replayed(status, body));
+    assert_eq!(lab.counts().await, (1, 1, 1));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_lost_its_session_and_cannot_ask_what_became_of_it_does_not_say_that_nothing_happened() {
+    let (moment, long) = (Duration::from_millis(200), Duration::from_secs(60));
+    // The pool gives up soon, or later than anybody waits for the answer.
+    for (patience, end) in [
+        (moment, End::Created),
+        (moment, End::Retryable(503)),
+        (moment, End::Final(402)),
+        (moment, End::Panic),
+        (long, End::Created),
+    ] {
+        let direct = Postgres::new().await;
+        let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
+        let options = PgPoolOptions::new().max_connections(1).acquire_timeout(patience);
+        let pool = options.connect(&proxy.url(&direct.database.url())).await.expect("it connects");
+        let lab = Postgres { transactions: PostgresTransactions::new(pool), ..direct.clone() };
+        let gate = Gate::new();
+        let work = pays().then(Step::Wait(gate.clone())).ending(end);
+        let first = tokio::spawn(async move { lab.see(&command("key"), work).await });
+        gate.begun().await;
+        proxy.refuse().await;
+        direct.run(END_SESSION).await;
+        while !direct.see(&command("key"), pays()).await.executed() {}
+        gate.open();
+        assert_eq!(first.await.expect("it ends"), Saw::InDoubt, "another has done it: {patience:?}");
+        assert_eq!(direct.counts().await, (1, 1, 1));
     }
 }
