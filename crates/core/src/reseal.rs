@@ -19,14 +19,14 @@ pub trait Reseal: Send + Sync + 'static {
     async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError>;
 
     /// At most `limit` things of this kind that are not sealed under `current`, those in the clear among them, in the order
-    /// of their places, after `after`.
+    /// of their places, after `after`. Those that cannot be read are named, and keep no other from being listed.
     async fn kept_otherwise(
         &self,
         kind: SealedKind,
         current: &str,
         after: Option<&Place>,
         limit: usize,
-    ) -> Result<Vec<Kept>, StoreError>;
+    ) -> Result<KeptPage, StoreError>;
 
     /// Writes each where it was, if it is still what was read, and changes nothing else about it. All are of one kind. A
     /// response loses the readable address of what was made, which is inside it. Says how many were written; the others
@@ -43,6 +43,28 @@ pub struct KeyUse {
     pub key_id: Option<String>,
     /// How much there is.
     pub count: u64,
+}
+
+/// A page of what is kept.
+#[derive(Clone, Debug, Default)]
+pub struct KeptPage {
+    /// What can be read.
+    pub kept: Vec<Kept>,
+    /// What cannot.
+    pub unreadable: Vec<Unreadable>,
+    /// The last place of this page, if there may be more after it. Of a response, only its id matters here.
+    pub last: Option<Place>,
+}
+
+/// Something that is kept and cannot be read, not even which key it is under or what it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// What it is.
+    pub kind: SealedKind,
+    /// The id of its operation; of evidence, its source and name.
+    pub name: String,
+    /// What is wrong with it.
+    pub why: String,
 }
 
 /// Something that is kept.

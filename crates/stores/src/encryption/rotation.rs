@@ -6,12 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use semel_core::reseal::{Kept, Place, Resealed};
+use semel_core::reseal::{Kept, Place, Resealed, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault, VaultError};
 
 /// How often it goes over everything at the most: somebody may still write under another key.
 const MAX_PASSES: u32 = 8;
+
+/// How many of what cannot be read are named.
+const MAX_NAMED: usize = 100;
 
 /// One rotation.
 pub struct Rotation {
@@ -41,6 +44,10 @@ pub struct Rotated {
     pub missing: BTreeMap<String, u64>,
     /// How many do not open although their key is at hand, by its id; as of the last pass.
     pub unopened: BTreeMap<String, u64>,
+    /// How many cannot be read at all, and are left as they are; as of the last pass.
+    pub unreadable: u64,
+    /// Which they are, the first hundred of them.
+    pub unreadable_named: Vec<Unreadable>,
     /// Others went on writing under other keys, or in the clear, for as long as it was tried.
     pub overtaken: bool,
 }
@@ -48,7 +55,7 @@ pub struct Rotated {
 impl Rotated {
     /// Whether everything is under the current key.
     pub fn is_complete(&self) -> bool {
-        self.missing.is_empty() && self.unopened.is_empty() && !self.overtaken
+        self.missing.is_empty() && self.unopened.is_empty() && self.unreadable == 0 && !self.overtaken
     }
 }
 
@@ -78,9 +85,8 @@ impl Rotation {
         let Some(kind) = SealedKind::ALL.get(self.pass.kind).copied() else { return Ok(self.next_pass()) };
         let current = self.vault.current().to_owned();
         let page = self.store.kept_otherwise(kind, &current, self.pass.after.as_ref(), self.batch).await?;
-        let (last, full) = (page.last().map(|kept| kept.place.clone()), page.len() == self.batch);
-        let (mut resealed, mut closed) = (Vec::with_capacity(page.len()), Vec::new());
-        for before in page {
+        let (mut resealed, mut closed) = (Vec::with_capacity(page.kept.len()), Vec::new());
+        for before in page.kept {
             match self.again(&before) {
                 Ok(after) => resealed.push(Resealed { before, after }),
                 Err(VaultError::CannotSeal) => {
@@ -100,9 +106,12 @@ impl Rotation {
                 VaultError::CannotSeal => {}
             }
         }
-        match full {
-            true => self.pass.after = last,
-            false => (self.pass.kind, self.pass.after) = (self.pass.kind + 1, None),
+        self.rotated.unreadable += page.unreadable.len() as u64;
+        let room = MAX_NAMED.saturating_sub(self.rotated.unreadable_named.len());
+        self.rotated.unreadable_named.extend(page.unreadable.into_iter().take(room));
+        match page.last {
+            Some(last) => self.pass.after = Some(last),
+            None => (self.pass.kind, self.pass.after) = (self.pass.kind + 1, None),
         }
         Ok(Step::Resealed(written))
     }
@@ -124,7 +133,8 @@ impl Rotation {
             return Step::Done;
         }
         self.pass = Pass { number: self.pass.number + 1, found: false, kind: 0, after: None };
-        (self.rotated.missing, self.rotated.unopened) = Default::default();
+        let Rotated { resealed, overtaken, .. } = self.rotated;
+        self.rotated = Rotated { resealed, overtaken, ..Rotated::default() };
         Step::Resealed(0)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed};
 use semel_core::vault::SealedKind;
 use semel_core::{Record, Sealing, Statement, StoreError};
 
@@ -120,11 +120,13 @@ impl Reseal for MemoryStore {
         current: &str,
         after: Option<&Place>,
         limit: usize,
-    ) -> Result<Vec<Kept>, StoreError> {
+    ) -> Result<KeptPage, StoreError> {
         let wanted = |kept: &Kept| {
             kept.key_id.as_deref() != Some(current) && after.is_none_or(|after| is_after(&kept.place, after))
         };
-        Ok(self.tables().kept(kind).into_iter().filter(wanted).take(limit).collect())
+        let kept: Vec<Kept> = self.tables().kept(kind).into_iter().filter(wanted).take(limit).collect();
+        let last = kept.last().filter(|_| kept.len() == limit).map(|kept| kept.place.clone());
+        Ok(KeptPage { kept, unreadable: Vec::new(), last })
     }
 
     async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {

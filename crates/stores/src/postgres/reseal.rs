@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, Sealing, StoreError};
 
@@ -19,7 +19,7 @@ const KEY_USES: &str = "
     GROUP BY 2";
 
 pub(super) const RESPONSES: &str = "
-    SELECT encryption_key_id, response, response_format, id, token, revision FROM semel_records
+    SELECT encryption_key_id, response, response_format, id, token, revision, operation_id FROM semel_records
     WHERE id > $2 AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1 ORDER BY id LIMIT $3";
 
 pub(super) const REQUESTS: &str = "
@@ -78,6 +78,23 @@ fn evidence(row: &Row) -> Option<Kept> {
     kept(row, place, |format| Sealing::evidence(source, event_id, command, format))
 }
 
+/// Where the page after this row begins, and what the row is called.
+fn place(kind: SealedKind, row: &Row) -> Option<(Place, String)> {
+    let operation = |column| row.uuid(column).map(OperationId::from_bytes);
+    Some(match kind {
+        SealedKind::Response => {
+            let id = group::id(row, 3)?;
+            (Place::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(6)?.to_string())
+        }
+        SealedKind::Request => (Place::Request(operation(3)?), operation(3)?.to_string()),
+        SealedKind::Evidence => {
+            let (source, event_id) = (row.text(3)?.to_owned(), row.text(4)?.to_owned());
+            let name = format!("{source} {event_id}");
+            (Place::Evidence(source, event_id), name)
+        }
+    })
+}
+
 /// A row that begins with the key, the bytes and their format.
 fn kept(row: &Row, place: Place, about: impl FnOnce(u8) -> Sealing) -> Option<Kept> {
     let format = u8::try_from(row.int(2)?).ok()?;
@@ -90,35 +107,48 @@ async fn list(
     kind: SealedKind,
     current: &str,
     after: Option<&Place>,
-    limit: i64,
-) -> Result<Vec<Kept>, DbError> {
-    let (current, limit) = (Value::Text(Some(current)), Value::Int(Some(limit)));
+    limit: usize,
+) -> Result<KeptPage, DbError> {
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let (current, most) = (Value::Text(Some(current)), Value::Int(Some(most)));
     let (rows, read): (_, fn(&Row) -> Option<Kept>) = match kind {
         SealedKind::Response => {
             let id: &[u8] = match after {
                 Some(Place::Response(id, ..)) => id.as_bytes(),
                 _ => &[],
             };
-            (link.query(RESPONSES, &[current, Value::Bytes(Some(id)), limit]).await?, response)
+            (link.query(RESPONSES, &[current, Value::Bytes(Some(id)), most]).await?, response)
         }
         SealedKind::Request => {
             let id = match after {
                 Some(Place::Request(id)) => *id.as_bytes(),
                 _ => [0; 16],
             };
-            (link.query(REQUESTS, &[current, Value::Uuid(id), limit]).await?, request)
+            (link.query(REQUESTS, &[current, Value::Uuid(id), most]).await?, request)
         }
         SealedKind::Evidence => {
             let (source, event_id) = match after {
                 Some(Place::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
                 _ => ("", ""),
             };
-            let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), limit];
+            let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), most];
             (link.query(EVIDENCE, &values).await?, evidence)
         }
     };
-    let read = |row| read(row).ok_or_else(|| DbError::unreadable("response", "it cannot be sealed anew"));
-    rows.iter().map(read).collect()
+    let mut page = KeptPage::default();
+    for row in &rows {
+        let (place, name) =
+            place(kind, row).ok_or_else(|| DbError::unreadable("id", "it is no place to go on from"))?;
+        match read(row) {
+            Some(kept) => page.kept.push(kept),
+            None => {
+                let why = "what belongs to it is not what it should be".to_owned();
+                page.unreadable.push(Unreadable { kind, name, why });
+            }
+        }
+        page.last = (rows.len() == limit).then_some(place);
+    }
+    Ok(page)
 }
 
 async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError> {
@@ -183,9 +213,8 @@ impl Reseal for PostgresStore {
         current: &str,
         after: Option<&Place>,
         limit: usize,
-    ) -> Result<Vec<Kept>, StoreError> {
+    ) -> Result<KeptPage, StoreError> {
         let (current, after) = (current.to_owned(), after.cloned());
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.upkeep
             .with(move |mut lent| async move {
                 list(lent.link()?, kind, &current, after.as_ref(), limit).await

@@ -2,13 +2,14 @@
 //! among everything else.
 
 use async_trait::async_trait;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Params, Row, params};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeyUse, Place, Reseal, Resealed};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
 
 use super::SqliteStore;
+use super::errors::is_unreadable;
 use super::rows::damaged_column;
 use super::writer::Work;
 
@@ -19,7 +20,7 @@ const KEY_USES: &str = "
     GROUP BY 2";
 
 const RESPONSES: &str = "
-    SELECT encryption_key_id, response, response_format, id, token FROM semel_records
+    SELECT encryption_key_id, response, response_format, id, token, operation_id FROM semel_records
     WHERE id > ?1 AND response_format IS NOT NULL AND encryption_key_id IS NOT ?2 ORDER BY id LIMIT ?3";
 
 const REQUESTS: &str = "
@@ -33,46 +34,69 @@ const EVIDENCE: &str = "
     WHERE (source, event_id) > (?1, ?2) AND response_format IS NOT NULL AND encryption_key_id IS NOT ?3
     ORDER BY source, event_id LIMIT ?4";
 
-fn responses(
-    connection: &Connection,
-    current: &str,
-    after: &[u8],
-    limit: i64,
-) -> rusqlite::Result<Vec<Kept>> {
-    let read = |row: &Row<'_>| {
-        let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
-        kept(row, Place::Response(id, token, 0), Sealing::response(&id, row.get(2)?))
-    };
-    connection.prepare_cached(RESPONSES)?.query_map(params![after, current, limit], read)?.collect()
+fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
+    let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
+    kept(row, Place::Response(id, token, 0), Sealing::response(&id, row.get(2)?))
 }
 
-fn requests(connection: &Connection, current: &str, after: &[u8], limit: i64) -> rusqlite::Result<Vec<Kept>> {
-    let read = |row: &Row<'_>| {
-        let principal = Principal::new(&row.get::<_, String>(4)?, &row.get::<_, String>(5)?);
-        let principal = principal.map_err(|error| damaged_column("tenant, caller", error))?;
-        let version = FingerprintVersion::from_number(row.get(7)?)
-            .ok_or_else(|| damaged_column("fingerprint_version", "it is not known here"))?;
-        let fingerprint = Fingerprint::from_parts(version, row.get(8)?);
-        let prefix: String = row.get(6)?;
-        let about = Sealing::request_of(&principal, &prefix, &fingerprint, row.get(2)?);
-        kept(row, Place::Request(OperationId::from_bytes(row.get(3)?)), about)
-    };
-    connection.prepare_cached(REQUESTS)?.query_map(params![after, current, limit], read)?.collect()
+fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
+    let principal = Principal::new(&row.get::<_, String>(4)?, &row.get::<_, String>(5)?);
+    let principal = principal.map_err(|error| damaged_column("tenant, caller", error))?;
+    let version = FingerprintVersion::from_number(row.get(7)?)
+        .ok_or_else(|| damaged_column("fingerprint_version", "it is not known here"))?;
+    let fingerprint = Fingerprint::from_parts(version, row.get(8)?);
+    let prefix: String = row.get(6)?;
+    let about = Sealing::request_of(&principal, &prefix, &fingerprint, row.get(2)?);
+    kept(row, Place::Request(OperationId::from_bytes(row.get(3)?)), about)
 }
 
-fn evidence(
+fn evidence(row: &Row<'_>) -> rusqlite::Result<Kept> {
+    let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
+    let command = OperationId::from_bytes(row.get(5)?);
+    let about = Sealing::evidence(&source, &event_id, command, row.get(2)?);
+    kept(row, Place::Evidence(source, event_id), about)
+}
+
+/// Where the page after this row begins, and what the row is called.
+fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(Place, String)> {
+    let operation = |column| row.get(column).map(OperationId::from_bytes);
+    Ok(match kind {
+        SealedKind::Response => {
+            let id = RecordId::from_bytes(row.get(3)?);
+            (Place::Response(id, AttemptToken::from_bytes([0; 16]), 0), operation(5)?.to_string())
+        }
+        SealedKind::Request => (Place::Request(operation(3)?), operation(3)?.to_string()),
+        SealedKind::Evidence => {
+            let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
+            let name = format!("{source} {event_id}");
+            (Place::Evidence(source, event_id), name)
+        }
+    })
+}
+
+/// The rows of a statement.
+fn page(
     connection: &Connection,
-    current: &str,
-    after: (&str, &str),
-    limit: i64,
-) -> rusqlite::Result<Vec<Kept>> {
-    let read = |row: &Row<'_>| {
-        let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
-        let command = OperationId::from_bytes(row.get(5)?);
-        let about = Sealing::evidence(&source, &event_id, command, row.get(2)?);
-        kept(row, Place::Evidence(source, event_id), about)
-    };
-    connection.prepare_cached(EVIDENCE)?.query_map(params![after.0, after.1, current, limit], read)?.collect()
+    kind: SealedKind,
+    (sql, read): (&str, fn(&Row<'_>) -> rusqlite::Result<Kept>),
+    values: impl Params,
+    limit: usize,
+) -> rusqlite::Result<KeptPage> {
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query(values)?;
+    let mut page = KeptPage::default();
+    while let Some(row) = rows.next()? {
+        let (place, name) = place(kind, row)?;
+        match read(row) {
+            Ok(kept) => page.kept.push(kept),
+            Err(why) if is_unreadable(&why) => {
+                page.unreadable.push(Unreadable { kind, name, why: why.to_string() });
+            }
+            Err(error) => return Err(error),
+        }
+        page.last = (page.kept.len() + page.unreadable.len() == limit).then_some(place);
+    }
+    Ok(page)
 }
 
 fn kept(row: &Row<'_>, place: Place, about: Sealing) -> rusqlite::Result<Kept> {
@@ -127,22 +151,32 @@ impl Reseal for SqliteStore {
         current: &str,
         after: Option<&Place>,
         limit: usize,
-    ) -> Result<Vec<Kept>, StoreError> {
+    ) -> Result<KeptPage, StoreError> {
         let (current, after) = (current.to_owned(), after.cloned());
-        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-        self.read(move |connection, _| match (kind, &after) {
-            (SealedKind::Response, Some(Place::Response(id, ..))) => {
-                responses(connection, &current, id.as_bytes(), limit)
+        let most = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(move |connection, _| match kind {
+            SealedKind::Response => {
+                let id: &[u8] = match &after {
+                    Some(Place::Response(id, ..)) => id.as_bytes(),
+                    _ => &[],
+                };
+                page(connection, kind, (RESPONSES, response), params![id, current, most], limit)
             }
-            (SealedKind::Response, _) => responses(connection, &current, &[], limit),
-            (SealedKind::Request, Some(Place::Request(id))) => {
-                requests(connection, &current, id.as_bytes(), limit)
+            SealedKind::Request => {
+                let id: &[u8] = match &after {
+                    Some(Place::Request(id)) => id.as_bytes(),
+                    _ => &[],
+                };
+                page(connection, kind, (REQUESTS, request), params![id, current, most], limit)
             }
-            (SealedKind::Request, _) => requests(connection, &current, &[], limit),
-            (SealedKind::Evidence, Some(Place::Evidence(source, event_id))) => {
-                evidence(connection, &current, (source, event_id), limit)
+            SealedKind::Evidence => {
+                let (source, event_id) = match &after {
+                    Some(Place::Evidence(source, event_id)) => (source.as_str(), event_id.as_str()),
+                    _ => ("", ""),
+                };
+                let values = params![source, event_id, current, most];
+                page(connection, kind, (EVIDENCE, evidence), values, limit)
             }
-            (SealedKind::Evidence, _) => evidence(connection, &current, ("", ""), limit),
         })
         .await
     }

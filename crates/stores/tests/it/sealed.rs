@@ -145,7 +145,7 @@ struct Below {
     store: Arc<dyn Store>,
     evidence: Arc<dyn Evidence>,
     reseal: Arc<dyn Reseal>,
-    _kept: (Option<TempDir>, Option<Database>),
+    kept: (Option<TempDir>, Option<Database>),
 }
 
 async fn each() -> [Below; 3] {
@@ -153,18 +153,13 @@ async fn each() -> [Below; 3] {
     let SealedSqlite { inner: sqlite, folder } = sqlite();
     let SealedPostgres { inner: postgres, database } = sealed_postgres().await;
     [
-        Below { store: memory.clone(), evidence: memory.clone(), reseal: memory, _kept: (None, None) },
-        Below {
-            store: sqlite.clone(),
-            evidence: sqlite.clone(),
-            reseal: sqlite,
-            _kept: (Some(folder), None),
-        },
+        Below { store: memory.clone(), evidence: memory.clone(), reseal: memory, kept: (None, None) },
+        Below { store: sqlite.clone(), evidence: sqlite.clone(), reseal: sqlite, kept: (Some(folder), None) },
         Below {
             store: postgres.clone(),
             evidence: postgres.clone(),
             reseal: postgres,
-            _kept: (None, Some(database)),
+            kept: (None, Some(database)),
         },
     ]
 }
@@ -495,6 +490,56 @@ async fn evidence_is_sealed_opened_and_rotated_like_the_rest() {
     }
 }
 
+/// One row of each kind is damaged.
+async fn a_rotation_does_the_rest(below: &Below, literal: fn(OperationId) -> String, run: impl Fn(&str)) {
+    let store = below.sealed(&["a"]);
+    let evidence = SealedEvidence::new(below.evidence.clone(), vault(&["a"]));
+    let (mut completed, mut left) = (Vec::new(), Vec::new());
+    for number in 0..5 {
+        completed.push(below.record(&sample::id(&complete(&store, &format!("done-{number}")).await)).await);
+        let later = store.claim(&for_later(&format!("later-{number}"))).await.expect("it is decided");
+        left.push(later.record.expect("it is there"));
+        let found = Found::Executed(sample::created("charged"));
+        let said = Statement::new(
+            "provider".into(),
+            format!("e{number}"),
+            completed[0].operation_id,
+            found,
+            "seen".into(),
+        );
+        evidence.take_in(&said.expect("it is a verdict")).await.expect("it is kept");
+    }
+    let (request, response) = (left[1].operation_id, completed[2].operation_id);
+    let of = |id| format!("WHERE operation_id = {}", literal(id));
+    run(&format!("UPDATE semel_records SET fingerprint_version = 99 {}", of(request)));
+    run(&format!("UPDATE semel_records SET response_format = 999 {}", of(response)));
+    run("UPDATE semel_evidence SET response_format = 999 WHERE event_id = 'e3'");
+    let rotated = below.rotate(&["b", "a"], 1).await;
+    assert_eq!((rotated.resealed, rotated.is_complete(), rotated.unreadable), (12, false, 3));
+    let named = |kind: SealedKind| {
+        let of = rotated.unreadable_named.iter().filter(move |row| row.kind == kind);
+        of.map(|row| row.name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(named(SealedKind::Request), [request.to_string()]);
+    assert_eq!(named(SealedKind::Response), [response.to_string()]);
+    assert_eq!(named(SealedKind::Evidence), ["provider e3"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rotation_names_what_cannot_be_read_and_does_the_rest() {
+    let [_, sqlite, postgres] = each().await;
+    let file = sqlite.kept.0.as_ref().expect("it has a file").path().join("semel.db");
+    let blob = |id: OperationId| format!("X'{}'", id.to_string().replace('-', ""));
+    a_rotation_does_the_rest(&sqlite, blob, |sql| {
+        let file = rusqlite::Connection::open(&file).expect("the file opens");
+        assert_eq!(file.execute(sql, []).expect("it runs"), 1);
+    })
+    .await;
+    let database = postgres.kept.1.as_ref().expect("it has a database");
+    let uuid = |id: OperationId| format!("'{id}'");
+    a_rotation_does_the_rest(&postgres, uuid, |sql| drop(database.sql(sql).expect("it runs"))).await;
+}
+
 /// Somebody purged the record, brought another request, or rotated before.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_changed_since_it_was_read_is_not_written_over() {
@@ -512,7 +557,7 @@ async fn what_has_changed_since_it_was_read_is_not_written_over() {
                 let clear = new.open(&before.about, "a", &before.bytes).expect("it opens");
                 Resealed { after: new.seal(&before.about, &clear).expect("it seals"), before }
             };
-            resealed.push(page.into_iter().map(seal).collect::<Vec<_>>());
+            resealed.push(page.kept.into_iter().map(seal).collect::<Vec<_>>());
         }
         assert_eq!((resealed[0].len(), resealed[1].len()), (2, 1));
 

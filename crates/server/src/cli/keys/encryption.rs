@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command};
-use semel_core::reseal::KeyUse;
+use semel_core::reseal::{KeyUse, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault};
 use semel_stores::encryption::{Rotated, Rotation, Step};
@@ -157,10 +157,16 @@ pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
             "left": left,
             "missingKeys": rotated.missing,
             "doNotOpen": rotated.unopened,
+            "unreadable": rotated.unreadable,
+            "unreadableRows": rotated.unreadable_named.iter().map(shown).collect::<Vec<_>>(),
         })),
         false => tell(&rotated, left, vault.current()),
     }
     Ok(if rotated.is_complete() && left == 0 { Done::Yes } else { Done::No })
+}
+
+fn shown(row: &Unreadable) -> Value {
+    json!({ "kind": row.kind.as_str(), "name": row.name, "why": row.why })
 }
 
 fn open(config: &Config) -> anyhow::Result<Arc<dyn Reseal>> {
@@ -206,6 +212,16 @@ fn tell(rotated: &Rotated, left: u64, current: &str) {
         eprintln!(
             "{count} do not open under the key {key:?}, which is configured: it is another key of that id, or they were \
              changed in the store"
+        );
+    }
+    for Unreadable { kind, name, why } in &rotated.unreadable_named {
+        eprintln!("the {} of {name} cannot be read: {why}", kind.as_str());
+    }
+    if rotated.unreadable > 0 {
+        eprintln!(
+            "{} cannot be read, and are left as they are: their rows were damaged in the store, or a newer version wrote \
+             them. Run this again with that version, or mend the rows",
+            rotated.unreadable
         );
     }
     if rotated.overtaken || (left > 0 && rotated.is_complete()) {

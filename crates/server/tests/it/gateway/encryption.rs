@@ -285,6 +285,31 @@ async fn a_rotation_says_which_key_is_missing() {
 }
 
 #[tokio::test]
+async fn a_rotation_says_which_rows_cannot_be_read_and_does_the_rest() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let mut gateway = site.start_with(upstream.address, &keys(&site, &["old"]), &[]);
+    let replies = all(&gateway, 0..5).await;
+    gateway.kill();
+    drop(site.start_with(upstream.address, &keys(&site, &["new", "old"]), &[]));
+    let damaged = replies[2].header("idempotency-operation-id").expect("it is named").to_owned();
+    let blob = damaged.replace('-', "");
+    let damage = format!("UPDATE semel_records SET response_format = 999 WHERE operation_id = X'{blob}'");
+    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
+    assert_eq!(file.execute(&damage, []).expect("it runs"), 1);
+
+    let rotated = run(&site, &["keys", "rotate", "--batch", "2"]);
+    assert_eq!(rotated.status.code(), Some(1), "{rotated:?}");
+    let said = String::from_utf8_lossy(&rotated.stderr).into_owned();
+    assert!(said.contains(&format!("the response of {damaged} cannot be read: ")), "{said}");
+    assert!(said.contains("1 cannot be read, and are left as they are"), "{said}");
+    let told = String::from_utf8_lossy(&rotated.stdout).into_owned();
+    assert_eq!(told.trim(), "4 encrypted anew under new; 1 left");
+    let shown = json(&run(&site, &["keys", "rotate", "--json"]));
+    assert_eq!((&shown["resealed"], &shown["unreadable"]), (&0.into(), &1.into()), "{shown}");
+    assert_eq!(shown["unreadableRows"][0]["name"], damaged, "{shown}");
+}
+
+#[tokio::test]
 async fn keys_are_named_and_never_shown() {
     let site = Site::new();
     let file = keys(&site, &["new", "old"])
