@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use semel_core::outbox::{Message, MessageFence, Next, Outbox, RetryTerms, Tried, after_try};
+use semel_core::outbox::{Message, MessageFence, MessageState, Next, Outbox, RetryTerms, Tried, after_try};
 use semel_core::{Ids, RandomIds, StoreError};
 use semel_faults::{Point, reached};
 
@@ -57,9 +57,26 @@ impl Delivery {
         };
         match self.write(|| self.outbox.settle(&fence, next, why.as_deref())).await {
             Some(true) => self.tell(message, next),
+            Some(false) if self.is_settled(&fence, next).await => self.tell(message, next),
             Some(false) => late(&fence),
             None => {}
         }
+    }
+
+    /// Whether a write that changed nothing had been made before, and its answer lost. Nobody else writes under this epoch.
+    async fn is_settled(&self, fence: &MessageFence, next: Next) -> bool {
+        let found = match self.outbox.message(&fence.event_id).await {
+            Ok((found, _)) => found.filter(|message| message.epoch == fence.epoch),
+            Err(error) => {
+                tracing::warn!(%error, event_id = fence.event_id, "what became of a message cannot be read");
+                None
+            }
+        };
+        found.is_some_and(|message| match next {
+            Next::Delivered => message.state == MessageState::Delivered,
+            Next::Retry { .. } => message.state == MessageState::Pending && message.token.is_none(),
+            Next::Dead => message.state == MessageState::Dead,
+        })
     }
 
     async fn send(&self, message: &Message, until: Instant) -> Tried {

@@ -5,14 +5,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use metrics_exporter_prometheus::PrometheusBuilder;
 use semel_core::outbox::{
     Depth, Intervention, Message, MessageFilter, MessageState, Next, Outbox, RetryTerms, Take, Tried,
 };
 use semel_core::{Ids, Note, RandomIds};
 use semel_flow::outbox::{Drained, Sink, Stop, Worker, WorkerOptions};
+use semel_stores::SqliteStore;
+use semel_testkit::proxy::{Cut, FaultProxy, Matching};
 use tokio::task::JoinHandle;
 
-use crate::lab::{End, Gate, Kept, Lab, PAY, Step, Work, both, command};
+use crate::lab::{End, Gate, Kept, Lab, PAY, Postgres, Sqlite, Step, Work, both, command};
 
 both!(
     messages_of_a_command_arrive_in_their_order,
@@ -511,4 +514,51 @@ async fn a_worker_that_is_woken_looks_at_once(lab: impl Lab) {
         until_count(&lab, "delivered", wanted).await;
     }
     Working { stop, task }.end().await;
+}
+
+/// Its receiver has it, and the answer to the write that says so is lost.
+async fn a_lost_answer_does_not_make_it_late(
+    lab: impl Lab,
+    kept: Kept,
+    lose_next_answer: impl Fn() + Send + Sync + 'static,
+) {
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let counted = recorder.handle();
+    let _recording = metrics::set_default_local_recorder(&recorder);
+    send(&lab, "key", &["lost.accepted", "lost.refused"]).await;
+    let receiver = Receiver::new(move |message| {
+        lose_next_answer();
+        if message.kind == "lost.accepted" { Does::Accept } else { Does::Refuse }
+    });
+    // The worker looks for messages after each that is done, and at no other time: nothing else is written meanwhile.
+    let options = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
+    let worker = Working::begin(kept.outbox(), receiver.clone(), options);
+    until_count(&lab, "dead", 1).await;
+    worker.end().await;
+    assert_eq!(count(&lab, "delivered").await, 1);
+    let told = counted.render();
+    for line in
+        ["outbox_delivered_total{topic=\"lost.accepted\"} 1", "outbox_dead_total{topic=\"lost.refused\"} 1"]
+    {
+        assert!(told.lines().any(|told| told == line), "{line} is not in {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_whose_settling_was_not_answered_counts_on_postgres() {
+    let lab = Postgres::new().await;
+    let proxy = FaultProxy::before(&lab.database.url()).await.expect("a port is free");
+    let kept = Kept::at(&proxy.url(&lab.database.url())).await;
+    let settling = Matching::statement("UPDATE semel_outbox SET state = $5");
+    let lose = move || drop(proxy.cut_next(settling.clone(), Cut::AfterServerAnswered));
+    a_lost_answer_does_not_make_it_late(lab, kept, lose).await;
+}
+
+#[tokio::test]
+async fn a_message_whose_settling_was_not_answered_counts_on_sqlite() {
+    let lab = Sqlite::new();
+    let store = Arc::new(SqliteStore::open(lab.place()).expect("the file opens again"));
+    let lever = store.clone();
+    let lose = move || lever.lose_next_commit_answer();
+    a_lost_answer_does_not_make_it_late(lab, Kept::Sqlite(store), lose).await;
 }
