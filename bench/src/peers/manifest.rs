@@ -70,9 +70,11 @@ impl Store {
 pub struct Peer {
     /// What it is called in tables and on command lines.
     pub name: String,
-    /// Which package it is.
+    /// Which package it is; of a bare handler, the one that it is measured with.
     pub package: String,
-    /// The package's exact version.
+    /// What is run, and has the version: the package, or what a bare handler is written in.
+    pub runs: String,
+    /// Its exact version.
     pub version: String,
     /// What it is written in.
     pub language: String,
@@ -102,6 +104,8 @@ pub struct Peer {
 #[serde(deny_unknown_fields)]
 struct Manifest {
     package: String,
+    /// Where that is not the package.
+    runs: Option<String>,
     version: String,
     language: String,
     install: Install,
@@ -124,6 +128,7 @@ struct Variant {
     store: Store,
     floor: Option<String>,
     /// These in place of the package's.
+    runs: Option<String>,
     version: Option<String>,
     program: Option<String>,
     configuration: Option<String>,
@@ -176,6 +181,7 @@ fn peer(manifest: &Manifest, variant: &Variant, folder: PathBuf) -> Peer {
     Peer {
         name: variant.name.clone(),
         package: manifest.package.clone(),
+        runs: or(&variant.runs, manifest.runs.as_ref().unwrap_or(&manifest.package)),
         version: or(&variant.version, &manifest.version),
         language: manifest.language.clone(),
         install: manifest.install,
@@ -215,6 +221,20 @@ mod tests {
             };
             let floor = peers.iter().find(|other| other.name == *floor).expect("it is a peer");
             assert_eq!(floor.store, Store::None, "{}", peer.name);
+        }
+    }
+
+    #[test]
+    fn a_bare_handler_is_not_called_by_the_name_of_what_is_measured() {
+        let peers = all().expect("they can be read");
+        let run: Vec<_> = peers.iter().filter(|peer| peer.store == Store::None).collect();
+        assert!(!run.is_empty());
+        for bare in run {
+            assert_ne!(bare.runs, bare.package, "{}", bare.name);
+            assert_ne!(bare.runs, bare.name, "{}", bare.name);
+        }
+        for peer in peers.iter().filter(|peer| peer.store != Store::None) {
+            assert_eq!(peer.runs, peer.package, "{}", peer.name);
         }
     }
 

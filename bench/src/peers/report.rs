@@ -14,7 +14,7 @@ use super::{Error, folder, sources};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// The package.
+    /// What was run.
     pub package: String,
     /// Its version.
     pub version: String,
@@ -51,7 +51,7 @@ impl Report {
 
     /// Puts what was found about a peer in place of what was known before.
     pub fn put(&mut self, peer: &Peer, date: String, found: Tried<Findings>) {
-        let (package, version) = (peer.package.clone(), peer.version.clone());
+        let (package, version) = (peer.runs.clone(), peer.version.clone());
         self.peers.insert(peer.name.clone(), Entry { package, version, store: peer.store, date, found });
     }
 
@@ -112,8 +112,9 @@ impl Report {
             write!(out, "\n### {}\n\n", peer.name)?;
             writeln!(
                 out,
-                "{} {}, {}, store: {}.\n",
-                peer.package,
+                "{}{} {}, {}, store: {}.\n",
+                if peer.store == Store::None { "The handler alone, in " } else { "" },
+                peer.runs,
                 peer.version,
                 peer.language,
                 peer.store.words()
@@ -239,6 +240,13 @@ mod tests {
                 peer.name
             );
         }
+    }
+
+    #[test]
+    fn a_bare_handler_is_called_what_it_is() {
+        let text = Report::default().markdown(&all().expect("they can be read")).expect("it can be written");
+        let (_, bare) = text.split_once("### bare-axum\n\n").expect("it is told of");
+        assert!(bare.starts_with("The handler alone, in axum 0."), "{bare}");
     }
 
     #[test]
