@@ -36,8 +36,10 @@ enum Stage {
 }
 
 impl Farewell {
-    pub(super) fn new(refusal: Refusal) -> Farewell {
-        Farewell { response: refusal.response().into(), stage: Stage::Respond, deadline: Deadline::default() }
+    /// `to_head`: the refused request is a `HEAD`.
+    pub(super) fn new(refusal: Refusal, to_head: bool) -> Farewell {
+        let response = refusal.response(to_head).into();
+        Farewell { response, stage: Stage::Respond, deadline: Deadline::default() }
     }
 
     /// Ready when there is nothing left to do but to drop the connection. Whether the client has heard it makes

@@ -52,6 +52,11 @@ impl Outbound {
         matches!(self.state, State::Head { .. }) && self.partial.is_empty()
     }
 
+    /// The response that is due is one to a `HEAD`.
+    pub(super) fn answers_head(&self) -> bool {
+        matches!(self.state, State::Head { to_head: true, .. })
+    }
+
     /// The last response was a 101.
     pub(super) fn has_switched(&self) -> bool {
         matches!(self.state, State::Switched)

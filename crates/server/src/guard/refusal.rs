@@ -126,8 +126,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The whole response, after which the connection closes.
-    pub(super) fn response(self) -> String {
+    /// The whole response, after which the connection closes. One to a `HEAD` has no body, only its length.
+    pub(super) fn response(self, to_head: bool) -> String {
         let kind = match self {
             Refusal::HeadTooLarge | Refusal::TooManyFields => Kind::RequestHeadTooLarge,
             Refusal::HeadTimeout => Kind::RequestHeadTimeout,
@@ -141,9 +141,10 @@ impl Refusal {
              Content-Length: {length}\r\n\
              Cache-Control: no-store\r\n\
              Link: <{PROBLEMS_PATH}{slug}>; rel=\"describedby\"\r\n\
-             Connection: close\r\n\r\n{body}",
+             Connection: close\r\n\r\n{content}",
             status = problem.status(Profile::Ietf),
             length = body.len(),
+            content = if to_head { "" } else { &body },
             slug = kind.slug(),
         )
     }

@@ -98,8 +98,17 @@ impl<S> Guarded<S> {
         self.refusal = Some(refusal);
         // A refused head has no response before it; a refused body may have one, even a complete one.
         if self.inbound.expects_head() || self.outbound.is_untouched() {
-            self.farewell = Some(Farewell::new(refusal));
+            self.farewell = Some(Farewell::new(refusal, self.refuses_head()));
         }
+    }
+
+    /// Whether what is refused is a `HEAD`, as far as anybody can tell.
+    fn refuses_head(&self) -> bool {
+        if !self.inbound.expects_head() {
+            return self.outbound.answers_head();
+        }
+        let held = &self.held[self.cleared..];
+        held.strip_prefix(b"\r\n").unwrap_or(held).starts_with(b"HEAD ")
     }
 
     /// Hands over what may pass.

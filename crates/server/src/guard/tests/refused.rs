@@ -251,7 +251,7 @@ fn a_refusal_is_a_whole_response_with_a_problem_document() {
     let refusals: HashSet<_> = cases.chain(long.iter().map(|(refusal, _)| *refusal)).collect();
     assert_eq!(refusals.len(), 37, "every refusal but the timeout has a case here");
     for refusal in refusals.into_iter().chain([Refusal::HeadTimeout]) {
-        let response = refusal.response();
+        let response = refusal.response(false);
         let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
         let status = match refusal {
             Refusal::HeadTooLarge | Refusal::TooManyFields => 431,

@@ -99,3 +99,42 @@ async fn a_limit_beyond_the_clock_is_none() {
         () = tokio::task::yield_now() => {}
     }
 }
+
+/// What a client reads that sends this and waits.
+async fn refused(request: &str) -> String {
+    let (mut client, server) = tokio::io::duplex(64 * 1024);
+    let mut server = Guarded::new(server, Limits::default());
+    client.write_all(request.as_bytes()).await.unwrap();
+    let serving = async {
+        // What may pass of a request whose body is refused is its head.
+        let mut passed = Vec::new();
+        let _ = server.read_to_end(&mut passed).await;
+        drop(server);
+    };
+    let reading = async {
+        let mut read = String::new();
+        client.read_to_string(&mut read).await.unwrap();
+        drop(client);
+        read
+    };
+    tokio::join!(serving, reading).1
+}
+
+#[tokio::test]
+async fn a_refused_head_request_is_answered_without_a_body() {
+    for (get, head) in [
+        ("GET / HTTP/1.1\r\n\r\n", "HEAD / HTTP/1.1\r\n\r\n"),
+        ("\r\nGET / HTTP/1.2\r\n\r\n", "\r\nHEAD / HTTP/1.2\r\n\r\n"),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+            "HEAD / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        ),
+    ] {
+        let (get, head) = (refused(get).await, refused(head).await);
+        let (fields, body) = get.split_once("\r\n\r\n").expect("it has a head");
+        assert!(fields.starts_with("HTTP/1.1 400 ") && body.starts_with('{'), "{get}");
+        assert_eq!(head, format!("{fields}\r\n\r\n"), "the same, without its body");
+    }
+    let other = refused("HEADER / HTTP/1.1\r\n\r\n").await;
+    assert!(other.ends_with('}'), "{other}");
+}
