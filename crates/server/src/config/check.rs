@@ -13,7 +13,7 @@ use super::identity::{Identity, IdentitySource, IdentityTable};
 use super::jwt;
 use super::limits;
 use super::look_up::{LookUpTable, ambiguous};
-use super::operation::OperationConfig;
+use super::operation::{self, OperationConfig};
 use super::source::Origin;
 use super::tls;
 use super::upstream::port_of;
@@ -290,13 +290,13 @@ fn leads_to(upstream: &Uri, listen: SocketAddr) -> bool {
 fn names_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
     for (index, operation) in operations.iter().enumerate() {
         let others = || operations.iter().enumerate().filter(move |(other, _)| *other != index);
-        let path = format!("operation.{}.aliases", operation.name);
+        let path = format!("{}.aliases", operation::path(&operation.name));
         if let Some((_, owner)) = others().find(|(_, other)| operation.aliases.contains(&other.name)) {
             let message = format!("`{}` is the name of another operation, and no former one", owner.name);
             findings.error(findings.origin(&path), &path, message);
         }
         if others().any(|(other, twin)| other < index && twin.name == operation.name) {
-            let path = format!("operation.{}.name", operation.name);
+            let path = format!("{}.name", operation::path(&operation.name));
             findings.error(findings.origin(&path), &path, "another operation has this name already");
         }
     }
@@ -307,7 +307,7 @@ fn routes_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
     for operation in operations {
         let router = by_method.entry(&operation.route.method).or_default();
         let Err(error) = router.insert(operation.route.path.as_str(), operation) else { continue };
-        let path = format!("operation.{}.match", operation.name);
+        let path = format!("{}.match", operation::path(&operation.name));
         let message = match error {
             matchit::InsertError::Conflict { with } => {
                 let twin = operations

@@ -15,7 +15,7 @@ use super::kind::Kind;
 use super::ledger::{self, LedgerTable};
 use super::limits;
 use super::look_up::LookUpTable;
-use super::operation::{OperationConfig, OperationTable};
+use super::operation::{self, OperationConfig, OperationTable};
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
     ADMIN_TOKEN, AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS,
@@ -407,8 +407,9 @@ fn webhook_path(entries: &Table) -> String {
 /// What the settings of an operation are called: by its name, if it has one that can be used.
 fn operation_path(entries: &Table) -> String {
     let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
-    match name {
-        Some(Content::Text(name)) if OperationName::new(name).is_ok() => format!("operation.{name}"),
-        _ => "operation".to_owned(),
-    }
+    let name = match name {
+        Some(Content::Text(name)) => OperationName::new(name).ok(),
+        _ => None,
+    };
+    name.map_or_else(|| "operation".to_owned(), |name| operation::path(&name))
 }

@@ -37,6 +37,22 @@ impl OperationConfig {
     }
 }
 
+/// What the settings of an operation are called. Its name is quoted where it could be taken for something else: dots may be
+/// in it as they are, but `operation.a.reconcile` is the look-up of `a`.
+pub(super) fn path(name: &OperationName) -> String {
+    let name = name.as_str();
+    let is_plain = |part: &str| {
+        !part.is_empty()
+            && part != "reconcile"
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+    };
+    if name.split('.').all(is_plain) {
+        format!("operation.{name}")
+    } else {
+        format!("operation.{}", quoted(name))
+    }
+}
+
 /// What an `[[operation]]` has beside a policy, as far as it was written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OperationTable {

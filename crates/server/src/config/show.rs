@@ -7,7 +7,7 @@ use semel_core::quota::Exception;
 use super::findings::Findings;
 use super::limits::{self, LimitTable};
 use super::look_up::LookUpTable;
-use super::operation::{OperationConfig, OperationTable};
+use super::operation::{self, OperationConfig, OperationTable};
 use super::setting::Setting;
 use super::settings::{AUTHORIZATION, DEFAULTS, LIMIT, LOOK_UP, OPERATION, WEBHOOK};
 use super::webhook::{WebhookConfig, WebhookTable};
@@ -61,7 +61,7 @@ impl<'a> Rows<'a> {
             aliases,
             reconcile,
         } = operation.clone();
-        let prefix = format!("operation.{name}");
+        let prefix = operation::path(&name);
         let (name, route) = (Some(name), Some(route));
         let table = OperationTable { name, route, business_reference, exclude, aliases };
         self.add_set(&prefix, OPERATION, &table);

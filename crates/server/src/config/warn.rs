@@ -10,6 +10,7 @@ use semel_flow::reconcile::webhook::Scheme;
 use super::admin;
 use super::encryption;
 use super::findings::Findings;
+use super::operation;
 use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
 use crate::authorize::Authorization;
 
@@ -41,7 +42,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     policy(findings, "defaults", &config.defaults, in_the_clear);
     long_memory(findings, "defaults", &config.authorization);
     for operation in &config.operations {
-        let prefix = format!("operation.{}", operation.name);
+        let prefix = operation::path(&operation.name);
         policy(findings, &prefix, &operation.policy, in_the_clear);
         long_memory(findings, &prefix, &operation.authorization);
         if let Some(asked) = &operation.reconcile {

@@ -191,3 +191,25 @@ fn what_weakens_the_promise_is_told() {
     let untimed = warned(&example().replace("\"semel\"", "\"body\""));
     assert!(untimed.contains("its signatures have no time"), "{untimed}");
 }
+
+#[test]
+fn an_operation_that_is_called_like_the_look_up_of_another_is_not_taken_for_it() {
+    let text = "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\n\
+        [operation.reconcile]\nurl = \"http://127.0.0.1:1/{operation_id}\"\nreference = \"/reference\"\n\
+        status = \"/status\"\nexecuted = [\"done\"]\ntimeout = \"7s\"\n\
+        [[operation]]\nname = \"a.reconcile\"\nmatch = \"POST /b\"\nttl = \"2h\"\n\
+        [[operation]]\nname = \"POST /c \\\"d\\\"\"\nmatch = \"POST /c\"\nttl = \"3h\"\n";
+    let rows = loaded(&file(text)).rows;
+    let shown: Vec<String> = rows.iter().map(ToString::to_string).collect();
+    for row in [
+        "operation.a.reconcile.timeout = \"7s\"  # semel.toml:9",
+        "operation.\"a.reconcile\".match = \"POST /b\"  # semel.toml:12",
+        "operation.\"a.reconcile\".ttl = \"2h\"  # semel.toml:13",
+        "operation.\"POST /c \\\"d\\\"\".ttl = \"3h\"  # semel.toml:17",
+    ] {
+        assert!(shown.iter().any(|shown| shown == row), "{row} is not in {shown:#?}");
+    }
+    let own = |row: &&String| row.contains("a.reconcile") && row.contains("timeout");
+    let timeouts: Vec<_> = shown.iter().filter(own).collect();
+    assert_eq!(timeouts.len(), 1, "the other operation has set none: {timeouts:?}");
+}
