@@ -268,6 +268,11 @@ pub fn figure(value: f64) -> String {
     }
 }
 
+/// A whole number, in the same way: `12,300`, `4`.
+pub fn count(number: u64) -> String {
+    if number < 100 { number.to_string() } else { figure(number as f64) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +284,7 @@ mod tests {
         for (value, said) in table {
             assert_eq!(figure(value), said);
         }
+        assert_eq!([0, 99, 100, 12_300].map(count), ["0", "99", "100", "12,300"]);
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub enum Pace {
     Closed,
     /// So many a second, whatever is answered.
     Open(f64),
+    /// One on each connection, all at the same time; every latency counts from that time.
+    AtOnce,
 }
 
 /// What is to be done.
@@ -149,8 +151,12 @@ async fn run_all(plan: &Plan) -> io::Result<Outcome> {
     let begun = Instant::now();
     let turns = Turns::new(plan, begun)?;
     let mut tasks = tokio::task::JoinSet::new();
-    for connection in connections {
-        tasks.spawn(connection.run(plan.request.clone(), turns.clone()));
+    for (number, connection) in (0..).zip(connections) {
+        let turns = match plan.pace {
+            Pace::AtOnce => Turns::One(Some((number, begun))),
+            Pace::Closed | Pace::Open(_) => turns.clone(),
+        };
+        tasks.spawn(connection.run(plan.request.clone(), turns));
     }
     let mut outcome = Outcome::default();
     while let Some(part) = tasks.join_next().await {
@@ -168,6 +174,8 @@ enum Turns {
     Closed { next: Arc<AtomicU64>, until: Instant },
     /// When the clock says so.
     Open { due: Arc<Mutex<mpsc::Receiver<(u64, Instant)>>> },
+    /// Once.
+    One(Option<(u64, Instant)>),
 }
 
 impl Turns {
@@ -175,6 +183,7 @@ impl Turns {
         let until = begun + plan.time;
         let rate = match plan.pace {
             Pace::Closed => return Ok(Turns::Closed { next: Arc::default(), until }),
+            Pace::AtOnce => return Ok(Turns::One(None)),
             Pace::Open(rate) => rate,
         };
         let (give, due) = mpsc::channel(BACKLOG);
@@ -195,13 +204,14 @@ impl Turns {
     }
 
     /// The number of the next request, and the time from which its latency counts.
-    async fn next(&self) -> Option<(u64, Instant)> {
+    async fn next(&mut self) -> Option<(u64, Instant)> {
         match self {
             Turns::Closed { next, until } => {
                 let now = Instant::now();
                 (now < *until).then(|| (next.fetch_add(1, Ordering::Relaxed), now))
             }
             Turns::Open { due } => due.lock().await.recv().await,
+            Turns::One(turn) => turn.take(),
         }
     }
 }
@@ -219,7 +229,7 @@ impl Connection {
         Ok(Connection { to, stream, received: Vec::with_capacity(4096) })
     }
 
-    async fn run(mut self, request: Request, turns: Turns) -> Outcome {
+    async fn run(mut self, request: Request, mut turns: Turns) -> Outcome {
         let (mut outcome, mut bytes) = (Outcome::default(), Vec::with_capacity(1024));
         while let Some((number, since)) = turns.next().await {
             request.write(number, &mut bytes);
@@ -318,6 +328,27 @@ mod tests {
         assert_ne!(fresh(1), fresh(3));
         let among = |number| sent(Keys::Among("run-1".into(), 2), number);
         assert_eq!(among(1), among(3));
+    }
+
+    #[tokio::test]
+    async fn at_once_every_connection_sends_one_request() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let to = listener.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    // It answers whatever comes, for as long as something comes.
+                    let mut bytes = [0; 4096];
+                    while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {
+                        stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.expect("it is read");
+                    }
+                });
+            }
+        });
+        let request = Request::post("/", "{}", Keys::Among("storm".into(), 1));
+        let plan = Plan { to, request, connections: 50, pace: Pace::AtOnce, time: Duration::ZERO };
+        let outcome = run_all(&plan).await.expect("it is loaded");
+        assert_eq!((outcome.statuses, outcome.failed), (BTreeMap::from([(204, 50)]), 0));
     }
 
     #[test]

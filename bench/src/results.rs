@@ -13,10 +13,13 @@ pub mod replay;
 pub mod report;
 pub mod served;
 pub mod stores;
+pub mod storm;
 
 use std::time::{Duration, Instant};
 
 use semel_core::{Clock, SystemClock};
+
+use crate::chart::figure;
 
 /// What a part of the benchmark may come to.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -68,6 +71,12 @@ impl Figures {
     pub fn spread(&self) -> (f64, f64) {
         (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0))
     }
+
+    /// The one in the middle, and between which it is: `5.00 (1.00 to 9.00)`.
+    pub fn words(&self) -> String {
+        let (low, high) = self.spread();
+        format!("{} ({} to {})", figure(self.median()), figure(low), figure(high))
+    }
 }
 
 impl FromIterator<f64> for Figures {
@@ -117,6 +126,7 @@ mod tests {
     fn the_median_and_the_spread_of_rounds() {
         let figures: Figures = [5.0, 1.0, 9.0].into_iter().collect();
         assert_eq!((figures.median(), figures.spread()), (5.0, (1.0, 9.0)));
+        assert_eq!(figures.words(), "5.00 (1.00 to 9.00)");
         assert_eq!((Figures::default().median(), Figures::default().spread()), (0.0, (0.0, 0.0)));
     }
 }

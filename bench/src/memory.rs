@@ -1,0 +1,89 @@
+//! How much memory a process has, its children included: what the kernel says in `/proc`.
+
+use std::path::Path;
+
+use crate::results::Result;
+
+/// How many processes a server may consist of.
+const MAX_FAMILY: usize = 256;
+
+/// Bytes in memory now.
+pub fn resident(id: u32) -> Result<u64> {
+    sum(id, "VmRSS:")
+}
+
+/// The most that there were since the start, or since `forget_peak`. With children, the sum of the most of each.
+pub fn peak(id: u32) -> Result<u64> {
+    sum(id, "VmHWM:")
+}
+
+/// Lets the peak begin anew, at what there is now.
+pub fn forget_peak(id: u32) -> Result<()> {
+    for member in family(id) {
+        std::fs::write(format!("/proc/{member}/clear_refs"), "5")
+            .map_err(|error| format!("the peak of process {member} cannot be set back: {error}"))?;
+    }
+    Ok(())
+}
+
+fn sum(id: u32, name: &str) -> Result<u64> {
+    let mut bytes = 0;
+    for member in family(id) {
+        match std::fs::read_to_string(format!("/proc/{member}/status")) {
+            Ok(status) => bytes += kibibytes(&status, name).unwrap_or(0) * 1024,
+            Err(error) if member == id => return Err(format!("process {id} is gone: {error}").into()),
+            // A child may end at any time.
+            Err(_) => {}
+        }
+    }
+    Ok(bytes)
+}
+
+/// The process, and all that it has started.
+fn family(id: u32) -> Vec<u32> {
+    let (mut all, mut next) = (vec![id], 0);
+    while next < all.len() && all.len() < MAX_FAMILY {
+        let threads = Path::new("/proc").join(all[next].to_string()).join("task");
+        let threads = std::fs::read_dir(threads).into_iter().flatten().flatten();
+        let children =
+            threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+        let children: Vec<String> = children.collect();
+        all.extend(
+            children.iter().flat_map(|ids| ids.split_whitespace()).filter_map(|id| id.parse::<u32>().ok()),
+        );
+        next += 1;
+    }
+    all
+}
+
+fn kibibytes(status: &str, name: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_read_by_its_name() {
+        let status = "Name:\tsemel\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
+        assert_eq!(kibibytes(status, "VmRSS:"), Some(10_240));
+        assert_eq!(kibibytes(status, "VmHWM:"), Some(20_480));
+        assert_eq!(kibibytes(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn what_a_process_touches_counts_and_its_children_with_it() {
+        let own = std::process::id();
+        let before = resident(own).expect("this process is there");
+        forget_peak(own).expect("its peak is its own");
+        let touched = std::hint::black_box(vec![1_u8; 64 << 20]);
+        assert!(peak(own).expect("it is there") >= before + (32 << 20));
+        drop(touched);
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("it starts");
+        assert!(family(own).contains(&child.id()), "{:?}", family(own));
+        child.kill().and_then(|()| child.wait()).expect("it ends");
+        assert!(resident(child.id()).is_err());
+    }
+}

@@ -1,0 +1,288 @@
+//! A thousand duplicates of one command at once: how often it is run, what they are told, how long that takes, and how much
+//! memory the server needs meanwhile.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use semel_testkit::postgres::Cluster;
+
+use super::report::{Aim, Section};
+use super::{Figures, Form, Result};
+use crate::chart::{Bar, Bars, Kind, count, figure};
+use crate::load::{self, Keys, Outcome, Pace, Plan, Request};
+use crate::memory;
+use crate::peers::{Build, Installed, Peer, Place, Settings, Store, install};
+use crate::serve::Serve;
+
+/// How many there are of it.
+const DUPLICATES: usize = 1_000;
+/// How long the handler takes: longer than they need to arrive, and less than Semel lets a duplicate wait by default.
+const HANDLER: Duration = Duration::from_millis(150);
+/// What all of them are measured against, and what the gateway stands in front of.
+const FLOOR: &str = "bare-axum";
+/// How much is said of why somebody is not among them.
+const REASON_LINES: usize = 3;
+const MIB: f64 = (1 << 20) as f64;
+
+/// Who stands in the storm.
+struct Contender {
+    label: String,
+    store: &'static str,
+    kind: Kind,
+    installed: Installed,
+    /// The program that stands in front of it, if one does.
+    gateway: Option<PathBuf>,
+    seen: Seen,
+}
+
+/// What was seen in all rounds.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    executions: Vec<i64>,
+    statuses: BTreeMap<u16, u64>,
+    unanswered: u64,
+    median: Figures,
+    p99: Figures,
+    longest: Figures,
+    mebibytes: Figures,
+}
+
+/// Lets everybody stand in it. `semel` is the program with `serve`.
+pub async fn run(form: Form, build: Build, semel: &Path, peers: &[Peer]) -> Result<Section> {
+    let (mut contenders, mut missing) = (Vec::new(), Vec::new());
+    for peer in peers.iter().filter(|peer| peer.store != Store::None || peer.name == FLOOR) {
+        match install(peer, build).await {
+            Ok(installed) => contenders.extend(stand(&installed, semel)),
+            Err(why) => missing.push(not_run(&peer.name, why.as_ref())),
+        }
+    }
+    contenders.sort_by_key(|one| (one.kind != Kind::Floor, one.kind == Kind::Peer));
+    let cluster = tokio::task::block_in_place(Cluster::start)?;
+    for round in 0..form.rounds() {
+        println!("   round {} of {}, {} servers", round + 1, form.rounds(), contenders.len());
+        let mut left = Vec::with_capacity(contenders.len());
+        for mut one in contenders {
+            match one.turn(&cluster, round).await {
+                Err(why) if one.kind == Kind::Peer => missing.push(not_run(&one.label, why.as_ref())),
+                Err(why) => return Err(format!("{}: {why}", one.label).into()),
+                Ok(()) => left.push(one),
+            }
+        }
+        contenders = left;
+    }
+    Ok(section(&contenders, &missing))
+}
+
+/// A peer stands for itself; the floor also behind the gateway.
+fn stand(installed: &Installed, semel: &Path) -> Vec<Contender> {
+    let peer = &installed.peer;
+    let one = |label: &str, store, kind, gateway| Contender {
+        label: label.to_owned(),
+        store,
+        kind,
+        installed: installed.clone(),
+        gateway,
+        seen: Seen::default(),
+    };
+    let store = peer.store.words();
+    if peer.name == FLOOR {
+        let gateway = one("semel serve", Store::Sqlite.words(), Kind::Ours, Some(semel.to_owned()));
+        return vec![one(&peer.name, store, Kind::Floor, None), gateway];
+    }
+    let kind = if peer.package == "semel" { Kind::Ours } else { Kind::Peer };
+    vec![one(&peer.name, store, kind, None)]
+}
+
+fn not_run(name: &str, why: &(dyn std::error::Error + Send + Sync)) -> String {
+    let why = why.to_string();
+    let why = why.lines().take(REASON_LINES).collect::<Vec<_>>().join("; ");
+    println!("   {name} is not run: {why}");
+    format!("{name} is not among them: {why}.")
+}
+
+impl Contender {
+    /// One storm, on a fresh server with a fresh store.
+    async fn turn(&mut self, cluster: &Cluster, round: usize) -> Result<()> {
+        let place = Place::prepare(cluster, &self.installed.peer).await?;
+        let settings = Settings { before: HANDLER, ..Settings::default() };
+        let running = self.installed.start(&place, &settings).await?;
+        let gateway = match &self.gateway {
+            Some(program) => Some(Serve::start(program, place.folder(), running.address(), "").await?),
+            None => None,
+        };
+        let (address, id) = match &gateway {
+            Some(gateway) => (gateway.address(), gateway.id()?),
+            None => (running.address(), running.id().ok_or("the server has ended")?),
+        };
+        send(address, format!("first-{round}"), 1).await?;
+        let idle = memory::resident(id)?;
+        memory::forget_peak(id)?;
+        let outcome = send(address, format!("storm-{round}"), DUPLICATES).await?;
+        let grown = memory::peak(id)?.saturating_sub(idle);
+        let rows = place.rows(&format!("\"storm-{round}-{:012x}\"", 0)).await?;
+        self.seen.add(&outcome, rows, grown);
+        if let Some(gateway) = gateway {
+            gateway.stop().await?;
+        }
+        running.stop().await
+    }
+}
+
+/// So many connections, and one request on each, all at once and under one key.
+async fn send(to: SocketAddr, key: String, connections: usize) -> Result<Outcome> {
+    let body = r#"{"amount": 100, "currency": "EUR"}"#;
+    let request = Request::post("/payments", body, Keys::Among(key, 1))
+        .field("Authorization", "Bearer alice-0123456789abcdef");
+    let plan = Plan { to, request, connections, pace: Pace::AtOnce, time: Duration::ZERO };
+    Ok(tokio::task::spawn_blocking(move || load::run(&plan)).await??)
+}
+
+impl Seen {
+    fn add(&mut self, outcome: &Outcome, executions: i64, grown: u64) {
+        self.executions.push(executions);
+        for (status, count) in &outcome.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        self.unanswered += outcome.failed;
+        let milliseconds = |part| outcome.quantile(part).as_secs_f64() * 1e3;
+        self.median.push(milliseconds(0.5));
+        self.p99.push(milliseconds(0.99));
+        self.longest.push(milliseconds(1.0));
+        self.mebibytes.push(grown as f64 / MIB);
+    }
+
+    fn ran_once(&self) -> bool {
+        self.executions.iter().all(|count| *count == 1)
+    }
+
+    /// In each storm: a number, or a range.
+    fn executions(&self) -> String {
+        let number = |times: Option<&i64>| count(times.copied().unwrap_or(0).unsigned_abs());
+        let (least, most) = (number(self.executions.iter().min()), number(self.executions.iter().max()));
+        if least == most { least } else { format!("{least} to {most}") }
+    }
+
+    /// Of all storms together.
+    fn answers(&self) -> String {
+        let answered = self.statuses.iter().map(|(status, times)| format!("{} × {status}", count(*times)));
+        let none = (self.unanswered > 0).then(|| format!("{} without an answer", count(self.unanswered)));
+        answered.chain(none).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Answers that say that something is wrong with the server, and requests without any.
+    fn failures(&self) -> u64 {
+        self.unanswered + self.statuses.range(500..).map(|(_, count)| count).sum::<u64>()
+    }
+}
+
+fn section(contenders: &[Contender], missing: &[String]) -> Section {
+    let handler = HANDLER.as_secs_f64() * 1e3;
+    let columns = [
+        "who",
+        "store",
+        "executions, right is 1",
+        "p99 of the handler's time",
+        "answers in all rounds",
+        "p50, ms",
+        "p99, ms",
+        "longest, ms",
+        "peak above idle, MiB",
+    ];
+    let mut table = vec![columns.map(str::to_owned).to_vec()];
+    let mut bars = Vec::new();
+    for Contender { label, store, kind, seen, .. } in contenders {
+        let (executions, mark) = match seen.ran_once() {
+            true => (seen.executions(), "✓"),
+            false => (format!("**{}**", seen.executions()), "✗"),
+        };
+        table.push(vec![
+            label.clone(),
+            (*store).to_owned(),
+            executions,
+            format!("{:.2}", seen.p99.median() / handler),
+            seen.answers(),
+            figure(seen.median.median()),
+            seen.p99.words(),
+            figure(seen.longest.median()),
+            seen.mebibytes.words(),
+        ]);
+        let times = if seen.ran_once() { "once".to_owned() } else { format!("{} times", seen.executions()) };
+        bars.push(Bar {
+            label: label.clone(),
+            value: seen.p99.median(),
+            spread: seen.p99.spread(),
+            kind: *kind,
+            note: format!("ms {mark} run {times}"),
+        });
+    }
+    let ours: Vec<&Seen> =
+        contenders.iter().filter(|one| one.kind == Kind::Ours).map(|one| &one.seen).collect();
+    let storms: usize = ours.iter().map(|seen| seen.executions.len()).sum();
+    let once = ours.iter().flat_map(|seen| &seen.executions).filter(|count| **count == 1).count();
+    let failures: u64 = ours.iter().map(|seen| seen.failures()).sum();
+    let aims = vec![
+        Aim {
+            what: "Semel runs the command once, whichever way it is used".into(),
+            seen: format!("once in {once} of {storms} storms"),
+            is_met: once == storms,
+        },
+        Aim {
+            what: "Semel answers everybody, and nobody with 5xx".into(),
+            seen: format!(
+                "{} of {} requests were",
+                count((storms * DUPLICATES) as u64 - failures),
+                count((storms * DUPLICATES) as u64)
+            ),
+            is_met: failures == 0,
+        },
+    ];
+    let title = format!("Duplicate storm: {} at once", count(DUPLICATES as u64));
+    let unit = format!(
+        "p99 in milliseconds, of a handler that takes {handler:.0}; and how often it was run: once is right"
+    );
+    Section {
+        what: format!(
+            "{} connections are opened; then all send the same command under the same key at once, to a handler that takes \
+             {handler:.0} ms and inserts a row. Executions are rows. A latency counts from the moment at which all are sent, and \
+             the client is one thread. Every round has fresh servers with fresh stores, and one command before the storm. Memory \
+             is the server's process, and its children's, without its database.",
+            count(DUPLICATES as u64)
+        ),
+        charts: vec![("storm.svg".into(), Bars { title: title.clone(), unit, bars }.svg())],
+        title,
+        table,
+        aims,
+        why: missing.join(" "),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(executions: &[i64], statuses: &[(u16, u64)]) -> Seen {
+        Seen {
+            executions: executions.to_vec(),
+            statuses: statuses.iter().copied().collect(),
+            p99: [200.0].into_iter().collect(),
+            ..Seen::default()
+        }
+    }
+
+    #[test]
+    fn once_is_right_and_everything_else_is_not() {
+        assert!(seen(&[1, 1], &[]).ran_once());
+        assert!(!seen(&[1, 2], &[]).ran_once() && !seen(&[0, 1], &[]).ran_once());
+        assert_eq!(seen(&[1, 1], &[]).executions(), "1");
+        assert_eq!(seen(&[990, 1_000, 2], &[]).executions(), "2 to 1,000");
+    }
+
+    #[test]
+    fn answers_are_told_by_status_and_failures_are_counted() {
+        let seen = Seen { unanswered: 3, ..seen(&[1], &[(201, 1_990), (409, 5), (502, 2)]) };
+        assert_eq!(seen.answers(), "1,990 × 201, 5 × 409, 2 × 502, 3 without an answer");
+        assert_eq!(seen.failures(), 5);
+    }
+}
