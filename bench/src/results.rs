@@ -12,6 +12,7 @@ pub mod proxies;
 pub mod replay;
 pub mod report;
 pub mod served;
+pub mod size;
 pub mod stores;
 pub mod storm;
 

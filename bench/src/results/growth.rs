@@ -152,6 +152,25 @@ pub async fn run(form: Form) -> Result<Section> {
     Ok(section(&[sqlite, postgres]))
 }
 
+/// A folder with a file `semel.db` of so many settled records.
+pub(super) async fn folder_with(records: u64) -> Result<tempfile::TempDir> {
+    let file = Place::File { folder: tempfile::TempDir::new()? };
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file.path().ok_or("a file has a path")?)?);
+    complete(&store, template()).await?;
+    drop(store);
+    file.fill(records)?;
+    file.settle_down()?;
+    match file {
+        Place::File { folder } => Ok(folder),
+        Place::Server { .. } => Err("it is a file".into()),
+    }
+}
+
+/// What all others are like.
+fn template() -> semel_core::Claim {
+    sample::claim_on(sample::scope_of("acme", "alice", "template", "template"))
+}
+
 async fn curve(
     name: &'static str,
     place: &Place,
@@ -159,7 +178,7 @@ async fn curve(
     sizes: &[u64],
     form: Form,
 ) -> Result<Curve> {
-    complete(store, sample::claim_on(sample::scope_of("acme", "alice", "template", "template"))).await?;
+    complete(store, template()).await?;
     let (mut curve, mut there) = (Curve { name, sizes: Vec::new() }, 0);
     for size in sizes {
         println!("   {name}: {} records", figure(*size as f64));

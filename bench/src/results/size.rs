@@ -1,0 +1,347 @@
+//! How big the gateway is: its memory with many commands in flight, how soon it answers, how large its program is.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+use super::growth::folder_with;
+use super::report::{Aim, Section};
+use super::{Figures, Form, Result};
+use crate::chart::{Line, Lines, count, figure};
+use crate::memory;
+use crate::serve::Serve;
+
+/// What the upstream speaks, what that is called, and how many commands are in flight then. The gateway opens 2,048
+/// connections to an upstream at the most, and HTTP/1.1 needs one for each command.
+const UPSTREAMS: [(&str, &str, &[usize]); 2] =
+    [("h2c", "HTTP/2", &[10, 1_000, 4_000, 10_000]), ("http1", "HTTP/1.1", &[10, 1_000, 2_000])];
+/// Nothing ends by itself while it is held.
+const SETTINGS: &str = "[server]\nmax_connections = 20000\n[defaults]\ntimeout = \"10m\"\nlease = \"15m\"\n";
+/// The body of each command.
+const BODY: usize = 1024;
+/// Records in the store that is not empty.
+const RECORDS: u64 = 100_000;
+/// How long commands may take to get to the upstream, and answers back.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Files that are open beside connections.
+const OTHER_FILES: u64 = 500;
+const KIB: f64 = 1024.0;
+const MIB: f64 = KIB * KIB;
+
+/// Measures this program.
+pub async fn run(form: Form, semel: &Path) -> Result<Section> {
+    let files = allow_files()?;
+    let mut memories: Vec<Memory> = UPSTREAMS.iter().map(|upstream| Memory::new(*upstream, files)).collect();
+    let mut starts = [Figures::default(), Figures::default()];
+    let upstream = Upstream::start().await?;
+    let filled = folder_with(RECORDS).await?;
+    for round in 0..form.rounds() {
+        println!("   round {} of {}", round + 1, form.rounds());
+        for memory in &mut memories {
+            memory.measure(semel, &upstream).await?;
+        }
+        let empty = tempfile::TempDir::new()?;
+        for (folder, start) in [&empty, &filled].into_iter().zip(&mut starts) {
+            start.push(start_up(semel, folder.path(), &upstream, round).await?.as_secs_f64() * 1e3);
+        }
+    }
+    Ok(section(&memories, &starts, &program_sizes(semel)?))
+}
+
+/// Lets this process have as many open files as it may, and says how many. The gateway does so itself.
+fn allow_files() -> Result<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
+    Ok(limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Bytes of the program, and of the same without its symbols.
+fn program_sizes(program: &Path) -> Result<[u64; 2]> {
+    let folder = tempfile::TempDir::new()?;
+    let stripped = folder.path().join("stripped");
+    let done = Command::new("strip").arg("-o").arg(&stripped).arg(program).status();
+    if !done.map_err(|error| format!("strip (binutils) cannot be run: {error}"))?.success() {
+        return Err(format!("strip did not take {}", program.display()).into());
+    }
+    Ok([std::fs::metadata(program)?.len(), std::fs::metadata(stripped)?.len()])
+}
+
+/// From its start to its first answer.
+async fn start_up(semel: &Path, folder: &Path, upstream: &Upstream, round: usize) -> Result<Duration> {
+    let begun = Instant::now();
+    let gateway = Serve::start(semel, folder, upstream.address, "").await?;
+    let stream = command(gateway.address(), "/now", &format!("first-of-round-{round}")).await?;
+    tokio::time::timeout(PATIENCE, answered(stream)).await??;
+    let elapsed = begun.elapsed();
+    gateway.stop().await?;
+    Ok(elapsed)
+}
+
+/// What one gateway has in memory, in MiB, as commands come and go.
+struct Memory {
+    protocol: &'static str,
+    spoken: &'static str,
+    idle: Figures,
+    levels: Vec<(usize, Figures)>,
+    answered: Figures,
+    again: Figures,
+    answered_again: Figures,
+}
+
+impl Memory {
+    fn new((protocol, spoken, levels): (&'static str, &'static str, &[usize]), files: u64) -> Memory {
+        let levels = within(levels, if protocol == "http1" { files / 2 } else { files });
+        Memory {
+            protocol,
+            spoken,
+            idle: Figures::default(),
+            levels: levels.into_iter().map(|level| (level, Figures::default())).collect(),
+            answered: Figures::default(),
+            again: Figures::default(),
+            answered_again: Figures::default(),
+        }
+    }
+
+    async fn measure(&mut self, semel: &Path, upstream: &Upstream) -> Result<()> {
+        let folder = tempfile::TempDir::new()?;
+        let settings = format!("upstream_protocol = \"{}\"\n{SETTINGS}", self.protocol);
+        let gateway = Serve::start(semel, folder.path(), upstream.address, &settings).await?;
+        let first = command(gateway.address(), "/now", "before-anything-else").await?;
+        tokio::time::timeout(PATIENCE, answered(first)).await??;
+        let now = || -> Result<f64> { Ok(memory::resident(gateway.id()?)? as f64 / MIB) };
+        self.idle.push(now()?);
+        let mut held = Vec::new();
+        for (level, figures) in &mut self.levels {
+            hold(&mut held, *level, "first", &gateway, upstream).await?;
+            figures.push(now()?);
+        }
+        let most = held.len();
+        upstream.answer(held).await?;
+        self.answered.push(now()?);
+        let mut held = Vec::new();
+        hold(&mut held, most, "second", &gateway, upstream).await?;
+        self.again.push(now()?);
+        upstream.answer(held).await?;
+        self.answered_again.push(now()?);
+        gateway.stop().await
+    }
+}
+
+/// Those for which there are enough files.
+fn within(levels: &[usize], files: u64) -> Vec<usize> {
+    levels.iter().copied().filter(|level| *level as u64 + OTHER_FILES <= files).collect()
+}
+
+/// Sends commands until there are so many, and waits until all are at the upstream.
+async fn hold(
+    held: &mut Vec<TcpStream>,
+    level: usize,
+    name: &str,
+    gateway: &Serve,
+    upstream: &Upstream,
+) -> Result<()> {
+    while held.len() < level {
+        held.push(command(gateway.address(), "/held", &format!("{name}-command-{:06}", held.len())).await?);
+    }
+    let mut arrived = upstream.held.subscribe();
+    let all = tokio::time::timeout(PATIENCE, arrived.wait_for(|count| *count == level)).await;
+    let missing = |_| {
+        let count = *upstream.held.borrow();
+        format!(
+            "{count} of {level} commands are at the upstream; the gateway's log ends with: {}",
+            gateway.last_words()
+        )
+    };
+    all.map_err(missing)??;
+    Ok(())
+}
+
+/// Sends a command on a connection of its own.
+async fn command(to: SocketAddr, path: &str, key: &str) -> Result<TcpStream> {
+    let mut stream = TcpStream::connect(to).await?;
+    let body = format!("{{\"note\":\"{}\"}}", "x".repeat(BODY - "{\"note\":\"\"}".len()));
+    let request = format!(
+        "POST {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Idempotency-Key: \"{key}\"\r\nContent-Length: {BODY}\r\n\r\n{body}"
+    );
+    stream.write_all(request.as_bytes()).await?;
+    Ok(stream)
+}
+
+/// Reads the answer, which must be 201.
+async fn answered(mut stream: TcpStream) -> Result<()> {
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    if answer.starts_with(b"HTTP/1.1 201 ") {
+        return Ok(());
+    }
+    Err(format!("a command was answered with: {}", String::from_utf8_lossy(&answer)).into())
+}
+
+/// A service that holds what comes to `/held` until it is told to answer. It speaks HTTP/1.1 and HTTP/2.
+struct Upstream {
+    address: SocketAddr,
+    held: Arc<watch::Sender<usize>>,
+    answers: Arc<watch::Sender<u64>>,
+}
+
+impl Upstream {
+    async fn start() -> Result<Upstream> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let upstream =
+            Upstream { address: listener.local_addr()?, held: Arc::default(), answers: Arc::default() };
+        let (held, answers) = (upstream.held.clone(), upstream.answers.clone());
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (held, answers) = (held.clone(), answers.clone());
+                tokio::spawn(async move {
+                    let serve = service_fn(move |request| serve(request, held.clone(), answers.clone()));
+                    let mut builder = auto::Builder::new(TokioExecutor::new());
+                    builder.http2().max_concurrent_streams(u32::MAX);
+                    builder.serve_connection(TokioIo::new(stream), serve).await.is_ok()
+                });
+            }
+        });
+        Ok(upstream)
+    }
+
+    /// Answers everything, and waits until it is with those who asked.
+    async fn answer(&self, held: Vec<TcpStream>) -> Result<()> {
+        self.answers.send_modify(|times| *times += 1);
+        let all = async {
+            for stream in held {
+                answered(stream).await?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(PATIENCE, all).await.map_err(|_| "the gateway does not answer everybody")?
+    }
+}
+
+async fn serve(
+    request: Request<Incoming>,
+    held: Arc<watch::Sender<usize>>,
+    answers: Arc<watch::Sender<u64>>,
+) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
+    let is_held = request.uri().path() == "/held";
+    let mut answers = answers.subscribe();
+    let before = *answers.borrow_and_update();
+    let _ = request.into_body().collect().await;
+    if is_held {
+        held.send_modify(|count| *count += 1);
+        let _ = answers.wait_for(|times| *times > before).await;
+        held.send_modify(|count| *count -= 1);
+    }
+    let mut response = Response::new(Full::from("{\"paid\":true}"));
+    *response.status_mut() = StatusCode::CREATED;
+    Ok(response)
+}
+
+fn section(memories: &[Memory], starts: &[Figures; 2], program: &[u64; 2]) -> Section {
+    let mut table = vec![["what", "for each command, KiB", "in all"].map(str::to_owned).to_vec()];
+    let mut row = |what: String, each: String, all: String| table.push(vec![what, each, all]);
+    let (mut lines, mut aims) = (Vec::new(), Vec::new());
+    for memory in memories {
+        let mib = |figures: &Figures| format!("{} MiB", figures.words());
+        let upstream = format!("{} upstream", memory.spoken);
+        row(format!("{upstream}: idle"), String::new(), mib(&memory.idle));
+        for (level, figures) in &memory.levels {
+            let each = (figures.median() - memory.idle.median()) * KIB / *level as f64;
+            row(
+                format!("{upstream}: {} in flight", count(*level as u64)),
+                format!("{each:.1}"),
+                mib(figures),
+            );
+        }
+        row(format!("{upstream}: all answered"), String::new(), mib(&memory.answered));
+        let most = memory.levels.last();
+        let (level, first) = most.map_or((0, 0.0), |(level, figures)| (*level, figures.median()));
+        row(format!("{upstream}: {} more in flight", count(level as u64)), String::new(), mib(&memory.again));
+        row(format!("{upstream}: all answered"), String::new(), mib(&memory.answered_again));
+        let factor = memory.again.median() / first.max(f64::MIN_POSITIVE);
+        aims.push(Aim {
+            what: format!(
+                "{} in flight at an {upstream} need no more than 1.1 times as much the second time",
+                count(level as u64)
+            ),
+            seen: format!("{factor:.2}"),
+            is_met: factor <= 1.1,
+        });
+        let points = memory.levels.iter().map(|(level, figures)| (*level as f64, figures.median()));
+        lines.push(Line { label: upstream, points: points.collect() });
+    }
+    for (store, start) in ["an empty store", "100,000 records"].into_iter().zip(starts) {
+        let all = format!("{} ms", start.words());
+        row(format!("from start to first answer, {store}"), String::new(), all);
+    }
+    for (what, bytes) in ["program", "program, stripped"].into_iter().zip(program) {
+        row(what.to_owned(), String::new(), format!("{} MiB", figure(*bytes as f64 / MIB)));
+    }
+    let chart = Lines {
+        title: "Memory of the gateway".into(),
+        unit: "MiB, over the number of commands in flight".into(),
+        lines,
+    };
+    Section {
+        title: "Size of the gateway".into(),
+        what: format!(
+            "`semel serve` on SQLite, in front of an upstream that holds its answers. Every command is on an HTTP/1.1 connection of \
+             its own, with a key and a body of {BODY} bytes. Memory is what is resident; for each command, what is above idle. \
+             When all are answered, as many come again, so that what is kept for good would show. A start is from the \
+             beginning of the process to its first answer."
+        ),
+        charts: vec![("size.svg".into(), chart.svg())],
+        table,
+        aims,
+        why: "Two connections belong to each command at an upstream that speaks HTTP/1.1, of which the gateway opens 2,048 at the \
+              most; at one that speaks HTTP/2, all share one."
+            .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_that_need_more_files_than_there_are_are_left_out() {
+        assert_eq!(within(&[10, 1_000, 10_000], 10_499), [10, 1_000]);
+        assert_eq!(within(&[10, 1_000, 10_000], 10_500), [10, 1_000, 10_000]);
+    }
+
+    #[test]
+    fn what_a_command_needs_is_what_is_above_idle() {
+        let mut memory = Memory::new(("h2c", "HTTP/2", &[1_024]), u64::MAX);
+        memory.idle.push(10.0);
+        memory.levels[0].1.push(26.0);
+        memory.again.push(30.0);
+        let section = section(&[memory], &Default::default(), &[0, 0]);
+        assert_eq!(section.table[2], ["HTTP/2 upstream: 1,024 in flight", "16.0", "26.0 (26.0 to 26.0) MiB"]);
+        assert_eq!((section.aims[0].seen.as_str(), section.aims[0].is_met), ("1.15", false));
+    }
+
+    #[tokio::test]
+    async fn an_upstream_holds_commands_until_it_is_told_to_answer() {
+        let upstream = Upstream::start().await.expect("it listens");
+        let direct = |path: &'static str| command(upstream.address, path, "a-key-of-its-own");
+        answered(direct("/now").await.expect("it is sent")).await.expect("it is answered at once");
+        let held = vec![direct("/held").await.expect("it is sent")];
+        upstream.held.subscribe().wait_for(|count| *count == 1).await.expect("it arrives");
+        upstream.answer(held).await.expect("it is answered");
+        upstream.held.subscribe().wait_for(|count| *count == 0).await.expect("it has left");
+    }
+}
