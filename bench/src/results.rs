@@ -8,6 +8,7 @@ pub mod compared;
 pub mod growth;
 pub mod instructions;
 pub mod machine;
+pub mod outbox;
 pub mod proxies;
 pub mod replay;
 pub mod report;
