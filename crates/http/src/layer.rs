@@ -519,7 +519,7 @@ impl Shared {
             return respond::unreadable(record, policy);
         };
         if let Some(asked) = asked {
-            self.cache.keep(record, &response, now, asked);
+            self.cache.keep(record, now, asked);
         }
         respond::replay(record, &response, policy)
     }

@@ -65,9 +65,7 @@ where
             let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
             observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
             observe::executed(&about, &record, time);
-            if let Some(Ok(stored)) = record.result.as_ref().map(|result| result.response.decode()) {
-                shared.cache.keep(&record, &stored, now, begun);
-            }
+            shared.cache.keep(&record, now, begun);
             let mut answer = executed(&record, *response);
             answer.extensions_mut().insert(seen);
             answer

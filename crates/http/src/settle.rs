@@ -69,18 +69,18 @@ pub(crate) async fn settle(
     let asked = Instant::now();
     let written = write(shared, acquired, settlement, kept).await;
     match written {
-        Ok((answer, kept)) if answer.decision == Decision::Applied => {
+        Ok(answer) if answer.decision == Decision::Applied => {
             let settled = answer.record.unwrap_or_else(|| record.clone());
-            if let Some(kept) = kept {
+            if settled.result.is_some() {
                 reached(Point::CacheFilled).await;
-                shared.cache.keep(&settled, &kept, answer.now, asked);
+                shared.cache.keep(&settled, answer.now, asked);
             }
             shared.stored(&settled, settled.result.as_ref().map_or(0, |result| result.response.bytes.len()));
             observe::executed(about, &settled, time);
             registered.done(Some(Arc::new((settled.clone(), answer.now))));
             own_answer(&settled, ran, policy)
         }
-        Ok((answer, _)) => {
+        Ok(answer) => {
             registered.done(None);
             observe::zombie(about);
             tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
@@ -169,25 +169,22 @@ fn keep(policy: &Policy, parts: &response::Parts, content: &Content) -> Response
     }
 }
 
-/// Writes the settlement, a few times if need be: its token makes a second time harmless. Says what was kept
-/// of the response.
+/// Writes the settlement, a few times if need be: its token makes a second time harmless.
 async fn write(
     shared: &Arc<Shared>,
     acquired: &Acquired,
     settlement: Settlement,
     kept: Response,
-) -> Result<(StoreAnswer, Option<Response>), StoreError> {
+) -> Result<StoreAnswer, StoreError> {
     let record = &acquired.record;
     let change = |kept: &Response| change(record.head.fence(), settlement, acquired.unexecuted, kept);
     let bare = Response::without_body(kept.status, &kept.headers);
     let mut first = change(&kept);
-    let mut kept = first.result().is_some().then_some(kept);
     let mut written = try_to_write(shared, &record.id, &first).await;
-    if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, &kept) {
+    if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, first.result()) {
         // The store can never take this response. The command is settled all the same, without it.
         tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
         first = change(&bare);
-        kept = Some(bare.clone());
         written = try_to_write(shared, &record.id, &first).await;
     }
     if let Err(error) = &written {
@@ -195,7 +192,7 @@ async fn write(
         let bare = change(&bare);
         tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare, shared.running.hold()));
     }
-    written.map(|answer| (answer, kept))
+    written
 }
 
 fn change(fence: Fence, settlement: Settlement, unexecuted: Unexecuted, kept: &Response) -> Change {

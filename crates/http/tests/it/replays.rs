@@ -1,8 +1,16 @@
 //! Replays are the stored response, to the byte.
 
-use http::HeaderMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use crate::lab::{Lab, pay};
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Request, Response};
+use http_body_util::{BodyExt, Full};
+use semel_http::IdempotencyLayer;
+use semel_stores::MemoryStore;
+use tower::{Layer, Service};
+
+use crate::lab::{KEY, Lab, identify, pay};
 
 fn lines<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a [u8]> {
     headers.get_all(name).iter().map(|value| value.as_bytes()).collect()
@@ -63,4 +71,43 @@ async fn a_replay_is_the_same_from_memory_and_from_the_store() {
     from_store.headers.insert("date", from_memory.headers["date"].clone());
     assert_eq!((from_store.status, from_store.body), (from_memory.status, from_memory.body));
     assert_eq!(from_store.headers, from_memory.headers);
+}
+
+/// What a server has read several answers into, as hyper does.
+struct ReadBuffer(Arc<[u8]>);
+
+impl AsRef<[u8]> for ReadBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[tokio::test]
+async fn a_replay_from_memory_does_not_hold_what_the_answer_was_read_into() {
+    let owner: Arc<[u8]> = vec![b'x'; 8192].into();
+    let answer = Arc::new(Mutex::new(Some(Bytes::from_owner(ReadBuffer(owner.clone())))));
+    let service = tower::service_fn(move |_: Request<semel_http::Body>| {
+        let read = answer.lock().expect("nobody panicked").take().expect("it is run once");
+        let location = HeaderValue::from_maybe_shared(read.slice(..8)).expect("it is text");
+        let answer = Response::builder().status(201).header("location", location);
+        std::future::ready(answer.body(Full::new(read.slice(8..16))))
+    });
+    let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new())).identify(identify);
+    let mut service = layer.build().expect("the layer is valid").layer(service);
+    for replayed in [false, true] {
+        let request = Request::post("/payments").header("x-user", "alice").header("idempotency-key", KEY);
+        let request = request.body(Full::new(Bytes::new())).expect("it is a request");
+        let answer = service.call(request).await.expect("it answers");
+        assert_eq!(answer.headers().contains_key("idempotency-replayed"), replayed);
+        assert_eq!(answer.headers()["location"], "xxxxxxxx");
+        let body = answer.into_body().collect().await.expect("it is whole").to_bytes();
+        assert_eq!(body, "xxxxxxxx");
+    }
+    // The tasks of the first request may still be ending.
+    let freed = async {
+        while Arc::strong_count(&owner) > 1 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), freed).await.expect("nothing holds it any more");
 }
