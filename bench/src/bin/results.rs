@@ -7,11 +7,13 @@ use std::process::ExitCode;
 use semel_bench::results::report::Section;
 use semel_bench::results::served::Ground;
 use semel_bench::results::{
-    Form, Result, commands, growth, instructions, machine, proxies, replay, report, stores,
+    Form, Result, commands, growth, instructions, machine, outbox, proxies, replay, report, size, stores,
+    storm,
 };
 
 /// What there is, in the order of the report.
-const SECTIONS: [&str; 6] = ["replay", "commands", "stores", "gateway", "growth", "instructions"];
+const SECTIONS: [&str; 9] =
+    ["replay", "commands", "stores", "gateway", "storm", "growth", "size", "instructions", "outbox"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -79,7 +81,10 @@ async fn run(options: Options) -> Result<()> {
             "commands" => commands::run(&ground, form).await?,
             "stores" => stores::run(form).await?,
             "gateway" => proxies::run(&ground, form).await?,
+            "storm" => storm::run(&ground, form).await?,
             "growth" => growth::run(form).await?,
+            "size" => size::run(form, &ground.semel).await?,
+            "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });
         // What there is so far: the rest takes its time.

@@ -70,7 +70,7 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
             contender.name.clone(),
             contender.store.clone(),
             ratio.clone(),
-            spread(rate),
+            rate.words(),
             format!("{}, {}", milliseconds(&open[0]), milliseconds(&open[1])),
             format!("{} + {} kernel", figure(processor[0].median()), figure(processor[1].median())),
             if is_floor { String::new() } else { if contender.is_durable { "yes" } else { "no" }.into() },
@@ -98,12 +98,6 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
         table,
         ..Section::default()
     }
-}
-
-/// The median, and between what it lies.
-pub fn spread(figures: &Figures) -> String {
-    let (low, high) = figures.spread();
-    format!("{} ({} to {})", figure(figures.median()), figure(low), figure(high))
 }
 
 /// Microseconds as milliseconds.

@@ -1,6 +1,5 @@
 //! Section 3: what stands between a client and its service costs: the gateway beside plain proxies.
 
-use super::compared::spread;
 use super::report::{Aim, Section};
 use super::served::{Contender, Ground, Proxy, Tally};
 use super::{Form, Result};
@@ -89,7 +88,7 @@ fn section(ways: &[Way], peak: f64) -> Section {
             format!("{of_nginx:.2}"),
             format!(
                 "{}{}{trouble}",
-                spread(&contender.tally.rate),
+                contender.tally.rate.words(),
                 if trouble.is_empty() { "" } else { "; " }
             ),
             figure(open[0].median() / 1e3),

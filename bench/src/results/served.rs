@@ -277,7 +277,7 @@ impl Contender {
                 tally.rate.push(outcome.per_second());
                 &mut tally.closed
             }
-            Pace::Open(_) => &mut tally.open,
+            Pace::Open(_) | Pace::AtOnce => &mut tally.open,
         };
         latencies[0].push(micros(0.5));
         latencies[1].push(micros(0.99));

@@ -17,7 +17,6 @@ use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tempfile::TempDir;
 
-use super::compared::spread;
 use super::report::{Aim, Section};
 use super::{Figures, Form, Result, drive};
 use crate::chart::{Bar, Bars, Kind};
@@ -107,7 +106,7 @@ fn section(rows: &[Row]) -> Section {
     };
     for row in rows {
         let note = ratio(row).map_or_else(String::new, |(ratio, floor)| format!("{ratio:.2} of {floor}"));
-        table.push(vec![row.name.clone(), note.clone(), spread(&row.rate)]);
+        table.push(vec![row.name.clone(), note.clone(), row.rate.words()]);
         let note = if note.is_empty() { note } else { format!("· {note}") };
         let (label, value, spread) = (row.name.clone(), row.rate.median(), row.rate.spread());
         bars.push(Bar { label, value, spread, kind: row.kind, note });

@@ -9,11 +9,12 @@ use std::time::Duration;
 use semel_testkit::postgres::Cluster;
 
 use super::report::{Aim, Section};
+use super::served::Ground;
 use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, count, figure};
 use crate::load::{self, Keys, Outcome, Pace, Plan, Request};
 use crate::memory;
-use crate::peers::{Build, Installed, Peer, Place, Settings, Store, install};
+use crate::peers::{Installed, Place, Settings, Store};
 use crate::serve::Serve;
 
 /// How many there are of it.
@@ -49,22 +50,20 @@ struct Seen {
     mebibytes: Figures,
 }
 
-/// Lets everybody stand in it. `semel` is the program with `serve`.
-pub async fn run(form: Form, build: Build, semel: &Path, peers: &[Peer]) -> Result<Section> {
-    let (mut contenders, mut missing) = (Vec::new(), Vec::new());
-    for peer in peers.iter().filter(|peer| peer.store != Store::None || peer.name == FLOOR) {
-        match install(peer, build).await {
-            Ok(installed) => contenders.extend(stand(&installed, semel)),
-            Err(why) => missing.push(not_run(&peer.name, why.as_ref())),
-        }
-    }
+/// Lets everybody stand in it.
+pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
+    println!("── duplicate storm");
+    let peers = ground.peers.iter();
+    let peers = peers.filter(|Installed { peer, .. }| peer.store != Store::None || peer.name == FLOOR);
+    let mut contenders: Vec<Contender> =
+        peers.flat_map(|installed| stand(installed, &ground.semel)).collect();
     contenders.sort_by_key(|one| (one.kind != Kind::Floor, one.kind == Kind::Peer));
-    let cluster = tokio::task::block_in_place(Cluster::start)?;
+    let mut missing = Vec::new();
     for round in 0..form.rounds() {
         println!("   round {} of {}, {} servers", round + 1, form.rounds(), contenders.len());
         let mut left = Vec::with_capacity(contenders.len());
         for mut one in contenders {
-            match one.turn(&cluster, round).await {
+            match one.turn(&ground.cluster, round).await {
                 Err(why) if one.kind == Kind::Peer => missing.push(not_run(&one.label, why.as_ref())),
                 Err(why) => return Err(format!("{}: {why}", one.label).into()),
                 Ok(()) => left.push(one),

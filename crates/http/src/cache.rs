@@ -29,14 +29,9 @@ pub(crate) struct ReplayCache(Cache<RecordId, Arc<Settlement>, BySize>);
 #[derive(Clone)]
 struct BySize;
 
-<<<<<<< HEAD
-/// What a record weighs besides its body: its names, its headers for the second and third time, and the cache's own
-/// book-keeping.
-=======
-/// What a record weighs besides what is stored of its response: its names and history, the table of its headers, and the
-/// cache's own book-keeping.
->>>>>>> a8bde19 (http: a settled record in memory keeps no buffer that its answer was read into)
-const OVERHEAD: u64 = 2048;
+/// What a record weighs besides what is stored of its response: its names and history, the tables of its headers and of its
+/// replay's, and the cache's own book-keeping.
+const OVERHEAD: u64 = 3072;
 
 impl Weighter<RecordId, Arc<Settlement>> for BySize {
     fn weight(&self, _: &RecordId, settled: &Arc<Settlement>) -> u64 {
@@ -54,22 +49,13 @@ impl ReplayCache {
     }
 
     /// Keeps a settled record that the store reported at its time `now`, in answer to a question asked at
-<<<<<<< HEAD
-    /// `asked`.
-    pub(crate) fn keep(&self, record: &Record, response: &Response, now: Timestamp, asked: Instant) {
-        if record.head.state.is_terminal() {
-            let (id, head) = (record.id, OnceLock::new());
-            let (record, response) = (record.clone(), response.clone());
-            self.0.insert(id, Arc::new(Settlement { record, response, head, now, asked }));
-=======
     /// `asked`. Its response is read from what is stored, and never the handler's own: that is part of the buffer that it was
     /// read into, which may be many times as large and would stay with it.
     pub(crate) fn keep(&self, record: &Record, now: Timestamp, asked: Instant) {
         let stored = record.result.as_ref().and_then(|result| result.response.decode().ok());
         if let (true, Some(response)) = (record.head.state.is_terminal(), stored) {
-            let settled = Settlement { record: record.clone(), response, now, asked };
-            self.0.insert(record.id, Arc::new(settled));
->>>>>>> a8bde19 (http: a settled record in memory keeps no buffer that its answer was read into)
+            let (record, head) = (record.clone(), OnceLock::new());
+            self.0.insert(record.id, Arc::new(Settlement { record, response, head, now, asked }));
         }
     }
 
