@@ -49,8 +49,8 @@ pub struct Bars {
     pub bars: Vec<Bar>,
 }
 
-const WIDTH: f64 = 920.0;
-const LEFT: f64 = 250.0;
+const WIDTH: f64 = 950.0;
+const LEFT: f64 = 280.0;
 const ROW: f64 = 26.0;
 const TOP: f64 = 52.0;
 

@@ -329,8 +329,8 @@ fn section(databases: &[(&str, Seen)], form: Form) -> Section {
             let (value, spread) = (figures.median(), figures.spread());
             bars.push(Bar { label, value, spread, kind, note: String::new() });
         };
-        bar("commands without a message", &seen.plain, Kind::Floor);
-        bar("commands with a message", &seen.with_message, Kind::Ours);
+        bar("without a message", &seen.plain, Kind::Floor);
+        bar("with a message", &seen.with_message, Kind::Ours);
         bar(&deliveries[0], &seen.delivered[0], Kind::Ours);
         bar(&deliveries[2], &seen.delivered[2], Kind::Ours);
     }
@@ -348,7 +348,12 @@ fn section(databases: &[(&str, Seen)], form: Form) -> Section {
         ),
         charts: vec![(
             "outbox.svg".into(),
-            Bars { title: "Outbox".into(), unit: "a second".into(), bars }.svg(),
+            Bars {
+                title: "Outbox".into(),
+                unit: "commands, and messages delivered, in a second".into(),
+                bars,
+            }
+            .svg(),
         )],
         table,
         aims: vec![Aim {

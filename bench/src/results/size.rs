@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use super::growth::folder_with;
 use super::report::{Aim, Section};
 use super::{Figures, Form, Result};
-use crate::chart::{Line, Lines, count, figure};
+use crate::chart::{Bar, Bars, Kind, count, figure};
 use crate::memory;
 use crate::serve::Serve;
 
@@ -29,6 +29,8 @@ use crate::serve::Serve;
 /// connections to an upstream at the most, and HTTP/1.1 needs one for each command.
 const UPSTREAMS: [(&str, &str, &[usize]); 2] =
     [("h2c", "HTTP/2", &[10, 1_000, 4_000, 10_000]), ("http1", "HTTP/1.1", &[10, 1_000, 2_000])];
+/// How often as many as that come again at the first of them: more commands than the gateway keeps settled records of.
+const WAVES: usize = 5;
 /// Nothing ends by itself while it is held.
 const SETTINGS: &str = "[server]\nmax_connections = 20000\n[defaults]\ntimeout = \"10m\"\nlease = \"15m\"\n";
 /// The body of each command.
@@ -97,21 +99,25 @@ struct Memory {
     spoken: &'static str,
     idle: Figures,
     levels: Vec<(usize, Figures)>,
+    /// Levels for which there are not enough files.
+    left_out: usize,
     answered: Figures,
-    again: Figures,
+    /// With as many in flight as at the last level, again and again.
+    waves: Vec<Figures>,
     answered_again: Figures,
 }
 
 impl Memory {
     fn new((protocol, spoken, levels): (&'static str, &'static str, &[usize]), files: u64) -> Memory {
-        let levels = within(levels, if protocol == "http1" { files / 2 } else { files });
+        let possible = within(levels, if protocol == "http1" { files / 2 } else { files });
         Memory {
             protocol,
             spoken,
             idle: Figures::default(),
-            levels: levels.into_iter().map(|level| (level, Figures::default())).collect(),
+            left_out: levels.len() - possible.len(),
+            levels: possible.into_iter().map(|level| (level, Figures::default())).collect(),
             answered: Figures::default(),
-            again: Figures::default(),
+            waves: vec![Figures::default(); if protocol == "h2c" { WAVES } else { 0 }],
             answered_again: Figures::default(),
         }
     }
@@ -132,10 +138,12 @@ impl Memory {
         let most = held.len();
         upstream.answer(held).await?;
         self.answered.push(now()?);
-        let mut held = Vec::new();
-        hold(&mut held, most, "second", &gateway, upstream).await?;
-        self.again.push(now()?);
-        upstream.answer(held).await?;
+        for (number, wave) in self.waves.iter_mut().enumerate() {
+            let mut held = Vec::new();
+            hold(&mut held, most, &format!("wave-{number}"), &gateway, upstream).await?;
+            wave.push(now()?);
+            upstream.answer(held).await?;
+        }
         self.answered_again.push(now()?);
         gateway.stop().await
     }
@@ -254,35 +262,35 @@ async fn serve(
 fn section(memories: &[Memory], starts: &[Figures; 2], program: &[u64; 2]) -> Section {
     let mut table = vec![["what", "for each command, KiB", "in all"].map(str::to_owned).to_vec()];
     let mut row = |what: String, each: String, all: String| table.push(vec![what, each, all]);
-    let (mut lines, mut aims) = (Vec::new(), Vec::new());
+    let (mut bars, mut aims) = (Vec::new(), Vec::new());
     for memory in memories {
         let mib = |figures: &Figures| format!("{} MiB", figures.words());
         let upstream = format!("{} upstream", memory.spoken);
         row(format!("{upstream}: idle"), String::new(), mib(&memory.idle));
         for (level, figures) in &memory.levels {
             let each = (figures.median() - memory.idle.median()) * KIB / *level as f64;
-            row(
-                format!("{upstream}: {} in flight", count(*level as u64)),
-                format!("{each:.1}"),
-                mib(figures),
-            );
+            let label = format!("{upstream}: {} in flight", count(*level as u64));
+            let (value, spread) = (figures.median(), figures.spread());
+            let note = format!("MiB, {each:.0} KiB each above idle");
+            bars.push(Bar { label: label.clone(), value, spread, kind: Kind::Ours, note });
+            row(label, format!("{each:.1}"), mib(figures));
         }
         row(format!("{upstream}: all answered"), String::new(), mib(&memory.answered));
-        let most = memory.levels.last();
-        let (level, first) = most.map_or((0, 0.0), |(level, figures)| (*level, figures.median()));
-        row(format!("{upstream}: {} more in flight", count(level as u64)), String::new(), mib(&memory.again));
-        row(format!("{upstream}: all answered"), String::new(), mib(&memory.answered_again));
-        let factor = memory.again.median() / first.max(f64::MIN_POSITIVE);
-        aims.push(Aim {
-            what: format!(
-                "{} in flight at an {upstream} need no more than 1.1 times as much the second time",
-                count(level as u64)
-            ),
-            seen: format!("{factor:.2}"),
-            is_met: factor <= 1.1,
-        });
-        let points = memory.levels.iter().map(|(level, figures)| (*level as f64, figures.median()));
-        lines.push(Line { label: upstream, points: points.collect() });
+        let level = count(memory.levels.last().map_or(0, |(level, _)| *level as u64));
+        for wave in &memory.waves {
+            row(format!("{upstream}: {level} more in flight"), String::new(), mib(wave));
+        }
+        if let [.., before, last] = &memory.waves[..] {
+            row(format!("{upstream}: all answered"), String::new(), mib(&memory.answered_again));
+            let factor = last.median() / before.median().max(f64::MIN_POSITIVE);
+            aims.push(Aim {
+                what: format!(
+                    "once the records that are kept for replays are all there, {level} more commands leave no more than 2 % behind"
+                ),
+                seen: format!("{factor:.2} times from the last wave but one to the last"),
+                is_met: factor <= 1.02,
+            });
+        }
     }
     for (store, start) in ["an empty store", "100,000 records"].into_iter().zip(starts) {
         let all = format!("{} ms", start.words());
@@ -291,25 +299,31 @@ fn section(memories: &[Memory], starts: &[Figures; 2], program: &[u64; 2]) -> Se
     for (what, bytes) in ["program", "program, stripped"].into_iter().zip(program) {
         row(what.to_owned(), String::new(), format!("{} MiB", figure(*bytes as f64 / MIB)));
     }
-    let chart = Lines {
-        title: "Memory of the gateway".into(),
-        unit: "MiB, over the number of commands in flight".into(),
-        lines,
-    };
+    let mut why = String::from(
+        "Two connections belong to each command at an upstream that speaks HTTP/1.1, of which the gateway opens 2,048 at the \
+         most; at one that speaks HTTP/2, all share one. Settled records stay in memory for replays, up to 64 MiB by the \
+         gateway's own count, and the allocator gives little back of what was freed. A file of up to 1 GiB is checked for \
+         damage at every start, which is why 100,000 records take longer.",
+    );
+    let left_out: usize = memories.iter().map(|memory| memory.left_out).sum();
+    if left_out > 0 {
+        why.push_str(&format!(
+            " {left_out} numbers of commands in flight are left out: they need more open files than this machine allows (`ulimit -Hn`)."
+        ));
+    }
+    let chart = Bars { title: "Memory of the gateway".into(), unit: "MiB resident".into(), bars };
     Section {
         title: "Size of the gateway".into(),
         what: format!(
             "`semel serve` on SQLite, in front of an upstream that holds its answers. Every command is on an HTTP/1.1 connection of \
              its own, with a key and a body of {BODY} bytes. Memory is what is resident; for each command, what is above idle. \
-             When all are answered, as many come again, so that what is kept for good would show. A start is from the \
+             When all are answered, as many come again, {WAVES} times, so that what is kept for good would show. A start is from the \
              beginning of the process to its first answer."
         ),
         charts: vec![("size.svg".into(), chart.svg())],
         table,
         aims,
-        why: "Two connections belong to each command at an upstream that speaks HTTP/1.1, of which the gateway opens 2,048 at the \
-              most; at one that speaks HTTP/2, all share one."
-            .into(),
+        why,
     }
 }
 
@@ -328,10 +342,18 @@ mod tests {
         let mut memory = Memory::new(("h2c", "HTTP/2", &[1_024]), u64::MAX);
         memory.idle.push(10.0);
         memory.levels[0].1.push(26.0);
-        memory.again.push(30.0);
+        memory.waves = [30.0, 33.0].map(|wave| [wave].into_iter().collect()).to_vec();
         let section = section(&[memory], &Default::default(), &[0, 0]);
         assert_eq!(section.table[2], ["HTTP/2 upstream: 1,024 in flight", "16.0", "26.0 (26.0 to 26.0) MiB"]);
-        assert_eq!((section.aims[0].seen.as_str(), section.aims[0].is_met), ("1.15", false));
+        assert!(!section.why.contains("left out"));
+        assert!(section.aims[0].seen.starts_with("1.10 times") && !section.aims[0].is_met);
+    }
+
+    #[test]
+    fn what_was_left_out_is_said() {
+        let memory = Memory::new(("http1", "HTTP/1.1", &[10, 1_000]), 1_020);
+        assert_eq!(memory.levels.len(), 1);
+        assert!(section(&[memory], &Default::default(), &[0, 0]).why.contains("1 numbers of commands"));
     }
 
     #[tokio::test]
