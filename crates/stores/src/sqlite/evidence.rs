@@ -20,7 +20,7 @@ const TAKE_IN: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
 
 const OPEN: &str = "
-    SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
+    SELECT source, event_id, operation_id, verdict, proof, why, response_format, status, resource, encryption_key_id,
         response, received_at
     FROM semel_evidence
     WHERE operation_id = ?1 AND done_at IS NULL AND (received_at, source, event_id) > (?2, ?3, ?4)
@@ -91,7 +91,7 @@ fn statement(row: &Row<'_>) -> rusqlite::Result<Statement> {
         verdict: row.get("verdict")?,
         proof: row.get("proof")?,
         why: row.get("why")?,
-        result: result(row)?,
+        result: result(row, 6)?,
     };
     columns.statement().map_err(damaged)
 }

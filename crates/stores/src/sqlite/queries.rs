@@ -10,7 +10,7 @@ use semel_core::{
 };
 
 use super::errors::is_unreadable;
-use super::rows::{damaged, damaged_column, record};
+use super::rows::{WHOLE, WITHOUT_RESPONSE, damaged, damaged_column, record};
 use crate::columns::{Columns, StepColumns};
 use crate::doctor::telling::Waiting;
 
@@ -20,13 +20,6 @@ pub(super) fn now(connection: &Connection) -> rusqlite::Result<i64> {
         .prepare_cached("SELECT CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER)")?
         .query_row([], |row| row.get(0))
 }
-
-/// Every column but those of the response, which may be large.
-const WITHOUT_RESPONSE: &str = "
-    id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
-    epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at, expires_at,
-    settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at,
-    history, NULL AS response_format";
 
 /// The record with this id, without its response.
 pub(super) fn get_without_response(
@@ -42,7 +35,7 @@ pub(super) fn get_without_response(
 /// The record with this id.
 pub(super) fn get(connection: &Connection, id: &RecordId) -> rusqlite::Result<Option<Record>> {
     connection
-        .prepare_cached("SELECT * FROM semel_records WHERE id = ?1")?
+        .prepare_cached(&format!("SELECT {WHOLE} FROM semel_records WHERE id = ?1"))?
         .query_row([id.as_bytes()], record)
         .optional()
 }
@@ -50,7 +43,7 @@ pub(super) fn get(connection: &Connection, id: &RecordId) -> rusqlite::Result<Op
 /// The record of this operation id.
 pub(super) fn find(connection: &Connection, id: OperationId) -> rusqlite::Result<Option<Record>> {
     connection
-        .prepare_cached("SELECT * FROM semel_records WHERE operation_id = ?1")?
+        .prepare_cached(&format!("SELECT {WHOLE} FROM semel_records WHERE operation_id = ?1"))?
         .query_row([id.as_bytes()], record)
         .optional()
 }
@@ -62,9 +55,9 @@ pub(super) fn find_own(
     principal: &Principal,
 ) -> rusqlite::Result<Option<Record>> {
     connection
-        .prepare_cached(
-            "SELECT * FROM semel_records WHERE operation_id = ?1 AND tenant = ?2 AND caller = ?3",
-        )?
+        .prepare_cached(&format!(
+            "SELECT {WHOLE} FROM semel_records WHERE operation_id = ?1 AND tenant = ?2 AND caller = ?3"
+        ))?
         .query_row(params![id.as_bytes(), principal.tenant(), principal.caller()], record)
         .optional()
 }
@@ -277,47 +270,47 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
     let changed = connection
         .prepare_cached(
             "UPDATE semel_records SET
-                 state = :state, reason = :reason, epoch = :epoch, token = :token, lease_ms = :lease_ms,
-                 ttl_ms = :ttl_ms, tombstone_ttl_ms = :tombstone_ttl_ms, on_lease_expired = :on_lease_expired,
-                 quarantine_ms = :quarantine_ms, due_at = :due_at, expires_at = :expires_at,
-                 settled_by = :settled_by, unknown_since = :unknown_since, reconcile_after = :reconcile_after,
-                 attempts = :attempts, quarantine_until = :quarantine_until, updated_at = :updated_at,
-                 status = :status, resource = :resource, response_format = :response_format,
-                 encryption_key_id = :encryption_key_id, response = :response, history = :history,
-                 start_by = :start_by, ready_at = :ready_at
-             WHERE id = :id AND epoch = :epoch_before AND token = :token_before AND state = :state_before",
+                 state = ?1, reason = ?2, epoch = ?3, token = ?4, lease_ms = ?5,
+                 ttl_ms = ?6, tombstone_ttl_ms = ?7, on_lease_expired = ?8,
+                 quarantine_ms = ?9, due_at = ?10, expires_at = ?11,
+                 settled_by = ?12, unknown_since = ?13, reconcile_after = ?14,
+                 attempts = ?15, quarantine_until = ?16, updated_at = ?17,
+                 status = ?18, resource = ?19, response_format = ?20,
+                 encryption_key_id = ?21, response = ?22, history = ?23,
+                 start_by = ?24, ready_at = ?25
+             WHERE id = ?26 AND epoch = ?27 AND token = ?28 AND state = ?29",
         )?
-        .execute(named_params! {
-            ":state": row.state,
-            ":reason": row.reason,
-            ":epoch": row.epoch,
-            ":token": row.token,
-            ":lease_ms": row.lease_ms,
-            ":ttl_ms": row.ttl_ms,
-            ":tombstone_ttl_ms": row.tombstone_ttl_ms,
-            ":on_lease_expired": row.on_lease_expired,
-            ":quarantine_ms": row.quarantine_ms,
-            ":due_at": row.due_at,
-            ":expires_at": row.expires_at,
-            ":settled_by": row.settled_by,
-            ":unknown_since": row.unknown_since,
-            ":reconcile_after": row.reconcile_after,
-            ":attempts": row.attempts,
-            ":quarantine_until": row.quarantine_until,
-            ":updated_at": row.updated_at,
-            ":status": result.map(|result| result.status),
-            ":resource": result.and_then(|result| result.resource.as_deref()),
-            ":response_format": result.map(|result| result.response_format),
-            ":encryption_key_id": result.and_then(|result| result.encryption_key_id.as_deref()),
-            ":response": result.map(|result| &result.response[..]),
-            ":history": row.history,
-            ":start_by": row.start_by,
-            ":ready_at": row.ready_at,
-            ":id": row.id,
-            ":epoch_before": before.epoch,
-            ":token_before": before.token.as_bytes(),
-            ":state_before": before.state.name().as_str(),
-        })?;
+        .execute(params![
+            row.state,
+            row.reason,
+            row.epoch,
+            row.token,
+            row.lease_ms,
+            row.ttl_ms,
+            row.tombstone_ttl_ms,
+            row.on_lease_expired,
+            row.quarantine_ms,
+            row.due_at,
+            row.expires_at,
+            row.settled_by,
+            row.unknown_since,
+            row.reconcile_after,
+            row.attempts,
+            row.quarantine_until,
+            row.updated_at,
+            result.map(|result| result.status),
+            result.and_then(|result| result.resource.as_deref()),
+            result.map(|result| result.response_format),
+            result.and_then(|result| result.encryption_key_id.as_deref()),
+            result.map(|result| &result.response[..]),
+            row.history,
+            row.start_by,
+            row.ready_at,
+            row.id,
+            before.epoch,
+            before.token.as_bytes(),
+            before.state.name().as_str(),
+        ])?;
     Ok(changed == 1)
 }
 

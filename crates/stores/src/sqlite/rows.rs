@@ -1,59 +1,107 @@
 //! How a row becomes a [`Record`].
 
+use std::borrow::Cow;
+
 use rusqlite::Row;
-use rusqlite::types::Type;
+use rusqlite::types::{FromSql, Type};
 use semel_core::Record;
 
 use crate::columns::{Columns, Damage, ResultColumns, damage};
 
-/// Reads a row. What no version of Semel wrote is damage, and says in which column.
+/// The columns that [`record`] reads, in its order. It reads them by their places: to look for a name takes several times as
+/// long as to read what is there.
+macro_rules! record_columns {
+    ($response:literal) => {
+        concat!(
+            "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
+             epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at,
+             expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history,",
+            $response
+        )
+    };
+}
+
+/// All of them.
+pub(super) const WHOLE: &str =
+    record_columns!("response_format, status, resource, encryption_key_id, response");
+
+/// Without the response, which may be large.
+pub(super) const WITHOUT_RESPONSE: &str = record_columns!("NULL, NULL, NULL, NULL, NULL");
+
+/// Reads a row that begins with these columns. What no version of Semel wrote is damage, and says in which column.
 pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
-    let text = |column: &str| row.get::<_, String>(column).map(Into::into);
+    let mut cells = Cells { row, at: 0 };
     let columns = Columns {
-        id: row.get("id")?,
-        operation_id: row.get("operation_id")?,
-        tenant: text("tenant")?,
-        caller: text("caller")?,
-        operation: text("operation")?,
-        key_hash_prefix: text("key_hash_prefix")?,
-        fingerprint_version: row.get("fingerprint_version")?,
-        fingerprint: row.get("fingerprint")?,
-        state: text("state")?,
-        reason: text("reason")?,
-        epoch: row.get("epoch")?,
-        token: row.get("token")?,
-        lease_ms: row.get("lease_ms")?,
-        ttl_ms: row.get("ttl_ms")?,
-        tombstone_ttl_ms: row.get("tombstone_ttl_ms")?,
-        on_lease_expired: text("on_lease_expired")?,
-        quarantine_ms: row.get("quarantine_ms")?,
-        due_at: row.get("due_at")?,
-        start_by: row.get("start_by")?,
-        ready_at: row.get("ready_at")?,
-        expires_at: row.get("expires_at")?,
-        settled_by: row.get::<_, Option<String>>("settled_by")?.map(Into::into),
-        unknown_since: row.get("unknown_since")?,
-        reconcile_after: row.get("reconcile_after")?,
-        attempts: row.get("attempts")?,
-        quarantine_until: row.get("quarantine_until")?,
-        created_at: row.get("created_at")?,
-        updated_at: row.get("updated_at")?,
-        history: text("history")?,
-        result: result(row)?,
+        id: cells.next()?,
+        operation_id: cells.next()?,
+        tenant: cells.text()?,
+        caller: cells.text()?,
+        operation: cells.text()?,
+        key_hash_prefix: cells.text()?,
+        fingerprint_version: cells.next()?,
+        fingerprint: cells.next()?,
+        state: cells.text()?,
+        reason: cells.text()?,
+        epoch: cells.next()?,
+        token: cells.next()?,
+        lease_ms: cells.next()?,
+        ttl_ms: cells.next()?,
+        tombstone_ttl_ms: cells.next()?,
+        on_lease_expired: cells.text()?,
+        quarantine_ms: cells.next()?,
+        due_at: cells.next()?,
+        start_by: cells.next()?,
+        ready_at: cells.next()?,
+        expires_at: cells.next()?,
+        settled_by: cells.maybe_text()?,
+        unknown_since: cells.next()?,
+        reconcile_after: cells.next()?,
+        attempts: cells.next()?,
+        quarantine_until: cells.next()?,
+        created_at: cells.next()?,
+        updated_at: cells.next()?,
+        history: cells.text()?,
+        result: cells.result()?,
     };
     columns.record().map_err(damaged)
 }
 
-/// The stored response in a row.
-pub(super) fn result(row: &Row<'_>) -> rusqlite::Result<Option<ResultColumns<'static>>> {
-    let Some(response_format) = row.get("response_format")? else { return Ok(None) };
-    Ok(Some(ResultColumns {
-        status: row.get("status")?,
-        resource: row.get::<_, Option<String>>("resource")?.map(Into::into),
-        response_format,
-        encryption_key_id: row.get::<_, Option<String>>("encryption_key_id")?.map(Into::into),
-        response: row.get::<_, Vec<u8>>("response")?.into(),
-    }))
+/// The stored response in a row, whose columns begin at this place: format, status, resource, key and response.
+pub(super) fn result(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<ResultColumns<'static>>> {
+    Cells { row, at }.result()
+}
+
+/// The cells of a row, one after the other.
+struct Cells<'a, 'row> {
+    row: &'a Row<'row>,
+    at: usize,
+}
+
+impl Cells<'_, '_> {
+    fn next<T: FromSql>(&mut self) -> rusqlite::Result<T> {
+        let cell = self.row.get(self.at);
+        self.at += 1;
+        cell
+    }
+
+    fn text(&mut self) -> rusqlite::Result<Cow<'static, str>> {
+        self.next::<String>().map(Into::into)
+    }
+
+    fn maybe_text(&mut self) -> rusqlite::Result<Option<Cow<'static, str>>> {
+        Ok(self.next::<Option<String>>()?.map(Into::into))
+    }
+
+    fn result(&mut self) -> rusqlite::Result<Option<ResultColumns<'static>>> {
+        let Some(response_format) = self.next()? else { return Ok(None) };
+        Ok(Some(ResultColumns {
+            response_format,
+            status: self.next()?,
+            resource: self.maybe_text()?,
+            encryption_key_id: self.maybe_text()?,
+            response: self.next::<Vec<u8>>()?.into(),
+        }))
+    }
 }
 
 /// Damage, as rusqlite hands errors on.
