@@ -146,8 +146,28 @@ pub const REFERENCE: Configuration = Configuration {
     ..DEFAULTS
 };
 
+/// Two keys with one business reference, one of them sent twice. The provider deduplicates, each key by itself.
+pub const REFERENCE_AND_DEDUPLICATION: Configuration = Configuration {
+    name: "reference, deduplicates",
+    about: "two keys with one business reference, one sent twice; the provider deduplicates",
+    requests: &[SAME, SAME, OTHER_KEY],
+    nodes: 1,
+    reference: true,
+    ..DEDUPLICATES
+};
+
+/// The same, where an ended lease frees the key.
+pub const REFERENCE_AND_RERUN: Configuration = Configuration {
+    name: "reference, rerun",
+    about: "two keys with one business reference, one sent twice; an ended lease frees the key; a statement is lost, an operator acts",
+    on_lease_expired: OnLeaseExpired::Rerun,
+    operator: 1,
+    faults: Faults { losses: 1, ..QUIET },
+    ..REFERENCE_AND_DEDUPLICATION
+};
+
 /// All of them.
-pub const ALL: [&Configuration; 14] = [
+pub const ALL: [&Configuration; 16] = [
     &DEFAULTS,
     &TROUBLE,
     &LOSSES,
@@ -160,6 +180,8 @@ pub const ALL: [&Configuration; 14] = [
     &ASYNC_RERUN,
     &PHASES,
     &REFERENCE,
+    &REFERENCE_AND_DEDUPLICATION,
+    &REFERENCE_AND_RERUN,
     &SLEEPY_RECONCILER,
     &DEDUPLICATES_AND_AN_OPERATOR,
 ];
@@ -247,13 +269,14 @@ pub const THREE: Configuration =
     Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
 
 /// What `--quick` tries: smaller, and yet everything that is to be seen is in it.
-pub const QUICK: [&Configuration; 9] = [
+pub const QUICK: [&Configuration; 10] = [
     &TWO_AND_A_CRASH,
     &TWO_AND_A_LOSS,
     &TWO_AND_A_LEAP,
     &SMALL_SLOW_ANSWERS,
     &SMALL_OTHER_PAYLOAD,
     &SMALL_REFERENCE,
+    &REFERENCE_AND_DEDUPLICATION,
     &OPERATOR,
     &ASYNC_RERUN,
     &DEDUPLICATES_AND_AN_OPERATOR,

@@ -209,6 +209,10 @@ impl Protocol {
                 world.tasks[index] = Task { epoch, op, claim, life, renewals, asked: 0, ..task };
                 self.acquired(world, index, task.asked, begun);
             }
+            Then::GiveBack { epoch } => {
+                world.tasks[index].epoch = epoch;
+                self.unexecuted(world, index, Reason::ClaimUnconfirmed);
+            }
             Then::Wait => world.tasks[index].phase = Phase::Waiting,
             Then::Tell(told, keep) => {
                 if let Some(row) = keep.filter(|_| task.asked == 0 || self.is(Variant::MemoryOutlivesPurge)) {

@@ -126,6 +126,11 @@ impl Protocol {
                     }
                 }
             }
+            (Decision::Reconcile | Decision::Vacant, Some(row))
+                if self.configuration.mode == Mode::Sync && row.token == name =>
+            {
+                Then::GiveBack { epoch: row.epoch }
+            }
             (decision, row) => self.looked(world, payload, decision, row.as_ref()),
         }
     }

@@ -176,6 +176,9 @@ fn taken(index: usize, before: &World, after: &World, statement: Statement, then
             };
             format!("the store takes the {what} of {task}: epoch {epoch}{late}")
         }
+        (_, Then::GiveBack { .. }) => {
+            format!("the store finds the claim of {task}, whose lease has ended: it gives the command back")
+        }
         (_, Then::Wait) => format!("the store tells {task} that somebody else has it in hand: it waits"),
         (Statement::Word(word), Then::Tell(told, _)) => {
             let fenced = matches!(told, Told::Overruled(_)) || rows(before) == rows(after);

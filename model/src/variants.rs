@@ -67,6 +67,8 @@ pub enum Variant {
     FreedTwice,
     /// Who could not confirm a claim for a worker is told that nothing ran.
     UnconfirmedButRun,
+    /// What an earlier attempt may have done is forgotten with the next.
+    ForgetsEarlierAttempts,
 }
 
 /// What is to be known of a variant.
@@ -85,7 +87,7 @@ pub struct Case {
 }
 
 /// Every variant.
-pub const ALL: [Case; 25] = [
+pub const ALL: [Case; 27] = [
     case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
     case(
         Variant::StealsEndedLease,
@@ -241,6 +243,20 @@ pub const ALL: [Case; 25] = [
         Promise::NothingRan,
     )
     .on(&shipped::ASYNC),
+    case(
+        Variant::ForgetsEarlierAttempts,
+        "forgotten-after-verdict",
+        "a retry that did not run gives the business reference back, while a call that the provider had not seen can land",
+        Promise::OneEffectPerReference,
+    )
+    .on(&shipped::REFERENCE_AND_DEDUPLICATION),
+    case(
+        Variant::ForgetsEarlierAttempts,
+        "forgotten-after-lease",
+        "a retry that did not run gives the business reference back, while a call from before the lease ended can land",
+        Promise::OneEffectPerReference,
+    )
+    .on(&shipped::REFERENCE_AND_RERUN),
 ];
 
 /// What is assumed of the world around the real protocol, each with what happens where it does not hold.
@@ -344,6 +360,7 @@ pub(crate) fn decide(
         | Variant::SleepyExecutor
         | Variant::LeapInQuarantine
         | Variant::UnconfirmedButRun => real(Some(head), event),
+        Variant::ForgetsEarlierAttempts => real(Some(&Head { earlier_may_have_run: false, ..*head }), event),
         Variant::FreedTwice => {
             let mut head = *head;
             if matches!(event, Event::Free) && head.reason == Reason::VerdictDeduplicated {

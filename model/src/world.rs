@@ -68,6 +68,8 @@ pub struct Row {
     pub state: State,
     /// See [`Head::reason`].
     pub reason: Reason,
+    /// See [`Head::earlier_may_have_run`].
+    pub earlier_may_have_run: bool,
     /// The stored response.
     pub answer: Option<Answer>,
     /// Whether its one phase is written down as begun.
@@ -222,6 +224,11 @@ pub enum Then {
         life: u8,
         /// Whether its phase was begun by an earlier attempt.
         begun: bool,
+    },
+    /// The command was its own, and its lease has ended before it heard of it.
+    GiveBack {
+        /// Under this epoch.
+        epoch: u8,
     },
     /// It waits.
     Wait,
@@ -500,6 +507,7 @@ impl Row {
             terms: *terms,
             state: self.state,
             reason: self.reason,
+            earlier_may_have_run: self.earlier_may_have_run,
         }
     }
 
@@ -514,6 +522,7 @@ impl Row {
             token: op,
             state: head.state,
             reason: head.reason,
+            earlier_may_have_run: head.earlier_may_have_run,
             answer: None,
             begun: false,
             life,
@@ -528,6 +537,7 @@ impl Row {
             token: head.token.as_bytes()[0],
             state: head.state,
             reason: head.reason,
+            earlier_may_have_run: head.earlier_may_have_run,
             answer: if head.state.is_terminal() { answer.or(self.answer) } else { None },
             ..self
         }
@@ -577,12 +587,14 @@ mod tests {
             terms,
             state,
             reason: Reason::Claimed,
+            earlier_may_have_run: false,
         };
         let row = Row::created(&head, 0);
         assert_eq!((row.op, row.claim, row.payload), (3, 3, 2));
         assert_eq!(row.head(&terms), head);
         let settled = State::Succeeded { expires_at: Timestamp::MAX, settled_by: SettledBy::Verdict };
-        let head = Head { epoch: 4, ..head.moved(settled, Reason::VerdictExecuted) };
+        let head =
+            Head { epoch: 4, earlier_may_have_run: true, ..head.moved(settled, Reason::VerdictExecuted) };
         assert_eq!(row.updated(&head, None).head(&terms), head);
     }
 

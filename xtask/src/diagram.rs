@@ -87,7 +87,8 @@ fn attempt(token: AttemptToken, body: &[u8]) -> Attempt {
 
 fn head(state: State) -> Head {
     let Attempt { fingerprint, token, terms, .. } = attempt(MINE, b"");
-    Head { fingerprint, epoch: 1, token, terms, state, reason: Reason::Claimed }
+    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
+    Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run }
 }
 
 /// The events, each as its rightful sender sends it.

@@ -226,8 +226,8 @@ pub enum Refusal {
     /// Somebody else was there in between.
     #[error("somebody else was faster")]
     Overtaken,
-    /// A call of the last attempt could still land.
-    #[error("a call of the last attempt could still be in flight until {until}")]
+    /// A call of an attempt could still land.
+    #[error("a call of it could still be in flight until {until}")]
     StillInFlight {
         /// Until then.
         until: Timestamp,

@@ -123,6 +123,7 @@ mod tests {
             terms: Policy::default().terms(),
             state,
             reason,
+            earlier_may_have_run: false,
         }
     }
 

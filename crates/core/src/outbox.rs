@@ -439,7 +439,7 @@ mod tests {
     fn head(state: State, reason: Reason) -> Head {
         let fingerprint = crate::Fingerprint::from_parts(crate::fingerprint::FingerprintVersion::V1, [0; 32]);
         let (token, terms) = (AttemptToken::from_bytes([1; 16]), crate::Policy::default().terms());
-        Head { fingerprint, epoch: 1, token, terms, state, reason }
+        Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run: false }
     }
 
     #[test]

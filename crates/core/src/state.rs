@@ -323,6 +323,11 @@ impl Reason {
         }
     }
 
+    /// Whether the command is taken from its executor, and yet a call of it may have landed, or still land.
+    pub const fn proves_nothing(self) -> bool {
+        matches!(self, Reason::LeaseExpired | Reason::VerdictDeduplicated)
+    }
+
     /// The reason of that name.
     pub fn parse(text: &str) -> Option<Reason> {
         Reason::ALL.into_iter().find(|reason| reason.as_str() == text)
@@ -345,9 +350,17 @@ pub struct Head {
     pub state: State,
     /// Why it stands there.
     pub reason: Reason,
+    /// Whether an attempt before that one may have had an effect, or may still have one. What a later attempt proves of itself
+    /// says nothing about it.
+    pub earlier_may_have_run: bool,
 }
 
 impl Head {
+    /// Whether an attempt that is over, this one or an earlier one, may have had an effect, or may still have one.
+    pub const fn may_have_run(&self) -> bool {
+        self.earlier_may_have_run || self.reason.proves_nothing()
+    }
+
     /// What the executor of the current attempt proves itself with.
     pub const fn fence(&self) -> Fence {
         Fence { epoch: self.epoch, token: self.token }

@@ -11,7 +11,7 @@ pub use crate::event::{
     Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
-use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
+use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State, Terms};
 use crate::time::Timestamp;
 
 /// How long a node may serve a settled record from memory before it asks the store again.
@@ -52,11 +52,12 @@ fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> Req
     }
 }
 
-/// A reference is taken with the command, and given back only when nothing can have come of it: it is proven
-/// not executed, or was answered with a stored 4xx. Should its executor's late word prove otherwise, it is taken
-/// back.
+/// A reference is taken with the command, and given back only when nothing can have come of it, by no attempt: the
+/// last one is proven not executed, or was answered with a stored 4xx, and none before it may have run. Should its
+/// executor's late word prove otherwise, it is taken back.
 fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
     let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
+    let why = |head: Head| (head.state, head.reason);
     match (event, after) {
         (Event::Claim(attempt), Some(after)) if acquired && after.token == attempt.token => {
             match attempt.reference {
@@ -64,45 +65,30 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
                 Reference::None | Reference::Taken => ReferenceWrite::Keep,
             }
         }
-        // An earlier attempt may have ended without a word, where the operation is declared safe to repeat.
-        (_, Some(Head { state: State::FailedRetryable { .. }, .. }) | None) if may_have_run(before) => {
-            ReferenceWrite::Keep
-        }
-        // Whoever deduplicates does so on this command's key, and another command has another one: a call of this one may
-        // still land beside it.
-        (Event::Resolve { verdict: Verdict::NotExecuted(Proof::ProviderDeduplicates), .. }, _) => {
-            ReferenceWrite::Keep
-        }
         // What time has forgotten was not freed, and may have had an effect.
         (Event::Free, None) if aged.is_some() => ReferenceWrite::GiveBack,
-        (_, Some(after)) if before.map(|before| before.state) != Some(after.state) => match after.state {
+        (_, Some(after)) if before.map(why) != Some(why(after)) => match after.state {
             State::Succeeded { .. }
                 if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
             {
                 ReferenceWrite::TakeBack
             }
-            // A lease that ended proves nothing, not even where the operation is declared safe to repeat.
-            State::FailedRetryable { .. } if after.reason != Reason::LeaseExpired => ReferenceWrite::GiveBack,
+            // A lease that ended proves nothing, not even where the operation is declared safe to repeat. And whoever
+            // deduplicates does so on this command's key: another command has another one, and would run beside it.
+            State::FailedRetryable { .. } | State::FailedFinal { .. } if after.may_have_run() => {
+                ReferenceWrite::Keep
+            }
+            State::FailedRetryable { .. } => ReferenceWrite::GiveBack,
             State::FailedFinal { .. } if after.reason != Reason::ServerError => ReferenceWrite::GiveBack,
             State::Claimed { .. }
             | State::Processing { .. }
             | State::Succeeded { .. }
             | State::FailedFinal { .. }
-            | State::FailedRetryable { .. }
             | State::Unknown { .. }
             | State::Expired { .. } => ReferenceWrite::Keep,
         },
         (_, Some(_) | None) => ReferenceWrite::Keep,
     }
-}
-
-/// Whether an attempt of a command that a worker runs again and again may have had an effect.
-fn may_have_run(before: Option<Head>) -> bool {
-    before.is_some_and(|before| {
-        before.epoch > 1
-            && before.state.keeps_request()
-            && before.terms.on_lease_expired == OnLeaseExpired::Rerun
-    })
 }
 
 /// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
@@ -134,7 +120,12 @@ fn lease_ended(head: Head, lease_until: Timestamp, start_by: Option<Timestamp>, 
     }
     match (head.terms.on_lease_expired, start_by) {
         (OnLeaseExpired::Unknown, _) => unknown(head, Reason::LeaseExpired, now),
-        (OnLeaseExpired::Resume | OnLeaseExpired::Rerun, Some(start_by)) if start_by > now => {
+        // Whoever resumes it is told what its phases have come to, and speaks for all of them.
+        (OnLeaseExpired::Resume, Some(start_by)) if start_by > now => {
+            waiting(head, start_by, lease_until, Reason::LeaseExpired)
+        }
+        (OnLeaseExpired::Rerun, Some(start_by)) if start_by > now => {
+            let head = Head { earlier_may_have_run: true, ..head };
             waiting(head, start_by, lease_until, Reason::LeaseExpired)
         }
         (OnLeaseExpired::Resume, _) => unknown(head, Reason::LeaseExpired, now),
@@ -166,7 +157,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::FailedRetryable { .. } if attempt.reference == Reference::Taken => {
                 keep(Decision::Duplicate)
             }
-            State::FailedRetryable { .. } => acquired(attempt, head.epoch.saturating_add(1), now),
+            State::FailedRetryable { .. } => acquired_again(head, attempt, now),
             State::Unknown { .. } => keep(Decision::Reconcile),
             State::Expired { .. } => keep(Decision::Expired),
         },
@@ -254,6 +245,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
                 apply(released(head, reason, now))
             }
+            // It was taken from its executor without proof, and here is the proof.
+            State::FailedRetryable { .. } if head.reason.proves_nothing() => {
+                apply(released(head, reason, now))
+            }
             State::FailedRetryable { .. } => keep(Decision::Applied),
             State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. } => {
                 keep(Decision::Fenced)
@@ -333,14 +328,14 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
                 }
+                // It is about the command, and so about every attempt at it: none has landed, and none can any more.
                 Verdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine) => {
+                    let head = Head { earlier_may_have_run: false, ..head };
                     apply(released(head, Reason::VerdictNotExecuted, now))
                 }
-                // A call may still land, and is then answered as the next one is. That is worth nothing once the record is
-                // forgotten: the next request would be another command, with another id.
+                // A call may still land, and is then answered as the next one is.
                 Verdict::NotExecuted(Proof::ProviderDeduplicates) => {
-                    let expires_at = now.plus(head.terms.ttl).max(quarantine_until);
-                    apply(head.moved(State::FailedRetryable { expires_at }, Reason::VerdictDeduplicated))
+                    apply(released(head, Reason::VerdictDeduplicated, now))
                 }
             },
             State::Claimed { .. }
@@ -367,11 +362,13 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
         Event::Free => match head.state {
-            // Some of its phases may have run.
-            State::Claimed { .. } if head.terms.on_lease_expired == OnLeaseExpired::Resume => {
+            // Some of its phases may have run, or all of it.
+            State::Claimed { .. }
+                if head.terms.on_lease_expired == OnLeaseExpired::Resume || head.earlier_may_have_run =>
+            {
                 keep(Decision::Refused(Refusal::WrongState))
             }
-            State::FailedRetryable { expires_at } if head.reason == Reason::VerdictDeduplicated => {
+            State::FailedRetryable { expires_at } if head.may_have_run() => {
                 keep(Decision::Refused(Refusal::StillInFlight { until: expires_at }))
             }
             State::Claimed { .. } | State::FailedRetryable { .. } => (None, Decision::Applied),
@@ -426,7 +423,18 @@ fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, De
             (State::Processing { lease_until: now.plus(terms.lease), start_by }, Decision::Execute)
         }
     };
-    (Some(Head { fingerprint, epoch, token, terms, state, reason: Reason::Claimed }), decision)
+    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
+    (Some(Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run }), decision)
+}
+
+/// What an attempt before this one may have done is remembered, and waited for as long as that one's terms say.
+fn acquired_again(before: Head, attempt: Attempt, now: Timestamp) -> (Option<Head>, Decision) {
+    let (acquired, decision) = acquired(attempt, before.epoch.saturating_add(1), now);
+    let remembered = |head: Head| {
+        let quarantine = head.terms.quarantine.max(before.terms.quarantine);
+        Head { terms: Terms { quarantine, ..head.terms }, earlier_may_have_run: true, ..head }
+    };
+    (if before.may_have_run() { acquired.map(remembered) } else { acquired }, decision)
 }
 
 fn succeeded(head: Head, settled_by: SettledBy, reason: Reason, now: Timestamp) -> Head {
@@ -434,11 +442,20 @@ fn succeeded(head: Head, settled_by: SettledBy, reason: Reason, now: Timestamp) 
 }
 
 fn failed_final(head: Head, settled_by: SettledBy, reason: Reason, now: Timestamp) -> Head {
-    head.moved(State::FailedFinal { expires_at: now.plus(head.terms.ttl), settled_by }, reason)
+    let head = Head { reason, ..head };
+    Head { state: State::FailedFinal { expires_at: forgotten_at(&head, now), settled_by }, ..head }
 }
 
 fn released(head: Head, reason: Reason, now: Timestamp) -> Head {
-    head.moved(State::FailedRetryable { expires_at: now.plus(head.terms.ttl) }, reason)
+    let head = Head { reason, ..head };
+    Head { state: State::FailedRetryable { expires_at: forgotten_at(&head, now) }, ..head }
+}
+
+/// When a record that had no effect so far may be forgotten: not while a call may still land. The next request would be
+/// another command, with another id, and nobody would take the two for one.
+fn forgotten_at(head: &Head, now: Timestamp) -> Timestamp {
+    let Terms { ttl, quarantine, .. } = head.terms;
+    now.plus(if head.may_have_run() { ttl.max(quarantine) } else { ttl })
 }
 
 /// The command waits for a worker. Whoever had it has it no longer: the epoch rises.

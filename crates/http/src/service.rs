@@ -190,7 +190,9 @@ where
             let (room, request) = (command.room.clone(), command.into_request());
             AfterClaim::Answered(Box::new(execute::execute(shared, acquired, request, room, inner).await))
         }
-        (Decision::Reconcile, Some(record)) if record.head.token == claim.attempt.token => {
+        (Decision::Reconcile | Decision::Vacant, Some(record))
+            if record.head.token == claim.attempt.token =>
+        {
             // Our own claim: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
             give_back(&shared, &record, Reason::ClaimUnconfirmed, respond::store_unavailable, &policy).await
         }

@@ -42,6 +42,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) reconcile_after: Option<i64>,
     pub(crate) attempts: Option<u32>,
     pub(crate) quarantine_until: Option<i64>,
+    pub(crate) earlier_may_have_run: Option<bool>,
     pub(crate) created_at: i64,
     pub(crate) updated_at: i64,
     pub(crate) history: Cow<'a, str>,
@@ -73,7 +74,7 @@ pub(crate) fn damage(column: &'static str, what: impl std::fmt::Display) -> Dama
 impl<'a> Columns<'a> {
     /// The columns of a record.
     pub(crate) fn of(record: &'a Record) -> Columns<'a> {
-        let Head { fingerprint, epoch, token, terms, state, reason } = record.head;
+        let Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run } = record.head;
         let common = Columns {
             id: *record.id.as_bytes(),
             operation_id: *record.operation_id.as_bytes(),
@@ -106,6 +107,7 @@ impl<'a> Columns<'a> {
             reconcile_after: None,
             attempts: None,
             quarantine_until: None,
+            earlier_may_have_run: Some(earlier_may_have_run),
             created_at: record.created_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             history: record.history.as_text().into(),
@@ -174,6 +176,9 @@ impl<'a> Columns<'a> {
             state: self.state()?,
             reason: Reason::parse(&self.reason)
                 .ok_or_else(|| damage("reason", format!("{:?} is not a reason", self.reason)))?,
+            // Nothing is written with a first claim, which has none before it. Nor did versions write it that had no
+            // such column: what came of an attempt that they took for over is not known, and so it may have run.
+            earlier_may_have_run: self.earlier_may_have_run.unwrap_or(self.epoch > 1),
         })
     }
 

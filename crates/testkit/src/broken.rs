@@ -69,11 +69,13 @@ pub enum Flaw {
     KeepsTheFirstRequest,
     /// Hands out commands to workers before they are ready.
     HandsOutTooEarly,
+    /// Keeps of a command only what its last attempt may have done.
+    ForgetsEarlierAttempts,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 23] = [
+    pub const ALL: [(Flaw, &'static str); 24] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -97,6 +99,10 @@ impl Flaw {
         (Flaw::ForgetsHowItCameThere, "a_record_remembers_how_it_came_there"),
         (Flaw::KeepsTheFirstRequest, "a_new_attempt_brings_its_own_request"),
         (Flaw::HandsOutTooEarly, "a_requeued_command_waits_until_it_is_ready"),
+        (
+            Flaw::ForgetsEarlierAttempts,
+            "what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known",
+        ),
     ];
 }
 
@@ -272,6 +278,7 @@ impl BrokenStore {
             Some(Flaw::KeepsTheEpoch) => {
                 Head { epoch: before.map_or(after.epoch, |before| before.head.epoch), ..after }
             }
+            Some(Flaw::ForgetsEarlierAttempts) => Head { earlier_may_have_run: false, ..after },
             _ => after,
         }
     }

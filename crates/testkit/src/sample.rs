@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode};
-use semel_core::policy::OnExpired;
+use semel_core::policy::{OnExpired, OnLeaseExpired};
 use semel_core::{
     Attempt, Claim, Clock, Fingerprint, FingerprintInput, Ids, KeyRules, OperationName, Policy, Principal,
     RandomIds, RecordId, Reference, Response, Scope, Start, StoredResult, SystemClock, Terms,
@@ -47,6 +47,11 @@ pub fn terms() -> Terms {
 /// Terms under which expired records leave a tombstone for 7 days.
 pub fn terms_with_tombstones() -> Terms {
     Policy { on_expired: OnExpired::Refuse, ..Policy::default() }.terms()
+}
+
+/// Terms under which an ended lease frees the key, since the operation is declared safe to repeat.
+pub fn terms_with_rerun() -> Terms {
+    Policy { on_lease_expired: OnLeaseExpired::Rerun, ..Policy::default() }.terms()
 }
 
 /// A claim on `key` under the default terms, with a token of its own.

@@ -28,9 +28,10 @@ use judge::{Migrated, Refused};
 pub(crate) const STEPS: [usize; 1] = [19];
 
 /// From which version to which it goes back, and how.
-const BACK_IN_A_FILE: (u32, u32) = (8, 6);
-const BACK_ON_A_SERVER: (u32, u32) = (4, 2);
+const BACK_IN_A_FILE: (u32, u32) = (9, 6);
+const BACK_ON_A_SERVER: (u32, u32) = (5, 2);
 const BACK: &str = "
+    ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
     DROP TABLE semel_usage;
     DROP TABLE semel_evidence;
     DROP TABLE semel_phases;

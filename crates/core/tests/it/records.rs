@@ -87,6 +87,7 @@ fn head(state: State) -> Head {
         terms: attempt.terms,
         state,
         reason: Reason::Claimed,
+        earlier_may_have_run: false,
     }
 }
 

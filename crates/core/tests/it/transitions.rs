@@ -1,6 +1,6 @@
 //! Every state meets every event, and what time does to each. Then random lives, which must keep the rules.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use proptest::prelude::*;
@@ -43,7 +43,8 @@ fn attempt(token: AttemptToken, body: &str) -> Attempt {
 
 fn head(state: State) -> Head {
     let Attempt { fingerprint, token, terms, .. } = attempt(MINE, "body");
-    Head { fingerprint, epoch: EPOCH, token, terms, state, reason: Reason::Claimed }
+    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
+    Head { fingerprint, epoch: EPOCH, token, terms, state, reason, earlier_may_have_run }
 }
 
 fn unknown(quarantine_until: Timestamp) -> State {
@@ -343,16 +344,146 @@ fn a_reference_is_kept_where_a_call_may_still_land_or_have_landed() {
         let verdict = Event::resolve(Verdict::NotExecuted(proof));
         assert_eq!(reference(&lost, &verdict, NOW), expected, "{proof:?}");
     }
-    let waits = |on_lease_expired, epoch| {
-        let waits = head(State::Claimed { start_by: later(60), ready_at: NOW });
-        Head { epoch, terms: Terms { on_lease_expired, ..waits.terms }, ..waits }
+    let running = head(State::Processing { lease_until: NOW, start_by: Some(later(60)) });
+    let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
+    let running = Head { terms, ..running };
+    let requeue =
+        Event::Requeue { fence: running.fence(), reason: Reason::NotExecuted, after: Duration::ZERO };
+    let waits = |event: &Event, now| match transition(Some(&running), event, now).write {
+        Write::Update(waits) if waits.state.name() == StateName::Claimed => waits,
+        other => panic!("a worker starts it again: {other:?}"),
     };
+    let (lost, unhurt) = (waits(&Event::Age, NOW), waits(&requeue, Timestamp::from_millis(0)));
     for event in [Event::Age, Event::Free] {
-        let again = waits(OnLeaseExpired::Rerun, 2);
-        assert_eq!(reference(&again, &event, later(60)), ReferenceWrite::Keep, "an attempt may have run");
-        let first = waits(OnLeaseExpired::Rerun, 1);
-        assert_eq!(reference(&first, &event, later(60)), ReferenceWrite::GiveBack, "nobody has run it");
+        assert_eq!(reference(&lost, &event, later(60)), ReferenceWrite::Keep, "an attempt may have run");
+        assert_eq!(reference(&unhurt, &event, later(60)), ReferenceWrite::GiveBack, "nobody has run it");
     }
+    let refused = Decision::Refused(Refusal::WrongState);
+    assert_eq!(transition(Some(&lost), &Event::Free, NOW).decision, refused);
+    assert_eq!(transition(Some(&unhurt), &Event::Free, NOW).decision, Decision::Applied);
+}
+
+/// Whatever a command came to that nobody can say did not run: free for one retry, and for what reason.
+fn taken_without_proof() -> [Head; 2] {
+    [Reason::LeaseExpired, Reason::VerdictDeduplicated]
+        .map(|reason| Head { reason, ..head(State::FailedRetryable { expires_at: later(60) }) })
+}
+
+/// The head after a change.
+fn after(head: &Head, event: &Event, now: Timestamp) -> Head {
+    match transition(Some(head), event, now).write {
+        Write::Update(after) => after,
+        other => panic!("{event:?} changes it: {other:?}"),
+    }
+}
+
+#[test]
+fn what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known() {
+    let claim = Event::Claim(Attempt { reference: Reference::Free, ..attempt(FRESH, "body") });
+    for before in taken_without_proof() {
+        let again = after(&before, &claim, NOW);
+        assert!(again.earlier_may_have_run);
+        let fence = again.fence();
+        let fail = |reason| Event::Fail { fence, reason };
+        let release = Event::Release { fence, reason: Reason::NotExecuted };
+        let requeue = Event::Requeue { fence, reason: Reason::NotExecuted, after: Duration::ZERO };
+        let abandon = Event::Abandon { fence, reason: Reason::TimedOut };
+        let verdict = |proof| Event::resolve(Verdict::NotExecuted(proof));
+        let lost = after(&again, &abandon, NOW);
+        let over = NOW.plus(again.terms.quarantine);
+        for (name, before, event, kept) in [
+            ("release", again, release, true),
+            ("requeue", again, requeue, true),
+            ("stored 4xx", again, fail(Reason::Answered), true),
+            ("late release", lost, release, true),
+            ("late requeue", lost, requeue, true),
+            ("late 4xx", lost, fail(Reason::Answered), true),
+            ("failed", lost, Event::resolve(Verdict::FailedFinal), true),
+            ("deduplicated", lost, verdict(Proof::ProviderDeduplicates), true),
+            ("tombstone", lost, verdict(Proof::ProviderTombstone), false),
+            ("not executed", lost, verdict(Proof::Quarantine), false),
+        ] {
+            let step = transition(Some(&before), &event, over);
+            let expected = if kept { ReferenceWrite::Keep } else { ReferenceWrite::GiveBack };
+            assert_eq!((step.decision, step.reference), (Decision::Applied, expected), "{name}");
+            let ended = after(&before, &event, over);
+            assert_eq!(ended.may_have_run(), kept, "{name}");
+            let State::FailedRetryable { expires_at } = ended.state else { continue };
+            let freed = transition(Some(&ended), &Event::Free, over);
+            let refused = Decision::Refused(Refusal::StillInFlight { until: expires_at });
+            assert_eq!(freed.decision, if kept { refused } else { Decision::Applied }, "{name}");
+            assert_eq!(freed.reference, expected, "{name}");
+            let third =
+                after(&ended, &Event::Claim(attempt(AttemptToken::from_bytes([3; 16]), "body")), over);
+            assert_eq!(third.earlier_may_have_run, kept, "{name}");
+        }
+    }
+    let released = head(State::FailedRetryable { expires_at: later(60) });
+    let again = after(&Head { reason: Reason::NotExecuted, ..released }, &claim, NOW);
+    assert!(!again.earlier_may_have_run, "what provably did not run leaves nothing behind");
+}
+
+#[test]
+fn a_run_that_resumes_phases_speaks_for_those_before_it() {
+    let [(_, phased), ..] = long_running();
+    let waits = age(phased, later(60)).expect("it waits for whoever resumes it");
+    assert!(!waits.earlier_may_have_run, "whoever resumes it knows what its phases have come to");
+    let resumed = after(&waits, &Event::Start { fence: waits.fence(), token: FRESH }, later(60));
+    let declined = Event::Fail { fence: resumed.fence(), reason: Reason::Answered };
+    assert_eq!(transition(Some(&resumed), &declined, later(61)).reference, ReferenceWrite::GiveBack);
+}
+
+#[test]
+fn the_executors_word_that_nothing_ran_gives_a_reference_back_also_after_its_lease() {
+    for taken in taken_without_proof() {
+        let release = Event::Release { fence: taken.fence(), reason: Reason::ClaimUnconfirmed };
+        let step = transition(Some(&taken), &release, NOW);
+        assert_eq!((step.decision, step.reference), (Decision::Applied, ReferenceWrite::GiveBack));
+        let released = after(&taken, &release, NOW);
+        assert_eq!(released.reason, Reason::ClaimUnconfirmed);
+        let again = transition(Some(&released), &release, later(1));
+        assert_eq!((again.decision, again.write), (Decision::Applied, Write::Keep), "sent again");
+        let haunted = Head { earlier_may_have_run: true, ..taken };
+        let step = transition(Some(&haunted), &release, NOW);
+        assert_eq!((step.decision, step.reference), (Decision::Applied, ReferenceWrite::Keep));
+        let stranger = Fence { token: FRESH, ..taken.fence() };
+        let stranger = Event::Release { fence: stranger, reason: Reason::ClaimUnconfirmed };
+        assert_eq!(transition(Some(&taken), &stranger, NOW).decision, Decision::Fenced);
+    }
+    // Its lease ends with the very word.
+    let running = head(State::Processing { lease_until: NOW, start_by: None });
+    let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, ..running.terms };
+    let release = Event::Release { fence: running.fence(), reason: Reason::ClaimUnconfirmed };
+    let step = transition(Some(&Head { terms, ..running }), &release, NOW);
+    assert_eq!((step.decision, step.reference), (Decision::Applied, ReferenceWrite::GiveBack));
+}
+
+#[test]
+fn nothing_is_forgotten_while_a_call_of_an_earlier_attempt_may_land() {
+    let brief = |quarantine| Terms {
+        ttl: Duration::from_secs(1),
+        quarantine: Duration::from_secs(quarantine),
+        on_lease_expired: OnLeaseExpired::Rerun,
+        ..Policy::default().terms()
+    };
+    let running = head(State::Processing { lease_until: NOW, start_by: None });
+    let freed = age(Head { terms: brief(50), ..running }, NOW).expect("it is free for one retry");
+    assert_eq!(freed.state, State::FailedRetryable { expires_at: later(50) });
+    // The next attempt is made under other terms, and does not run.
+    let claim = Event::Claim(Attempt { terms: brief(5), ..attempt(FRESH, "body") });
+    let again = after(&freed, &claim, NOW);
+    assert_eq!(again.terms, brief(50), "the longer wait is the one that counts");
+    let (fence, reason) = (again.fence(), Reason::NotExecuted);
+    let released = after(&again, &Event::Release { fence, reason }, NOW);
+    assert_eq!(released.state, State::FailedRetryable { expires_at: later(50) });
+    let declined = after(&again, &Event::Fail { fence, reason: Reason::Answered }, NOW);
+    assert_eq!(declined.state.expires_at(), Some(later(50)));
+    let lost = after(&again, &Event::Abandon { fence, reason: Reason::TimedOut }, NOW);
+    let tombstone = Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone));
+    assert_eq!(after(&lost, &tombstone, NOW).state, State::FailedRetryable { expires_at: later(1) });
+    let alone = Head { terms: brief(50), ..running };
+    let released = after(&alone, &Event::Release { fence: alone.fence(), reason }, NOW);
+    assert_eq!(released.state, State::FailedRetryable { expires_at: later(1) }, "nothing can land");
 }
 
 /// What becomes of the business reference, where it is not kept: for each event, the columns in which that is so.
@@ -547,7 +678,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
     let reruns =
         prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun, OnLeaseExpired::Resume]);
     let tombstones = prop::option::of(Just(Duration::from_secs(500)));
-    (0..60_u64, 0..17_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
+    (0..60_u64, 0..18_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
         |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl)| {
             let fence = Fence { epoch, token };
             let reason = Reason::Answered;
@@ -570,8 +701,10 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 10 => Event::Abandon { fence, reason },
                 11 => Event::Age,
                 12 => Event::resolve(match epoch {
-                    1 | 2 => Verdict::Succeeded,
-                    3 => Verdict::FailedFinal,
+                    1 => Verdict::Succeeded,
+                    2 => Verdict::FailedFinal,
+                    3 => Verdict::NotExecuted(Proof::ProviderDeduplicates),
+                    4 => Verdict::NotExecuted(Proof::ProviderTombstone),
                     _ => Verdict::NotExecuted(Proof::Quarantine),
                 }),
                 13 => {
@@ -579,6 +712,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 }
                 14 => Event::Defer { fence, time: Duration::from_secs(seconds) },
                 15 => Event::Claim(Attempt { start: Start::Resumable(Duration::from_secs(90)), ..attempt }),
+                16 => Event::Free,
                 _ => Event::Purge,
             };
             (seconds, event)
@@ -596,6 +730,8 @@ proptest! {
         let mut head: Option<Head> = None;
         // Who was told to execute, by life and epoch.
         let mut executors: HashMap<(u32, u32), AttemptToken> = HashMap::new();
+        // Of the present life: the epoch of the last claim, and those whose execution may have had an effect.
+        let (mut claimed, mut suspects) = (0, HashSet::new());
         let mut lives = 0;
         for (seconds, event) in life {
             now = now.plus(Duration::from_secs(seconds));
@@ -610,7 +746,7 @@ proptest! {
 
             let next = match step.write {
                 Write::Keep => head,
-                Write::Create(head) => { lives += 1; Some(head) }
+                Write::Create(head) => { lives += 1; suspects.clear(); Some(head) }
                 Write::Update(head) => Some(head),
                 Write::Delete => None,
             };
@@ -651,7 +787,38 @@ proptest! {
                 RequestWrite::Store => prop_assert!(kept(next)),
                 RequestWrite::Erase => prop_assert!(kept(head) && !kept(next)),
             }
+            if let (Event::Claim(_), Some(after)) = (event, next)
+                && Some(after.epoch) != swept.map(|swept| swept.epoch)
+            {
+                claimed = after.epoch;
+            }
+            // A second look at the rule about references, by what was said of each attempt and not by the record.
+            let speaks_for = |epoch: u32, head: Head| match head.terms.on_lease_expired {
+                OnLeaseExpired::Resume => claimed..=epoch,
+                OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => epoch..=epoch,
+            };
+            let acquitted = match (event, head.filter(|_| step.decision == Decision::Applied)) {
+                (
+                    Event::Release { fence, .. } | Event::Requeue { fence, .. } | Event::Fail { fence, .. },
+                    Some(head),
+                ) => speaks_for(fence.epoch, head),
+                (Event::Resolve { verdict: Verdict::FailedFinal, .. }, Some(head)) => {
+                    speaks_for(head.epoch, head)
+                }
+                (Event::Resolve { verdict: Verdict::NotExecuted(proof), .. }, Some(_))
+                    if proof != Proof::ProviderDeduplicates => 0..=u32::MAX,
+                // Nobody's: epochs begin with 1.
+                _ => 0..=0,
+            };
+            suspects.retain(|epoch| !acquitted.contains(epoch));
+            if event == Event::Free && step.decision == Decision::Applied {
+                prop_assert!(suspects.is_empty(), "attempts {:?} may have had an effect", suspects);
+            }
+            if step.reference == ReferenceWrite::GiveBack {
+                prop_assert!(suspects.is_empty(), "attempts {:?} may have had an effect", suspects);
+            }
             if step.decision == Decision::Execute {
+                suspects.extend(next.map(|head| head.epoch));
                 let held = next.expect("what is executed has a record");
                 let executor = executors.entry((lives, held.epoch)).or_insert(held.token);
                 prop_assert_eq!(*executor, held.token, "one executor for each epoch");

@@ -62,8 +62,9 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let (attempt, most) = (record.head.epoch, operation.terms.retry.max_attempts);
         if attempt > most && !attended {
             tracing::error!(operation_id = %record.operation_id, most, "a command has had all its attempts");
-            let given_up = Ending::Later { reason: Reason::LeaseExpired, reply: None };
-            return (given_up, !recorded.is_empty());
+            // Where nothing is recorded, nothing has run: that is more than that leases have ended.
+            let reason = if recorded.is_empty() { Reason::NotExecuted } else { Reason::LeaseExpired };
+            return (Ending::Later { reason, reply: None }, !recorded.is_empty());
         }
         let journal = Arc::new(Mutex::new(Journal::new(record.operation_id, recorded)));
         let run = Run {

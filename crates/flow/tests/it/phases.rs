@@ -28,6 +28,7 @@ both!(
     a_refusal_in_a_phase_is_the_answer,
     a_command_that_is_resumed_for_too_long_is_given_up,
     a_command_that_fails_too_often_is_given_up,
+    a_command_whose_executors_vanish_before_they_begin_is_known_not_to_have_run,
     completers_race_and_each_command_is_run_once,
     a_run_with_a_mistake_goes_nowhere,
     code_that_was_changed_goes_nowhere,
@@ -276,6 +277,28 @@ async fn a_command_that_fails_too_often_is_given_up(lab: impl Phased) {
     assert_eq!((record.head.state.name(), record.head.reason), (StateName::Unknown, Reason::Panicked));
     assert_eq!(attempts.load(Ordering::SeqCst), 4);
     assert_eq!((written(&lab).await, provider.counts()), ((1, 0, 0), (0, 0)));
+}
+
+async fn a_command_whose_executors_vanish_before_they_begin_is_known_not_to_have_run(lab: impl Phased) {
+    let (provider, kept) = (Provider::start(true).await, lab.kept().await);
+    let faulty = Arc::new(FaultyStore::new(kept.store()));
+    let vanishing = lab.rides(faulty.clone(), Ride::new(&provider));
+    faulty.script(|call| match call {
+        Call::Claim => Some(Fault::AnswerLost),
+        Call::Apply | Call::Renew => Some(Fault::Unavailable),
+        Call::Other => None,
+    });
+    let command = command("key");
+    assert_eq!(start(&vanishing, &command).await, Saw::InDoubt);
+    kept.shift_clock(command.policy.lease * 2);
+    let retry = RetryTerms { max_attempts: 1, ..RetryTerms::default() };
+    let terms = PhaseTerms { retry, ..PhaseTerms::default() };
+    let rides = lab.rides_under(kept.store(), terms, Ride::new(&provider));
+    let record = resumed(&[&rides], &kept, &command.scope.record_id()).await;
+    let head = record.head;
+    assert_eq!((head.state.name(), head.reason), (StateName::FailedRetryable, Reason::NotExecuted));
+    assert!(!head.may_have_run());
+    assert_eq!((written(&lab).await, provider.counts()), ((0, 0, 0), (0, 0)));
 }
 
 async fn completers_race_and_each_command_is_run_once(lab: impl Phased) {

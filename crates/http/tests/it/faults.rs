@@ -5,6 +5,7 @@ use std::time::Duration;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{Change, Decision, Filter, Policy, Store};
+use semel_http::Operation;
 use semel_testkit::faulty::{Call, Fault};
 
 use crate::lab::{Lab, pay, problem};
@@ -117,6 +118,22 @@ async fn who_has_no_time_left_to_begin_is_told_what_others_made_of_it() {
     assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
     assert_eq!((late.status, &late.body), (ran.status, &ran.body));
     assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn a_claim_that_is_found_again_where_an_ended_lease_frees_its_key_holds_no_reference() {
+    let lab = Lab::with(|builder| {
+        let orders = Operation::new("orders", "POST /payments").business_reference("/order");
+        builder.operation(orders.with(|policy| policy.on_lease_expired = OnLeaseExpired::Rerun))
+    })
+    .await;
+    let sqlite = lab.sqlite.clone();
+    lab.store.resend_claim(move || sqlite.shift_clock(Duration::from_secs(31)));
+    let order = || pay(r#"{"order":7}"#);
+    let reply = lab.send(order()).await;
+    assert_eq!(reply.problem(), problem(503, "IDEMPOTENCY_STORE_UNAVAILABLE"), "nothing ran, and it says so");
+    let other = lab.send(order().set("idempotency-key", "another-0123456789")).await;
+    assert_eq!((other.status.as_u16(), lab.count()), (201, 1), "the order is free for another key");
 }
 
 #[tokio::test]

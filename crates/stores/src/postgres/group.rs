@@ -53,18 +53,19 @@ const UPDATE: &str = "
         reconcile_after = i.reconcile_after, attempts = i.attempts, quarantine_until = i.quarantine_until,
         created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
         resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
-        response = i.response, start_by = i.start_by, ready_at = i.ready_at, revision = r.revision + 1
+        response = i.response, start_by = i.start_by, ready_at = i.ready_at,
+        earlier_may_have_run = i.earlier_may_have_run, revision = r.revision + 1
     FROM unnest(
             $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
             $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
             $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
-            $30::bytea[], $31::bigint[], $32::bigint[]
+            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[]
         ) AS i (
             id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
             token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
             unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
-            resource, response_format, encryption_key_id, response, start_by, ready_at
+            resource, response_format, encryption_key_id, response, start_by, ready_at, earlier_may_have_run
         )
     WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
     RETURNING r.id";
@@ -344,6 +345,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
         bytes(rows, |row| result(row).map(|result| &result.response[..])),
         ints(rows, |row| row.start_by),
         ints(rows, |row| row.ready_at),
+        ints(rows, |row| row.earlier_may_have_run.map(Into::into)),
     ]
 }
 

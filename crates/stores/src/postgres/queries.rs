@@ -60,7 +60,7 @@ macro_rules! update {
         expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
-        revision = revision + 1
+        earlier_may_have_run = $33, revision = revision + 1
     WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision")
     };
 }
@@ -397,6 +397,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Bytes(result.map(|result| &result.response[..])),
         Value::Int(row.start_by),
         Value::Int(row.ready_at),
+        Value::Int(row.earlier_may_have_run.map(Into::into)),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     Ok(!db.query(sql, &values).await?.is_empty())

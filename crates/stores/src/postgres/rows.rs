@@ -11,8 +11,8 @@ macro_rules! record_columns {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
-         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
-         history, revision, status, resource, response_format, encryption_key_id, response"
+         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
+         created_at, updated_at, history, revision, status, resource, response_format, encryption_key_id, response"
     };
 }
 pub(super) use record_columns;
@@ -22,8 +22,8 @@ macro_rules! record_columns_without_response {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
-         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, \
-         history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
+         start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
+         created_at, updated_at, history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
     };
 }
 pub(super) use record_columns_without_response;
@@ -66,6 +66,7 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         reconcile_after: cells.maybe_number("reconcile_after")?,
         attempts: cells.maybe_number("attempts")?,
         quarantine_until: cells.maybe_number("quarantine_until")?,
+        earlier_may_have_run: cells.maybe_number("earlier_may_have_run")?.map(|number: u8| number != 0),
         created_at: cells.number("created_at")?,
         updated_at: cells.number("updated_at")?,
         history: cells.text("history")?.into(),

@@ -7,7 +7,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Value};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 4] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4];
+const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -185,6 +185,13 @@ CREATE TABLE semel_usage (
     used_at  bigint NOT NULL, -- when that last changed
     PRIMARY KEY (tenant, caller)
 );
+";
+
+/// What an attempt before the last one may have done. Records that were acquired again before this version say nothing, which
+/// means that it may have run: kept too long is better than given away. No row is rewritten.
+const VERSION_5: &str = "
+ALTER TABLE semel_records
+    ADD COLUMN earlier_may_have_run bigint; -- 1 if so; NULL: only the first attempt has not
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -277,8 +277,8 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  attempts = ?15, quarantine_until = ?16, updated_at = ?17,
                  status = ?18, resource = ?19, response_format = ?20,
                  encryption_key_id = ?21, response = ?22, history = ?23,
-                 start_by = ?24, ready_at = ?25
-             WHERE id = ?26 AND epoch = ?27 AND token = ?28 AND state = ?29",
+                 start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26
+             WHERE id = ?27 AND epoch = ?28 AND token = ?29 AND state = ?30",
         )?
         .execute(params![
             row.state,
@@ -306,6 +306,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             row.history,
             row.start_by,
             row.ready_at,
+            row.earlier_may_have_run,
             row.id,
             before.epoch,
             before.token.as_bytes(),

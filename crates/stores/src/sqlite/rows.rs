@@ -15,7 +15,8 @@ macro_rules! record_columns {
         concat!(
             "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
              epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at,
-             expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history,",
+             expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until,
+             earlier_may_have_run, created_at, updated_at, history,",
             $response
         )
     };
@@ -58,6 +59,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         reconcile_after: cells.next()?,
         attempts: cells.next()?,
         quarantine_until: cells.next()?,
+        earlier_may_have_run: cells.next()?,
         created_at: cells.next()?,
         updated_at: cells.next()?,
         history: cells.text()?,

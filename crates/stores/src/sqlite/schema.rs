@@ -8,8 +8,8 @@ use semel_faults::{Point, reached_by_thread};
 use super::Trouble;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 8] =
-    [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8];
+const MIGRATIONS: [&str; 9] =
+    [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -184,6 +184,12 @@ CREATE TABLE semel_usage (
     used_at  INTEGER NOT NULL, -- when that last changed
     PRIMARY KEY (tenant, caller)
 ) STRICT, WITHOUT ROWID;
+";
+
+/// What an attempt before the last one may have done. Records that were acquired again before this version say nothing, which
+/// means that it may have run: kept too long is better than given away.
+const VERSION_9: &str = "
+ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

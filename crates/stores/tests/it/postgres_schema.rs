@@ -1,6 +1,6 @@
 //! Tables that are made by several at once, are newer than this build, or may not be made: all of it, or nothing.
 
-use semel_core::{Decision, Store};
+use semel_core::{Change, Decision, Reason, Store};
 use semel_stores::PostgresStore;
 use semel_stores::postgres::{Address, OpenError, SCHEMA_VERSION, migrate_database};
 use semel_testkit::postgres::{self, Database};
@@ -59,6 +59,34 @@ async fn a_newer_schema_is_refused_and_left_alone() {
         assert!(error.to_string().contains("run the version of Semel that wrote it"), "{error}");
     }
     assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "99");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_an_older_version_acquired_again_may_have_run_before() {
+    let database = database().await;
+    let address = address(&database.url());
+    let store = PostgresStore::open(&address).await.expect("it is there");
+    let mut ids = Vec::new();
+    for key in ["once", "twice", "twice"] {
+        let claim = sample::claim(key);
+        let claimed = store.claim(&claim).await.expect("it is decided");
+        assert_eq!(claimed.decision, Decision::Execute);
+        ids.push(sample::id(&claim));
+        if ids.len() == 2 {
+            let fence = claimed.record.expect("it is acquired").head.fence();
+            let release = Change::release(fence, Reason::NotExecuted);
+            store.apply(&sample::id(&claim), &release).await.expect("it is released");
+        }
+    }
+    drop(store);
+    let back =
+        "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; UPDATE semel_schema SET version = 4";
+    database.sql(back).expect("an older version would have left it so");
+    let store = PostgresStore::open(&address).await.expect("it is migrated");
+    for (id, expected) in [(ids[0], false), (ids[1], true)] {
+        let found = store.get(&id).await.expect("it is read").record.expect("it is there");
+        assert_eq!(found.head.earlier_may_have_run, expected, "epoch {}", found.head.epoch);
+    }
 }
 
 /// A role that may log in, and nothing else. Roles are the server's, so it goes with this.

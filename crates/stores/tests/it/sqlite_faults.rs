@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use semel_core::{Change, Claim, Decision, Principal, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Principal, Reason, Store, StoreError};
 use semel_stores::SqliteStore;
 use semel_stores::sqlite::{OpenError, SqliteOptions};
 use semel_testkit::sample;
@@ -87,6 +87,30 @@ fn a_newer_schema_is_refused_and_left_alone() {
     let version: u32 =
         file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
     assert_eq!(version, 99);
+}
+
+#[tokio::test]
+async fn what_an_older_version_acquired_again_may_have_run_before() {
+    let folder = folder();
+    let store = open(folder.path());
+    let once = acquire(&store, "once").await;
+    let twice = acquire(&store, "twice").await;
+    let id = sample::id(&twice);
+    let record = store.get(&id).await.expect("it is read").record.expect("it was claimed");
+    let release = Change::release(record.head.fence(), Reason::NotExecuted);
+    store.apply(&id, &release).await.expect("it is released");
+    acquire(&store, "twice").await;
+    drop(store);
+    let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
+    let back =
+        "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; UPDATE semel_schema SET version = 8";
+    file.execute_batch(back).expect("an older version would have left it so");
+    drop(file);
+    let store = open(folder.path());
+    for (claim, expected) in [(once, false), (twice, true)] {
+        let found = store.get(&sample::id(&claim)).await.expect("it is read").record.expect("it is there");
+        assert_eq!(found.head.earlier_may_have_run, expected, "epoch {}", found.head.epoch);
+    }
 }
 
 #[test]

@@ -106,6 +106,7 @@ macro_rules! for_each_conformance_case {
             verdicts: a_late_completion_is_evidence_against_not_executed
             verdicts: only_an_unknown_takes_a_verdict
             verdicts: a_postponed_look_for_evidence_is_counted
+            verdicts: what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known
             expiry: an_expired_key_is_a_new_command
             expiry: an_expired_key_with_a_tombstone_is_refused
             expiry: only_settled_records_are_reaped
@@ -133,11 +134,14 @@ macro_rules! for_each_conformance_case {
             references: a_reference_outlives_its_record
             references: a_reference_that_was_given_back_may_be_gone
             references: a_late_completion_takes_its_reference_back
+            references: a_reference_is_kept_while_an_earlier_attempt_may_have_run
+            references: a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back
             references: a_former_name_of_an_operation_still_counts
             workers: a_command_for_later_waits_with_its_request
             workers: a_waiting_command_is_started_by_one_worker
             workers: a_requeued_command_waits_until_it_is_ready
             workers: a_new_attempt_brings_its_own_request
+            workers: a_command_that_is_started_again_after_its_lease_may_have_run
             workers: a_command_with_phases_is_resumed_while_its_time_lasts
             workers: a_deferred_command_is_settled_by_its_message
             workers: the_items_of_a_bulk_request_are_shown_as_long_as_it_is

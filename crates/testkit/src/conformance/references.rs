@@ -158,6 +158,76 @@ pub(super) async fn a_late_completion_takes_its_reference_back(subject: &dyn Sub
     assert_eq!(holder, Some(fourth.operation_id), "what somebody else has by now is theirs");
 }
 
+pub(super) async fn a_reference_is_kept_while_an_earlier_attempt_may_have_run(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let under = |key: &str, order: &str| {
+        let claim = sample::under(sample::claim(key), sample::terms_with_rerun());
+        sample::with_reference(claim, order)
+    };
+    let declined = || sample::result(&sample::response(402, "no"));
+    type End = fn(semel_core::Fence, semel_core::StoredResult) -> Change;
+    let ends: [(&str, End); 2] = [
+        ("released", |fence, _| Change::release(fence, Reason::NotExecuted)),
+        ("declined", |fence, result| Change::fail(fence, Reason::Answered, result)),
+    ];
+    for (name, end) in ends {
+        for rerun in [false, true] {
+            let key = format!("{name}-{rerun}");
+            let other = || under(&format!("{key}-other"), &key);
+            let first = acquire(&*store, &under(&key, &key)).await;
+            if rerun {
+                subject.advance(first.head.terms.lease);
+            } else {
+                applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
+                let deduplicated = Change::resolve_not_executed(Proof::ProviderDeduplicates);
+                applied(&*store, &first.id, deduplicated).await;
+            }
+            let again = acquire(&*store, &under(&key, &key)).await;
+            applied(&*store, &again.id, end(again.head.fence(), declined())).await;
+            let decision = claim_decision(&*store, &other()).await;
+            assert_eq!(decision, Decision::Duplicate, "{key}: a call of the first attempt may land");
+            subject.advance(A_DAY);
+            store.reap(10).await.expect("the store reaps");
+            let decision = claim_decision(&*store, &other()).await;
+            assert_eq!(decision, Decision::Duplicate, "{key}: or has landed, for all that anybody knows");
+        }
+    }
+    // It is looked for in the end, and is not there.
+    let first = acquire(&*store, &under("known", "known")).await;
+    subject.advance(first.head.terms.lease);
+    let again = acquire(&*store, &under("known", "known")).await;
+    applied(&*store, &again.id, Change::abandon(again.head.fence(), Reason::TimedOut)).await;
+    subject.advance(again.head.terms.quarantine);
+    applied(&*store, &again.id, Change::resolve_not_executed(Proof::Quarantine)).await;
+    assert_eq!(claim_decision(&*store, &under("known-other", "known")).await, Decision::Execute);
+}
+
+pub(super) async fn a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back(
+    subject: &dyn Subject,
+) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let under = |key: &str| sample::under(order(key), sample::terms_with_rerun());
+    for swept in [false, true] {
+        let key = format!("first-{swept}");
+        let first = acquire(&*store, &under(&key)).await;
+        subject.advance(first.head.terms.lease);
+        if swept {
+            store.sweep(10).await.expect("the store sweeps");
+        }
+        let decision = claim_decision(&*store, &order("another")).await;
+        assert_eq!(decision, Decision::Duplicate, "nobody has said that nothing ran");
+        applied(&*store, &first.id, Change::release(first.head.fence(), Reason::ClaimUnconfirmed)).await;
+        let other = acquire(&*store, &order(&format!("second-{swept}"))).await;
+        applied(&*store, &other.id, Change::release(other.head.fence(), Reason::NotExecuted)).await;
+    }
+}
+
 pub(super) async fn a_former_name_of_an_operation_still_counts(subject: &dyn Subject) {
     if !subject.capabilities().references {
         return;

@@ -94,6 +94,51 @@ pub(super) async fn a_late_completion_is_evidence_against_not_executed(subject: 
     assert_eq!(read(&*store, &lost.id).await, current);
 }
 
+/// The command is free for one retry, and yet a call of its first attempt may land: the provider only deduplicates, or the
+/// lease ended where that frees the key. Then the retry acquires it.
+async fn acquired_again(subject: &dyn Subject, key: &str, rerun: bool) -> Record {
+    let store = subject.store();
+    let claim = |key| sample::under(sample::claim(key), sample::terms_with_rerun());
+    let first = acquire(&*store, &claim(key)).await;
+    if rerun {
+        subject.advance(first.head.terms.lease);
+    } else {
+        applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
+        applied(&*store, &first.id, Change::resolve_not_executed(Proof::ProviderDeduplicates)).await;
+    }
+    acquire(&*store, &claim(key)).await
+}
+
+pub(super) async fn what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known(
+    subject: &dyn Subject,
+) {
+    let store = subject.store();
+    for rerun in [false, true] {
+        let again = acquired_again(subject, &format!("k-{rerun}"), rerun).await;
+        let id = &again.id;
+        assert!(again.head.earlier_may_have_run);
+        assert_eq!(read(&*store, id).await, again);
+        let not_executed = |record: &Record| Change::release(record.head.fence(), Reason::NotExecuted);
+        let released = applied(&*store, id, not_executed(&again)).await;
+        assert_eq!(read(&*store, id).await, released);
+        let freed = apply(&*store, id, Change::free()).await.decision;
+        assert!(matches!(freed, Decision::Refused(Refusal::StillInFlight { .. })), "{freed:?}");
+        let third = acquire(&*store, &sample::claim(&format!("k-{rerun}"))).await;
+        assert!(third.head.earlier_may_have_run, "a retry that did not run says nothing of the first");
+        subject.advance(third.head.terms.lease);
+        store.sweep(10).await.expect("the store sweeps");
+        let lost = read(&*store, id).await;
+        assert_eq!((lost.head.state.name(), lost.head.earlier_may_have_run), (StateName::Unknown, true));
+        let known = applied(&*store, id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+        assert!(!read(&*store, id).await.head.earlier_may_have_run, "it is about every attempt");
+        assert_eq!(read(&*store, id).await, known);
+        let fourth = acquire(&*store, &sample::claim(&format!("k-{rerun}"))).await;
+        assert!(!read(&*store, id).await.head.earlier_may_have_run, "nothing is left to be remembered");
+        applied(&*store, id, not_executed(&fourth)).await;
+        assert_eq!(apply(&*store, id, Change::free()).await.decision, Decision::Applied);
+    }
+}
+
 pub(super) async fn only_an_unknown_takes_a_verdict(subject: &dyn Subject) {
     let store = subject.store();
     let running = acquire(&*store, &sample::claim("running")).await;

@@ -114,6 +114,31 @@ pub(super) async fn a_new_attempt_brings_its_own_request(subject: &dyn Subject) 
     assert_eq!(Some(found.request), second.request);
 }
 
+pub(super) async fn a_command_that_is_started_again_after_its_lease_may_have_run(subject: &dyn Subject) {
+    let store = subject.store();
+    let claim = sample::under(for_later("k", "input"), sample::terms_with_rerun());
+    assert_eq!(claim_decision(&*store, &claim).await, Decision::Wait);
+    let started = start(&*store, &only_waiting(&*store).await.record).await.expect("nobody has it");
+    let requeue = |record: &Record| Change::requeue(record.head.fence(), Reason::NotExecuted, Duration::ZERO);
+    let waits = applied(&*store, &started.id, requeue(&started)).await;
+    assert!(!waits.head.earlier_may_have_run, "provably nothing ran");
+    let started = start(&*store, &waits).await.expect("nobody has it");
+    subject.advance(started.head.terms.lease);
+    store.sweep(10).await.expect("the store sweeps");
+    let waits = only_waiting(&*store).await.record;
+    assert!(waits.head.earlier_may_have_run, "its worker has not said a word");
+    let freed = apply(&*store, &waits.id, Change::free()).await.decision;
+    assert_eq!(freed, Decision::Refused(Refusal::WrongState));
+    let started = start(&*store, &waits).await.expect("nobody has it");
+    applied(&*store, &started.id, requeue(&started)).await;
+    subject.advance(HOUR);
+    store.sweep(10).await.expect("the store sweeps");
+    let given_up = read(&*store, &waits.id).await;
+    let head = given_up.head;
+    assert_eq!((head.state.name(), head.reason), (StateName::FailedRetryable, Reason::NeverStarted));
+    assert!(head.earlier_may_have_run, "what the last one did not do says nothing of those before it");
+}
+
 pub(super) async fn a_command_with_phases_is_resumed_while_its_time_lasts(subject: &dyn Subject) {
     let store = subject.store();
     let claim = in_phases("k");
