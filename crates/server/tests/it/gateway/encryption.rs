@@ -292,10 +292,11 @@ async fn a_rotation_says_which_rows_cannot_be_read_and_does_the_rest() {
     gateway.kill();
     drop(site.start_with(upstream.address, &keys(&site, &["new", "old"]), &[]));
     let damaged = replies[2].header("idempotency-operation-id").expect("it is named").to_owned();
-    let blob = damaged.replace('-', "");
-    let damage = format!("UPDATE semel_records SET response_format = 999 WHERE operation_id = X'{blob}'");
-    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
-    assert_eq!(file.execute(&damage, []).expect("it runs"), 1);
+    let id =
+        if site.is_postgres() { format!("'{damaged}'") } else { format!("X'{}'", damaged.replace('-', "")) };
+    let damage =
+        format!("UPDATE semel_records SET response_format = 999 WHERE operation_id = {id} RETURNING state");
+    assert!(!site.column(&damage).is_empty(), "it is there");
 
     let rotated = run(&site, &["keys", "rotate", "--batch", "2"]);
     assert_eq!(rotated.status.code(), Some(1), "{rotated:?}");
