@@ -62,13 +62,14 @@ pub async fn run(form: Form) -> Result<Section> {
             rates.push(through(&sqlite, at_once, time).await?);
         }
         for clients in [CLIENTS, 256] {
-            rates.push(tokio::task::block_in_place(|| pgbench(&database.url(), clients, time))?);
+            rates.push(tokio::task::block_in_place(|| pgbench(&database.url(), LIFECYCLE, clients, time))?);
         }
         for at_once in AT_ONCE {
             rates.push(through(&postgres, at_once, time).await?);
         }
         rates.push(alone(&pool, time).await?);
         rates.push(transact(&pool, time).await?);
+        rates.push(tokio::task::block_in_place(|| pgbench(&database.url(), &notifying(), CLIENTS, time))?);
         for (row, rate) in rows.iter_mut().zip(rates) {
             row.rate.push(rate);
         }
@@ -94,6 +95,7 @@ fn rows() -> Vec<Row> {
     }));
     rows.push(row(&format!("business INSERT alone, {CLIENTS} at a time"), Kind::Floor, None));
     rows.push(row(&format!("transact, {CLIENTS} at a time"), Kind::Ours, Some(10)));
+    rows.push(row(&format!("pgbench with a NOTIFY, {CLIENTS} clients"), Kind::Floor, Some(5)));
     rows
 }
 
@@ -117,7 +119,8 @@ fn section(rows: &[Row]) -> Section {
         title: "The stores alone".into(),
         what: "A command is claimed and completed, each step durable before it is answered: through the stores, and as plain \
                statements, one transaction each, in the same table (pgbench with prepared statements; one connection to SQLite in \
-               a table with nothing but a key and an answer). `transact` does claim, INSERT and answer in one commit."
+               a table with nothing but a key and an answer). `transact` does claim, INSERT and answer in one commit. A \
+               NOTIFY at each completion would wake waiters on other machines: what it costs is why they ask instead."
             .into(),
         charts: vec![("stores.svg".into(), chart.svg())],
         table,
@@ -232,9 +235,16 @@ fn fresh() -> semel_core::Claim {
     sample::claim(&format!("key-{key}"))
 }
 
-fn pgbench(url: &str, clients: u32, time: Duration) -> Result<f64> {
+/// The lifecycle, with a NOTIFY at each completion.
+fn notifying() -> String {
+    let telling = LIFECYCLE.replace("UPDATE semel_records SET", "WITH done AS (UPDATE semel_records SET");
+    let telling = telling.trim_end().trim_end_matches(';');
+    format!("{telling} RETURNING id) SELECT pg_notify('semel', encode(id, 'hex')) FROM done;\n")
+}
+
+fn pgbench(url: &str, statements: &str, clients: u32, time: Duration) -> Result<f64> {
     let script = tempfile::NamedTempFile::new()?;
-    std::fs::write(script.path(), LIFECYCLE)?;
+    std::fs::write(script.path(), statements)?;
     let output = Command::new(Binaries::find()?.folder().join("pgbench"))
         .args(["--no-vacuum", "--protocol=prepared", "--jobs=2", "--client", &clients.to_string()])
         .args(["--time", &time.as_secs().max(1).to_string(), "--file"])
