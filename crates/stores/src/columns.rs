@@ -107,7 +107,8 @@ impl<'a> Columns<'a> {
             reconcile_after: None,
             attempts: None,
             quarantine_until: None,
-            earlier_may_have_run: Some(earlier_may_have_run),
+            // A first attempt has none before it, and says nothing.
+            earlier_may_have_run: (earlier_may_have_run || epoch > 1).then_some(earlier_may_have_run),
             created_at: record.created_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             history: record.history.as_text().into(),
