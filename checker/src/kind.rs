@@ -9,7 +9,7 @@ pub(crate) enum Kind {
     Executed,
     /// This request ran the command, and passes on what the service said, which is not stored.
     Passed,
-    /// This request ran the command, and nobody knows what came of it.
+    /// This request ran the command, or may have had it run, and nobody knows what came of it.
     Broken,
     /// This request was to run the command, and the service was not there: nothing ran.
     Unreachable,

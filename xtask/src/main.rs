@@ -45,7 +45,8 @@ What searches, each with a page in docs/:
 
 What measures:
   bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes a few
-                  minutes; or only some sections by their names (cargo xtask bench help lists them), written below target
+                  minutes; or only some sections, written below target: replay, commands, stores, gateway, storm,
+                  growth, size, instructions, outbox
 
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs

@@ -15,6 +15,9 @@ use semel_bench::results::{
 const SECTIONS: [&str; 9] =
     ["replay", "commands", "stores", "gateway", "storm", "growth", "size", "instructions", "outbox"];
 
+/// Those that need other programs, which are built or installed first.
+const WITH_SERVERS: [&str; 5] = ["replay", "commands", "gateway", "storm", "size"];
+
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -73,22 +76,30 @@ async fn run(options: Options) -> Result<()> {
         _ => program.with_file_name("bench"),
     };
     let sections = if sections.is_empty() { SECTIONS.to_vec() } else { sections };
-    let ground = Ground::prepare(form).await?;
+    let ground = match sections.iter().any(|name| WITH_SERVERS.contains(name)) {
+        true => Some(Ground::prepare(form).await?),
+        false => None,
+    };
+    let ground = || ground.as_ref().ok_or("this section has servers");
     let mut seen: Vec<Section> = Vec::new();
     for name in sections {
         seen.push(match name {
-            "replay" => replay::run(&ground, form).await?,
-            "commands" => commands::run(&ground, form).await?,
+            "replay" => replay::run(ground()?, form).await?,
+            "commands" => commands::run(ground()?, form).await?,
             "stores" => stores::run(form).await?,
-            "gateway" => proxies::run(&ground, form).await?,
-            "storm" => storm::run(&ground, form).await?,
+            "gateway" => proxies::run(ground()?, form).await?,
+            "storm" => storm::run(ground()?, form).await?,
             "growth" => growth::run(form).await?,
-            "size" => size::run(form, &ground.semel).await?,
+            "size" => size::run(form, &ground()?.semel).await?,
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });
         // What there is so far: the rest takes its time.
-        report::write(&folder, &machine::introduction(form, &ground.missing), &seen)?;
+        report::write(
+            &folder,
+            &machine::introduction(form, ground().map_or(&[], |ground| &ground.missing)),
+            &seen,
+        )?;
     }
     println!("── written: {}", folder.join("RESULTS.md").display());
     Ok(())

@@ -90,7 +90,7 @@ impl Scribe {
 
     /// Commands of every kind whose answer arrives, each at least once, in an order that chance has.
     fn commands(&mut self, count: u64) {
-        const KINDS: [fn(&mut Scribe); 10] = [
+        const KINDS: [fn(&mut Scribe); 11] = [
             Scribe::success,
             Scribe::declined,
             Scribe::not_executed_at_first,
@@ -100,6 +100,7 @@ impl Scribe {
             Scribe::late_word,
             Scribe::draft_twice,
             Scribe::report,
+            Scribe::report_that_nobody_confirmed,
             Scribe::transfer,
         ];
         for kind in KINDS {
@@ -146,6 +147,8 @@ impl Scribe {
         let outcome = match (code, status) {
             ("IDEMPOTENCY_REQUEST_IN_PROGRESS", _) => "in_progress",
             ("IDEMPOTENCY_OUTCOME_UNKNOWN", 409) => "unknown",
+            // Who asks for a command of a worker runs nothing.
+            ("IDEMPOTENCY_OUTCOME_UNKNOWN", _) if command.operation == "reports" => "unknown",
             ("IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST", _) => "mismatch",
             ("IDEMPOTENCY_STORE_UNAVAILABLE", _) => "store_error",
             _ => "executed",
@@ -470,12 +473,26 @@ impl Scribe {
         let accepted =
             Answered { status: 202, operation_id: Some(id.clone()), digest: "wait".into(), ..blank(first) };
         self.answer("reports", "accepted", accepted);
-        self.step(&id, 1, "processing", "started");
+        self.carry_out(&command, &id);
+    }
+
+    /// The same, whose claim was taken and not answered.
+    fn report_that_nobody_confirmed(&mut self) {
+        let command = self.command("reports");
+        let first = self.invoke(&command, 0);
+        let id = self.claim(&command, "claimed");
+        self.problem(&command, first, 500, "IDEMPOTENCY_OUTCOME_UNKNOWN", None);
+        self.carry_out(&command, &id);
+    }
+
+    /// What the worker does.
+    fn carry_out(&mut self, command: &Command, id: &str) {
+        self.step(id, 1, "processing", "started");
         *self.counts.entry(("reports".to_owned(), "executed")).or_default() += 1;
-        self.call(&command, &id, 1);
-        let effect = self.effect(&command, &id, 1);
-        self.settle(&command, &id, 201, Some(effect), "answered");
-        self.retry(&command, &id);
+        self.call(command, id, 1);
+        let effect = self.effect(command, id, 1);
+        self.settle(command, id, 201, Some(effect), "answered");
+        self.retry(command, id);
     }
 
     /// A command of a service of its own, with its message, which is delivered twice.

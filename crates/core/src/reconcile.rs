@@ -293,6 +293,13 @@ pub struct LastHeard {
     pub event_id: String,
 }
 
+impl LastHeard {
+    /// What statements are ordered by.
+    pub fn place(&self) -> (Timestamp, &str, &str) {
+        (self.received_at, &self.source, &self.event_id)
+    }
+}
+
 /// Keeps evidence that came by itself, until it was used or turned out not to be needed, and a while longer, so that it
 /// is recognised when it comes again.
 #[async_trait]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::OnLeaseExpired;
+use semel_core::reconcile::LastHeard;
 use semel_core::state::SettledBy;
 use semel_core::transition::Proof;
 use semel_core::{
@@ -269,6 +270,13 @@ const PROOFS: [(Proof, &str); 2] = [
     (Proof::ProviderDeduplicates, "provider_deduplicates"),
     (Proof::ProviderTombstone, "provider_tombstone"),
 ];
+
+/// Where statements begin that were heard after this one, or all of them.
+pub(crate) fn heard_after(last: Option<&LastHeard>) -> (i64, &str, &str) {
+    let (received_at, source, event_id) =
+        last.map_or((Timestamp::from_millis(i64::MIN), "", ""), LastHeard::place);
+    (received_at.as_millis(), source, event_id)
+}
 
 /// The verdict, the proof and the response of a statement.
 pub(crate) fn of_statement(

@@ -343,7 +343,7 @@ impl Evidence for MemoryStore {
             (kept.received_at, &kept.statement.source, &kept.statement.event_id)
         }
         let tables = self.tables();
-        let after = after.map(|last| (last.received_at, &*last.source, &*last.event_id));
+        let after = after.map(LastHeard::place);
         let open = |kept: &&Kept| kept.outcome.is_none() && kept.statement.operation_id == id;
         let mut found: Vec<&Kept> = tables.evidence.values().filter(open).collect();
         found.retain(|kept| after.is_none_or(|last| place(kept) > last));

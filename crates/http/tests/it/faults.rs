@@ -8,7 +8,7 @@ use semel_core::{Change, Decision, Filter, Policy, Store};
 use semel_http::Operation;
 use semel_testkit::faulty::{Call, Fault};
 
-use crate::lab::{Lab, pay, problem};
+use crate::lab::{Lab, Reply, pay, problem};
 
 #[tokio::test]
 async fn without_a_store_nothing_runs() {
@@ -68,6 +68,13 @@ async fn a_claim_that_is_found_again_after_its_lease_has_ended_is_taken_back() {
     assert_eq!((again.status.as_u16(), lab.count()), (201, 1), "no unknown remains where nothing ran");
 }
 
+/// The command ran once, for another process, and whoever was late is told so.
+fn is_told_of(ran: &Reply, late: &Reply, lab: &Lab) {
+    assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
+    assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
+    assert_eq!((late.status, &late.body), (ran.status, &ran.body));
+}
+
 #[tokio::test]
 async fn who_takes_a_claim_back_too_late_is_told_what_others_made_of_it() {
     let lab = Lab::new().await;
@@ -84,12 +91,8 @@ async fn who_takes_a_claim_back_too_late_is_told_what_others_made_of_it() {
     assert_eq!(freed.decision, Decision::Applied);
     let (second, _) = lab.second(Policy::default()).await;
     let ran = pay("{}").to(second).await;
-    assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
     gate.open();
-    let late = late.await.expect("it is answered");
-    assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
-    assert_eq!((late.status, &late.body), (ran.status, &ran.body));
-    assert_eq!(lab.count(), 1);
+    is_told_of(&ran, &late.await.expect("it is answered"), &lab);
 }
 
 #[tokio::test]
@@ -112,12 +115,8 @@ async fn who_has_no_time_left_to_begin_is_told_what_others_made_of_it() {
     let (second, sqlite) = lab.second(policy).await;
     sqlite.shift_clock(lease);
     let ran = pay("{}").to(second).await;
-    assert_eq!((ran.status.as_u16(), lab.count()), (201, 1));
     gate.open();
-    let late = late.await.expect("it is answered");
-    assert!(late.replayed(), "it ran, and nobody says that it did not: {late:?}");
-    assert_eq!((late.status, &late.body), (ran.status, &ran.body));
-    assert_eq!(lab.count(), 1);
+    is_told_of(&ran, &late.await.expect("it is answered"), &lab);
 }
 
 #[tokio::test]

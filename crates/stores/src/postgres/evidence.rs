@@ -11,7 +11,7 @@ use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::queries::now;
-use crate::columns::{ResultColumns, StatementColumns, of_statement};
+use crate::columns::{ResultColumns, StatementColumns, heard_after, of_statement};
 
 /// One that was heard before stays as it was.
 const TAKE_IN: &str = concat!(
@@ -130,10 +130,7 @@ impl Evidence for PostgresStore {
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let (received_at, source, event_id) = match &after {
-                    Some(last) => (last.received_at.as_millis(), &*last.source, &*last.event_id),
-                    None => (i64::MIN, "", ""),
-                };
+                let (received_at, source, event_id) = heard_after(after.as_ref());
                 let values = [
                     Value::Uuid(*id.as_bytes()),
                     Value::Int(Some(received_at)),

@@ -11,7 +11,7 @@ use super::SqliteStore;
 use super::errors::{is_unreadable, store_error};
 use super::rows::{damaged, result};
 use super::writer::Work;
-use crate::columns::{StatementColumns, of_statement};
+use crate::columns::{StatementColumns, heard_after, of_statement};
 
 /// One that was heard before stays as it was.
 const TAKE_IN: &str = "
@@ -125,10 +125,7 @@ impl Evidence for SqliteStore {
         let after = after.cloned();
         self.read(move |connection, _| {
             let mut open = connection.prepare_cached(OPEN)?;
-            let (received_at, source, event_id) = match &after {
-                Some(last) => (last.received_at.as_millis(), &*last.source, &*last.event_id),
-                None => (i64::MIN, "", ""),
-            };
+            let (received_at, source, event_id) = heard_after(after.as_ref());
             let mut rows = open.query(params![id.as_bytes(), received_at, source, event_id, count(limit)])?;
             let mut page = OpenStatements::default();
             while let Some(row) = rows.next()? {
