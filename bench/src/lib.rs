@@ -3,7 +3,7 @@
 
 pub mod chart;
 pub mod load;
-pub mod memory;
 pub mod peers;
 pub mod results;
 pub mod serve;
+pub mod used;

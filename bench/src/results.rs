@@ -29,7 +29,7 @@ pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + S
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A few minutes: to see that it works, and roughly where things are.
+    /// Some minutes: to see that it works, and roughly where things are.
     Quick,
     /// What `bench/RESULTS.md` is made of.
     Whole,
@@ -39,16 +39,24 @@ impl Form {
     /// How often everything takes its turn.
     pub const fn rounds(self) -> usize {
         match self {
-            Form::Quick => 3,
+            Form::Quick => 2,
             Form::Whole => 5,
+        }
+    }
+
+    /// The same for what takes long, or hardly varies.
+    pub const fn few_rounds(self) -> usize {
+        match self {
+            Form::Quick => 1,
+            Form::Whole => 3,
         }
     }
 
     /// How long a turn is.
     pub const fn turn(self) -> Duration {
         match self {
-            Form::Quick => Duration::from_secs(1),
-            Form::Whole => Duration::from_secs(3),
+            Form::Quick => Duration::from_millis(500),
+            Form::Whole => Duration::from_secs(2),
         }
     }
 }

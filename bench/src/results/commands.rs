@@ -39,17 +39,22 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
 
 fn first_of_the_durable(contenders: &[Contender]) -> Aim {
     let best = |kind: Kind| {
-        let durable = contenders.iter().filter(|contender| contender.kind == kind && contender.is_durable);
+        let durable = contenders
+            .iter()
+            .filter(|contender| contender.kind == kind && contender.is_durable == Some(true));
         let best = durable.max_by(|one, other| one.tally.rate.median().total_cmp(&other.tally.rate.median()));
         best.map_or((String::new(), 0.0), |best| (best.name.clone(), best.tally.rate.median()))
     };
     let ((ours, rate), (theirs, their_rate)) = (best(Kind::Ours), best(Kind::Peer));
     Aim {
         what: "first among all that are durable".into(),
-        seen: format!(
-            "{ours} has {:.2} times the rate of {theirs}, the fastest of the others",
-            rate / their_rate
-        ),
+        seen: match theirs.is_empty() {
+            true => "nobody else is known to be; the whole form tries them".into(),
+            false => format!(
+                "{ours} has {:.2} times the rate of {theirs}, the fastest of the others",
+                rate / their_rate
+            ),
+        },
         is_met: rate > their_rate,
     }
 }

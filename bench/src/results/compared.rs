@@ -22,8 +22,8 @@ pub async fn take_turns(
             contender.rest()?;
         }
     }
-    for round in 0..form.rounds().min(3) {
-        println!("   round {} of {} at a fixed rate", round + 1, form.rounds().min(3));
+    for round in 0..form.few_rounds() {
+        println!("   round {} of {} at a fixed rate", round + 1, form.few_rounds());
         for contender in contenders.iter_mut() {
             let keys = keys(contender, &format!("open-{round}"));
             let pace = Pace::Open(contender.tally.rate.median() / 2.0);
@@ -73,7 +73,7 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
             rate.words(),
             format!("{}, {}", milliseconds(&open[0]), milliseconds(&open[1])),
             format!("{} + {} kernel", figure(processor[0].median()), figure(processor[1].median())),
-            if is_floor { String::new() } else { if contender.is_durable { "yes" } else { "no" }.into() },
+            if is_floor { String::new() } else { contender.durability().into() },
             contender.answers(),
         ]);
         let sign = match &contender.faults {

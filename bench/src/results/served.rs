@@ -15,6 +15,7 @@ use crate::peers::{
     Build, Fate, Findings, Installed, Peer, Place, Report, Running, Settings, Store, Tried, Work, all, check,
     install, program_with_verify,
 };
+use crate::used;
 
 /// What every client sends.
 const BODY: &str = r#"{"amount": 100, "currency": "EUR"}"#;
@@ -94,7 +95,7 @@ impl Ground {
             name: peer.name.clone(),
             kind,
             store: peer.store.words().into(),
-            is_durable: peer.store != Store::None && self.is_kept(&peer.name),
+            is_durable: self.is_kept(&peer.name),
             floor: peer.floor.clone(),
             faults: self.findings(&peer.name).map(faults),
             tally: Tally::default(),
@@ -135,7 +136,7 @@ impl Ground {
         let gateway = bare.behind(name, command, address).await?;
         // What it answers when things go wrong is in docs/crash-matrix.md: it is tried there in 462 ways.
         let (store, faults) = (store.words().into(), Some(Vec::new()));
-        Ok(Contender { kind: Kind::Ours, store, is_durable: true, faults, ..gateway })
+        Ok(Contender { kind: Kind::Ours, store, is_durable: Some(true), faults, ..gateway })
     }
 
     /// A plain proxy in front of the bare handler.
@@ -153,9 +154,11 @@ impl Ground {
     }
 
     /// Whether a peer still knew its answer after it and its store were killed.
-    fn is_kept(&self, name: &str) -> bool {
-        let fate = self.findings(name).map(|findings| &findings.store_killed);
-        matches!(fate, Some(Tried::Seen(fate)) if fate.rows == 1)
+    fn is_kept(&self, name: &str) -> Option<bool> {
+        match &self.findings(name)?.store_killed {
+            Tried::Seen(fate) => Some(fate.rows == 1),
+            Tried::Not(_) => None,
+        }
     }
 
     fn findings(&self, name: &str) -> Option<&Findings> {
@@ -212,8 +215,8 @@ pub struct Contender {
     pub kind: Kind,
     /// Where it remembers.
     pub store: String,
-    /// Whether it still knew its answer after it and its store were killed.
-    pub is_durable: bool,
+    /// Whether it still knew its answer after it and its store were killed. `None` if that was not tried.
+    pub is_durable: Option<bool>,
     /// The same without protection.
     pub floor: Option<String>,
     /// What is wrong with its answers. `None` if they were not tried.
@@ -234,7 +237,7 @@ pub struct Tally {
     pub closed: [Figures; 2],
     /// The same at a fixed rate.
     pub open: [Figures; 2],
-    /// Microseconds of processor for a request, in the program and in the kernel.
+    /// Microseconds of processor for a request, as fast as they come, in the program and in the kernel.
     pub processor: [Figures; 2],
     /// Answers that were not as they should be, and requests without an answer.
     pub wrong: u64,
@@ -267,14 +270,19 @@ impl Contender {
     pub async fn turn(&mut self, keys: Keys, connections: usize, pace: Pace, time: Duration) -> Result<()> {
         let request = Request::post("/payments", BODY, keys).field("Authorization", CALLER);
         let plan = Plan { to: self.address(), request, connections, pace, time };
-        let (before, used) = (self.running[0].runs().await?, self.processor());
+        let processor = || self.running[0].id().map_or([0.0; 2], used::processor);
+        let (before, used) = (self.running[0].runs().await?, processor());
         let outcome = tokio::task::spawn_blocking(move || load::run(&plan)).await??;
         let answered = outcome.answered().max(1) as f64;
         let micros = |part: f64| outcome.quantile(part).as_secs_f64() * 1e6;
+        let now = processor();
         let tally = &mut self.tally;
         let latencies = match pace {
             Pace::Closed => {
                 tally.rate.push(outcome.per_second());
+                for (number, figures) in tally.processor.iter_mut().enumerate() {
+                    figures.push((now[number] - used[number]) / answered);
+                }
                 &mut tally.closed
             }
             Pace::Open(_) | Pace::AtOnce => &mut tally.open,
@@ -284,23 +292,8 @@ impl Contender {
         let good = outcome.statuses.get(&201).copied().unwrap_or(0);
         tally.all += outcome.answered() + outcome.failed;
         tally.wrong += outcome.answered() + outcome.failed - good;
-        let now = self.processor();
-        for (number, figures) in self.tally.processor.iter_mut().enumerate() {
-            figures.push((now[number] - used[number]) / answered);
-        }
         self.tally.runs += self.running[0].runs().await? - before;
         Ok(())
-    }
-
-    /// Microseconds of processor so far, in the program and in the kernel. 0 where that cannot be read.
-    fn processor(&self) -> [f64; 2] {
-        let id = self.running[0].id().unwrap_or(0);
-        let line = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
-        // The program's name is in parentheses, and may have spaces.
-        let fields = line.rsplit(") ").next().unwrap_or_default();
-        let ticks = |at: usize| fields.split(' ').nth(at).and_then(|ticks| ticks.parse::<f64>().ok());
-        // Linux tells it in hundredths of a second, whatever its own clock is.
-        [11, 12].map(|at| ticks(at).unwrap_or(0.0) * 10_000.0)
     }
 
     /// Lets its database rest, so that the next turn does not pay for this one.
@@ -314,6 +307,15 @@ impl Contender {
             running.stop().await?;
         }
         Ok(())
+    }
+
+    /// Whether its answers outlive it and its store, in words.
+    pub const fn durability(&self) -> &'static str {
+        match self.is_durable {
+            Some(true) => "yes",
+            Some(false) => "no",
+            None => "not tried",
+        }
     }
 
     /// What its answers are worth, in words.

@@ -22,8 +22,8 @@ use super::growth::folder_with;
 use super::report::{Aim, Section};
 use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, count, figure};
-use crate::memory;
 use crate::serve::Serve;
+use crate::used;
 
 /// What the upstream speaks, what that is called, and how many commands are in flight then. The gateway opens 2,048
 /// connections to an upstream at the most, and HTTP/1.1 needs one for each command.
@@ -51,8 +51,8 @@ pub async fn run(form: Form, semel: &Path) -> Result<Section> {
     let mut starts = [Figures::default(), Figures::default()];
     let upstream = Upstream::start().await?;
     let filled = folder_with(RECORDS).await?;
-    for round in 0..form.rounds() {
-        println!("   round {} of {}", round + 1, form.rounds());
+    for round in 0..form.few_rounds() {
+        println!("   round {} of {}", round + 1, form.few_rounds());
         for memory in &mut memories {
             memory.measure(semel, &upstream).await?;
         }
@@ -128,7 +128,7 @@ impl Memory {
         let gateway = Serve::start(semel, folder.path(), upstream.address, &settings).await?;
         let first = command(gateway.address(), "/now", "before-anything-else").await?;
         tokio::time::timeout(PATIENCE, answered(first)).await??;
-        let now = || -> Result<f64> { Ok(memory::resident(gateway.id()?)? as f64 / MIB) };
+        let now = || -> Result<f64> { Ok(used::resident(gateway.id()?)? as f64 / MIB) };
         self.idle.push(now()?);
         let mut held = Vec::new();
         for (level, figures) in &mut self.levels {

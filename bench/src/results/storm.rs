@@ -13,9 +13,9 @@ use super::served::Ground;
 use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, count, figure};
 use crate::load::{self, Keys, Outcome, Pace, Plan, Request};
-use crate::memory;
 use crate::peers::{Installed, Place, Settings, Store};
 use crate::serve::Serve;
+use crate::used;
 
 /// How many there are of it.
 const DUPLICATES: usize = 1_000;
@@ -59,8 +59,8 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
         peers.flat_map(|installed| stand(installed, &ground.semel)).collect();
     contenders.sort_by_key(|one| (one.kind != Kind::Floor, one.kind == Kind::Peer));
     let mut missing = Vec::new();
-    for round in 0..form.rounds() {
-        println!("   round {} of {}, {} servers", round + 1, form.rounds(), contenders.len());
+    for round in 0..form.few_rounds() {
+        println!("   round {} of {}, {} servers", round + 1, form.few_rounds(), contenders.len());
         let mut left = Vec::with_capacity(contenders.len());
         for mut one in contenders {
             match one.turn(&ground.cluster, round).await {
@@ -116,10 +116,10 @@ impl Contender {
             None => (running.address(), running.id().ok_or("the server has ended")?),
         };
         send(address, format!("first-{round}"), 1).await?;
-        let idle = memory::resident(id)?;
-        memory::forget_peak(id)?;
+        let idle = used::resident(id)?;
+        used::forget_peak(id)?;
         let outcome = send(address, format!("storm-{round}"), DUPLICATES).await?;
-        let grown = memory::peak(id)?.saturating_sub(idle);
+        let grown = used::peak(id)?.saturating_sub(idle);
         let rows = place.rows(&format!("\"storm-{round}-{:012x}\"", 0)).await?;
         self.seen.add(&outcome, rows, grown);
         if let Some(gateway) = gateway {

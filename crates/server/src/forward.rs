@@ -26,19 +26,21 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 
 /// Makes a request's head ready for the upstream.
 pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Option<&Execution>) {
-    let trailers = accepts_trailers(&parts.headers);
-    let upgrade = upgrade_of(&parts.headers);
-    remove_hop_by_hop(&mut parts.headers);
+    if parts.headers.keys().any(is_of_one_hop) {
+        let trailers = accepts_trailers(&parts.headers);
+        let upgrade = upgrade_of(&parts.headers);
+        remove_hop_by_hop(&mut parts.headers);
+        if trailers {
+            parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+            append(&mut parts.headers, CONNECTION, "te");
+        }
+        if let (Some(upgrade), None) = (upgrade, execution) {
+            parts.headers.insert(UPGRADE, upgrade);
+            append(&mut parts.headers, CONNECTION, "upgrade");
+        }
+    }
     // Our own server has asked the client to go on already.
     parts.headers.remove(EXPECT);
-    if trailers {
-        parts.headers.insert(TE, HeaderValue::from_static("trailers"));
-        append(&mut parts.headers, CONNECTION, "te");
-    }
-    if let (Some(upgrade), None) = (upgrade, execution) {
-        parts.headers.insert(UPGRADE, upgrade);
-        append(&mut parts.headers, CONNECTION, "upgrade");
-    }
     remove_own_credentials(&mut parts.headers);
     if !parts.headers.contains_key(HOST)
         && let Some(authority) = parts.uri.authority()
@@ -57,15 +59,17 @@ pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Opti
 
 /// Makes a response's head ready for the client.
 pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
-    let upgrade = headers.get(UPGRADE).cloned();
-    if headers.contains_key(TRANSFER_ENCODING) {
-        // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
-        headers.remove(CONTENT_LENGTH);
-    }
-    remove_hop_by_hop(headers);
-    if let (true, Some(upgrade)) = (upgrades, upgrade) {
-        headers.insert(UPGRADE, upgrade);
-        append(headers, CONNECTION, "upgrade");
+    if headers.keys().any(is_of_one_hop) {
+        let upgrade = headers.get(UPGRADE).cloned();
+        if headers.contains_key(TRANSFER_ENCODING) {
+            // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
+            headers.remove(CONTENT_LENGTH);
+        }
+        remove_hop_by_hop(headers);
+        if let (true, Some(upgrade)) = (upgrades, upgrade) {
+            headers.insert(UPGRADE, upgrade);
+            append(headers, CONNECTION, "upgrade");
+        }
     }
     append(headers, VIA, via(version));
 }
@@ -93,6 +97,10 @@ pub fn remove_own_credentials(headers: &mut HeaderMap) {
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
     tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
+}
+
+fn is_of_one_hop(name: &HeaderName) -> bool {
+    HOP_BY_HOP.contains(name)
 }
 
 fn remove_hop_by_hop(headers: &mut HeaderMap) {

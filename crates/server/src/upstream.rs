@@ -6,6 +6,7 @@
 //! that was handed back goes out on another connection, since nothing has happened to it; nothing else is ever
 //! tried again.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
@@ -77,7 +78,7 @@ pub struct Upstream {
     tls: Option<Arc<Live<Settings>>>,
     protocol: Protocol,
     connect_time: Duration,
-    idle: Mutex<Vec<(Http1, Instant)>>,
+    idle: Mutex<VecDeque<(Http1, Instant)>>,
     places: Arc<Semaphore>,
     /// HTTP/1: those of requests that are no commands.
     guests: Arc<Semaphore>,
@@ -272,17 +273,26 @@ impl Upstream {
         room(&self.places)
     }
 
-    /// A connection that is ready now. One that is not may still be taking somebody else's request.
+    /// The connection that was used last and is ready now. One that is not may still be taking somebody else's request.
     fn take_idle(&self) -> Option<Http1> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|(sender, since)| sender.is_ready() && since.elapsed() < MAX_IDLE_TIME);
-        idle.pop().map(|(sender, _)| sender)
+        let now = Instant::now();
+        // Those that have waited longest come first.
+        while idle.front().is_some_and(|(_, since)| now.duration_since(*since) >= MAX_IDLE_TIME) {
+            idle.pop_front();
+        }
+        while let Some((sender, _)) = idle.pop_back() {
+            if sender.is_ready() {
+                return Some(sender);
+            }
+        }
+        None
     }
 
     fn keep(&self, sender: Http1) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         if idle.len() < MAX_IDLE && !sender.is_closed() {
-            idle.push((sender, Instant::now()));
+            idle.push_back((sender, Instant::now()));
         }
     }
 }
@@ -382,9 +392,13 @@ struct Pooled {
 }
 
 impl Pooled {
-    /// Keeps the connection once it is ready: the request that it carried may not have been sent to its end yet.
+    /// Keeps the connection once it is ready, which it mostly is: the request that it carried may not have been sent to its
+    /// end yet.
     fn give_back(&mut self) {
         if let (Some(mut sender), Some(upstream)) = (self.sender.take(), self.upstream.upgrade()) {
+            if sender.is_ready() {
+                return upstream.keep(sender);
+            }
             tokio::spawn(async move {
                 if let Ok(Ok(())) = tokio::time::timeout(SETTLE_TIME, sender.ready()).await {
                     upstream.keep(sender);
