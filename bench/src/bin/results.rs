@@ -80,7 +80,8 @@ async fn run(options: Options) -> Result<()> {
         true => Some(Ground::prepare(form).await?),
         false => None,
     };
-    let ground = || ground.as_ref().ok_or("this section has servers");
+    let prepared = ground.as_ref();
+    let ground = || prepared.ok_or("this section has servers");
     let mut seen: Vec<Section> = Vec::new();
     for name in sections {
         seen.push(match name {
@@ -95,11 +96,7 @@ async fn run(options: Options) -> Result<()> {
             _ => instructions::run(&program)?,
         });
         // What there is so far: the rest takes its time.
-        report::write(
-            &folder,
-            &machine::introduction(form, ground().map_or(&[], |ground| &ground.missing)),
-            &seen,
-        )?;
+        report::write(&folder, &machine::introduction(form, prepared), &seen)?;
     }
     println!("── written: {}", folder.join("RESULTS.md").display());
     Ok(())

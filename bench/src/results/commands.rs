@@ -5,7 +5,7 @@ use super::report::{Aim, Section};
 use super::served::{Contender, Ground};
 use super::stores::sync_rate;
 use super::{Figures, Form, Result};
-use crate::chart::{Kind, Parts};
+use crate::chart::{Kind, Parts, figure};
 use crate::load::{Keys, Pace};
 use crate::peers::{Store, Work};
 
@@ -31,6 +31,17 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     section.aims.push(first_of_the_durable(&contenders));
     let (alone, sync) = alone(&mut contenders, form).await?;
     section.charts.push(("commands-parts.svg".into(), parts(&alone, sync).svg()));
+    section.why = format!(
+        "What is left of the distance to the floor: a claim must be on disk before the handler begins, and the outcome before \
+         anybody is told, so that one client alone waits for two writes more than the bare handler's one ({} µs each here). \
+         With many clients these are shared, and what remains is processor: reading, deciding and writing a record twice, \
+         on the same {} cores that the client, the handler and its database have. `transact` waits for no write of its own, but \
+         for a transaction's statements, one after the other. Redis with `appendfsync always` is as durable as its \
+         file, but whoever stores an answer there after the handler has run, in a store that is not the handler's, has a gap \
+         in between, which the last column shows.",
+        figure(sync),
+        std::thread::available_parallelism().map_or(0, usize::from),
+    );
     for contender in contenders {
         contender.stop().await?;
     }

@@ -4,16 +4,19 @@ use std::process::Command;
 
 use semel_testkit::postgres::Binaries;
 
+use super::served::Ground;
 use super::{Form, today};
 use crate::peers::Peer;
 
 /// What comes before all sections.
-pub fn introduction(form: Form, missing: &[(Peer, String)]) -> String {
+pub fn introduction(form: Form, ground: Option<&Ground>) -> String {
     let mut text = String::from(
         "Written by `cargo xtask bench`, which runs everything below on one machine in one run: all that are compared take \
          turns, round by round, and the figure is the median of the rounds, with the least and the most beside it. Read the \
          ratios; absolute figures are this machine's, where client, server and database share the same cores. Latencies \
-         are measured at a fixed arrival rate, each from the time at which its request was due.\n\n",
+         are measured at a fixed arrival rate, each from the time at which its request was due. Whether answers are right was \
+         tried with `semel verify`, with duplicates at once and with crashes: \
+         [peers/CORRECTNESS.md](peers/CORRECTNESS.md) has it in full.\n\n",
     );
     if form == Form::Quick {
         text.push_str(
@@ -22,6 +25,15 @@ pub fn introduction(form: Form, missing: &[(Peer, String)]) -> String {
     }
     text.push_str(&format!("{}, on {}.\n\n", today(), machine()));
     text.push_str(&format!("Versions: {}.\n\n", versions().join(", ")));
+    let Some(Ground { peers, missing, .. }) = ground else { return text };
+    let mut others: Vec<String> = Vec::new();
+    for Peer { package, version, .. } in peers.iter().map(|installed| &installed.peer) {
+        let named = format!("{package} {version}");
+        if package != "semel" && !package.starts_with("bare-") && !others.contains(&named) {
+            others.push(named);
+        }
+    }
+    text.push_str(&format!("Peers: {}.\n\n", others.join(", ")));
     for (peer, why) in missing {
         let why = why.lines().next().unwrap_or_default();
         text.push_str(&format!(
@@ -42,7 +54,8 @@ fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let memory = after(&memory, "MemTotal").trim_end_matches(" kB").parse().unwrap_or(0.0) / 1_048_576.0;
     let kernel = read("/proc/sys/kernel/osrelease");
-    format!("{cores} cores of {}, {memory:.0} GiB, Linux {}", after(&processor, "model name"), kernel.trim())
+    let kernel = kernel.split('-').next().unwrap_or_default().trim();
+    format!("{cores} cores of {}, {memory:.0} GiB, Linux {kernel}", after(&processor, "model name"))
 }
 
 fn versions() -> Vec<String> {

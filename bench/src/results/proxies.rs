@@ -126,7 +126,11 @@ fn section(ways: &[Way], peak: f64) -> Section {
                 is_met: added < 1.0,
             },
         ],
-        why: String::new(),
+        why: "Client, proxy and handler share the same cores, so that half of what passes through at most is far more than half of \
+              what the machine can do: what waits here waits for a processor, and whoever needs more of it for a request \
+              waits longer. What the gateway does beyond a proxy: it checks every head byte by byte before anybody \
+              interprets it, names the client and itself to the handler, and looks whether a request is a command."
+            .into(),
     }
 }
 

@@ -4,7 +4,7 @@ use super::compared::{named, of_floor, section, take_turns};
 use super::report::{Aim, Section};
 use super::served::{Contender, Ground, Tally};
 use super::{Form, Result};
-use crate::chart::Parts;
+use crate::chart::{Parts, figure};
 use crate::load::{Keys, Pace};
 use crate::peers::Work;
 
@@ -50,10 +50,22 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
         .filter(|contender| contender.floor.is_some() && contender.tally.runs > 0)
         .map(|contender| format!("{} {} times", contender.name, contender.tally.runs))
         .collect();
-    section.why = match again.is_empty() {
+    let again = match again.is_empty() {
         true => "No handler ran again under any protection.".into(),
         false => format!("Handlers that ran again although they were protected: {}.", again.join(", ")),
     };
+    let cost = |name: &str| {
+        let processor = named(&contenders, name).map(|contender| &contender.tally.processor);
+        figure(processor.map_or(0.0, |[program, kernel]| program.median() + kernel.median()))
+    };
+    section.why = format!(
+        "What is left of the distance to the floor is the layer's own work: the bare handler takes {} µs of processor for an \
+         answer, a replay from memory {} µs. In between are reading the key, bringing the body into its canonical form, two \
+         SHA-256 of what identifies the command, one look into the cache, two counters, and an answer whose head says in \
+         five lines more what became of the command. The client, on the same cores, reads that longer head as well. {again}",
+        cost("bare-axum"),
+        cost("semel-axum-memory"),
+    );
     section.charts.push(("replay-parts.svg".into(), parts(&contenders).svg()));
     for contender in contenders {
         contender.stop().await?;

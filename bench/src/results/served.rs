@@ -204,6 +204,11 @@ fn faults(findings: &Findings) -> Vec<String> {
     if matches!(&findings.other_caller, Tried::Seen(second) if second.got_the_first) {
         faults.push("another caller gets the first answer".into());
     }
+    if let Tried::Seen(verified) = &findings.verify
+        && !verified.must_broken.is_empty()
+    {
+        faults.push(format!("`semel verify`: {}", verified.must_broken.join(", ")));
+    }
     faults
 }
 

@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-/// Requests take and give back memory all the time, on all threads: the system's allocator is slower at it, and keeps more.
-#[global_allocator]
-static MEMORY: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn main() -> ExitCode {
     semel_server::cli::main()
 }
