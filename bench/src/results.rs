@@ -56,7 +56,7 @@ impl Form {
     pub const fn turn(self) -> Duration {
         match self {
             Form::Quick => Duration::from_millis(500),
-            Form::Whole => Duration::from_secs(2),
+            Form::Whole => Duration::from_secs(1),
         }
     }
 }

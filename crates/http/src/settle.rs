@@ -213,7 +213,10 @@ pub(crate) async fn try_to_write(
 ) -> Result<StoreAnswer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".into());
     for pause in PAUSES {
-        tokio::time::sleep(pause).await;
+        // tokio lets even a pause of nothing last a millisecond.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         match shared.within("apply", shared.store.apply(id, change)).await {
             Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_))) => last = error,
             settled => return settled,

@@ -183,7 +183,10 @@ fn waits(record: &Record) -> Transacted {
 pub(super) async fn settle(store: &dyn Store, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".to_owned());
     for pause in PAUSES {
-        tokio::time::sleep(pause).await;
+        // tokio lets even a pause of nothing last a millisecond.
+        if !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
         match tokio::time::timeout(PATIENCE, store.apply(id, change)).await {
             Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_)))) => last = error,
             Ok(settled) => return settled,

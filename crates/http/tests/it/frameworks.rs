@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
@@ -13,7 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use semel_http::{IdempotencyLayer, NotExecuted};
 use semel_stores::MemoryStore;
 use tokio::net::TcpListener;
-use tower::Layer;
+use tower::{Layer, ServiceExt};
 
 use crate::lab::{Lab, identify, pay, problem};
 
@@ -27,6 +28,26 @@ async fn axum_over_http2_is_protected_as_over_http1() {
     assert!(over_http2.replayed() && over_http1.replayed());
     assert_eq!((&over_http2.body, &over_http1.body), (&first.body, &first.body));
     assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_command_that_nothing_holds_up_waits_for_no_clock() {
+    let service = tower::service_fn(|_: Request<semel_http::Body>| async {
+        Ok::<_, Infallible>(Response::new(Full::new(Bytes::from_static(b"paid"))))
+    });
+    let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new())).identify(identify);
+    let service = layer.build().expect("the layer is valid").layer(service);
+    let request = Request::post("/payments")
+        .header("x-user", "alice")
+        .header("idempotency-key", "\"a-key-of-its-own-0001\"")
+        .body(Full::new(Bytes::from_static(b"{}")))
+        .expect("it is a request");
+    // tokio's timers count whole milliseconds: between two of them, even a pause of nothing lasts until the next.
+    tokio::time::advance(Duration::from_micros(300)).await;
+    let begun = tokio::time::Instant::now();
+    let answer = service.oneshot(request).await.expect("it is answered");
+    assert_eq!(answer.status(), 200);
+    assert_eq!(begun.elapsed(), Duration::ZERO);
 }
 
 #[tokio::test]
