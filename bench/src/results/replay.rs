@@ -92,7 +92,7 @@ fn parts(contenders: &[Contender]) -> Parts {
         ];
         if name != "semel-axum-memory" {
             parts.push((
-                "reading from the store".to_owned(),
+                "what differs, though all answer from the layer's own memory".to_owned(),
                 (all[0] + all[1] - layer[0] - layer[1]).max(0.0),
             ));
         }

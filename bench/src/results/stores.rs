@@ -109,7 +109,7 @@ fn section(rows: &[Row]) -> Section {
     for row in rows {
         let note = ratio(row).map_or_else(String::new, |(ratio, floor)| format!("{ratio:.2} of {floor}"));
         table.push(vec![row.name.clone(), note.clone(), row.rate.words()]);
-        let note = if note.is_empty() { note } else { format!("· {note}") };
+        let note = ratio(row).map_or_else(String::new, |(ratio, _)| format!("· {ratio:.2} of its floor"));
         let (label, value, spread) = (row.name.clone(), row.rate.median(), row.rate.spread());
         bars.push(Bar { label, value, spread, kind: row.kind, note });
     }
