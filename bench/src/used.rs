@@ -102,4 +102,19 @@ mod tests {
         child.kill().and_then(|()| child.wait()).expect("it ends");
         assert!(resident(child.id()).is_err());
     }
+
+    #[test]
+    fn what_a_process_computes_counts() {
+        let own = std::process::id();
+        let used = || processor(own).iter().sum::<f64>();
+        let before = used();
+        // The kernel counts hundredths of a second.
+        let is_more = (0..1_000).any(|_| {
+            std::hint::black_box(
+                (0..1_000_000_u64).fold(0, |sum, number| sum ^ std::hint::black_box(number)),
+            );
+            used() > before
+        });
+        assert!(is_more);
+    }
 }

@@ -44,7 +44,7 @@ What searches, each with a page in docs/:
   coverage        says how many lines of crates/core its own tests reach
 
 What measures:
-  bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes a few
+  bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes some
                   minutes; or only some sections, written below target: replay, commands, stores, gateway, storm,
                   growth, size, instructions, outbox
 

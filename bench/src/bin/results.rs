@@ -10,13 +10,11 @@ use semel_bench::results::{
     Form, Result, commands, growth, instructions, machine, outbox, proxies, replay, report, size, stores,
     storm,
 };
+use tokio::sync::OnceCell;
 
 /// What there is, in the order of the report.
 const SECTIONS: [&str; 9] =
     ["replay", "commands", "stores", "gateway", "storm", "growth", "size", "instructions", "outbox"];
-
-/// Those that need other programs, which are built or installed first.
-const WITH_SERVERS: [&str; 5] = ["replay", "commands", "gateway", "storm", "size"];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -76,27 +74,24 @@ async fn run(options: Options) -> Result<()> {
         _ => program.with_file_name("bench"),
     };
     let sections = if sections.is_empty() { SECTIONS.to_vec() } else { sections };
-    let ground = match sections.iter().any(|name| WITH_SERVERS.contains(name)) {
-        true => Some(Ground::prepare(form).await?),
-        false => None,
-    };
-    let prepared = ground.as_ref();
-    let ground = || prepared.ok_or("this section has servers");
+    // Other programs, which are built or installed once a section needs them.
+    let prepared = OnceCell::new();
+    let ground = || prepared.get_or_try_init(|| Ground::prepare(form));
     let mut seen: Vec<Section> = Vec::new();
     for name in sections {
         seen.push(match name {
-            "replay" => replay::run(ground()?, form).await?,
-            "commands" => commands::run(ground()?, form).await?,
+            "replay" => replay::run(ground().await?, form).await?,
+            "commands" => commands::run(ground().await?, form).await?,
             "stores" => stores::run(form).await?,
-            "gateway" => proxies::run(ground()?, form).await?,
-            "storm" => storm::run(ground()?, form).await?,
+            "gateway" => proxies::run(ground().await?, form).await?,
+            "storm" => storm::run(ground().await?, form).await?,
             "growth" => growth::run(form).await?,
-            "size" => size::run(form, &ground()?.semel).await?,
+            "size" => size::run(form, &ground().await?.semel).await?,
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });
         // What there is so far: the rest takes its time.
-        report::write(&folder, &machine::introduction(form, prepared), &seen)?;
+        report::write(&folder, &machine::introduction(form, prepared.get()), &seen)?;
     }
     println!("── written: {}", folder.join("RESULTS.md").display());
     Ok(())

@@ -228,7 +228,7 @@ async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Se
     }
     for _ in 0..form.few_rounds() {
         let new = store.clone();
-        let (begun, before) = (Instant::now(), place.written()?);
+        let (before, begun) = (place.written()?, Instant::now());
         let claims = drive(AT_ONCE, form.turn(), move || {
             let store = new.clone();
             async move {
@@ -237,8 +237,9 @@ async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Se
             }
         });
         let rate = claims.await?;
+        let done = rate * begun.elapsed().as_secs_f64();
         figures[0].push(1e6 / rate);
-        written[0].push((place.written()? - before) / 1024.0 / (rate * begun.elapsed().as_secs_f64()));
+        written[0].push((place.written()? - before) / 1024.0 / done);
         let known = store.clone();
         let replays = drive(AT_ONCE, form.turn() / 2, move || {
             let store = known.clone();
@@ -252,7 +253,7 @@ async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Se
         figures[1].push(1e6 / replays.await?);
         for (number, action) in [(2, "sweep"), (3, "reap")] {
             place.make_due(action)?;
-            let (begun, before) = (Instant::now(), place.written()?);
+            let (before, begun) = (place.written()?, Instant::now());
             let done = if action == "sweep" { store.sweep(BATCH).await? } else { store.reap(BATCH).await? };
             let done = done.max(1) as f64;
             figures[number].push(begun.elapsed().as_secs_f64() * 1e6 / done);

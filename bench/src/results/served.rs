@@ -98,6 +98,7 @@ impl Ground {
             is_durable: self.is_kept(&peer.name),
             floor: peer.floor.clone(),
             faults: self.findings(&peer.name).map(faults),
+            tried_in: None,
             tally: Tally::default(),
             running: vec![running],
             place,
@@ -134,9 +135,9 @@ impl Ground {
         ]);
         let name = if is_shared { "semel-gateway-postgres" } else { "semel-gateway-sqlite" };
         let gateway = bare.behind(name, command, address).await?;
-        // What it answers when things go wrong is in docs/crash-matrix.md: it is tried there in 462 ways.
-        let (store, faults) = (store.words().into(), Some(Vec::new()));
-        Ok(Contender { kind: Kind::Ours, store, is_durable: Some(true), faults, ..gateway })
+        let (store, tried_in) =
+            (store.words().into(), Some("the [crash matrix](../docs/crash-matrix.md), not here"));
+        Ok(Contender { kind: Kind::Ours, store, is_durable: None, faults: None, tried_in, ..gateway })
     }
 
     /// A plain proxy in front of the bare handler.
@@ -226,6 +227,8 @@ pub struct Contender {
     pub floor: Option<String>,
     /// What is wrong with its answers. `None` if they were not tried.
     pub faults: Option<Vec<String>>,
+    /// Where they are, if elsewhere.
+    tried_in: Option<&'static str>,
     /// What its turns have shown.
     pub tally: Tally,
     /// The one that is asked comes first; what is behind it follows.
@@ -319,6 +322,7 @@ impl Contender {
         match self.is_durable {
             Some(true) => "yes",
             Some(false) => "no",
+            None if self.tried_in.is_some() => "see right",
             None => "not tried",
         }
     }
@@ -327,7 +331,7 @@ impl Contender {
     pub fn answers(&self) -> String {
         let mut said = match &self.faults {
             _ if self.kind == Kind::Floor => "no protection".into(),
-            None => "not tried".into(),
+            None => self.tried_in.map_or("not tried".into(), |place| format!("tried in {place}")),
             Some(faults) if faults.is_empty() => "yes, in all trials".into(),
             Some(faults) => format!("**no**: {}", faults.join("; ")),
         };

@@ -141,8 +141,7 @@ where
         let task = tokio::spawn(claim_for_worker(shared, command, active, admission));
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
-    // On the heap by itself: tokio would copy its thousands of bytes several times.
-    let task = tokio::spawn(Box::pin(claim_and_execute(shared.clone(), command, inner, active, admission)));
+    let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active, admission));
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
         Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,

@@ -239,9 +239,16 @@ async fn a_waiter_is_not_told_that_nothing_ran_while_it_runs() {
     let (second, _) = lab.second(policy).await;
     let first = tokio::spawn(pay("{}").doing("hold").to(second));
     lab.begun().await;
-    lab.store.script(|call| (call == Call::Other).then_some(Fault::Unavailable));
+    let (asked, mut heard) = tokio::sync::mpsc::unbounded_channel();
+    lab.store.script(move |call| {
+        let is_question = call == Call::Other;
+        if is_question {
+            let _ = asked.send(());
+        }
+        is_question.then_some(Fault::Unavailable)
+    });
     let waiter = tokio::spawn(pay("{}").to(lab.address));
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    heard.recv().await.expect("the waiter asks the store, which is away");
     lab.store.heal();
     lab.open_gate();
     assert_eq!(first.await.expect("it is answered").status, 201);

@@ -156,9 +156,7 @@ async fn without_its_key_a_waiting_command_is_left_alone_until_the_key_is_back()
     gateway.kill();
 
     let mut gateway = site.start_with(upstream.address, &keys(&site, &["new"]), &asynchronous);
-    while !gateway.log().contains("a command is left to its deadline") {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
+    gateway.logs("a command is left to its deadline").await;
     assert_eq!(upstream.seen(), PLACES, "it was not started");
     gateway.kill();
 

@@ -178,17 +178,6 @@ async fn settled(gateway: &Gateway, key: &str) -> Reply {
     panic!("it stays {last:?}: {}", gateway.log());
 }
 
-/// Waits until the log says this.
-async fn logged(gateway: &Gateway, what: &str) {
-    for _ in 0..1000 {
-        if gateway.log().contains(what) {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    panic!("{what} is not in {}", gateway.log());
-}
-
 /// What the program prints as JSON, and its exit code.
 fn json_of(site: &Site, arguments: &[&str]) -> (Value, i32) {
     let output = site.semel().args(arguments).arg("--json").output().expect("the program runs");
@@ -306,7 +295,7 @@ async fn an_event_settles_what_nobody_can_look_up() {
     let otherwise = gateway.send(from_provider("e2", "charge.declined", &id)).await;
     assert_eq!(otherwise.json(), json!({ "taken": true }));
     assert_eq!(gateway.send(keyed("after")).await.status, StatusCode::CREATED);
-    logged(&gateway, "idempotency_reconcile_contradiction").await;
+    gateway.logs("idempotency_reconcile_contradiction").await;
     let metrics = String::from_utf8(gateway.admin("/metrics").await.body.to_vec()).expect("it is text");
     assert!(metrics.contains("idempotency_reconcile_contradictions_total 1"), "{metrics}");
     // One that comes while the command runs waits until it is needed.
@@ -402,7 +391,7 @@ async fn a_command_that_is_given_up_waits_for_an_operator() {
     let gateway = site.start_with(bank.address, &file, &SHORT);
     gateway.send(keyed("k").doing("hang nothing")).await;
     let id = bank.arrived().await;
-    logged(&gateway, "idempotency_reconcile_dead_letter").await;
+    gateway.logs("idempotency_reconcile_dead_letter").await;
     let (unknown, _) = json_of(&site, &["reconcile", "--list"]);
     assert_eq!(
         (&unknown[0]["deadLetter"], &unknown[0]["nextLookAt"]),
