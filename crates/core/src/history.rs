@@ -58,18 +58,25 @@ impl History {
             let times = last.again.map_or(1, |(times, _)| times.saturating_add(1));
             return History::joined([before, &Step { again: Some((times, now)), ..last }.to_string()]);
         }
-        let lines: Vec<&str> = self.0.lines().collect();
+        let steps = self.0.lines().count();
         let next = next.to_string();
-        if lines.len() < MAX_STEPS {
+        if steps < MAX_STEPS {
             return History::joined([&*self.0, &*next]);
         }
-        let kept = lines[..1].iter().chain(&lines[lines.len() + 2 - MAX_STEPS..]).copied();
+        let kept = self.0.lines().take(1).chain(self.0.lines().skip(steps + 2 - MAX_STEPS));
         History::joined(kept.chain([&*next]))
     }
 
     fn joined<'a>(lines: impl IntoIterator<Item = &'a str>) -> History {
-        let lines: Vec<&str> = lines.into_iter().filter(|line| !line.is_empty()).collect();
-        History(lines.join("\n"))
+        // Most have two.
+        let mut text = String::with_capacity(128);
+        for line in lines.into_iter().filter(|line| !line.is_empty()) {
+            if !text.is_empty() {
+                text.push('\n');
+            }
+            text.push_str(line);
+        }
+        History(text)
     }
 
     /// The steps, the oldest first.

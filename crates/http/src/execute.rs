@@ -36,7 +36,7 @@ impl<S, R> Handler<R> for S where
 
 /// A command that was acquired, whoever has: the one who asked, or a worker.
 pub(crate) struct Acquired {
-    pub(crate) record: Record,
+    pub(crate) record: Box<Record>,
     pub(crate) rule: Rule,
     /// When the store was asked for it, by the clock of this process: the lease counts from then, so that it ends here
     /// before it ends in the store.
@@ -51,7 +51,7 @@ impl Acquired {
         About {
             operation: self.rule.label.clone(),
             principal: Some(self.record.principal.clone()),
-            key_hash_prefix: Some(self.record.key_hash_prefix.clone()),
+            key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
         }
     }
 }
@@ -168,7 +168,8 @@ where
 {
     // What the handler said with its head stands, whatever becomes of its body.
     let declared = Arc::new(OnceLock::new());
-    let mut task = tokio::spawn(call(inner, request, max_kept, declared.clone()));
+    // In a box, since a handler may be large and a task's future is moved several times.
+    let mut task = tokio::spawn(Box::pin(call(inner, request, max_kept, declared.clone())));
     let reason = match tokio::time::timeout(time, &mut task).await {
         Ok(Ok(Ok(ran))) => return ran,
         Ok(Ok(Err(_))) => Reason::BrokeOff,

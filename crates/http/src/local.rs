@@ -21,7 +21,7 @@ use crate::service;
 /// Hands the command to its handler, and answers with what came of it.
 pub(crate) async fn answer<S, R>(
     shared: Arc<Shared>,
-    command: Command,
+    command: Box<Command>,
     mut inner: S,
     _active: Active,
     admission: Admission,

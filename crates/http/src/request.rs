@@ -160,7 +160,7 @@ where
         }
     };
     match read_command(shared, rule, parts, body, principal, key).await {
-        Ok(command) => Reading::Command(Box::new(command)),
+        Ok(command) => Reading::Command(command),
         Err(refusal) => refused(refusal.answer(&policy)),
     }
 }
@@ -257,7 +257,7 @@ async fn read_command<B>(
     body: B,
     principal: Principal,
     key: IdempotencyKey,
-) -> Result<Command, Refusal>
+) -> Result<Box<Command>, Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -286,7 +286,7 @@ where
     let fingerprint = fingerprint(&rule, &parts, &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
     let room = Arc::new(room);
-    Ok(Command { rule, scope, fingerprint, business_reference, parts, body, trailers, room })
+    Ok(Box::new(Command { rule, scope, fingerprint, business_reference, parts, body, trailers, room }))
 }
 
 /// Reads a command's body, within its limits of size and time.

@@ -35,7 +35,8 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     let wanted = path.strip_prefix(OPERATIONS_PATH)?;
     Some(match (shared.identify)(parts) {
         Ok(principal) => match shared.look_up(&principal) {
-            Ok(()) => operation(shared, &principal, wanted, parts, policy).await,
+            // Apart, so that the requests that ask for something else do not carry its state around.
+            Ok(()) => Box::pin(operation(shared, &principal, wanted, parts, policy)).await,
             Err(problem) => respond::problem(&problem, policy.profile),
         },
         Err(denied) => denied.answer(policy),

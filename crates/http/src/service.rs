@@ -74,7 +74,7 @@ where
         }
         Box::pin(async move {
             match request::read(&shared, request).await {
-                Reading::Command(command) => Ok(observed(shared, *command, inner).await),
+                Reading::Command(command) => Ok(observed(shared, command, inner).await),
                 Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
                 Reading::Refused(answer, operation) => {
                     let about = About { operation, principal: None, key_hash_prefix: None };
@@ -89,7 +89,7 @@ where
 }
 
 /// Answers a command, and counts how. What is executed counts itself, since nobody may be left to hear of it.
-async fn observed<S, R>(shared: Arc<Shared>, command: Command, inner: S) -> Answer
+async fn observed<S, R>(shared: Arc<Shared>, command: Box<Command>, inner: S) -> Answer
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -113,7 +113,7 @@ where
 }
 
 /// Answers a command. If the client goes away, this future ends; the task it spawned does not.
-async fn answer<S, R>(shared: Arc<Shared>, command: Command, inner: S) -> Answer
+async fn answer<S, R>(shared: Arc<Shared>, command: Box<Command>, inner: S) -> Answer
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -150,6 +150,13 @@ where
     }
 }
 
+/// What the store answered to a claim. The record is carried through all that follows, and so it is in a box.
+struct Claimed {
+    decision: Decision,
+    record: Option<Box<Record>>,
+    now: Timestamp,
+}
+
 /// What came of a claim.
 enum AfterClaim {
     /// An answer.
@@ -161,7 +168,7 @@ enum AfterClaim {
 /// Claims the command, and carries it out if it is acquired. Runs detached: nobody's leaving cancels it.
 async fn claim_and_execute<S, R>(
     shared: Arc<Shared>,
-    command: Command,
+    command: Box<Command>,
     inner: S,
     _active: Active,
     admission: Admission,
@@ -172,11 +179,14 @@ where
     R::Error: Into<BoxError>,
 {
     let policy = command.rule.policy.clone();
-    let claim =
-        command.asked().claim(shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
+    let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Instant::now();
-    let claimed = match send_claim(&shared, &claim, &command.rule, admission).await {
+    let sent = {
+        let claim = command.asked().claim(id, token);
+        send_claim(&shared, &claim, &command.rule, admission).await
+    };
+    let claimed = match sent {
         Ok(claimed) => claimed,
         Err(answer) => return AfterClaim::Answered(answer),
     };
@@ -190,15 +200,13 @@ where
             let (room, request) = (command.room.clone(), command.into_request());
             AfterClaim::Answered(Box::new(execute::execute(shared, acquired, request, room, inner).await))
         }
-        (Decision::Reconcile | Decision::Vacant, Some(record))
-            if record.head.token == claim.attempt.token =>
-        {
+        (Decision::Reconcile | Decision::Vacant, Some(record)) if record.head.token == token => {
             // Our own claim: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
             give_back(&shared, &record, Reason::ClaimUnconfirmed, respond::store_unavailable, &policy).await
         }
-        (Decision::Wait, Some(record)) => AfterClaim::Wait(Box::new(record)),
+        (Decision::Wait, Some(record)) => AfterClaim::Wait(record),
         (decision, record) => {
-            let answer = decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy);
+            let answer = decided(&shared, decision, record.as_deref(), claimed.now, Some(asked), &policy);
             AfterClaim::Answered(Box::new(answer))
         }
     }
@@ -230,7 +238,7 @@ async fn give_back(
 /// Claims the command for a worker, and says where to ask for it. Runs detached, as every claim.
 async fn claim_for_worker(
     shared: Arc<Shared>,
-    command: Command,
+    command: Box<Command>,
     _active: Active,
     admission: Admission,
 ) -> Answer {
@@ -249,7 +257,9 @@ async fn claim_for_worker(
             shared.wake.notify_one();
             respond::accepted(&record, &policy)
         }
-        (decision, record) => decided(&shared, decision, record.as_ref(), claimed.now, Some(asked), &policy),
+        (decision, record) => {
+            decided(&shared, decision, record.as_deref(), claimed.now, Some(asked), &policy)
+        }
     }
 }
 
@@ -259,7 +269,7 @@ async fn send_claim(
     claim: &Claim,
     rule: &Rule,
     admission: Admission,
-) -> Result<StoreAnswer, Box<Answer>> {
+) -> Result<Claimed, Box<Answer>> {
     let policy = &rule.policy;
     match shared.within("claim", shared.store.claim(claim)).await {
         Ok(claimed) if claimed.decision == Decision::Duplicate => {
@@ -270,7 +280,8 @@ async fn send_claim(
             if claimed.record.as_ref().is_some_and(|record| record.is_first_of(claim)) {
                 admission.created();
             }
-            Ok(claimed)
+            let StoreAnswer { decision, record, now, holder: _ } = claimed;
+            Ok(Claimed { decision, record: record.map(Box::new), now })
         }
         Err(error) => {
             tracing::warn!(%error, operation = &*rule.label, "a claim failed: nothing is run");

@@ -67,18 +67,19 @@ pub(crate) async fn settle(
         Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
     };
     let asked = Instant::now();
-    let written = write(shared, acquired, settlement, kept).await;
+    let written = write(shared, acquired, settlement, &kept).await;
     match written {
         Ok(answer) if answer.decision == Decision::Applied => {
-            let settled = answer.record.unwrap_or_else(|| record.clone());
-            if settled.result.is_some() {
+            let settled = Arc::new((answer.record.unwrap_or_else(|| (**record).clone()), answer.now));
+            let (record, now) = &*settled;
+            if record.result.is_some() {
                 reached(Point::CacheFilled).await;
-                shared.cache.keep(&settled, answer.now, asked);
+                shared.cache.keep(record, *now, asked);
             }
-            shared.stored(&settled, settled.result.as_ref().map_or(0, |result| result.response.bytes.len()));
-            observe::executed(about, &settled, time);
-            registered.done(Some(Arc::new((settled.clone(), answer.now))));
-            own_answer(&settled, ran, policy)
+            shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
+            observe::executed(about, record, time);
+            registered.done(Some(settled.clone()));
+            own_answer(record, ran, policy)
         }
         Ok(answer) => {
             registered.done(None);
@@ -174,23 +175,22 @@ async fn write(
     shared: &Arc<Shared>,
     acquired: &Acquired,
     settlement: Settlement,
-    kept: Response,
+    kept: &Response,
 ) -> Result<StoreAnswer, StoreError> {
     let record = &acquired.record;
     let change = |kept: &Response| change(record.head.fence(), settlement, acquired.unexecuted, kept);
-    let bare = Response::without_body(kept.status, &kept.headers);
-    let mut first = change(&kept);
+    let bare = || change(&Response::without_body(kept.status, &kept.headers));
+    let mut first = change(kept);
     let mut written = try_to_write(shared, &record.id, &first).await;
     if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, first.result()) {
         // The store can never take this response. The command is settled all the same, without it.
         tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
-        first = change(&bare);
+        first = bare();
         written = try_to_write(shared, &record.id, &first).await;
     }
     if let Err(error) = &written {
         tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-        let bare = change(&bare);
-        tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare, shared.running.hold()));
+        tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare(), shared.running.hold()));
     }
     written
 }

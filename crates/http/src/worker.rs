@@ -257,7 +257,7 @@ async fn carry_out<S, R>(
 {
     let Some(_active) = shared.running.enter() else { return };
     let asked = Instant::now();
-    let Some(record) = start(&shared, &job.waiting).await else { return };
+    let Some(record) = start(&shared, &job.waiting).await.map(Box::new) else { return };
     drop(starting);
     if shared.running.is_closing() {
         settle::give_back(&shared, &record, Unexecuted::Requeue(Duration::ZERO), Reason::ShutDown).await;

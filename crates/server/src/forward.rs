@@ -1,7 +1,5 @@
 //! What a proxy does to header fields: RFC 9110, section 7.6, and RFC 7239.
 
-use std::net::IpAddr;
-
 use http::header::{
     AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
     TE, TRANSFER_ENCODING, UPGRADE, VIA,
@@ -12,7 +10,7 @@ use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
 use crate::identity::API_KEY;
-use crate::proxy::Encrypted;
+use crate::proxy::{Encrypted, Peer};
 
 /// Fields that belong to one connection, whether or not `Connection` names them.
 const HOP_BY_HOP: [HeaderName; 6] = [
@@ -25,7 +23,7 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 ];
 
 /// Makes a request's head ready for the upstream.
-pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Option<&Execution>) {
+pub fn request(parts: &mut request::Parts, execution: Option<&Execution>) {
     if parts.headers.keys().any(is_of_one_hop) {
         let trailers = accepts_trailers(&parts.headers);
         let upgrade = upgrade_of(&parts.headers);
@@ -49,9 +47,11 @@ pub fn request(parts: &mut request::Parts, peer: Option<IpAddr>, execution: Opti
         parts.headers.insert(HOST, host);
     }
     let scheme = if parts.extensions.get::<Encrypted>().is_some() { "https" } else { "http" };
-    let forwarded = forwarded(peer, parts.headers.get(HOST), scheme);
-    append(&mut parts.headers, FORWARDED, &forwarded);
-    append(&mut parts.headers, VIA, via(parts.version));
+    let node = parts.extensions.get().map_or("unknown", Peer::node);
+    if let Ok(forwarded) = forwarded(node, parts.headers.get(HOST), scheme).try_into() {
+        parts.headers.append(FORWARDED, forwarded);
+    }
+    parts.headers.append(VIA, via(parts.version));
     if let Some(execution) = execution {
         name_execution(&mut parts.headers, execution);
     }
@@ -71,7 +71,7 @@ pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
             append(headers, CONNECTION, "upgrade");
         }
     }
-    append(headers, VIA, via(version));
+    headers.append(VIA, via(version));
 }
 
 /// The protocol that the request wants to switch to. Never to HTTP/2: commands in such a tunnel would pass us by.
@@ -140,24 +140,17 @@ pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<It
     values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }
 
-fn via(version: Version) -> &'static str {
-    if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" }
+fn via(version: Version) -> HeaderValue {
+    HeaderValue::from_static(if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" })
 }
 
-/// `for=192.0.2.1;host="example.com";proto=http`: IPv6 addresses and ports need quotes.
-fn forwarded(peer: Option<IpAddr>, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let mut said = match peer {
-        Some(IpAddr::V4(address)) => format!("for={address}"),
-        Some(IpAddr::V6(address)) => format!("for=\"[{address}]\""),
-        None => "for=unknown".to_owned(),
-    };
+/// `for=192.0.2.1;host="example.com";proto=http`
+fn forwarded(node: &str, host: Option<&HeaderValue>, scheme: &str) -> String {
     let plain = |host: &&str| !host.contains(['"', '\\']);
-    let mut add = |parts: &[&str]| parts.iter().for_each(|part| said.push_str(part));
-    if let Some(host) = host.and_then(|host| host.to_str().ok()).filter(plain) {
-        add(&[";host=\"", host, "\""]);
+    match host.and_then(|host| host.to_str().ok()).filter(plain) {
+        Some(host) => ["for=", node, ";host=\"", host, "\";proto=", scheme].concat(),
+        None => ["for=", node, ";proto=", scheme].concat(),
     }
-    add(&[";proto=", scheme]);
-    said
 }
 
 /// Adds a line after those that are there: who came first stays first.
@@ -220,7 +213,8 @@ mod tests {
             ("expect", "100-continue"),
             ("x-kept", "1"),
         ]);
-        request(&mut parts, Some(IpAddr::from([192, 0, 2, 1])), None);
+        parts.extensions.insert(Peer::new([192, 0, 2, 1].into()));
+        request(&mut parts, None);
         for gone in ["connection", "private", "keep-alive", "transfer-encoding", "expect"] {
             assert!(!parts.headers.contains_key(gone), "{gone}");
         }
@@ -235,7 +229,7 @@ mod tests {
     fn the_upstream_learns_whether_the_client_came_over_tls() {
         let mut parts = parts(&[("host", "api.example")]);
         parts.extensions.insert(Encrypted);
-        request(&mut parts, None, None);
+        request(&mut parts, None);
         assert_eq!(text(&parts.headers, "forwarded"), ["for=unknown;host=\"api.example\";proto=https"]);
     }
 
@@ -249,7 +243,8 @@ mod tests {
     #[test]
     fn who_came_first_stays_first() {
         let mut parts = parts(&[("via", "1.0 older"), ("forwarded", "for=198.51.100.7")]);
-        request(&mut parts, Some("2001:db8::1".parse().expect("it is an address")), None);
+        parts.extensions.insert(Peer::new("2001:db8::1".parse().expect("it is an address")));
+        request(&mut parts, None);
         assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);
         assert_eq!(
             text(&parts.headers, "forwarded"),
@@ -261,7 +256,7 @@ mod tests {
     fn an_upgrade_and_trailers_are_asked_for_on_the_next_connection_too() {
         let mut parts =
             parts(&[("connection", "Upgrade, TE"), ("upgrade", "websocket"), ("te", "gzip, Trailers")]);
-        request(&mut parts, None, None);
+        request(&mut parts, None);
         assert_eq!(text(&parts.headers, "upgrade"), ["websocket"]);
         assert_eq!(text(&parts.headers, "te"), ["trailers"]);
         assert_eq!(text(&parts.headers, "connection"), ["te", "upgrade"]);
@@ -276,10 +271,10 @@ mod tests {
     #[test]
     fn our_own_keys_are_not_passed_on() {
         let mut parts = parts(&[("authorization", "Bearer semel_abc"), ("x-api-key", "semel_abc")]);
-        request(&mut parts, None, None);
+        request(&mut parts, None);
         assert!(!parts.headers.contains_key("authorization") && !parts.headers.contains_key("x-api-key"));
         let mut others = self::parts(&[("authorization", "Bearer somebody's"), ("x-api-key", "theirs")]);
-        request(&mut others, None, None);
+        request(&mut others, None);
         assert!(others.headers.contains_key("authorization") && others.headers.contains_key("x-api-key"));
     }
 }

@@ -49,8 +49,8 @@ fn trusted(
     tenant: &HeaderName,
     caller: &HeaderName,
 ) -> Result<Principal, Denied> {
-    let Some(Peer(peer)) = parts.extensions.get::<Peer>() else { return Err(Denied::unauthenticated()) };
-    if !proxies.iter().any(|range| range.contains(*peer)) {
+    let Some(peer) = parts.extensions.get::<Peer>() else { return Err(Denied::unauthenticated()) };
+    if !proxies.iter().any(|range| range.contains(peer.address())) {
         return Err(Denied::Forbidden);
     }
     let only = |name: &HeaderName| {

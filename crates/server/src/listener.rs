@@ -133,10 +133,10 @@ fn for_peer(
     Future = Answering,
 > + Clone {
     let Client { peer, place, tls } = client;
-    let peer = Peer(peer.ip().to_canonical());
+    let peer = Peer::new(peer.ip().to_canonical());
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
         let mut service = service.clone();
-        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         if let Some(shown) = &tls {
             request.extensions_mut().insert(Encrypted);

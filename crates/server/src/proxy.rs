@@ -22,8 +22,32 @@ use crate::forward;
 use crate::upstream::{SendError, Upstream};
 
 /// Who is at the other end of a client's connection. The listener puts it into each request.
-#[derive(Clone, Copy, Debug)]
-pub struct Peer(pub IpAddr);
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: IpAddr,
+    node: Arc<str>,
+}
+
+impl Peer {
+    /// The one at this address.
+    pub fn new(address: IpAddr) -> Peer {
+        let node = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("\"[{address}]\""),
+        };
+        Peer { address, node: node.into() }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// What RFC 7239 calls it: an IPv6 address needs quotes.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+}
 
 /// What came from a client over TLS has this with it. The listener puts it into each request.
 #[derive(Clone, Copy, Debug)]
@@ -77,8 +101,7 @@ impl Proxy {
         let operation = execution.label().to_owned();
         let mut cut_off = CutOff { operation: &operation, armed: true };
         let (mut parts, body) = request.into_parts();
-        let peer = peer(&parts);
-        forward::request(&mut parts, peer, Some(&execution));
+        forward::request(&mut parts, Some(&execution));
         let sent = self.upstream.send(Request::from_parts(parts, body), Some(&execution)).await;
         cut_off.armed = false;
         match sent {
@@ -108,8 +131,7 @@ impl Proxy {
         let client = request.extensions_mut().remove::<OnUpgrade>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
-        let peer = peer(&parts);
-        forward::request(&mut parts, peer, None);
+        forward::request(&mut parts, None);
         if let Some(refetch) = &refetch {
             forward::name_caller(&mut parts.headers, refetch.principal());
         }
@@ -155,10 +177,6 @@ impl Drop for CutOff<'_> {
 
 fn failed(operation: &str, kind: &'static str) {
     counter!("upstream_failures_total", "operation" => operation.to_owned(), "kind" => kind).increment(1);
-}
-
-fn peer(parts: &http::request::Parts) -> Option<IpAddr> {
-    parts.extensions.get::<Peer>().map(|Peer(address)| *address)
 }
 
 fn to_client(mut response: Response<Body>) -> Response<Body> {

@@ -1,12 +1,13 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
-//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `writer.rs` the thread
-//! that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
+//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `claimed.rs` which
+//! outcomes need no look, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
 //! what others say about commands, `usage.rs` what everybody has used, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
 mod change;
+mod claimed;
 pub mod doctor;
 mod errors;
 mod evidence;
@@ -37,6 +38,7 @@ use semel_core::{
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 pub use api_keys::ApiKeys;
+use claimed::Claimed;
 use errors::store_error;
 pub use join::{
     apply_within, claim_within, find_command, find_within, now, open_connection, push_message, write_anew,
@@ -214,6 +216,7 @@ impl SqliteStore {
             connection,
             connect: Box::new(connect),
             jobs,
+            claimed: Claimed::default(),
             levers: levers.clone(),
             counters: counters.clone(),
             damaged: None,

@@ -5,7 +5,7 @@
 use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
     AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
-    OperationName, Principal, Progress, Record, RecordId, StateName, StoredRequest, Timestamp,
+    OperationName, Principal, Progress, Record, RecordId, State, StateName, StoredRequest, Timestamp,
     Waiting as WaitingCommand, WaitingFilter,
 };
 
@@ -267,6 +267,10 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
 pub(super) fn update(connection: &Connection, before: &Head, record: &Record) -> rusqlite::Result<bool> {
     let row = Columns::of(record);
     let result = row.result.as_ref();
+    let may_start_until = match before.state {
+        State::Processing { start_by, .. } => start_by,
+        _ => None,
+    };
     let changed = connection
         .prepare_cached(
             "UPDATE semel_records SET
@@ -278,7 +282,8 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  status = ?18, resource = ?19, response_format = ?20,
                  encryption_key_id = ?21, response = ?22, history = ?23,
                  start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26
-             WHERE id = ?27 AND epoch = ?28 AND token = ?29 AND state = ?30",
+             WHERE id = ?27 AND epoch = ?28 AND token = ?29 AND state = ?30 AND due_at IS ?31
+               AND start_by IS ?32 AND reason = ?33",
         )?
         .execute(params![
             row.state,
@@ -311,6 +316,9 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             before.epoch,
             before.token.as_bytes(),
             before.state.name().as_str(),
+            before.state.due_to_sweep().map(Timestamp::as_millis),
+            may_start_until.map(Timestamp::as_millis),
+            before.reason.as_str(),
         ])?;
     Ok(changed == 1)
 }

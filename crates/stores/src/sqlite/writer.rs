@@ -15,6 +15,7 @@ use semel_faults::{Lever, Point, reached_by_thread};
 use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
+use super::claimed::Claimed;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
 use super::evidence::EvidenceWork;
 use super::outbox::{OutboxDone, OutboxWork};
@@ -84,6 +85,7 @@ pub(super) struct Writer {
     /// Opens another one: after a commit that may have failed, this one proves nothing.
     pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
     pub(super) jobs: mpsc::Receiver<Job>,
+    pub(super) claimed: Claimed,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
     /// The file was found damaged: whatever it says from now on may be wrong, so nothing is decided on it.
@@ -205,7 +207,9 @@ impl Writer {
                 results.push(Err(unavailable("nobody waits for it any more")));
                 continue;
             }
-            let result = perform(&transaction, &job.work, now);
+            let without_a_look = self.claimed.settle(&transaction, &job.work, now);
+            let result = without_a_look.unwrap_or_else(|| perform(&transaction, &job.work, now));
+            self.claimed.learn(&job.work, &result);
             // Some errors (a full disk, failed I/O) make SQLite roll the whole transaction back.
             if transaction.is_autocommit() {
                 let error = result.err().unwrap_or_else(|| unavailable("the transaction was rolled back"));
