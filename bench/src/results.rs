@@ -40,7 +40,7 @@ impl Form {
     pub const fn rounds(self) -> usize {
         match self {
             Form::Quick => 2,
-            Form::Whole => 5,
+            Form::Whole => 7,
         }
     }
 
@@ -61,7 +61,7 @@ impl Form {
     }
 }
 
-/// What several rounds have shown.
+/// What several rounds have shown, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(Vec<f64>);
 
@@ -69,17 +69,28 @@ impl Figures {
     /// One more round.
     pub fn push(&mut self, figure: f64) {
         self.0.push(figure);
-        self.0.sort_by(f64::total_cmp);
+    }
+
+    fn sorted(&self) -> Vec<f64> {
+        let mut sorted = self.0.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted
     }
 
     /// The one in the middle; 0 if there is none.
     pub fn median(&self) -> f64 {
-        self.0.get(self.0.len() / 2).copied().unwrap_or(0.0)
+        self.sorted().get(self.0.len() / 2).copied().unwrap_or(0.0)
+    }
+
+    /// How many times those of `floor` they are, round by round: what the machine did in a round met both.
+    pub fn beside(&self, floor: &Figures) -> Figures {
+        self.0.iter().zip(&floor.0).map(|(figure, floor)| figure / floor.max(f64::MIN_POSITIVE)).collect()
     }
 
     /// The least and the most.
     pub fn spread(&self) -> (f64, f64) {
-        (self.0.first().copied().unwrap_or(0.0), self.0.last().copied().unwrap_or(0.0))
+        let sorted = self.sorted();
+        (sorted.first().copied().unwrap_or(0.0), sorted.last().copied().unwrap_or(0.0))
     }
 
     /// The one in the middle, and between which it is: `5.00 (1.00 to 9.00)`.
@@ -138,5 +149,13 @@ mod tests {
         assert_eq!((figures.median(), figures.spread()), (5.0, (1.0, 9.0)));
         assert_eq!(figures.words(), "5.00 (1.00 to 9.00)");
         assert_eq!((Figures::default().median(), Figures::default().spread()), (0.0, (0.0, 0.0)));
+    }
+
+    #[test]
+    fn a_ratio_is_taken_round_by_round() {
+        let floor: Figures = [100.0, 10.0, 50.0].into_iter().collect();
+        let slower: Figures = [90.0, 9.0, 40.0].into_iter().collect();
+        // Of the medians, it would be 0.8.
+        assert_eq!(slower.beside(&floor).words(), "0.90 (0.80 to 0.90)");
     }
 }

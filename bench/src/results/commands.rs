@@ -54,19 +54,19 @@ fn first_of(contenders: &[Contender], of_whom: &str, is_so: fn(&Contender) -> bo
     let best = |kind: Kind| {
         let those = contenders.iter().filter(|contender| contender.kind == kind && is_so(contender));
         let best = those.max_by(|one, other| one.tally.rate.median().total_cmp(&other.tally.rate.median()));
-        best.map_or((String::new(), 0.0), |best| (best.name.clone(), best.tally.rate.median()))
+        best.map_or((String::new(), Figures::default()), |best| (best.name.clone(), best.tally.rate.clone()))
     };
     let ((ours, rate), (theirs, their_rate)) = (best(Kind::Ours), best(Kind::Peer));
+    let times = rate.beside(&their_rate);
     Aim {
         what: format!("first among all that are {of_whom}"),
         seen: match theirs.is_empty() {
             true => format!("{ours}; nobody else is known to be"),
-            false => format!(
-                "{ours} has {:.2} times the rate of {theirs}, the fastest of the others",
-                rate / their_rate
-            ),
+            false => {
+                format!("{ours} has {} times the rate of {theirs}, the fastest of the others", times.words())
+            }
         },
-        is_met: rate > their_rate,
+        is_met: theirs.is_empty() || times.median() > 1.0,
     }
 }
 

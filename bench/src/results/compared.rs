@@ -14,6 +14,8 @@ pub async fn take_turns(
     connections: usize,
     keys: impl Fn(&Contender, &str) -> Keys,
 ) -> Result<()> {
+    // Next to their floors.
+    contenders.sort_by_key(|contender| contender.floor.clone().unwrap_or_else(|| contender.name.clone()));
     for round in 0..form.rounds() {
         println!("   round {} of {}", round + 1, form.rounds());
         for contender in contenders.iter_mut() {
@@ -39,10 +41,10 @@ pub fn named<'a>(contenders: &'a [Contender], name: &str) -> Option<&'a Contende
     contenders.iter().find(|contender| contender.name == name)
 }
 
-/// How much of its floor's rate one has, round by round medians compared.
-pub fn of_floor(contenders: &[Contender], contender: &Contender) -> Option<f64> {
+/// How much of its floor's rate one has.
+pub fn of_floor(contenders: &[Contender], contender: &Contender) -> Option<Figures> {
     let floor = named(contenders, contender.floor.as_deref()?)?;
-    Some(contender.tally.rate.median() / floor.tally.rate.median().max(f64::MIN_POSITIVE))
+    Some(contender.tally.rate.beside(&floor.tally.rate))
 }
 
 /// Table and chart of one comparison.
@@ -64,12 +66,11 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
     for contender in order {
         let Tally { rate, open, processor, .. } = &contender.tally;
         let of_floor = of_floor(contenders, contender);
-        let ratio = of_floor.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
         let is_floor = contender.kind == Kind::Floor;
         table.push(vec![
             contender.name.clone(),
             contender.store.clone(),
-            ratio.clone(),
+            of_floor.as_ref().map_or_else(String::new, Figures::words),
             rate.words(),
             format!("{}, {}", milliseconds(&open[0]), milliseconds(&open[1])),
             format!("{} + {} kernel", figure(processor[0].median()), figure(processor[1].median())),
@@ -82,7 +83,7 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
             _ => "",
         };
         let note = match of_floor {
-            Some(_) => format!("· {ratio} of its floor {sign}"),
+            Some(ratio) => format!("· {} of its floor {sign}", figure(ratio.median())),
             None => String::new(),
         };
         let (value, spread, kind) = (rate.median(), rate.spread(), contender.kind);

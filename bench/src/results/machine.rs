@@ -13,10 +13,10 @@ pub fn introduction(form: Form, ground: Option<&Ground>) -> String {
     let mut text = String::from(
         "Written by `cargo xtask bench`, which runs everything below on one machine in one run: all that are compared take \
          turns, round by round, and the figure is the median of the rounds, with the least and the most beside it. Read the \
-         ratios; absolute figures are this machine's, where client, server and database share the same cores. Latencies \
-         are measured at a fixed arrival rate, each from the time at which its request was due. Whether answers are right was \
-         tried with `semel verify`, with duplicates at once and with crashes: \
-         [peers/CORRECTNESS.md](peers/CORRECTNESS.md) has it in full.\n\n",
+         ratios, which are taken round by round, so that what the machine did in a round meets both; absolute figures are this \
+         machine's, where client, server and database share the same cores. Latencies are measured at a \
+         fixed arrival rate, each from the time at which its request was due. Whether answers are right was tried with \
+         `semel verify`, with duplicates at once and with crashes: [peers/CORRECTNESS.md](peers/CORRECTNESS.md) has it in full.\n\n",
     );
     if form == Form::Quick {
         text.push_str(

@@ -77,15 +77,16 @@ fn section(ways: &[Way], peak: f64) -> Section {
     ];
     let mut table = vec![names.map(str::to_owned).to_vec()];
     let rate = |number: usize| ways[number].contender.tally.rate.median();
+    let of_nginx = |number: usize| ways[number].contender.tally.rate.beside(&ways[1].contender.tally.rate);
     let p99 = |number: usize| ways[number].contender.tally.open[1].median() / 1e3;
     let mut bars = Vec::new();
     for (number, Way { name, contender, .. }) in ways.iter().enumerate() {
         let Tally { open, processor, .. } = &contender.tally;
-        let of_nginx = rate(number) / rate(1).max(f64::MIN_POSITIVE);
+        let of_nginx = of_nginx(number);
         let trouble = contender.trouble();
         table.push(vec![
             (*name).to_owned(),
-            format!("{of_nginx:.2}"),
+            of_nginx.words(),
             format!(
                 "{}{}{trouble}",
                 contender.tally.rate.words(),
@@ -98,10 +99,11 @@ fn section(ways: &[Way], peak: f64) -> Section {
         ]);
         let kind = if name.starts_with("semel") { Kind::Ours } else { Kind::Floor };
         let (value, spread) = (rate(number), contender.tally.rate.spread());
-        let note = if number == 0 { String::new() } else { format!("· {of_nginx:.2} of nginx") };
+        let note =
+            if number == 0 { String::new() } else { format!("· {} of nginx", figure(of_nginx.median())) };
         bars.push(Bar { label: (*name).to_owned(), value, spread, kind, note });
     }
-    let (through, added) = (rate(3) / rate(1).max(f64::MIN_POSITIVE), p99(3) - p99(0));
+    let (through, added) = (of_nginx(3).median(), p99(3) - p99(0));
     let chart = Bars { title: "Ways to the handler".into(), unit: "answers a second".into(), bars };
     Section {
         title: "Gateway".into(),

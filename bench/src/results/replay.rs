@@ -37,11 +37,11 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     let mut section = section("Replay", "replay.svg", &what, &contenders);
     for name in ["semel-axum-memory", "semel-axum-sqlite", "semel-axum-postgres"] {
         let ratio = named(&contenders, name).and_then(|contender| of_floor(&contenders, contender));
-        let ratio = ratio.unwrap_or(0.0);
+        let ratio = ratio.unwrap_or_default();
         section.aims.push(Aim {
             what: format!("{name} replays at 0.9 of the bare handler's rate"),
-            seen: format!("{ratio:.2}"),
-            is_met: ratio >= 0.9,
+            seen: ratio.words(),
+            is_met: ratio.median() >= 0.9,
         });
     }
     let again: Vec<String> = contenders

@@ -104,7 +104,7 @@ fn section(rows: &[Row]) -> Section {
     let mut bars = Vec::new();
     let ratio = |row: &Row| {
         let floor = &rows[row.floor?];
-        Some((row.rate.median() / floor.rate.median().max(f64::MIN_POSITIVE), &floor.name))
+        Some((row.rate.beside(&floor.rate).median(), &floor.name))
     };
     for row in rows {
         let note = ratio(row).map_or_else(String::new, |(ratio, floor)| format!("{ratio:.2} of {floor}"));
