@@ -30,6 +30,11 @@ const COPIED: &str = "tenant, caller, operation, key_hash_prefix, fingerprint_ve
                       ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, created_at, updated_at, history";
 const SETTLED: &str = "state, reason, settled_by, status, resource, response_format, response";
 
+/// Operation ids in the order of `i`, and each later than those before: as they are made, by the time.
+const FILE_ID: &str = "unhex(printf('%012x%020x', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), i))";
+const SERVER_ID: &str =
+    "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || lpad(to_hex(i), 20, '0'))::uuid";
+
 /// A store, and a way past it.
 enum Place {
     File { folder: tempfile::TempDir },
@@ -69,12 +74,12 @@ impl Place {
                 Place::File { .. } => format!(
                     "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {part}) \
                      INSERT INTO semel_records (id, operation_id, expires_at, {COPIED}, {SETTLED}) \
-                     SELECT randomblob(32), randomblob(16), expires_at + i, {} , {SETTLED} FROM {one}, n;",
+                     SELECT randomblob(32), {FILE_ID}, expires_at + i, {} , {SETTLED} FROM {one}, n;",
                     COPIED.replace("operation,", "'payments.create',")
                 ),
                 Place::Server { .. } => format!(
                     "INSERT INTO semel_records (id, operation_id, expires_at, revision, {COPIED}, {SETTLED}) \
-                     SELECT sha256(uuid_send(gen_random_uuid())), gen_random_uuid(), expires_at + i, 2, {}, {SETTLED} \
+                     SELECT sha256(uuid_send(gen_random_uuid())), {SERVER_ID}, expires_at + i, 2, {}, {SETTLED} \
                      FROM {one} AS one, generate_series(1, {part}) AS n(i)",
                     COPIED.replace("operation,", "'payments.create',")
                 ),
@@ -87,8 +92,10 @@ impl Place {
     /// Records whose lease has ended, or whose time to live is over, for one sweep or reap.
     fn make_due(&self, action: &str) -> Result<()> {
         let (random, end) = match self {
-            Place::File { .. } => ("randomblob(32), randomblob(16)", ""),
-            Place::Server { .. } => ("sha256(uuid_send(gen_random_uuid())), gen_random_uuid()", ", revision"),
+            Place::File { .. } => (format!("randomblob(32), {FILE_ID}"), ""),
+            Place::Server { .. } => {
+                (format!("sha256(uuid_send(gen_random_uuid())), {SERVER_ID}"), ", revision")
+            }
         };
         let copied = COPIED.replace("operation,", "'payments.create',");
         let one = "(SELECT * FROM semel_records WHERE operation = 'template' LIMIT 1) AS one";
