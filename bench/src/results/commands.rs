@@ -60,13 +60,14 @@ fn first_of(contenders: &[Contender], of_whom: &str, is_so: fn(&Contender) -> bo
     let times = rate.beside(&their_rate);
     Aim {
         what: format!("first among all that are {of_whom}"),
-        seen: match theirs.is_empty() {
-            true => format!("{ours}; nobody else is known to be"),
-            false => {
+        seen: match (&*ours, &*theirs) {
+            ("", _) => "nobody is known to be: nobody was tried".into(),
+            (_, "") => format!("{ours}; nobody else is known to be"),
+            _ => {
                 format!("{ours} has {} times the rate of {theirs}, the fastest of the others", times.words())
             }
         },
-        is_met: theirs.is_empty() || times.median() > 1.0,
+        is_met: !ours.is_empty() && (theirs.is_empty() || times.median() > 1.0),
     }
 }
 

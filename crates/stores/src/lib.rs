@@ -6,6 +6,8 @@
 #[cfg(feature = "sql")]
 pub mod api_keys;
 #[cfg(feature = "sql")]
+mod claimed;
+#[cfg(feature = "sql")]
 mod columns;
 pub mod doctor;
 #[cfg(feature = "encryption")]

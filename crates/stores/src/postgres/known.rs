@@ -6,50 +6,37 @@
 //! still the one that was claimed and its lease has not ended. Otherwise the record is read, and the protocol asked
 //! again.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Change, Event, Record, RecordId, State, Timestamp, Write, transition};
 
 use super::rows::Versioned;
-
-/// How many claimed commands are remembered. What is forgotten is read again.
-const MAX_REMEMBERED: usize = 1 << 14;
+use crate::claimed;
 
 /// The records that this store has claimed and not completed yet.
 #[derive(Clone, Default)]
-pub(super) struct Claimed(Arc<Mutex<HashMap<RecordId, Versioned>>>);
+pub(super) struct Claimed(Arc<Mutex<claimed::Claimed<Versioned>>>);
 
 impl Claimed {
-    fn records(&self) -> MutexGuard<'_, HashMap<RecordId, Versioned>> {
+    fn records(&self) -> MutexGuard<'_, claimed::Claimed<Versioned>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Remembers a record as it was just written.
     pub(super) fn remember(&self, record: &Record, revision: i64) {
-        let mut records = self.records();
-        if records.len() >= MAX_REMEMBERED {
-            // Whoever claims so much without completing it has other worries than a second look.
-            records.clear();
-        }
-        records.insert(record.id, Versioned { record: record.clone(), revision });
+        self.records().remember(record.id, Versioned { record: record.clone(), revision });
     }
 
     /// A renewal was written: the record is one revision further.
     pub(super) fn renewed(&self, record: &Record, revision: i64) {
-        if let Some(known) = self.records().get_mut(&record.id) {
-            *known = Versioned { record: record.clone(), revision };
-        }
+        self.records().renewed(&record.id, || Versioned { record: record.clone(), revision });
     }
 
     /// What a completion comes to, if that can be said without a look. After any change but a renewal, the record is
     /// not remembered any more.
     pub(super) fn complete(&self, id: &RecordId, change: &Change) -> Option<Known> {
-        if matches!(change.event(), Event::Renew { .. }) {
-            return None;
-        }
-        let before = self.records().remove(id)?;
+        let before = self.records().take(id, change.event())?;
         match change.event() {
             Event::Complete { .. } if change.note().is_none() => Known::new(before, change),
             _ => None,

@@ -1,28 +1,22 @@
 //! Outcomes that need no look at their record first: those of commands that this process claimed itself.
 //!
-//! What is remembered is a guess and nothing more. The protocol is asked about the record as it was claimed, and what it
-//! decides is written only to a row that still has that very head. Where it decides to write nothing, or the row is another
-//! by now, nothing was learned: the record is read, and the protocol asked again.
-
-use std::collections::HashMap;
+//! The protocol is asked about the record as it was claimed, and what it decides is written only to a row that still has
+//! that very head. Where it decides to write nothing, or the row is another by now, nothing was learned: the record is
+//! read, and the protocol asked again.
 
 use rusqlite::Connection;
 use semel_core::outbox::ends_messages;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
-use semel_core::{
-    Answer, Change, Decision, Event, Record, RecordId, StoreError, Timestamp, Write, transition,
-};
+use semel_core::{Answer, Change, Decision, Event, Record, StoreError, Timestamp, Write, transition};
 
 use super::errors::store_error;
 use super::queries;
 use super::writer::{Done, Work};
+use crate::claimed;
 
-/// How many claimed commands are remembered. What is forgotten is read again.
-const MAX_REMEMBERED: usize = 1 << 14;
-
-/// The records that this process has claimed and not settled yet, as it wrote them last.
+/// The records that this process has claimed and not settled yet.
 #[derive(Default)]
-pub(super) struct Claimed(HashMap<RecordId, Record>);
+pub(super) struct Claimed(claimed::Claimed<Record>);
 
 impl Claimed {
     /// Writes an outcome, if that can be done without a look.
@@ -33,10 +27,7 @@ impl Claimed {
         now: Timestamp,
     ) -> Option<Result<Done, StoreError>> {
         let Work::Apply(id, change) = work else { return None };
-        if matches!(change.event(), Event::Renew { .. }) {
-            return None;
-        }
-        let before = self.0.remove(id)?;
+        let before = self.0.take(id, change.event())?;
         let is_outcome = matches!(change.event(), Event::Complete { .. } | Event::Fail { .. });
         if !is_outcome || change.note().is_some() || ends_messages(change.event()) {
             return None;
@@ -50,17 +41,9 @@ impl Claimed {
         let Ok(Done::Answer(answer)) = done else { return };
         let Some(record) = &answer.record else { return };
         match (work, answer.decision) {
-            (Work::Claim(_), Decision::Execute) => {
-                if self.0.len() >= MAX_REMEMBERED {
-                    // Whoever claims so much without settling it has other worries than a second look.
-                    self.0.clear();
-                }
-                self.0.insert(record.id, record.clone());
-            }
+            (Work::Claim(_), Decision::Execute) => self.0.remember(record.id, record.clone()),
             (Work::Apply(id, change), Decision::Applied) if matches!(change.event(), Event::Renew { .. }) => {
-                if let Some(known) = self.0.get_mut(id) {
-                    known.clone_from(record);
-                }
+                self.0.renewed(id, || record.clone());
             }
             _ => {}
         }

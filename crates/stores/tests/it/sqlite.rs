@@ -1,4 +1,4 @@
-//! The SQLite store conforms.
+//! The SQLite store conforms, and what it writes without a look is what a look would have come to.
 
 use std::path::Path;
 use std::sync::Arc;
