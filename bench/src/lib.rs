@@ -2,6 +2,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 pub mod chart;
+pub mod cores;
 pub mod load;
 pub mod peers;
 pub mod results;

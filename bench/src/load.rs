@@ -140,16 +140,21 @@ const BACKLOG: usize = 1 << 20;
 /// Does it. Blocks.
 pub fn run(plan: &Plan) -> io::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run_all(plan))
+    runtime.block_on(run_all(plan, Clock::Thread))
 }
 
-async fn run_all(plan: &Plan) -> io::Result<Outcome> {
+/// Does it in a runtime that is there, without ever letting its thread sleep.
+pub async fn run_watching(plan: &Plan) -> io::Result<Outcome> {
+    run_all(plan, Clock::Watched).await
+}
+
+async fn run_all(plan: &Plan, clock: Clock) -> io::Result<Outcome> {
     let mut connections = Vec::with_capacity(plan.connections);
     for _ in 0..plan.connections {
         connections.push(Connection::open(plan.to).await?);
     }
     let begun = Instant::now();
-    let turns = Turns::new(plan, begun)?;
+    let turns = Turns::new(plan, clock, begun)?;
     let mut tasks = tokio::task::JoinSet::new();
     for (number, connection) in (0..).zip(connections) {
         let turns = match plan.pace {
@@ -167,6 +172,15 @@ async fn run_all(plan: &Plan) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
+/// How it is known that a request is due. The runtime's own timers are a millisecond coarse.
+#[derive(Clone, Copy, Debug)]
+enum Clock {
+    /// A thread sleeps until then.
+    Thread,
+    /// Somebody looks all the time, which takes a core, and wakes nobody.
+    Watched,
+}
+
 /// Whose turn is when.
 #[derive(Clone)]
 enum Turns {
@@ -179,7 +193,7 @@ enum Turns {
 }
 
 impl Turns {
-    fn new(plan: &Plan, begun: Instant) -> io::Result<Turns> {
+    fn new(plan: &Plan, clock: Clock, begun: Instant) -> io::Result<Turns> {
         let until = begun + plan.time;
         let rate = match plan.pace {
             Pace::Closed => return Ok(Turns::Closed { next: Arc::default(), until }),
@@ -187,19 +201,31 @@ impl Turns {
             Pace::Open(rate) => rate,
         };
         let (give, due) = mpsc::channel(BACKLOG);
-        // A thread of its own: the runtime's timers are a millisecond coarse.
-        std::thread::Builder::new().name("clock".into()).spawn(move || {
-            for number in 0.. {
-                let at = begun + Duration::from_secs_f64(number as f64 / rate);
-                if at >= until {
-                    break;
-                }
-                std::thread::sleep(at.saturating_duration_since(Instant::now()));
-                if give.try_send((number, at)).is_err() {
-                    break;
-                }
+        let times =
+            (0..).map(move |number: u64| (number, begun + Duration::from_secs_f64(number as f64 / rate)));
+        let mut times = times.take_while(move |(_, at)| *at < until);
+        match clock {
+            Clock::Thread => {
+                std::thread::Builder::new().name("clock".into()).spawn(move || {
+                    times.all(|(number, at)| {
+                        std::thread::sleep(at.saturating_duration_since(Instant::now()));
+                        give.try_send((number, at)).is_ok()
+                    })
+                })?;
             }
-        })?;
+            Clock::Watched => {
+                tokio::spawn(async move {
+                    for (number, at) in times {
+                        while Instant::now() < at {
+                            tokio::task::yield_now().await;
+                        }
+                        if give.try_send((number, at)).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        }
         Ok(Turns::Open { due: Arc::new(Mutex::new(due)) })
     }
 
@@ -347,7 +373,7 @@ mod tests {
         });
         let request = Request::post("/", "{}", Keys::Among("storm".into(), 1));
         let plan = Plan { to, request, connections: 50, pace: Pace::AtOnce, time: Duration::ZERO };
-        let outcome = run_all(&plan).await.expect("it is loaded");
+        let outcome = run_all(&plan, Clock::Thread).await.expect("it is loaded");
         assert_eq!((outcome.statuses, outcome.failed), (BTreeMap::from([(204, 50)]), 0));
     }
 

@@ -3,6 +3,7 @@
 //! Everything that is compared runs in one run, in turn: one round of each, then the next round of each. What the machine
 //! does meanwhile meets all of them alike, and the spread of the rounds is told beside their median.
 
+pub mod apart;
 pub mod commands;
 pub mod compared;
 pub mod growth;
@@ -87,6 +88,11 @@ impl Figures {
         self.0.iter().zip(&floor.0).map(|(figure, floor)| figure / floor.max(f64::MIN_POSITIVE)).collect()
     }
 
+    /// The same in another unit, of which one is so many of this.
+    pub fn in_units_of(&self, so_many: f64) -> Figures {
+        self.0.iter().map(|figure| figure / so_many).collect()
+    }
+
     /// The least and the most.
     pub fn spread(&self) -> (f64, f64) {
         let sorted = self.sorted();
@@ -157,5 +163,6 @@ mod tests {
         let slower: Figures = [90.0, 9.0, 40.0].into_iter().collect();
         // Of the medians, it would be 0.8.
         assert_eq!(slower.beside(&floor).words(), "0.90 (0.80 to 0.90)");
+        assert_eq!(floor.in_units_of(10.0).words(), "5.00 (1.00 to 10.0)");
     }
 }

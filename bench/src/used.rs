@@ -42,6 +42,18 @@ pub fn processor(id: u32) -> [f64; 2] {
     all
 }
 
+/// Hundredths of a second in which this machine's host kept cores from it since it started, of all cores together. 0 where
+/// there is no host, or it does not say.
+pub fn stolen() -> u64 {
+    stolen_by(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
+}
+
+fn stolen_by(stat: &str) -> u64 {
+    // cpu user nice system idle iowait irq softirq steal
+    let all = stat.lines().find_map(|line| line.strip_prefix("cpu "));
+    all.and_then(|all| all.split_whitespace().nth(7)?.parse().ok()).unwrap_or(0)
+}
+
 fn sum(id: u32, name: &str) -> Result<u64> {
     let mut bytes = 0;
     for member in family(id) {
@@ -87,6 +99,12 @@ mod tests {
         assert_eq!(kibibytes(status, "VmRSS:"), Some(10_240));
         assert_eq!(kibibytes(status, "VmHWM:"), Some(20_480));
         assert_eq!(kibibytes(status, "VmSwap:"), None);
+    }
+
+    #[test]
+    fn what_the_host_takes_is_read_for_all_cores_together() {
+        let stat = "cpu  283882 0 99089 301333 3376 0 33349 3839 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!((stolen_by(stat), stolen_by("")), (3_839, 0));
     }
 
     #[test]

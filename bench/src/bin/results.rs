@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use semel_bench::results::report::Section;
 use semel_bench::results::served::Ground;
@@ -10,6 +11,7 @@ use semel_bench::results::{
     Form, Result, commands, growth, instructions, machine, outbox, proxies, replay, report, size, stores,
     storm,
 };
+use semel_bench::used;
 use tokio::sync::OnceCell;
 
 /// What there is, in the order of the report.
@@ -77,6 +79,7 @@ async fn run(options: Options) -> Result<()> {
     // Other programs, which are built or installed once a section needs them.
     let prepared = OnceCell::new();
     let ground = || prepared.get_or_try_init(|| Ground::prepare(form));
+    let (begun, stolen) = (Instant::now(), used::stolen());
     let mut seen: Vec<Section> = Vec::new();
     for name in sections {
         seen.push(match name {
@@ -91,7 +94,9 @@ async fn run(options: Options) -> Result<()> {
             _ => instructions::run(&program)?,
         });
         // What there is so far: the rest takes its time.
-        report::write(&folder, &machine::introduction(form, prepared.get()), &seen)?;
+        let cores = std::thread::available_parallelism()?.get() as f64;
+        let stolen = (used::stolen() - stolen) as f64 / 100.0 / begun.elapsed().as_secs_f64() / cores;
+        report::write(&folder, &machine::introduction(form, prepared.get(), stolen), &seen)?;
     }
     println!("── written: {}", folder.join("RESULTS.md").display());
     Ok(())

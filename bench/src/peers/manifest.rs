@@ -100,6 +100,16 @@ pub struct Peer {
     pub(super) folder: PathBuf,
 }
 
+impl Peer {
+    /// Its name, with its version if there is one.
+    pub fn named(&self) -> String {
+        match self.version.as_str() {
+            "none" => self.name.clone(),
+            version => format!("{} {version}", self.name),
+        }
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Manifest {

@@ -11,6 +11,7 @@ use tokio::process::{Child, Command};
 
 use super::client::Client;
 use super::{Error, Installed, Place};
+use crate::cores::Cores;
 
 /// How long a peer may take until it answers. Python on a busy machine takes seconds.
 const STARTING: Duration = Duration::from_secs(60);
@@ -97,18 +98,23 @@ impl Installed {
         if let Some(url) = place.redis_url() {
             command.env("REDIS_URL", url);
         }
-        Running::launch(command, address, log).await
+        Running::launch(command, address, log, Cores::All).await
     }
 }
 
 impl Running {
     /// Starts a program, and waits until there is an answer of the handler at this address: its own, or that of a handler
     /// behind it.
-    pub async fn launch(mut command: Command, address: SocketAddr, log: PathBuf) -> Result<Running, Error> {
+    pub async fn launch(
+        mut command: Command,
+        address: SocketAddr,
+        log: PathBuf,
+        cores: Cores,
+    ) -> Result<Running, Error> {
         let file = File::options().create(true).append(true).open(&log)?;
         command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).kill_on_drop(true);
-        let process = command
-            .spawn()
+        let process = cores
+            .within(|| command.spawn())?
             .map_err(|error| format!("{}: {error}", command.as_std().get_program().display()))?;
         let mut running = Running { address, process, log };
         running.wait().await?;

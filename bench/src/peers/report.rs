@@ -102,7 +102,7 @@ impl Report {
                 None => "not tried yet".into(),
             };
             others += 1;
-            writeln!(out, "- **{}** {}: {}", peer.name, peer.version, cell(&why))?;
+            writeln!(out, "- {}: {}", peer.named(), cell(&why))?;
         }
         if others == 0 {
             out.push_str("Nothing: all of them were.\n");
@@ -234,12 +234,9 @@ mod tests {
         let peers = all().expect("they can be read");
         let text = Report::default().markdown(&peers).expect("it can be written");
         for peer in peers {
-            assert!(
-                text.contains(&format!("- **{}** {}: not tried yet", peer.name, peer.version)),
-                "{}",
-                peer.name
-            );
+            assert!(text.contains(&format!("- {}: not tried yet", peer.named())), "{}", peer.name);
         }
+        assert!(text.contains("- hono-idempotency: not tried yet"), "{text}");
     }
 
     #[test]

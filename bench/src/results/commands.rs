@@ -1,9 +1,11 @@
 //! Section 2: what it costs to carry out a command once, durably.
 
-use super::compared::{section, take_turns};
+use semel_stores::PostgresStore;
+
+use super::compared::{named, section, take_turns};
 use super::report::{Aim, Section};
 use super::served::{Contender, Ground};
-use super::stores::sync_rate;
+use super::stores::{LIFECYCLE, pgbench, plain, sync_rate};
 use super::{Figures, Form, Result};
 use crate::chart::{Kind, Parts, figure};
 use crate::load::{Keys, Pace};
@@ -30,17 +32,19 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     let mut section = section("New command, durable", "commands.svg", &what, &contenders);
     section.aims.push(first_of(&contenders, "durable", is_durable));
     section.aims.push(first_of(&contenders, "durable and right in all trials", is_durable_and_right));
-    let (alone, sync) = alone(&mut contenders, form).await?;
-    section.charts.push(("commands-parts.svg".into(), parts(&alone, sync).svg()));
+    let alone = alone(ground, &mut contenders, form).await?;
+    section.charts.push(("commands-parts.svg".into(), parts(&alone).svg()));
+    section.charts.push(("commands-processor.svg".into(), processor(&contenders).svg()));
     section.why = format!(
         "What is left of the distance to the floor: a claim must be on disk before the handler begins, and the outcome before \
          anybody is told, so that one client alone waits for two writes more than the bare handler's one ({} µs each here). \
          With many clients these are shared, and what remains is processor: reading, deciding and writing a record twice, \
-         on the same {} cores that the client, the handler and its database have. `transact` waits for no write of its own, but \
+         on the same {} cores that the client, the handler and its database have: the last chart shows the part of it that is the \
+         server's own. `transact` waits for no write of its own, but \
          for a transaction's statements, one after the other. Redis with `appendfsync always` is as durable as its \
          file, but whoever stores an answer there after the handler has run, in a store that is not the handler's, has a gap \
          in between, which the last column shows.",
-        figure(sync),
+        figure(alone.sync),
         std::thread::available_parallelism().map_or(0, usize::from),
     );
     for contender in contenders {
@@ -79,11 +83,23 @@ fn is_durable_and_right(contender: &Contender) -> bool {
     is_durable(contender) && contender.faults.as_ref().is_some_and(Vec::is_empty)
 }
 
-/// What one client that is alone waits for, in microseconds: each of the five, and a write that reaches the disk.
-async fn alone(contenders: &mut [Contender], form: Form) -> Result<([f64; 5], f64)> {
+/// What one client that is alone waits for, in microseconds.
+struct Alone {
+    /// An answer of each.
+    waits: [f64; 5],
+    /// A write that reaches the disk.
+    sync: f64,
+    /// A row inserted, then updated, each durable before the next: by SQLite, and by PostgreSQL over one connection.
+    sqlite: f64,
+    postgres: f64,
+}
+
+async fn alone(ground: &Ground, contenders: &mut [Contender], form: Form) -> Result<Alone> {
     println!("   one client alone");
-    let (mut waits, mut syncs): ([Figures; 5], Figures) = Default::default();
+    let (mut waits, mut floors): ([Figures; 5], [Figures; 3]) = Default::default();
     let folder = tempfile::TempDir::new()?;
+    let database = ground.cluster.create_database()?;
+    PostgresStore::open(&database.url().parse()?).await?;
     for round in 0..form.rounds() {
         for (number, name) in ALONE.iter().enumerate() {
             let contender = contenders.iter_mut().find(|contender| contender.name == *name);
@@ -94,32 +110,103 @@ async fn alone(contenders: &mut [Contender], form: Form) -> Result<([f64; 5], f6
             let turn = std::mem::replace(&mut contender.tally, kept);
             waits[number].push(1e6 / turn.rate.median());
         }
-        syncs.push(1e6 / tokio::task::block_in_place(|| sync_rate(folder.path(), form.turn() / 4))?);
+        let time = form.turn() / 4;
+        let rates = tokio::task::block_in_place(|| -> Result<[f64; 3]> {
+            Ok([
+                sync_rate(folder.path(), time)?,
+                plain(folder.path(), round, time)?,
+                pgbench(&database.url(), LIFECYCLE, 1, time)?,
+            ])
+        });
+        floors.iter_mut().zip(rates?).for_each(|(floor, rate)| floor.push(1e6 / rate));
     }
-    Ok((waits.map(|figures| figures.median()), syncs.median()))
+    let [sync, sqlite, postgres] = floors.map(|figures| figures.median());
+    Ok(Alone { waits: waits.map(|figures| figures.median()), sync, sqlite, postgres })
 }
 
 /// What a first call waits for: what each step adds to the one before.
-fn parts(waits: &[f64; 5], sync: f64) -> Parts {
-    let [bare, memory, sqlite, postgres, transact] = *waits;
-    let handler = ("HTTP, the handler and its INSERT".to_owned(), bare);
-    let layer = ("the layer".to_owned(), (memory - bare).max(0.0));
-    let whole = |name: &str, parts: Vec<(String, f64)>| (name.to_owned(), parts);
-    let twice = ("two writes that reach the disk".to_owned(), 2.0 * sync);
-    let rest =
-        |all: f64| ("the rest of the store".to_owned(), (all - memory.max(bare) - 2.0 * sync).max(0.0));
+fn parts(alone: &Alone) -> Parts {
+    let [bare, memory, sqlite, postgres, transact] = alone.waits;
+    let part = |name: &str, micros: f64| (name.to_owned(), micros.max(0.0));
+    let handler = part("HTTP, the handler and its INSERT", bare);
+    let with = |parts: [(String, f64); 4]| [vec![handler.clone()], parts.to_vec()].concat();
+    let (layer, twice) =
+        (part("the layer", memory - bare), part("two writes that reach the disk", 2.0 * alone.sync));
     Parts {
         title: "What a first call waits for".into(),
         unit:
             "microseconds on average, for one client alone; each part is what one step adds to the one before"
                 .into(),
         wholes: vec![
-            whole("bare handler", vec![handler.clone()]),
-            whole("semel-axum-sqlite", vec![handler.clone(), layer.clone(), twice.clone(), rest(sqlite)]),
-            whole("semel-axum-postgres", vec![handler.clone(), layer, twice, rest(postgres)]),
-            whole(
-                "semel-transact-postgres",
-                vec![handler, ("claim and answer in the same commit".to_owned(), (transact - bare).max(0.0))],
+            ("bare handler".into(), vec![handler.clone()]),
+            (
+                "semel-axum-sqlite".into(),
+                with([
+                    layer.clone(),
+                    twice.clone(),
+                    part(
+                        "two plain transactions of SQLite, without the disk",
+                        alone.sqlite - 2.0 * alone.sync,
+                    ),
+                    part(
+                        "the store: the whole record, and the way to its one writer",
+                        sqlite - memory - alone.sqlite,
+                    ),
+                ]),
+            ),
+            (
+                "semel-axum-postgres".into(),
+                with([
+                    layer,
+                    twice,
+                    part(
+                        "two plain transactions of PostgreSQL, without the disk (pgbench, one client)",
+                        alone.postgres - 2.0 * alone.sync,
+                    ),
+                    part(
+                        "the store: statements for many records at once, and the way to their connection",
+                        postgres - memory - alone.postgres,
+                    ),
+                ]),
+            ),
+            (
+                "semel-transact-postgres".into(),
+                vec![handler, part("claim and answer in the same commit", transact - bare)],
+            ),
+        ],
+    }
+}
+
+/// What a first call takes of the processor when many come at once.
+fn processor(contenders: &[Contender]) -> Parts {
+    let used = |name: &str| {
+        let processor = named(contenders, name).map(|contender| &contender.tally.processor);
+        processor.map_or(0.0, |[program, kernel]| program.median() + kernel.median())
+    };
+    let part = |name: &str, micros: f64| (name.to_owned(), micros.max(0.0));
+    let (bare, memory) = (used("bare-axum"), used("semel-axum-memory"));
+    let handler = part("HTTP, the handler and its INSERT", bare);
+    let layer = part("the layer", memory - bare);
+    let with = |name: &str, what: &str| {
+        (name.to_owned(), vec![handler.clone(), layer.clone(), part(what, used(name) - memory)])
+    };
+    Parts {
+        title: format!("What a first call takes of the processor, {CONNECTIONS} at a time"),
+        unit: "microseconds of the server's process for one answer; a database's own processes are not in it"
+            .into(),
+        wholes: vec![
+            ("bare handler".into(), vec![handler.clone()]),
+            with("semel-axum-sqlite", "the store, SQLite within"),
+            with("semel-axum-postgres", "the store, as a client of PostgreSQL"),
+            (
+                "semel-transact-postgres".into(),
+                vec![
+                    handler.clone(),
+                    part(
+                        "claim and answer, as a client of PostgreSQL",
+                        used("semel-transact-postgres") - bare,
+                    ),
+                ],
             ),
         ],
     }

@@ -9,7 +9,7 @@ use super::{Form, today};
 use crate::peers::Peer;
 
 /// What comes before all sections.
-pub fn introduction(form: Form, ground: Option<&Ground>) -> String {
+pub fn introduction(form: Form, ground: Option<&Ground>, stolen: f64) -> String {
     let mut text = String::from(
         "Written by `cargo xtask bench`, which runs everything below on one machine in one run: all that are compared take \
          turns, round by round, and the figure is the median of the rounds, with the least and the most beside it. Read the \
@@ -23,7 +23,14 @@ pub fn introduction(form: Form, ground: Option<&Ground>) -> String {
             "**This is the quick form: short turns, few rounds. It shows that everything works.**\n\n",
         );
     }
-    text.push_str(&format!("{}, on {}.\n\n", today(), machine()));
+    text.push_str(&format!("{}, on {}.", today(), machine()));
+    if stolen > 0.0 {
+        let percent = 100.0 * stolen;
+        text.push_str(&format!(
+            " It is a virtual machine, whose host kept its cores from it for {percent:.1} % of their time during the run."
+        ));
+    }
+    text.push_str("\n\n");
     text.push_str(&format!("Versions: {}.\n\n", versions().join(", ")));
     let Some(Ground { peers, missing, .. }) = ground else { return text };
     let mut others: Vec<String> = Vec::new();
@@ -36,10 +43,7 @@ pub fn introduction(form: Form, ground: Option<&Ground>) -> String {
     text.push_str(&format!("Peers: {}.\n\n", others.join(", ")));
     for (peer, why) in missing {
         let why = why.lines().next().unwrap_or_default();
-        text.push_str(&format!(
-            "Not run: {} {}, which cannot be installed ({why}).\n",
-            peer.name, peer.version
-        ));
+        text.push_str(&format!("Not run: {}, which cannot be installed ({why}).\n\n", peer.named()));
     }
     text
 }

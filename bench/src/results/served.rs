@@ -10,6 +10,7 @@ use tokio::process::Command;
 
 use super::{Figures, Form, Result};
 use crate::chart::Kind;
+use crate::cores::Cores;
 use crate::load::{self, Keys, Pace, Plan, Request};
 use crate::peers::{
     Build, Fate, Findings, Installed, Peer, Place, Report, Running, Settings, Store, Tried, Work, all, check,
@@ -53,6 +54,10 @@ impl Ground {
             }
         }
         let mut known = Report::read()?;
+        for (peer, why) in missing.iter().filter(|_| form == Form::Whole) {
+            known.put(peer, super::today(), Tried::Not(format!("cannot be installed: {why}")));
+            known.write()?;
+        }
         for installed in peers.iter().filter(|_| form == Form::Whole) {
             let Installed { peer, .. } = installed;
             if known.get(&peer.name).is_some_and(|entry| entry.version == peer.version) {
@@ -115,24 +120,12 @@ impl Ground {
     pub async fn gateway(&self, store: Store, work: Work) -> Result<Contender> {
         let bare = self.bare(work).await?;
         let address = free()?;
-        let admin = free()?;
         let (is_shared, folder) = (store == Store::Postgresql, bare.folder().to_owned());
         let kept = match is_shared {
             true => bare.place.database_url(),
             false => format!("sqlite:{}", folder.join("gateway.db").display()),
         };
-        let mut command = Command::new(&self.semel);
-        // As the plain proxies, it says nothing of each request.
-        command.arg("serve").current_dir(folder).env("RUST_LOG", "warn");
-        command.args(["--listen", &address.to_string(), "--admin-listen", &admin.to_string()]);
-        command.args([
-            "--upstream",
-            &format!("http://{}", bare.address()),
-            "--store",
-            &kept,
-            "--key",
-            "optional",
-        ]);
+        let command = self.gateway_command(&folder, &kept, address, bare.address())?;
         let name = if is_shared { "semel-gateway-postgres" } else { "semel-gateway-sqlite" };
         let gateway = bare.behind(name, command, address).await?;
         let (store, tried_in) =
@@ -140,17 +133,27 @@ impl Ground {
         Ok(Contender { kind: Kind::Ours, store, is_durable: None, faults: None, tried_in, ..gateway })
     }
 
+    /// The gateway in front of this address.
+    pub fn gateway_command(
+        &self,
+        folder: &Path,
+        store: &str,
+        listen: SocketAddr,
+        upstream: SocketAddr,
+    ) -> Result<Command> {
+        let mut command = Command::new(&self.semel);
+        // As the plain proxies, it says nothing of each request.
+        command.arg("serve").current_dir(folder).env("RUST_LOG", "warn");
+        command.args(["--listen", &listen.to_string(), "--admin-listen", &free()?.to_string()]);
+        command.args(["--upstream", &format!("http://{upstream}"), "--store", store, "--key", "optional"]);
+        Ok(command)
+    }
+
     /// A plain proxy in front of the bare handler.
     pub async fn proxy(&self, proxy: Proxy) -> Result<Contender> {
         let bare = self.bare(Work::None).await?;
         let address = free()?;
-        let file = bare.folder().join("proxy.conf");
-        std::fs::write(&file, proxy.configuration(address, bare.address(), bare.folder()))?;
-        let mut command = Command::new(proxy.program());
-        match proxy {
-            Proxy::Nginx => command.arg("-c").arg(&file).arg("-p").arg(bare.folder()),
-            Proxy::Haproxy => command.arg("-f").arg(&file),
-        };
+        let command = proxy.command(bare.folder(), address, bare.address(), Cores::All)?;
         bare.behind(proxy.program(), command, address).await
     }
 
@@ -269,15 +272,14 @@ impl Contender {
     /// With this program in front of it.
     async fn behind(mut self, name: &str, command: Command, address: SocketAddr) -> Result<Contender> {
         let log = self.folder().join("front.log");
-        let front = Running::launch(command, address, log).await?;
+        let front = Running::launch(command, address, log, Cores::All).await?;
         self.running.insert(0, front);
         Ok(Contender { name: name.to_owned(), floor: Some(self.name.clone()), ..self })
     }
 
     /// One turn.
     pub async fn turn(&mut self, keys: Keys, connections: usize, pace: Pace, time: Duration) -> Result<()> {
-        let request = Request::post("/payments", BODY, keys).field("Authorization", CALLER);
-        let plan = Plan { to: self.address(), request, connections, pace, time };
+        let plan = Plan { to: self.address(), request: payment(keys), connections, pace, time };
         let processor = || self.running[0].id().map_or([0.0; 2], used::processor);
         let (before, used) = (self.running[0].runs().await?, processor());
         let outcome = tokio::task::spawn_blocking(move || load::run(&plan)).await??;
@@ -369,12 +371,30 @@ impl Proxy {
         }
     }
 
-    /// Both keep connections to both sides, use all cores, and log nothing.
-    fn configuration(self, listen: SocketAddr, upstream: SocketAddr, folder: &Path) -> String {
+    /// In front of this address, on these cores.
+    pub fn command(
+        self,
+        folder: &Path,
+        listen: SocketAddr,
+        upstream: SocketAddr,
+        cores: Cores,
+    ) -> Result<Command> {
+        let file = folder.join("proxy.conf");
+        std::fs::write(&file, self.configuration(listen, upstream, folder, cores.count()?))?;
+        let mut command = Command::new(self.program());
+        match self {
+            Proxy::Nginx => command.arg("-c").arg(&file).arg("-p").arg(folder),
+            Proxy::Haproxy => command.arg("-f").arg(&file),
+        };
+        Ok(command)
+    }
+
+    /// Both keep connections to both sides, use as many cores as they have, and log nothing.
+    fn configuration(self, listen: SocketAddr, upstream: SocketAddr, folder: &Path, cores: u32) -> String {
         let folder = folder.display();
         match self {
             Proxy::Nginx => format!(
-                "worker_processes auto; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;\n\
+                "worker_processes {cores}; daemon off; pid {folder}/nginx.pid; error_log {folder}/nginx.log warn;\n\
                  events {{ worker_connections 4096; }}\n\
                  http {{\n  access_log off; keepalive_requests 1000000000;\n  \
                  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;\n  \
@@ -384,7 +404,7 @@ impl Proxy {
                  proxy_http_version 1.1;\n      proxy_set_header Connection \"\";\n    }}\n  }}\n}}\n"
             ),
             Proxy::Haproxy => format!(
-                "global\n  nbthread 2\n  maxconn 4096\n\
+                "global\n  nbthread {cores}\n  maxconn 4096\n\
                  defaults\n  mode http\n  timeout connect 5s\n  timeout client 75s\n  timeout server 75s\n  \
                  http-reuse always\n\
                  frontend clients\n  bind {listen}\n  default_backend handlers\n\
@@ -394,7 +414,13 @@ impl Proxy {
     }
 }
 
-fn free() -> Result<SocketAddr> {
+/// What every client sends, under these keys.
+pub fn payment(keys: Keys) -> Request {
+    Request::post("/payments", BODY, keys).field("Authorization", CALLER)
+}
+
+/// An address that nobody listens at.
+pub fn free() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 

@@ -252,7 +252,7 @@ fn section(contenders: &[Contender], missing: &[String]) -> Section {
     ];
     let title = format!("Duplicate storm: {} at once", count(DUPLICATES as u64));
     let unit = format!(
-        "p99 in milliseconds, of a handler that takes {handler:.0}; how often it was run (once is right); how many got its answer"
+        "p99 in milliseconds, of a handler that takes {handler:.0}, shorter is better; how often it was run (once is right); how many got its answer"
     );
     Section {
         what: format!(
