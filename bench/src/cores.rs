@@ -5,10 +5,9 @@ use std::io;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A part of the cores.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
     /// All of them, shared with everybody.
-    #[default]
     All,
     /// One half: for a client, and for the handler that it asks.
     Ends,

@@ -95,7 +95,8 @@ async fn run(options: Options) -> Result<()> {
         });
         // What there is so far: the rest takes its time.
         let cores = std::thread::available_parallelism()?.get() as f64;
-        let stolen = (used::stolen() - stolen) as f64 / 100.0 / begun.elapsed().as_secs_f64() / cores;
+        let stolen =
+            used::stolen().saturating_sub(stolen) as f64 / 100.0 / begun.elapsed().as_secs_f64() / cores;
         report::write(&folder, &machine::introduction(form, prepared.get(), stolen), &seen)?;
     }
     println!("── written: {}", folder.join("RESULTS.md").display());

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn client_and_handler_are_one_thread() {
+    async fn the_thread_answers_what_it_asks_as_fast_as_it_can_and_at_a_fixed_rate() {
         let ends = Ends::start().expect("it starts");
         let keys: fn(&str) -> Keys = |turn| Keys::Fresh(turn.to_owned());
         let path = Path { keys, to: ends.handler, front: None, rate: Figures::default(), turns: Vec::new() };

@@ -2,7 +2,7 @@
 
 use semel_stores::PostgresStore;
 
-use super::compared::{named, section, take_turns};
+use super::compared::{processor_of, section, take_turns};
 use super::report::{Aim, Section};
 use super::served::{Contender, Ground};
 use super::stores::{LIFECYCLE, pgbench, plain, sync_rate};
@@ -124,14 +124,35 @@ async fn alone(ground: &Ground, contenders: &mut [Contender], form: Form) -> Res
     Ok(Alone { waits: waits.map(|figures| figures.median()), sync, sqlite, postgres })
 }
 
+/// What one step adds to those before it.
+fn part(name: &str, micros: f64) -> (String, f64) {
+    (name.to_owned(), micros.max(0.0))
+}
+
 /// What a first call waits for: what each step adds to the one before.
 fn parts(alone: &Alone) -> Parts {
     let [bare, memory, sqlite, postgres, transact] = alone.waits;
-    let part = |name: &str, micros: f64| (name.to_owned(), micros.max(0.0));
     let handler = part("HTTP, the handler and its INSERT", bare);
-    let with = |parts: [(String, f64); 4]| [vec![handler.clone()], parts.to_vec()].concat();
-    let (layer, twice) =
-        (part("the layer", memory - bare), part("two writes that reach the disk", 2.0 * alone.sync));
+    let layer = part("the layer", memory - bare);
+    let disk = 2.0 * alone.sync;
+    let on_store = |name: &str, whole: f64, [database, store]: [&str; 2], plain: f64| {
+        let parts = vec![
+            handler.clone(),
+            layer.clone(),
+            part("two writes that reach the disk", disk),
+            part(database, plain - disk),
+            part(store, whole - memory - plain),
+        ];
+        (name.to_owned(), parts)
+    };
+    let of_sqlite = [
+        "two plain transactions of SQLite, without the disk",
+        "the store: the whole record, and the way to its one writer",
+    ];
+    let of_postgres = [
+        "two plain transactions of PostgreSQL, without the disk (pgbench, one client)",
+        "the store: statements for many records at once, and the way to their connection",
+    ];
     Parts {
         title: "What a first call waits for".into(),
         unit:
@@ -139,39 +160,11 @@ fn parts(alone: &Alone) -> Parts {
                 .into(),
         wholes: vec![
             ("bare handler".into(), vec![handler.clone()]),
-            (
-                "semel-axum-sqlite".into(),
-                with([
-                    layer.clone(),
-                    twice.clone(),
-                    part(
-                        "two plain transactions of SQLite, without the disk",
-                        alone.sqlite - 2.0 * alone.sync,
-                    ),
-                    part(
-                        "the store: the whole record, and the way to its one writer",
-                        sqlite - memory - alone.sqlite,
-                    ),
-                ]),
-            ),
-            (
-                "semel-axum-postgres".into(),
-                with([
-                    layer,
-                    twice,
-                    part(
-                        "two plain transactions of PostgreSQL, without the disk (pgbench, one client)",
-                        alone.postgres - 2.0 * alone.sync,
-                    ),
-                    part(
-                        "the store: statements for many records at once, and the way to their connection",
-                        postgres - memory - alone.postgres,
-                    ),
-                ]),
-            ),
+            on_store("semel-axum-sqlite", sqlite, of_sqlite, alone.sqlite),
+            on_store("semel-axum-postgres", postgres, of_postgres, alone.postgres),
             (
                 "semel-transact-postgres".into(),
-                vec![handler, part("claim and answer in the same commit", transact - bare)],
+                vec![handler.clone(), part("claim and answer in the same commit", transact - bare)],
             ),
         ],
     }
@@ -179,35 +172,24 @@ fn parts(alone: &Alone) -> Parts {
 
 /// What a first call takes of the processor when many come at once.
 fn processor(contenders: &[Contender]) -> Parts {
-    let used = |name: &str| {
-        let processor = named(contenders, name).map(|contender| &contender.tally.processor);
-        processor.map_or(0.0, |[program, kernel]| program.median() + kernel.median())
-    };
-    let part = |name: &str, micros: f64| (name.to_owned(), micros.max(0.0));
+    let used = |name: &str| processor_of(contenders, name).iter().sum::<f64>();
     let (bare, memory) = (used("bare-axum"), used("semel-axum-memory"));
     let handler = part("HTTP, the handler and its INSERT", bare);
     let layer = part("the layer", memory - bare);
-    let with = |name: &str, what: &str| {
-        (name.to_owned(), vec![handler.clone(), layer.clone(), part(what, used(name) - memory)])
+    let on_store = |name: &str, store: &str| {
+        (name.to_owned(), vec![handler.clone(), layer.clone(), part(store, used(name) - memory)])
     };
+    let transact = "semel-transact-postgres";
+    let within = part("claim and answer, as a client of PostgreSQL", used(transact) - bare);
     Parts {
         title: format!("What a first call takes of the processor, {CONNECTIONS} at a time"),
         unit: "microseconds of the server's process for one answer; a database's own processes are not in it"
             .into(),
         wholes: vec![
             ("bare handler".into(), vec![handler.clone()]),
-            with("semel-axum-sqlite", "the store, SQLite within"),
-            with("semel-axum-postgres", "the store, as a client of PostgreSQL"),
-            (
-                "semel-transact-postgres".into(),
-                vec![
-                    handler.clone(),
-                    part(
-                        "claim and answer, as a client of PostgreSQL",
-                        used("semel-transact-postgres") - bare,
-                    ),
-                ],
-            ),
+            on_store("semel-axum-sqlite", "the store, SQLite within"),
+            on_store("semel-axum-postgres", "the store, as a client of PostgreSQL"),
+            (transact.into(), vec![handler.clone(), within]),
         ],
     }
 }

@@ -41,6 +41,12 @@ pub fn named<'a>(contenders: &'a [Contender], name: &str) -> Option<&'a Contende
     contenders.iter().find(|contender| contender.name == name)
 }
 
+/// Microseconds of processor that one of them takes for an answer, in the program and in the kernel.
+pub fn processor_of(contenders: &[Contender], name: &str) -> [f64; 2] {
+    let processor = named(contenders, name).map(|contender| &contender.tally.processor);
+    processor.map_or([0.0; 2], |[program, kernel]| [program.median(), kernel.median()])
+}
+
 /// How much of its floor's rate one has.
 pub fn of_floor(contenders: &[Contender], contender: &Contender) -> Option<Figures> {
     let floor = named(contenders, contender.floor.as_deref()?)?;
@@ -102,6 +108,6 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
 }
 
 /// Microseconds as milliseconds.
-pub fn milliseconds(figures: &Figures) -> String {
+fn milliseconds(figures: &Figures) -> String {
     figure(figures.median() / 1e3)
 }

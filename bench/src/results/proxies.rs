@@ -149,8 +149,9 @@ fn section(ways: &[Seen], apart: &Apart) -> Section {
              call is two durable writes; a replay never reaches the handler. Latencies are at a fixed rate, half of what the \
              gateway passes through without a key (a first call that cannot keep up with it: half of its own). They are measured \
              with what stands between on half of the cores, and client and handler on the other half in one thread that never \
-             sleeps, at {} a second, in turns of a tenth of a second. Turns in which the machine's own host took cores away \
-             (steal) do not count: {} of {} were left out.",
+             sleeps, at {} a second, in turns of a tenth of a second: each turn has its p50 and its p99, and the figures are the \
+             medians of the turns. Turns in which the machine's own host took cores away (steal) do not count: {} of {} were left \
+             out.",
             figure(apart.peak / 2.0),
             apart.turns - apart.counted,
             apart.turns,
@@ -170,8 +171,9 @@ fn section(ways: &[Seen], apart: &Apart) -> Section {
             },
         ],
         why: "Where all three share the cores, the slowest hundredth has mostly waited until the kernel took a core from somebody \
-              else, the client among them, with plain proxies as well; that is why latencies are taken where nobody has to. What the gateway does beyond a proxy: it checks every head byte by byte before \
-              anybody interprets it, names the client and itself to the handler, and looks whether a request is a command."
+              else, the client among them, with plain proxies as well; that is why latencies are taken where nobody has to. What \
+              the gateway does beyond a proxy: it checks every head byte by byte before anybody interprets it, names the client \
+              and itself to the handler, and looks whether a request is a command."
             .into(),
     }
 }

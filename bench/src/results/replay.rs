@@ -1,6 +1,6 @@
 //! Section 1: what it costs to get an answer again.
 
-use super::compared::{named, of_floor, section, take_turns};
+use super::compared::{named, of_floor, processor_of, section, take_turns};
 use super::report::{Aim, Section};
 use super::served::{Contender, Ground};
 use super::{Form, Result};
@@ -53,10 +53,7 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
         true => "No handler ran again under any protection.".into(),
         false => format!("Handlers that ran again although they were protected: {}.", again.join(", ")),
     };
-    let cost = |name: &str| {
-        let processor = named(&contenders, name).map(|contender| &contender.tally.processor);
-        figure(processor.map_or(0.0, |[program, kernel]| program.median() + kernel.median()))
-    };
+    let cost = |name: &str| figure(processor_of(&contenders, name).iter().sum());
     section.why = format!(
         "What is left of the distance to the floor is the layer's own work: the bare handler takes {} µs of processor for an \
          answer, a replay from memory {} µs. In between are reading the key, bringing the body into its canonical form, two \
@@ -75,17 +72,13 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
 
 /// Where the processor's time of a replay goes. All stores' replays are answered from the layer's own memory.
 fn parts(contenders: &[Contender]) -> Parts {
-    let used = |name: &str| {
-        let processor = named(contenders, name).map(|contender| &contender.tally.processor);
-        processor.map_or([0.0; 2], |[program, kernel]| [program.median(), kernel.median()])
-    };
-    let bare = used("bare-axum");
+    let bare = processor_of(contenders, "bare-axum");
     let http = vec![
         ("HTTP and the handler, in the program".to_owned(), bare[0]),
         ("HTTP and the handler, in the kernel".to_owned(), bare[1]),
     ];
     let replay = |name: &str| {
-        let [program, kernel] = used(name);
+        let [program, kernel] = processor_of(contenders, name);
         let added = (program + kernel - bare[0] - bare[1]).max(0.0);
         let layer = ("the layer, instead of the handler".to_owned(), added);
         (name.to_owned(), [http.clone(), vec![layer]].concat())

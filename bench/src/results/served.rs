@@ -54,8 +54,10 @@ impl Ground {
             }
         }
         let mut known = Report::read()?;
-        for (peer, why) in missing.iter().filter(|_| form == Form::Whole) {
-            known.put(peer, super::today(), Tried::Not(format!("cannot be installed: {why}")));
+        if form == Form::Whole {
+            for (peer, why) in &missing {
+                known.put(peer, super::today(), Tried::Not(format!("cannot be installed: {why}")));
+            }
             known.write()?;
         }
         for installed in peers.iter().filter(|_| form == Form::Whole) {
@@ -244,9 +246,7 @@ pub struct Contender {
 pub struct Tally {
     /// Answers a second, as fast as they come.
     pub rate: Figures,
-    /// Microseconds that half of the answers, and 99 of 100, did not exceed, as fast as they come.
-    pub closed: [Figures; 2],
-    /// The same at a fixed rate.
+    /// Microseconds that half of the answers, and 99 of 100, did not exceed at a fixed rate.
     pub open: [Figures; 2],
     /// Microseconds of processor for a request, as fast as they come, in the program and in the kernel.
     pub processor: [Figures; 2],
@@ -287,18 +287,18 @@ impl Contender {
         let micros = |part: f64| outcome.quantile(part).as_secs_f64() * 1e6;
         let now = processor();
         let tally = &mut self.tally;
-        let latencies = match pace {
+        match pace {
             Pace::Closed => {
                 tally.rate.push(outcome.per_second());
                 for (number, figures) in tally.processor.iter_mut().enumerate() {
                     figures.push((now[number] - used[number]) / answered);
                 }
-                &mut tally.closed
             }
-            Pace::Open(_) | Pace::AtOnce => &mut tally.open,
-        };
-        latencies[0].push(micros(0.5));
-        latencies[1].push(micros(0.99));
+            Pace::Open(_) | Pace::AtOnce => {
+                tally.open[0].push(micros(0.5));
+                tally.open[1].push(micros(0.99));
+            }
+        }
         let good = outcome.statuses.get(&201).copied().unwrap_or(0);
         tally.all += outcome.answered() + outcome.failed;
         tally.wrong += outcome.answered() + outcome.failed - good;
