@@ -53,11 +53,27 @@ impl Form {
         }
     }
 
+    /// The same for what is compared with its floor: the shorter the turns, the less the machine changes between the two.
+    pub const fn many_rounds(self) -> usize {
+        match self {
+            Form::Quick => 4,
+            Form::Whole => 20,
+        }
+    }
+
     /// How long a turn is.
     pub const fn turn(self) -> Duration {
         match self {
             Form::Quick => Duration::from_millis(500),
             Form::Whole => Duration::from_secs(1),
+        }
+    }
+
+    /// How long a turn of [many](Form::many_rounds) is.
+    pub const fn short_turn(self) -> Duration {
+        match self {
+            Form::Quick => Duration::from_millis(250),
+            Form::Whole => Duration::from_millis(500),
         }
     }
 }

@@ -16,11 +16,11 @@ pub async fn take_turns(
 ) -> Result<()> {
     // Next to their floors.
     contenders.sort_by_key(|contender| contender.floor.clone().unwrap_or_else(|| contender.name.clone()));
-    for round in 0..form.rounds() {
-        println!("   round {} of {}", round + 1, form.rounds());
+    for round in 0..form.many_rounds() {
+        println!("   round {} of {}", round + 1, form.many_rounds());
         for contender in contenders.iter_mut() {
             let keys = keys(contender, &format!("closed-{round}"));
-            contender.turn(keys, connections, Pace::Closed, form.turn()).await?;
+            contender.turn(keys, connections, Pace::Closed, form.short_turn()).await?;
             contender.rest()?;
         }
     }

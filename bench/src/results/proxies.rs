@@ -93,11 +93,11 @@ async fn together(ground: &Ground, form: Form, ways: &[Way]) -> Result<Vec<(Tall
         contender.tally = Tally::default();
         contenders.push(contender);
     }
-    for round in 0..form.rounds() {
-        println!("   round {} of {}", round + 1, form.rounds());
+    for round in 0..form.many_rounds() {
+        println!("   round {} of {}", round + 1, form.many_rounds());
         for (way, contender) in ways.iter().zip(&mut contenders) {
             let keys = (way.keys)(&format!("closed-{round}"));
-            contender.turn(keys, CONNECTIONS, Pace::Closed, form.turn()).await?;
+            contender.turn(keys, CONNECTIONS, Pace::Closed, form.short_turn()).await?;
         }
     }
     let mut seen = Vec::new();

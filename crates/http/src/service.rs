@@ -141,7 +141,8 @@ where
         let task = tokio::spawn(claim_for_worker(shared, command, active, admission));
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
-    let task = tokio::spawn(claim_and_execute(shared.clone(), command, inner, active, admission));
+    // In a box: a task is moved on its way to the runtime, and this one is large.
+    let task = tokio::spawn(Box::pin(claim_and_execute(shared.clone(), command, inner, active, admission)));
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
         Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
