@@ -233,7 +233,7 @@ async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Se
     for number in 0..AT_ONCE {
         let _ = complete(store, sample::claim(&format!("known-{number}"))).await;
     }
-    for _ in 0..form.few_rounds() {
+    for _ in 0..form.rounds() {
         let new = store.clone();
         let (before, begun) = (place.written()?, Instant::now());
         let claims = drive(AT_ONCE, form.turn(), move || {

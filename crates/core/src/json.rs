@@ -9,6 +9,7 @@ mod number;
 mod parse;
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use thiserror::Error;
 
@@ -156,6 +157,7 @@ enum Value<'a> {
     Bool(bool),
     /// The number as written.
     Number(&'a str),
+    /// Borrowed if, and only if, it was written without an escape.
     String(Cow<'a, str>),
     Array(Vec<Value<'a>>),
     /// Sorted by UTF-16 code units (RFC 8785, section 3.2.3), each name once.
@@ -230,20 +232,58 @@ fn array_index(token: &str) -> Option<usize> {
 }
 
 /// RFC 8785, section 3.2.2.2: only what JSON forbids in a string is escaped.
-fn write_string(text: &str, out: &mut String) {
+#[allow(clippy::ptr_arg, reason = "that it is borrowed says something")]
+fn write_string(text: &Cow<'_, str>, out: &mut String) {
     out.push('"');
-    let mut rest = text;
-    while let Some(index) = rest.find(|c| matches!(c, '"' | '\\' | '\0'..='\u{1f}')) {
-        let (plain, special) = rest.split_at(index);
-        out.push_str(plain);
-        let mut chars = special.chars();
-        if let Some(c) = chars.next() {
-            write_escaped(c, out);
-        }
-        rest = chars.as_str();
+    match text {
+        // It was written without an escape, and so can be again.
+        Cow::Borrowed(plain) => out.push_str(plain),
+        Cow::Owned(text) => write_escaping(text, out),
     }
-    out.push_str(rest);
     out.push('"');
+}
+
+fn write_escaping(text: &str, out: &mut String) {
+    let (mut plain, mut rest) = text.split_at(plain_length(text));
+    while let Some(special) = rest.chars().next() {
+        out.push_str(plain);
+        write_escaped(special, out);
+        rest = &rest[special.len_utf8()..];
+        (plain, rest) = rest.split_at(plain_length(rest));
+    }
+    out.push_str(plain);
+}
+
+/// How many bytes come before the first quote, backslash or control character: eight at a time, since texts are long.
+fn plain_length(text: &str) -> usize {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    /// The high bit of each byte that is below `limit`, which is 128 at the most. Exact up to the first of them; what it
+    /// borrows can only disturb those that come later.
+    const fn below(word: u64, limit: u8) -> u64 {
+        word.wrapping_sub(ONES * limit as u64) & !word & (ONES << 7)
+    }
+    let (words, end) = text.as_bytes().as_chunks();
+    for (index, word) in words.iter().enumerate() {
+        let word = u64::from_le_bytes(*word);
+        let equal = |byte: u8| below(word ^ (ONES * u64::from(byte)), 1);
+        let special = below(word, b' ') | equal(b'"') | equal(b'\\');
+        if special != 0 {
+            return index * 8 + special.trailing_zeros() as usize / 8;
+        }
+    }
+    let special = |byte: &u8| matches!(byte, b'"' | b'\\' | 0..=0x1f);
+    text.len() - end.len() + end.iter().position(special).unwrap_or(end.len())
+}
+
+/// The order of two texts by their UTF-16 code units. It is that of their bytes, but for characters of two units, which
+/// begin with a surrogate, against those behind the surrogates: U+E000 to U+FFFF.
+fn utf16_order(left: &str, right: &str) -> Ordering {
+    match left.bytes().zip(right.bytes()).find(|(left, right)| left != right) {
+        Some((0xf0.., 0xee | 0xef)) => Ordering::Less,
+        Some((0xee | 0xef, 0xf0..)) => Ordering::Greater,
+        Some((left, right)) => left.cmp(&right),
+        None => left.len().cmp(&right.len()),
+    }
 }
 
 fn write_escaped(c: char, out: &mut String) {
@@ -309,6 +349,52 @@ mod tests {
         // U+10000 is the surrogates D800 DC00, which stand before U+FFFF, though its code point stands after.
         let text = "{\"\u{ffff}\": 1, \"\u{10000}\": 2, \"b\": 3, \"\": 4}";
         assert_eq!(exact(text), Ok("{\"\":4,\"b\":3,\"\u{10000}\":2,\"\u{ffff}\":1}".to_owned()));
+    }
+
+    #[test]
+    fn the_order_of_texts_is_that_of_their_code_units() {
+        let characters = [
+            "",
+            "a",
+            "b",
+            "\u{7f}",
+            "\u{80}",
+            "é",
+            "\u{7ff}",
+            "\u{800}",
+            "\u{d7ff}",
+            "\u{e000}",
+            "\u{efff}",
+            "\u{f000}",
+            "\u{ffff}",
+            "\u{10000}",
+            "😀",
+            "\u{10ffff}",
+        ];
+        let texts: Vec<String> = characters
+            .iter()
+            .flat_map(|first| characters.iter().map(move |second| format!("{first}{second}")))
+            .collect();
+        for left in &texts {
+            for right in &texts {
+                let expected = left.encode_utf16().cmp(right.encode_utf16());
+                assert_eq!(utf16_order(left, right), expected, "{left:?} {right:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_needs_an_escape_is_found_wherever_it_stands() {
+        let characters = (0..=0xff_u8).map(char::from).chain(['\u{7ff}', '\u{8888}', '😀']);
+        for special in characters {
+            for place in 0..20 {
+                let text = "é".repeat(place / 2) + &"x".repeat(place % 2);
+                for text in [format!("{text}{special}"), format!("{text}{special}\"\n\u{0}{text}")] {
+                    let is_special = |c: char| matches!(c, '"' | '\\' | '\0'..='\u{1f}');
+                    assert_eq!(plain_length(&text), text.find(is_special).unwrap_or(text.len()), "{text:?}");
+                }
+            }
+        }
     }
 
     #[test]

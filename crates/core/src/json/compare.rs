@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::{Member, NotCanonical, Numbers, Value, number, parse};
+use super::{Member, NotCanonical, Numbers, Value, number, parse, utf16_order};
 use crate::pointer;
 
 /// Where two documents differ.
@@ -75,7 +75,7 @@ impl Comparison {
                 (None, None) => return Ok(()),
                 (Some(_), None) => Ordering::Less,
                 (None, Some(_)) => Ordering::Greater,
-                (Some(old), Some(new)) => old.name.encode_utf16().cmp(new.name.encode_utf16()),
+                (Some(old), Some(new)) => utf16_order(&old.name, &new.name),
             };
             let before = (order != Ordering::Greater).then(|| old.next()).flatten();
             let after = (order != Ordering::Less).then(|| new.next()).flatten();

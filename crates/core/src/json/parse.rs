@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::{MAX_DEPTH, Member, NotCanonical, Value};
+use super::{MAX_DEPTH, Member, NotCanonical, Value, plain_length, utf16_order};
 
 /// Reads a whole text as one value.
 pub(super) fn document(text: &[u8]) -> Result<Value<'_>, NotCanonical> {
@@ -46,7 +46,7 @@ impl<'a> Parser<'a> {
             members.push(Member { name, value });
             Ok(())
         })?;
-        members.sort_unstable_by(|a, b| a.name.encode_utf16().cmp(b.name.encode_utf16()));
+        members.sort_unstable_by(|a, b| utf16_order(&a.name, &b.name));
         // Once sorted, equal names are neighbours: no pairwise search, however many members there are.
         if members.windows(2).any(|pair| pair[0].name == pair[1].name) {
             return Err(NotCanonical::DuplicateMember);
@@ -107,12 +107,10 @@ impl<'a> Parser<'a> {
     }
 
     fn digits(&mut self) -> Result<(), NotCanonical> {
-        let rest = self.rest.trim_start_matches(|c: char| c.is_ascii_digit());
-        if rest.len() == self.rest.len() {
-            return Err(self.unexpected());
+        match self.skip(|byte| byte.is_ascii_digit()) {
+            0 => Err(self.unexpected()),
+            _ => Ok(()),
         }
-        self.rest = rest;
-        Ok(())
     }
 
     fn string(&mut self) -> Result<Cow<'a, str>, NotCanonical> {
@@ -132,8 +130,7 @@ impl<'a> Parser<'a> {
     }
 
     fn unescaped(&mut self) -> &'a str {
-        let end = self.rest.find(|c| matches!(c, '"' | '\\' | '\0'..='\u{1f}'));
-        let (run, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
+        let (run, rest) = self.rest.split_at(plain_length(self.rest));
         self.rest = rest;
         run
     }
@@ -180,7 +177,14 @@ impl<'a> Parser<'a> {
     }
 
     fn skip_whitespace(&mut self) {
-        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r']);
+        self.skip(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r'));
+    }
+
+    /// Passes over ASCII characters, and says how many there were.
+    fn skip(&mut self, is_one: impl Fn(u8) -> bool) -> usize {
+        let count = self.rest.bytes().take_while(|byte| is_one(*byte)).count();
+        self.rest = &self.rest[count..];
+        count
     }
 
     fn take(&mut self, token: &str) -> bool {
