@@ -232,7 +232,7 @@ fn array_index(token: &str) -> Option<usize> {
 }
 
 /// RFC 8785, section 3.2.2.2: only what JSON forbids in a string is escaped.
-#[allow(clippy::ptr_arg, reason = "that it is borrowed says something")]
+#[allow(clippy::ptr_arg, reason = "borrowed means that it needs no escape")]
 fn write_string(text: &Cow<'_, str>, out: &mut String) {
     out.push('"');
     match text {

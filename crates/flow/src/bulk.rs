@@ -185,7 +185,7 @@ impl Bulk {
             },
             fingerprint: input.fingerprint(),
             business_reference: None,
-            former: Arc::from([]),
+            former: Arc::default(),
             policy: self.policy.clone(),
         })
     }

@@ -152,7 +152,7 @@ pub(crate) fn command_with(key: &str, change: impl FnOnce(&mut Policy)) -> Comma
         scope: sample::scope(key),
         fingerprint: sample::fingerprint(r#"{"amount":1}"#),
         business_reference: None,
-        former: Arc::from([]),
+        former: Arc::default(),
         policy: Arc::new(policy),
     }
 }

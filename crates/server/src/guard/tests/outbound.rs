@@ -54,6 +54,10 @@ fn a_response_is_over_when_its_framing_says_so() {
     for (response, expected) in cases {
         assert_eq!(end(response, false), Ok(expected), "{response:?}");
     }
+    let alike = "content-length-hint: 0\r\nx-content-length: 0\r\ntransfer-encodings: chunked\r\nx-transfer-encoding: chunked";
+    let sized = format!("HTTP/1.1 200 OK\r\n{alike}\r\nCONTENT-LENGTH:5 \r\n{alike}\r\n\r\nhello");
+    assert_eq!(end(&sized, false), Ok(End::Idle), "other fields may have names like these");
+    assert_eq!(end(sized.trim_end_matches('o'), false), Ok(End::Open));
     assert_eq!(end("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n", true), Ok(End::Idle));
     assert_eq!(end("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", true), Ok(End::Idle));
 }
