@@ -287,9 +287,8 @@ impl Json {
     }
 }
 
-/// A number as a sign, its digits without zeros at the ends, and the power of ten of the last one. `None` for an exponent
-/// that nobody could count with.
-pub(crate) fn decimal(text: &str) -> Option<(bool, String, i64)> {
+/// A number as a sign, its digits without zeros at the ends, and the power of ten of the last one, in digits.
+pub(crate) fn value(text: &str) -> (bool, String, String) {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) =
         mantissa.trim_start_matches('-').split_once('.').unwrap_or((mantissa.trim_start_matches('-'), ""));
@@ -297,11 +296,51 @@ pub(crate) fn decimal(text: &str) -> Option<(bool, String, i64)> {
     let short = digits.trim_end_matches('0');
     let significant = short.trim_start_matches('0');
     if significant.is_empty() {
-        return Some((false, String::new(), 0));
+        return (false, String::new(), "0".to_owned());
     }
-    let exponent: i32 = exponent.parse().ok()?;
-    let power = i64::from(exponent) - fraction.len() as i64 + (digits.len() - short.len()) as i64;
-    Some((mantissa.starts_with('-'), significant.to_owned(), power))
+    let shift = (digits.len() - short.len()) as i64 - fraction.len() as i64;
+    (mantissa.starts_with('-'), significant.to_owned(), add(exponent, shift))
+}
+
+/// The sum of an integer of any length and a small one: digit by digit, each with its sign, and only then carried over.
+fn add(text: &str, small: i64) -> String {
+    let sign = if text.starts_with('-') { -1 } else { 1 };
+    let mut places: Vec<i64> = text
+        .trim_start_matches(['+', '-'])
+        .bytes()
+        .rev()
+        .map(|digit| sign * i64::from(digit - b'0'))
+        .collect();
+    places[0] += small;
+    if carry(&mut places) < 0 {
+        places.iter_mut().for_each(|place| *place = -*place);
+        carry(&mut places);
+        return format!("-{}", written(&places));
+    }
+    written(&places)
+}
+
+/// Makes every place but the last a digit, and says what the last has come to.
+fn carry(places: &mut Vec<i64>) -> i64 {
+    let mut over = 0;
+    for place in &mut *places {
+        let sum = *place + over;
+        (*place, over) = (sum.rem_euclid(10), sum.div_euclid(10));
+    }
+    places.push(over);
+    over
+}
+
+fn written(places: &[i64]) -> String {
+    let all: String = places.iter().rev().map(i64::to_string).collect();
+    let digits = all.trim_start_matches('0');
+    if digits.is_empty() { "0".to_owned() } else { digits.to_owned() }
+}
+
+/// The same with a power that can be counted with. `None` for any other.
+fn decimal(text: &str) -> Option<(bool, String, i64)> {
+    let (negative, digits, power) = value(text);
+    Some((negative, digits, i64::from(power.parse::<i32>().ok()?)))
 }
 
 /// Whether a double surely holds this number: 15 digits, and far from its limits.
@@ -309,11 +348,9 @@ pub(crate) fn is_modest(text: &str) -> bool {
     decimal(text).is_some_and(|(_, digits, power)| digits.len() <= 15 && (-280..=280).contains(&power))
 }
 
-/// The same number with its point elsewhere and zeros around it, if it is a modest one; any other keeps its text.
+/// The same number with its point elsewhere and zeros around it, unless nobody could count with its exponent.
 fn respell_number(text: &str, choices: &mut Choices) -> String {
-    let Some((negative, digits, power)) = decimal(text).filter(|_| is_modest(text)) else {
-        return text.to_owned();
-    };
+    let Some((negative, digits, power)) = decimal(text) else { return text.to_owned() };
     let sign = if negative || (digits.is_empty() && choices.once_in(2)) { "-" } else { "" };
     let zeros = choices.below(3);
     let digits = format!("{digits}{}", "0".repeat(zeros));

@@ -25,7 +25,8 @@ pub const MAX_DEPTH: usize = 128;
 pub enum Numbers {
     /// As RFC 8785 spells them: every number becomes the nearest double, even where that changes its value.
     Rfc8785,
-    /// As RFC 8785 spells them where that keeps the exact decimal value, else as they were written.
+    /// As RFC 8785 spells them where that keeps the exact decimal value; any other with all its digits in the layout of
+    /// RFC 8785. One value has one text, and no two values share one.
     Exact,
 }
 
@@ -70,7 +71,8 @@ pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> R
     Ok(out.into_bytes())
 }
 
-/// The text of the string or number that `pointer` leads to, a number in its [`Numbers::Exact`] spelling.
+/// The text of the string or number that `pointer` leads to, a number in its [`Numbers::Exact`] spelling. The number 7,
+/// however it is spelled, and the string "7" have one text.
 pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Result<Option<String>, NotCanonical> {
     let mut document = parse::document(text)?;
     match document.descend(pointer.tokens()) {
@@ -114,8 +116,7 @@ pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<Found>, NotCano
     Ok(found.collect())
 }
 
-/// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled. An exponent too
-/// large to count says no.
+/// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled.
 pub fn same_number(left: &str, right: &str) -> bool {
     let is_number =
         |text: &str| matches!(parse::document(text.as_bytes()), Ok(Value::Number(all)) if all == text);

@@ -1,5 +1,8 @@
 //! The spelling of numbers, and the one question behind [`Numbers::Exact`]: do two texts have the same value?
-//! Nothing here computes that value, so an absurd exponent costs no more than its digits.
+//! Nothing here computes that value: a text grows by no more than the 21 zeros that RFC 8785 writes out, and an
+//! absurd exponent costs no more than its digits.
+
+use std::fmt::Write as _;
 
 use super::{NotCanonical, Numbers};
 
@@ -47,50 +50,52 @@ fn search(text: &str, numbers: Numbers, out: &mut String) -> Result<(), NotCanon
     let nearest = double.is_finite().then(|| buffer.format_finite(double));
     match numbers {
         Numbers::Rfc8785 => out.push_str(nearest.ok_or(NotCanonical::NumberOutOfRange)?),
-        Numbers::Exact => out.push_str(nearest.filter(|nearest| same_value(text, nearest)).unwrap_or(text)),
+        Numbers::Exact => {
+            let value = Decimal::read(text);
+            match nearest.filter(|nearest| value.same_value(&Decimal::read(nearest))) {
+                Some(nearest) => out.push_str(nearest),
+                None => value.write(out),
+            }
+        }
     }
     Ok(())
 }
 
-/// Whether two JSON numbers are exactly the same decimal value. An exponent too large to count says no.
+/// Whether two JSON numbers are exactly the same decimal value.
 pub(super) fn same_value(left: &str, right: &str) -> bool {
-    match (Decimal::read(left), Decimal::read(right)) {
-        (Some(left), Some(right)) => left.same_value(&right),
-        (None, _) | (_, None) => false,
-    }
+    Decimal::read(left).same_value(&Decimal::read(right))
 }
 
-/// `±0.d₁d₂d₃… × 10^point`, where neither the first nor the last digit is zero; zero has no digits.
+/// `±d₁.d₂d₃… × 10^power`, where neither the first nor the last digit is zero; zero has no digits.
 /// The digits are those of `whole` followed by those of `fraction`.
 #[derive(Default)]
 struct Decimal<'a> {
     negative: bool,
     whole: &'a str,
     fraction: &'a str,
-    point: i64,
+    power: Power,
 }
 
 impl<'a> Decimal<'a> {
-    fn read(text: &'a str) -> Option<Self> {
+    fn read(text: &'a str) -> Self {
         let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
         let unsigned = mantissa.strip_prefix('-').unwrap_or(mantissa);
         let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
         let whole = whole.trim_start_matches('0');
         let fraction = fraction.trim_end_matches('0');
         if whole.is_empty() && fraction.is_empty() {
-            return Some(Self::default());
+            return Self::default();
         }
         let digits = fraction.trim_start_matches('0');
         let negative = mantissa.starts_with('-');
-        let exponent: i64 = exponent.parse().ok()?;
-        Some(if whole.is_empty() {
-            let point = exponent.checked_sub_unsigned((fraction.len() - digits.len()) as u64)?;
-            Self { negative, whole, fraction: digits, point }
+        if whole.is_empty() {
+            let leading_zeros = length(fraction) - length(digits);
+            Self { negative, whole, fraction: digits, power: Power::sum(exponent, -1 - leading_zeros) }
         } else {
-            let point = exponent.checked_add_unsigned(whole.len() as u64)?;
+            let power = Power::sum(exponent, length(whole) - 1);
             let whole = if fraction.is_empty() { whole.trim_end_matches('0') } else { whole };
-            Self { negative, whole, fraction, point }
-        })
+            Self { negative, whole, fraction, power }
+        }
     }
 
     fn digits(&self) -> impl Iterator<Item = u8> {
@@ -98,8 +103,114 @@ impl<'a> Decimal<'a> {
     }
 
     fn same_value(&self, other: &Self) -> bool {
-        self.negative == other.negative && self.point == other.point && self.digits().eq(other.digits())
+        self.negative == other.negative && self.power == other.power && self.digits().eq(other.digits())
     }
+
+    /// Writes the normal text: the layout of RFC 8785 (ECMAScript's `Number::toString`), with every digit.
+    fn write(&self, out: &mut String) {
+        let count = self.whole.len() + self.fraction.len();
+        if count == 0 {
+            return out.push('0');
+        }
+        if self.negative {
+            out.push('-');
+        }
+        match self.power {
+            Power::Plain(power @ 0..=20) => {
+                let before_point = power as usize + 1;
+                self.write_split(before_point.min(count), out);
+                out.extend(std::iter::repeat_n('0', before_point.saturating_sub(count)));
+            }
+            Power::Plain(power @ -6..=-1) => {
+                out.push_str("0.");
+                out.extend(std::iter::repeat_n('0', power.unsigned_abs() as usize - 1));
+                self.write_split(count, out);
+            }
+            Power::Plain(_) | Power::Huge { .. } => {
+                self.write_split(1, out);
+                self.power.write(out);
+            }
+        }
+    }
+
+    /// Writes the digits with a decimal point behind the first `before_point` of them, if others follow.
+    fn write_split(&self, before_point: usize, out: &mut String) {
+        for (index, digit) in self.digits().enumerate() {
+            if index == before_point {
+                out.push('.');
+            }
+            out.push(char::from(digit));
+        }
+    }
+}
+
+/// A power of ten of any size, in one form for each value: `Huge` only beyond the range of `Plain`.
+#[derive(PartialEq, Eq)]
+enum Power {
+    Plain(i128),
+    /// The digits of its magnitude, the first not zero.
+    Huge {
+        negative: bool,
+        digits: String,
+    },
+}
+
+impl Default for Power {
+    fn default() -> Self {
+        Power::Plain(0)
+    }
+}
+
+impl Power {
+    /// The sum of the exponent of a JSON number and the length of a text.
+    fn sum(exponent: &str, shift: i128) -> Self {
+        if let Some(sum) = exponent.parse().ok().and_then(|exponent: i128| exponent.checked_add(shift)) {
+            return Power::Plain(sum);
+        }
+        let negative = exponent.starts_with('-');
+        let magnitude = exponent.trim_start_matches(['+', '-']).trim_start_matches('0');
+        let digits = shifted(magnitude, if negative { -shift } else { shift });
+        let sign = if negative { "-" } else { "" };
+        match format!("{sign}{digits}").parse() {
+            Ok(sum) => Power::Plain(sum),
+            Err(_) => Power::Huge { negative, digits },
+        }
+    }
+
+    /// Writes the exponent as RFC 8785 does: a letter, always a sign, and the digits.
+    fn write(&self, out: &mut String) {
+        match self {
+            Power::Plain(power) => write!(out, "e{power:+}").expect("a String takes everything"),
+            Power::Huge { negative, digits } => {
+                out.push_str(if *negative { "e-" } else { "e+" });
+                out.push_str(digits);
+            }
+        }
+    }
+}
+
+/// The sum of decimal digits and a number that is smaller by far, without leading zeros: only lengths of texts are added to
+/// exponents that no `i128` holds.
+fn shifted(digits: &str, by: i128) -> String {
+    let mut carry = by;
+    let mut reversed: String = digits
+        .bytes()
+        .rev()
+        .map(|digit| {
+            let value = i128::from(digit - b'0') + carry;
+            carry = value.div_euclid(10);
+            char::from(b'0' + value.rem_euclid(10) as u8)
+        })
+        .collect();
+    while carry > 0 {
+        reversed.push(char::from(b'0' + (carry % 10) as u8));
+        carry /= 10;
+    }
+    reversed.trim_end_matches('0').chars().rev().collect()
+}
+
+fn length(text: &str) -> i128 {
+    text.len() as i128
 }
 
 #[cfg(test)]
@@ -193,22 +304,80 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_double_holds_keeps_its_text() {
-        for text in [
-            "9007199254740993",
-            "9007199254740993.0",
-            "333333333.33333329",
-            "0.1000000000000000055511151231257827",
-            "1e400",
-            "-10e399",
-            "1e-400",
-            "1e999999999999999999999",
-            "1e-999999999999999999999",
-            "1e9223372036854775807",
-            "0.1e-9223372036854775808",
-            "10e9223372036854775807",
+    fn a_number_that_no_double_holds_has_one_normal_text_too() {
+        for (normal, spellings) in [
+            (
+                "9007199254740993",
+                &["9007199254740993", "9007199254740993.0", "9007199254740993e0", "900719925474099300E-2"][..],
+            ),
+            ("-9007199254740993", &["-9007199254740993.000", "-0.9007199254740993e16"]),
+            ("333333333.33333329", &["333333333.33333329", "33333333333333329e-8"]),
+            ("0.0000011000000000000000055511151231257827", &["11000000000000000055511151231257827e-40"]),
+            ("1.1000000000000000055511151231257827e-7", &["0.00000011000000000000000055511151231257827"]),
+            ("123456789012345678901", &["123456789012345678901", "123456789012345678.901e3"]),
+            ("123456789012345678910", &["12345678901234567891e1"]),
+            ("1.23456789012345678901e+21", &["1234567890123456789010", "1234567890123456789.01e+3"]),
+            ("1e+400", &["1e400", "10E399", "1.0e+0400", "0.0001e404"]),
+            ("-1e-400", &["-1e-400", "-0.1e-399", "-10e-401"]),
+            ("1e+1000000", &["1e1000000", "10e999999"]),
+            ("1e+999999999999999999999", &["1e999999999999999999999", "0.1e1000000000000000000000"]),
+            (
+                "1.2e+10000000000000000000000000000000000000000",
+                &[
+                    "12e9999999999999999999999999999999999999999",
+                    "0.0012E+0010000000000000000000000000000000000000003",
+                ],
+            ),
+            (
+                "1.2e-9999999999999999999999999999999999999999",
+                &[
+                    "0.12e-9999999999999999999999999999999999999998",
+                    "12e-10000000000000000000000000000000000000000",
+                ],
+            ),
+            // The limits of an `i128` are on the way, and do not show.
+            (
+                "1e+170141183460469231731687303715884105727",
+                &[
+                    "1e170141183460469231731687303715884105727",
+                    "0.1e170141183460469231731687303715884105728",
+                    "10e170141183460469231731687303715884105726",
+                ],
+            ),
+            (
+                "1e+170141183460469231731687303715884105728",
+                &[
+                    "10e170141183460469231731687303715884105727",
+                    "0.1e170141183460469231731687303715884105729",
+                ],
+            ),
+            (
+                "1e-170141183460469231731687303715884105728",
+                &[
+                    "10e-170141183460469231731687303715884105729",
+                    "0.1e-170141183460469231731687303715884105727",
+                ],
+            ),
+            (
+                "1e-170141183460469231731687303715884105729",
+                &[
+                    "0.1e-170141183460469231731687303715884105728",
+                    "100e-170141183460469231731687303715884105731",
+                ],
+            ),
         ] {
-            assert_eq!(exact(text), text);
+            for text in spellings.iter().chain([&normal]) {
+                assert_eq!(exact(text), normal, "{text}");
+                assert!(same_value(text, normal), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_text_grows_by_more_than_its_layout() {
+        for text in ["1e1000000", "1e-1000000", "9007199254740993e4", "1e20", "123456789012345678e3", "1e-6"]
+        {
+            assert!(exact(text).len() <= text.len() + 21, "{text}");
         }
     }
 

@@ -394,6 +394,38 @@ async fn a_business_reference_is_held_by_one_command() {
 }
 
 #[tokio::test]
+async fn no_spelling_of_a_number_evades_a_business_reference() {
+    let lab = Lab::with(|builder| {
+        builder.operation(Operation::new("orders", "POST /payments").business_reference("/order"))
+    })
+    .await;
+    let order = |key: usize, order: &str| {
+        pay(&format!(r#"{{"order":{order}}}"#)).set("idempotency-key", format!("{key:0>16}"))
+    };
+    let spellings = [
+        &["7", "7.0", "70e-1", r#""7""#][..],
+        &[
+            "9007199254740993",
+            "9007199254740993.0",
+            "9007199254740993e0",
+            "900719925474099300E-2",
+            r#""9007199254740993""#,
+        ],
+        &["1e400", "10e399", "0.01E+402"],
+    ];
+    for (row, spellings) in spellings.iter().enumerate() {
+        assert_eq!(lab.send(order(row * 10, spellings[0])).await.status, 201);
+        for (index, spelling) in spellings.iter().enumerate().skip(1) {
+            let again = lab.send(order(row * 10 + index, spelling)).await;
+            assert_eq!(again.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"), "{spelling}");
+        }
+    }
+    assert_eq!(lab.send(order(90, "9007199254740992")).await.status, 201, "another number");
+    assert_eq!(lab.send(order(91, r#""7.0""#)).await.status, 201, "a string stays the string it is");
+    assert_eq!(lab.count(), 5);
+}
+
+#[tokio::test]
 async fn a_renamed_operation_keeps_its_live_records() {
     let lab = Lab::new().await;
     let first = lab.send(pay("{}")).await;

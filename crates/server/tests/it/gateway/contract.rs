@@ -177,10 +177,14 @@ async fn operations_come_from_the_configuration() {
     assert!(gateway.send(order("a", r#"{"order":1,"sentAt":2}"#)).await.replayed());
     let duplicate = gateway.send(order("b", r#"{"order":1}"#)).await;
     assert_eq!(duplicate.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"));
+    let long = gateway.send(order("c", r#"{"order":9007199254740993}"#)).await;
+    assert_eq!(long.status, 201);
+    let spelled = gateway.send(order("d", r#"{"order":9007199254740993.0}"#)).await;
+    assert_eq!(spelled.problem(), problem(409, "DUPLICATE_BUSINESS_REFERENCE"));
     for _ in 0..2 {
         assert!(!gateway.send(pay("{}").target("/ping")).await.replayed());
     }
-    assert_eq!(upstream.seen(), 4);
+    assert_eq!(upstream.seen(), 5);
 }
 
 #[tokio::test]
