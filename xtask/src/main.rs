@@ -40,7 +40,8 @@ What searches, each with a page in docs/:
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
                   more
-  mutants         changes crates/core in every way that cargo-mutants knows, one at a time, and says what no test notices
+  mutants [SET]   changes code in every way that cargo-mutants knows, one at a time, and lists the changes that no test
+                  notices; SET is core, http or stores
   coverage        says how many lines of crates/core its own tests reach
 
 What measures:

@@ -1,33 +1,102 @@
-//! `cargo xtask mutants`: `crates/core` is changed in every way that cargo-mutants knows, one at a time, and its tests must
-//! notice. Those that its tests cannot notice are in `docs/mutants.md`, each with the reason; any other is an error.
+//! `cargo xtask mutants`: changes code in every way that cargo-mutants knows, one change at a time, and runs the tests that must
+//! notice. `docs/mutants.md` lists the survivors, each with a reason; any other survivor is an error.
 
 use std::path::Path;
 
-use crate::databases::target;
+use crate::databases::{self, target};
 use crate::root;
 use crate::tools::{Tool, shown};
 
 const MUTANTS: Tool = Tool { name: "mutants", version: "27.1.0" };
 
-/// How many of a hundred must be noticed.
+/// Share of mutants, in percent, that tests must notice.
 const AT_LEAST: usize = 95;
 
-/// What follows is for cargo-mutants, such as `--file crates/core/src/key.rs`.
+/// A part of the product that is changed, and the tests that must notice.
+struct Set {
+    name: &'static str,
+    package: &'static str,
+    /// Files to change; none: every file of the package.
+    files: &'static [&'static str],
+    /// Seconds that the tests of one mutant may take.
+    timeout: &'static str,
+    /// Arguments for `cargo test`.
+    tests: &'static [&'static str],
+    needs_postgres: bool,
+}
+
+const SETS: [Set; 3] = [
+    Set {
+        name: "core",
+        package: "semel-core",
+        files: &[],
+        timeout: "60",
+        tests: &["--all-targets"],
+        needs_postgres: false,
+    },
+    Set {
+        name: "http",
+        package: "semel-http",
+        files: &["crates/http/src/settle.rs", "crates/http/src/execute.rs", "crates/http/src/request.rs"],
+        timeout: "180",
+        tests: &["--all-targets"],
+        needs_postgres: false,
+    },
+    Set {
+        name: "stores",
+        package: "semel-stores",
+        files: &[
+            "crates/stores/src/sqlite/change.rs",
+            "crates/stores/src/postgres/decide.rs",
+            "crates/stores/src/postgres/group.rs",
+            "crates/stores/src/postgres/job.rs",
+        ],
+        timeout: "240",
+        tests: &["--all-features", "--test", "it", "--", "--skip", "postgres_chaos"],
+        needs_postgres: true,
+    },
+];
+
+/// Runs the set that the first argument names, or all of them. Further arguments go to cargo-mutants, such as `--file`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let folder = target()?.join("mutants");
+    let (sets, rest) = match arguments {
+        [name, rest @ ..] if !name.starts_with('-') => (vec![named(name)?], rest),
+        [] => (SETS.iter().collect(), arguments),
+        [_, ..] => (vec![named("core")?], arguments),
+    };
+    let failed: Vec<_> = sets.into_iter().filter_map(|set| run_set(set, rest).err()).collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+fn named(name: &str) -> Result<&'static Set, String> {
+    let known = || SETS.map(|set| set.name).join(", ");
+    SETS.iter()
+        .find(|set| set.name == name)
+        .ok_or_else(|| format!("mutants: `{name}` is none of {}", known()))
+}
+
+fn run_set(set: &Set, arguments: &[&str]) -> Result<(), String> {
+    let folder = target()?.join("mutants").join(set.name);
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let database = if set.needs_postgres { Some(databases::install()?.start()?) } else { None };
     let mut mutants = MUTANTS.command()?;
-    mutants.args(["--package", "semel-core", "--timeout", "60", "--output"]).arg(&folder);
-    mutants.args(arguments).args(["--", "--all-targets"]);
+    mutants.args(["--package", set.package, "--timeout", set.timeout, "--output"]).arg(&folder);
+    if !arguments.contains(&"--file") {
+        mutants.args(set.files.iter().flat_map(|file| ["--file", file]));
+    }
+    mutants.args(arguments).arg("--").args(set.tests);
     mutants.env("CARGO_PROFILE_DEV_DEBUG", "false");
-    // 2: some were not noticed. 3: some never ended, which is noticed.
+    if let Some(database) = &database {
+        mutants.envs(database.variables());
+    }
+    // 2: some survived. 3: some never ended, which counts as noticed.
     match shown(&mut mutants)? {
-        Some(0 | 2 | 3) => judge(&folder.join("mutants.out")),
-        _ => Err("mutants: cargo-mutants has failed; see above".to_owned()),
+        Some(0 | 2 | 3) => judge(set, &folder.join("mutants.out")),
+        _ => Err(format!("mutants: cargo-mutants has failed on {}; see above", set.name)),
     }
 }
 
-fn judge(folder: &Path) -> Result<(), String> {
+fn judge(set: &Set, folder: &Path) -> Result<(), String> {
     let lines = |name: &str| {
         let path = folder.join(name);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -36,11 +105,12 @@ fn judge(folder: &Path) -> Result<(), String> {
     let noticed = lines("caught.txt")?.len() + lines("timeout.txt")?.len();
     let (missed, unviable) = (lines("missed.txt")?, lines("unviable.txt")?.len());
     let all = noticed + missed.len();
+    let name = set.name;
     if all == 0 {
-        return Err("mutants: nothing was changed".to_owned());
+        return Err(format!("mutants: nothing was changed in {name}"));
     }
     println!(
-        "── mutants: {noticed} of {all} were noticed, {}.{} %; {unviable} more do not compile",
+        "── mutants of {name}: {noticed} of {all} were noticed, {}.{} %; {unviable} more do not compile",
         noticed * 100 / all,
         noticed * 1000 / all % 10
     );
@@ -56,19 +126,19 @@ fn judge(folder: &Path) -> Result<(), String> {
     }
     if !unexplained.is_empty() {
         return Err(format!(
-            "mutants: {} changes are noticed by no test: write one, or say in docs/mutants.md why nobody can",
+            "mutants: {} changes of {name} are noticed by no test: write one, or say in docs/mutants.md why nobody can",
             unexplained.len()
         ));
     }
     if noticed * 100 < all * AT_LEAST {
-        return Err(format!("mutants: fewer than {AT_LEAST} % were noticed"));
+        return Err(format!("mutants: fewer than {AT_LEAST} % of {name} were noticed"));
     }
     Ok(())
 }
 
-/// `src/key.rs: replace …` of `crates/core/src/key.rs:57:9: replace …`: where lines move, an explanation stays.
+/// `core/src/key.rs: replace …` of `crates/core/src/key.rs:57:9: replace …`: an explanation stays true where lines move.
 fn place_and_change(mutant: &str) -> String {
-    let mutant = mutant.trim_start_matches("crates/core/");
+    let mutant = mutant.trim_start_matches("crates/");
     let mut parts = mutant.splitn(4, ':');
     match (parts.next(), parts.nth(2)) {
         (Some(file), Some(change)) => format!("{file}:{change}"),
