@@ -354,6 +354,9 @@ pub enum StoreError {
     /// Nothing was written. Try later; run nothing now.
     #[error("the store is unavailable: {0}")]
     Unavailable(String),
+    /// Another transaction holds this one record, and nothing was written. Try later; other records are not affected.
+    #[error("another transaction holds the record: {0}")]
+    Busy(String),
     /// It may or may not have been written, and the store could not find out. Send the same again.
     #[error("the store cannot tell whether it wrote: {0}")]
     Ambiguous(String),

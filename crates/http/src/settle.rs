@@ -218,7 +218,9 @@ pub(crate) async fn try_to_write(
             tokio::time::sleep(pause).await;
         }
         match shared.within("apply", shared.store.apply(id, change)).await {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_))) => last = error,
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_))) => {
+                last = error;
+            }
             settled => return settled,
         }
     }

@@ -287,7 +287,7 @@ async fn start(shared: &Arc<Shared>, waiting: &Record) -> Option<Record> {
         }
         Err(error) => {
             tracing::warn!(%error, operation_id = %waiting.operation_id, "a command was not started yet");
-            if matches!(error, StoreError::Unavailable(_) | StoreError::Ambiguous(_)) {
+            if matches!(error, StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)) {
                 let (shared, waiting, held) = (shared.clone(), waiting.clone(), shared.running.hold());
                 tokio::spawn(settle::requeue_unconfirmed(shared, waiting, own, held));
             }

@@ -318,7 +318,7 @@ fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
 fn unavailable(error: StoreError) -> Problem {
     tracing::warn!(%error, "the admin listener cannot use the store");
     match error {
-        StoreError::Unavailable(_) => {
+        StoreError::Unavailable(_) | StoreError::Busy(_) => {
             Problem::new(Kind::StoreUnavailable, "Nothing was changed.").retry_after(LATER)
         }
         StoreError::Ambiguous(_) => Problem::new(

@@ -35,6 +35,8 @@ pub enum Fault {
     HangsUndone,
     /// The store refuses this record for ever.
     Rejected,
+    /// Another transaction holds the record.
+    Busy,
 }
 
 type Script = Box<dyn FnMut(Call) -> Option<Fault> + Send>;
@@ -101,6 +103,7 @@ impl FaultyStore {
             None => work.await,
             Some(Fault::Unavailable) => Err(StoreError::Unavailable("a test took it away".into())),
             Some(Fault::Rejected) => Err(StoreError::Rejected("a test refuses it".into())),
+            Some(Fault::Busy) => Err(StoreError::Busy("a test holds it".into())),
             Some(Fault::AnswerLost) => {
                 work.await?;
                 Err(StoreError::Ambiguous("a test lost the answer".into()))

@@ -188,7 +188,9 @@ pub(super) async fn settle(store: &dyn Store, id: &RecordId, change: &Change) ->
             tokio::time::sleep(pause).await;
         }
         match tokio::time::timeout(PATIENCE, store.apply(id, change)).await {
-            Ok(Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_)))) => last = error,
+            Ok(Err(
+                error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)),
+            )) => last = error,
             Ok(settled) => return settled,
             Err(_) => last = StoreError::Ambiguous("no answer in time".to_owned()),
         }

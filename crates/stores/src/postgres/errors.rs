@@ -67,14 +67,15 @@ impl DbError {
 
     /// Whether one of several records may be to blame, so that the others should be tried without it.
     pub(super) fn blames_a_record(&self) -> bool {
-        matches!(self.store_error(), StoreError::Rejected(_))
+        matches!(self.store_error(), StoreError::Rejected(_) | StoreError::Busy(_))
     }
 
     /// What it means for a caller whose write was not made.
     pub fn store_error(&self) -> StoreError {
         let why = self.to_string();
         match self {
-            DbError::Conflict(_) | DbError::Busy(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
+            DbError::Conflict(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
+            DbError::Busy(_) => StoreError::Busy(why),
             DbError::Lost(_) => StoreError::Ambiguous(why),
             DbError::Unreadable { .. } => StoreError::Corrupt(why),
             DbError::Refused { code, .. } => match &code[..2.min(code.len())] {

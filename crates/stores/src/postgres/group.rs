@@ -230,6 +230,26 @@ impl Writes<'_> {
         self.updates.is_empty() && self.deletes.is_empty()
     }
 
+    /// Writes it all in the transaction that is open. Says which records' writes counted.
+    pub(super) async fn write_within(
+        &mut self,
+        link: &mut Link,
+        now: Timestamp,
+    ) -> Result<HashSet<RecordId>, DbError> {
+        let rows: Vec<Columns<'_>> = self.updates.iter().map(|update| Columns::of(update.after)).collect();
+        let mut written = HashSet::new();
+        if !rows.is_empty() {
+            let updated = link.query(UPDATE, &update_values(&self.updates, &rows)).await?;
+            written.extend(updated.iter().filter_map(|row| id(row, 0)));
+        }
+        if !self.deletes.is_empty() {
+            let deleted = link.query(DELETE, &delete_values(&self.deletes)).await?;
+            written.extend(deleted.iter().filter_map(|row| id(row, 0)));
+        }
+        self.write_sides(link, &written, now).await?;
+        Ok(written)
+    }
+
     /// Writes it all, in one transaction. Says which records' writes counted; the others were changed by somebody
     /// else in between.
     pub(super) async fn write(
@@ -249,12 +269,7 @@ impl Writes<'_> {
         }
         let ids = |results: &[Vec<Row>]| results.iter().flatten().filter_map(|row| id(row, 0)).collect();
         if self.sides.is_empty() {
-            // One statement is a transaction by itself.
-            let results = match &statements[..] {
-                [(sql, values)] => vec![link.query(sql, values).await?],
-                several => link.transaction(several, true).await?,
-            };
-            return Ok(ids(&results));
+            return Ok(ids(&link.write(&statements).await?));
         }
         let written: Result<HashSet<RecordId>, DbError> = async {
             let written: HashSet<RecordId> = ids(&link.transaction(&statements, false).await?);

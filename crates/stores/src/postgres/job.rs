@@ -38,6 +38,23 @@ pub(super) struct Pending {
     pub(super) doubt: Option<Doubt>,
     /// There is a record to be read before anything else: it lost the race for a first claim, say.
     pub(super) must_read: bool,
+    /// Another transaction was found to hold its record. It travels alone from then on.
+    pub(super) lock: Option<LockWait>,
+}
+
+/// A job whose record another transaction holds.
+#[derive(Clone, Copy)]
+pub(super) struct LockWait {
+    /// When the lock was first met.
+    pub(super) since: Instant,
+    /// The last try has met it again.
+    pub(super) is_held: bool,
+}
+
+impl Default for LockWait {
+    fn default() -> LockWait {
+        LockWait { since: Instant::now(), is_held: false }
+    }
 }
 
 /// Why nobody knows whether a write was made, and how long that is pursued.
@@ -86,6 +103,17 @@ impl Work {
 }
 
 impl Pending {
+    /// A job that was not tried yet.
+    pub(super) fn new(work: Work, reply: oneshot::Sender<Result<Done, StoreError>>) -> Pending {
+        Pending { job: Job { work, reply }, doubt: None, must_read: false, lock: None }
+    }
+
+    /// Notes that another transaction holds the record.
+    pub(super) fn locked(mut self) -> Pending {
+        self.lock = Some(LockWait { is_held: true, ..self.lock.unwrap_or_default() });
+        self
+    }
+
     /// Whether somebody waits for it, or nobody can know what becomes of it otherwise. A claim that nobody waits for
     /// would be acquired for nobody, and end as an unknown, even if it is in doubt: who sent it takes it back.
     pub(super) fn is_wanted(&self) -> bool {
@@ -128,7 +156,8 @@ impl Pending {
                 self.must_read = true;
                 Some(self)
             }
-            DbError::Busy(_) | DbError::Refused { .. } | DbError::Unreadable { .. } => {
+            DbError::Busy(_) => Some(self.locked()),
+            DbError::Refused { .. } | DbError::Unreadable { .. } => {
                 self.give_up(error);
                 None
             }
@@ -138,24 +167,12 @@ impl Pending {
     /// Answers with what is known: nothing was written, unless it is in doubt.
     pub(super) fn give_up(self, error: &DbError) {
         let error = match (&self.doubt, error.store_error()) {
-            (None, error @ (StoreError::Rejected(_) | StoreError::Corrupt(_) | StoreError::Damaged(_))) => {
-                error
-            }
+            (None, StoreError::Ambiguous(why)) => StoreError::Unavailable(why),
+            (None, error) => error,
             (Some(_), rejected @ StoreError::Rejected(_)) => rejected,
-            (None, error) => StoreError::Unavailable(error_text(&error)),
             (Some(first), error) => StoreError::Ambiguous(format!("{}; then: {error}", first.why)),
         };
         self.reply(Err(error));
-    }
-}
-
-fn error_text(error: &StoreError) -> String {
-    match error {
-        StoreError::Unavailable(why)
-        | StoreError::Ambiguous(why)
-        | StoreError::Rejected(why)
-        | StoreError::Corrupt(why)
-        | StoreError::Damaged(why) => why.clone(),
     }
 }
 

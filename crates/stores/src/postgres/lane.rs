@@ -22,9 +22,10 @@ use super::decide::{Decided, Settled, decide};
 use super::errors::DbError;
 use super::executor::Executor;
 use super::group::{self, Writes};
-use super::job::{Done, Job, Pending, Work, give_up, settle_failed};
+use super::job::{Done, LockWait, Pending, Work, give_up, settle_failed};
 use super::known::{Claimed, Known};
-use super::link::{Dialer, Link};
+use super::link::{BEGIN_BRIEFLY, Dialer, Link};
+use super::locked::WaitingRoom;
 use super::queries::{self, Attempted};
 use crate::columns::Columns;
 
@@ -72,7 +73,8 @@ pub(super) struct Counters {
 /// One of a store's connections at work.
 pub(super) struct Lane {
     pub(super) dialer: Dialer,
-    pub(super) jobs: Arc<Mutex<mpsc::Receiver<Job>>>,
+    pub(super) jobs: Arc<Mutex<mpsc::Receiver<Pending>>>,
+    pub(super) waiting_room: WaitingRoom,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
     pub(super) claimed: Claimed,
@@ -91,12 +93,12 @@ impl Lane {
                     Some(job) => group.push(job),
                     None => return,
                 }
-                let mut bytes = group[0].work.bytes();
+                let mut bytes = group[0].job.work.bytes();
                 while group.len() < MAX_GROUP
                     && bytes < MAX_GROUP_BYTES
                     && let Ok(job) = jobs.try_recv()
                 {
-                    bytes += job.work.bytes();
+                    bytes += job.job.work.bytes();
                     group.push(job);
                 }
             }
@@ -105,9 +107,9 @@ impl Lane {
     }
 
     /// Sees every job of a group to its end.
-    async fn serve(&self, link: &mut Option<Link>, group: Vec<Job>) {
+    async fn serve(&self, link: &mut Option<Link>, group: Vec<Pending>) {
         let mut pending: Vec<Pending> =
-            group.into_iter().map(|job| Pending { job, doubt: None, must_read: false }).collect();
+            group.into_iter().filter_map(|pending| self.waiting_room.admit(pending)).collect();
         let mut rounds = 0;
         while !pending.is_empty() && rounds < MAX_ROUNDS {
             if link.as_ref().is_none_or(|link| !link.is_usable()) {
@@ -129,6 +131,12 @@ impl Lane {
             if let Some(link) = link {
                 pending = self.round(link, pending).await;
             }
+            let is_held = |pending: &mut Pending| pending.lock.is_some_and(|lock| lock.is_held);
+            let held: Vec<Pending> = pending.extract_if(.., is_held).collect();
+            for held in held {
+                let lock = held.lock.map(|lock| LockWait { is_held: false, ..lock });
+                self.waiting_room.locked(Pending { lock, ..held });
+            }
             // Each time may take all the patience there is, and leave a process of the server behind that waits.
             let (now, late) = (Instant::now(), DbError::Conflict("it took too long to find out".to_owned()));
             pending = give_up(pending, &late, |pending| {
@@ -147,9 +155,10 @@ impl Lane {
     /// Everything once. Gives back what has to be tried again.
     async fn round(&self, link: &mut Link, pending: Vec<Pending>) -> Vec<Pending> {
         let pending: Vec<Pending> = pending.into_iter().filter(Pending::is_wanted).collect();
-        let (alone, together): (Vec<Pending>, Vec<Pending>) = pending
-            .into_iter()
-            .partition(|pending| !self.dialer.address.groups || pending.job.work.needs_a_transaction());
+        let (alone, together): (Vec<Pending>, Vec<Pending>) = pending.into_iter().partition(|pending| {
+            let needs = pending.lock.is_some() || pending.job.work.needs_a_transaction();
+            needs || !self.dialer.address.groups
+        });
         let mut again = self.at_once(link, together).await;
         if link.is_usable() {
             again = self.changes(link, again).await;
@@ -159,7 +168,8 @@ impl Lane {
                 again.push(one);
                 continue;
             }
-            again.extend(self.one(link, one).await);
+            let wait = if one.lock.is_some() { LockPatience::Brief } else { LockPatience::Group };
+            again.extend(self.one(link, one, wait).await);
         }
         again
     }
@@ -246,10 +256,7 @@ impl Lane {
         if !after.is_empty() {
             statements.push(group::completions(&known, &after, offset));
         }
-        let mut results = match &statements[..] {
-            [(sql, values)] => vec![link.query(sql, values).await?],
-            several => link.transaction(several, true).await?,
-        };
+        let mut results = link.write(&statements).await?;
         let completed = match completions.is_empty() {
             true => HashMap::new(),
             false => group::were_completed(&results.pop().unwrap_or_default()),
@@ -335,7 +342,7 @@ impl Lane {
         let mut again = Vec::new();
         for one in pending {
             if link.is_usable() {
-                again.extend(self.one(link, one).await);
+                again.extend(self.one(link, one, LockPatience::Brief).await);
             } else {
                 again.push(one);
             }
@@ -344,8 +351,8 @@ impl Lane {
     }
 
     /// One in a transaction of its own. Gives it back if it has to be tried again.
-    async fn one(&self, link: &mut Link, pending: Pending) -> Option<Pending> {
-        let offset = self.offset();
+    async fn one(&self, link: &mut Link, pending: Pending, wait: LockPatience) -> Option<Pending> {
+        let (offset, confirm) = (self.offset(), pending.doubt.is_some());
         let attempted = match &pending.job.work {
             Work::Get(id) => {
                 let read = queries::get(link, id, offset).await.map_err(DbError::not_committed);
@@ -361,20 +368,18 @@ impl Lane {
                 );
             }
             Work::Claim(claim) => {
-                transaction(link, pending.doubt.is_some(), async |link| {
-                    queries::claim(link, claim, offset).await
-                })
-                .await
+                transaction(link, confirm, wait, async |link| queries::claim(link, claim, offset).await).await
             }
             Work::Apply(id, change) => {
-                transaction(link, pending.doubt.is_some(), async |link| {
-                    queries::apply(link, id, change, offset).await
-                })
-                .await
+                transaction(link, confirm, wait, async |link| queries::apply(link, id, change, offset).await)
+                    .await
             }
         };
         self.count(1);
         let attempted = self.answered(link, attempted);
+        if let (Ok(_), Some(_), Some(id)) = (&attempted, pending.lock, pending.job.work.record_id()) {
+            self.waiting_room.free(&id);
+        }
         pending.end(attempted.map(|answer| answer.map(|answer| Done::Answer(Box::new(answer)))))
     }
 
@@ -397,6 +402,15 @@ impl Lane {
     }
 }
 
+/// How long a transaction waits for locks of others.
+#[derive(Clone, Copy)]
+enum LockPatience {
+    /// As a group does.
+    Group,
+    /// Hardly at all: a lock was met already.
+    Brief,
+}
+
 /// Runs it in a transaction, and commits only what counted.
 ///
 /// `confirm`: it was sent before, and nobody knows what came of that. The row is locked and written once more, so
@@ -404,9 +418,14 @@ impl Lane {
 async fn transaction(
     link: &mut Link,
     confirm: bool,
+    wait: LockPatience,
     change: impl AsyncFnOnce(&mut Link) -> Attempted,
 ) -> Attempted {
-    link.run("BEGIN").await.map_err(DbError::not_committed)?;
+    let begun = match wait {
+        LockPatience::Group => link.begin().await,
+        LockPatience::Brief => link.run(BEGIN_BRIEFLY).await,
+    };
+    begun.map_err(DbError::not_committed)?;
     let attempted = match change(link).await {
         Ok(Some(answer)) if confirm => match &answer.record {
             Some(record) => queries::confirm(link, record).await.map(|counted| counted.then_some(answer)),

@@ -23,6 +23,12 @@ const HEAR_WARNINGS: &str = "
     SELECT set_config('client_min_messages', 'warning', false)
     WHERE current_setting('client_min_messages') IN ('error', 'fatal', 'panic')";
 
+/// How long a group of changes waits for a lock at most: one locked record holds up its neighbours for so long.
+const GROUP_LOCK_WAIT: Duration = Duration::from_millis(250);
+
+/// Begins a transaction that hardly waits for locks: for a change whose record another transaction holds.
+pub(super) const BEGIN_BRIEFLY: &str = "BEGIN; SET LOCAL lock_timeout = '10ms'";
+
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Dialer {
@@ -30,6 +36,8 @@ pub(super) struct Dialer {
     pub(super) tls: Tls,
     /// How long an answer may take.
     pub(super) patience: Duration,
+    /// How long a statement waits for a lock: never as long as its answer is waited for.
+    pub(super) lock_wait: Duration,
 }
 
 /// One connection.
@@ -38,6 +46,10 @@ pub(super) struct Link {
     driver: JoinHandle<()>,
     prepared: Option<HashMap<&'static str, Statement>>,
     patience: Duration,
+    /// Begins a transaction whose waits for locks are bounded.
+    begin: String,
+    /// The session bounds its waits for locks by itself.
+    is_bounded: bool,
     /// The server has warned that a commit may not be everywhere it should be.
     warned: Arc<AtomicBool>,
     /// Nothing more can be said over it.
@@ -47,11 +59,14 @@ pub(super) struct Link {
 impl Dialer {
     /// Connects. Nothing was written if this fails.
     pub(super) async fn connect(&self) -> Result<Link, DbError> {
-        let (client, mut connection) = match self.connect_with(&self.bounded()).await {
+        let (connected, is_bounded) = match self.connect_with(&self.bounded()).await {
             // A pooler that does not pass options on. It says so before anything else.
-            Err(error) if is_refused_parameter(&error) => self.connect_with(&self.address.config).await,
-            connected => connected,
-        }?;
+            Err(error) if is_refused_parameter(&error) => {
+                (self.connect_with(&self.address.config).await, false)
+            }
+            connected => (connected, true),
+        };
+        let (client, mut connection) = connected?;
         let warned = Arc::new(AtomicBool::new(false));
         let seen = warned.clone();
         let driver = tokio::spawn(async move {
@@ -66,7 +81,12 @@ impl Dialer {
             }
         });
         let prepared = self.address.prepared.then(HashMap::new);
-        let mut link = Link { client, driver, prepared, patience: self.patience, warned, broken: false };
+        let begin = match is_bounded {
+            true => "BEGIN".to_owned(),
+            false => format!("BEGIN; SET LOCAL lock_timeout = '{}ms'", self.lock_wait.as_millis()),
+        };
+        let patience = self.patience;
+        let mut link = Link { client, driver, prepared, patience, begin, is_bounded, warned, broken: false };
         let hears = link.run(HEAR_WARNINGS).await;
         hears.map_err(|error| DbError::Unconnected(format!("cannot connect: {error}")))?;
         Ok(link)
@@ -74,13 +94,23 @@ impl Dialer {
 }
 
 impl Dialer {
+    /// Connections to this address.
+    pub(super) fn new(address: Address, tls: Tls, patience: Duration) -> Dialer {
+        Dialer { address, tls, patience, lock_wait: patience * 2 / 5 }
+    }
+
+    /// Connections for changes that travel in groups.
+    pub(super) fn for_groups(&self) -> Dialer {
+        Dialer { lock_wait: self.lock_wait.min(GROUP_LOCK_WAIT), ..self.clone() }
+    }
+
     /// The address, and no wait for a lock that outlasts our patience: whoever leaves a connection does not end what
     /// waits on its other side.
     fn bounded(&self) -> tokio_postgres::Config {
         let mut config = self.address.config.clone();
         let given = config.get_options().unwrap_or_default().to_owned();
         if !given.contains("lock_timeout") {
-            let millis = self.patience.as_millis() * 2 / 5;
+            let millis = self.lock_wait.as_millis();
             config.options(format!("{given} -c lock_timeout={millis}").trim());
         }
         config
@@ -128,6 +158,24 @@ impl Link {
         self.driver.abort();
     }
 
+    /// Several statements that take effect together, or not at all: their rows. One is a transaction by itself where
+    /// the session bounds its waits.
+    pub(super) async fn write(
+        &mut self,
+        statements: &[(&'static str, Vec<Value<'_>>)],
+    ) -> Result<Vec<Vec<Row>>, DbError> {
+        match statements {
+            [(sql, values)] if self.is_bounded => Ok(vec![self.query(sql, values).await?]),
+            several => self.transaction(several, true).await,
+        }
+    }
+
+    /// Begins a transaction.
+    pub(super) async fn begin(&mut self) -> Result<(), DbError> {
+        let result = within(self.patience, self.client.batch_execute(&self.begin)).await;
+        self.checked(result)
+    }
+
     /// Several statements in one transaction and in one go: their rows. One that fails takes all back. Without
     /// `commit`, the transaction stays open, also after an error.
     pub(super) async fn transaction(
@@ -141,7 +189,7 @@ impl Link {
         }
         let sending = async {
             // Polled in this order, so sent in this order, without waiting for one another's answers.
-            let begin = self.client.batch_execute("BEGIN");
+            let begin = self.client.batch_execute(&self.begin);
             let all = futures_util::future::join_all(
                 statements
                     .iter()

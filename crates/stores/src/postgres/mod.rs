@@ -2,7 +2,8 @@
 //!
 //! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
-//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `known.rs` which
+//! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
+//! locked record wait, `known.rs` which
 //! completions need no look first, `upkeep.rs` sweeps, reaps and lists, `outbox.rs` hands messages to workers,
 //! `phases.rs` writes the phases of commands, `evidence.rs` keeps what others say about commands, `usage.rs` what everybody has used, `doctor.rs` looks at a
 //! database without changing it, `errors.rs` says what PostgreSQL's errors mean.
@@ -24,6 +25,7 @@ mod join;
 mod known;
 mod lane;
 mod link;
+mod locked;
 mod outbox;
 mod phases;
 mod queries;
@@ -50,10 +52,11 @@ pub use address::{Address, AddressError};
 pub use api_keys::PostgresKeys;
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
-use job::{Done, Job, Work};
+use job::{Done, Pending, Work};
 pub use join::{RESET_LOCK_TIMEOUT, begin};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
+use locked::WaitingRoom;
 pub use phases::{Hold, begin_phase, confirm_phase, hold, mark};
 pub use queries::{Attempted, apply, claim, confirm, lock_command, push_message, settle_first};
 use schema::Found;
@@ -120,8 +123,10 @@ pub enum OpenError {
 
 /// Keeps records in PostgreSQL.
 pub struct PostgresStore {
-    jobs: mpsc::Sender<Job>,
+    jobs: mpsc::Sender<Pending>,
     upkeep: Upkeep,
+    polls: Upkeep,
+    reports: Upkeep,
     outbox: outbox::Connections,
     dialer: Dialer,
     levers: Levers,
@@ -151,13 +156,15 @@ impl PostgresStore {
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
+        let waiting_room = WaitingRoom::new(sender.downgrade(), dialer.lock_wait, options.queue);
         let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
         levers.obey();
         let claimed = known::Claimed::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
-                dialer: dialer.clone(),
+                dialer: dialer.for_groups(),
                 jobs: jobs.clone(),
+                waiting_room: waiting_room.clone(),
                 levers: levers.clone(),
                 counters: counters.clone(),
                 claimed: claimed.clone(),
@@ -165,8 +172,11 @@ impl PostgresStore {
             tokio::spawn(lane.run());
         }
         let outbox = outbox::Connections::new(&dialer, &levers.clock_offset);
-        let upkeep = Upkeep::new(dialer.clone(), Some(link), levers.clock_offset.clone());
-        Ok(PostgresStore { jobs: sender, upkeep, outbox, dialer, levers, counters, tier })
+        // Sweeps, the polls of workers and lists do not wait for one another.
+        let upkeep = Upkeep::new(dialer.for_groups(), None, levers.clock_offset.clone());
+        let polls = Upkeep::new(dialer.clone(), Some(link), levers.clock_offset.clone());
+        let reports = Upkeep::new(dialer.clone(), None, levers.clock_offset.clone());
+        Ok(PostgresStore { jobs: sender, upkeep, polls, reports, outbox, dialer, levers, counters, tier })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
@@ -191,7 +201,7 @@ impl PostgresStore {
     /// Hands the work to a lane and waits until it is done. What was handed over is done even if nobody waits.
     async fn send(&self, work: Work) -> Result<Done, StoreError> {
         let (reply, done) = oneshot::channel();
-        self.jobs.try_send(Job { work, reply }).map_err(|error| {
+        self.jobs.try_send(Pending::new(work, reply)).map_err(|error| {
             let why = match error {
                 mpsc::error::TrySendError::Full(_) => "too many changes wait for the database",
                 mpsc::error::TrySendError::Closed(_) => "the store is closed",
@@ -232,7 +242,7 @@ pub async fn has_tables(address: &Address) -> Result<bool, OpenError> {
 
 async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer, link::Link), OpenError> {
     let tls = tls::Tls::new(address.root_certificate.as_deref()).map_err(OpenError::Tls)?;
-    let dialer = Dialer { address: address.clone(), tls, patience: options.patience };
+    let dialer = Dialer::new(address.clone(), tls, options.patience);
     let link = dialer.connect().await.map_err(|error| unreachable(address, &error))?;
     Ok((dialer, link))
 }
@@ -252,7 +262,7 @@ fn unreachable(address: &Address, error: &DbError) -> OpenError {
 #[async_trait]
 impl AuditLog for PostgresStore {
     async fn audit(&self, before: Option<AuditId>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.upkeep.audit(before, limit).await
+        self.reports.audit(before, limit).await
     }
 }
 
@@ -271,7 +281,7 @@ impl Store for PostgresStore {
     }
 
     async fn find(&self, operation_id: OperationId) -> Result<Snapshot, StoreError> {
-        self.upkeep.find(operation_id).await
+        self.polls.find(operation_id).await
     }
 
     async fn find_own(
@@ -279,31 +289,31 @@ impl Store for PostgresStore {
         operation_id: OperationId,
         principal: &Principal,
     ) -> Result<Snapshot, StoreError> {
-        self.upkeep.find_own(operation_id, principal).await
+        self.polls.find_own(operation_id, principal).await
     }
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
-        self.upkeep.notes(operation_id).await
+        self.polls.notes(operation_id).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
-        self.upkeep.list(filter).await
+        self.reports.list(filter).await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
-        self.upkeep.waiting(filter).await
+        self.polls.waiting(filter).await
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {
-        self.upkeep.due_to_reconcile(limit).await
+        self.polls.due_to_reconcile(limit).await
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.upkeep.announce(operation_id, items).await
+        self.polls.announce(operation_id, items).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.upkeep.progress(operation_id).await
+        self.polls.progress(operation_id).await
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
@@ -315,7 +325,7 @@ impl Store for PostgresStore {
     }
 
     async fn census(&self) -> Result<Vec<Census>, StoreError> {
-        self.upkeep.census().await
+        self.reports.census().await
     }
 
     async fn now(&self) -> Result<Timestamp, StoreError> {

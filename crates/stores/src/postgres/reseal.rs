@@ -204,7 +204,7 @@ async fn key_uses(link: &mut Link) -> Result<Vec<KeyUse>, DbError> {
 #[async_trait]
 impl Reseal for PostgresStore {
     async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
-        self.upkeep.with(|mut lent| async move { key_uses(lent.link()?).await }).await
+        self.reports.with(|mut lent| async move { key_uses(lent.link()?).await }).await
     }
 
     async fn kept_otherwise(
@@ -215,7 +215,7 @@ impl Reseal for PostgresStore {
         limit: usize,
     ) -> Result<KeptPage, StoreError> {
         let (current, after) = (current.to_owned(), after.cloned());
-        self.upkeep
+        self.reports
             .with(move |mut lent| async move {
                 list(lent.link()?, kind, &current, after.as_ref(), limit).await
             })
@@ -225,6 +225,6 @@ impl Reseal for PostgresStore {
     /// The rows are in the order of their places, as groups of changes are.
     async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
         let resealed = resealed.to_vec();
-        self.upkeep.with(move |mut lent| async move { write(lent.link()?, &resealed).await }).await
+        self.reports.with(move |mut lent| async move { write(lent.link()?, &resealed).await }).await
     }
 }

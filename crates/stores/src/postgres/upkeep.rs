@@ -52,24 +52,26 @@ const LIST: &str = concat!(
 const CENSUS: &str =
     "SELECT operation, state, count(*), min(updated_at) FROM semel_records GROUP BY operation, state";
 
-/// Records whose lease, or time to start, has ended, the oldest first. The time comes with each.
+/// Records whose lease, or time to start, has ended, the oldest first, without those that another transaction holds.
+/// The time comes with each.
 pub(super) const DUE_TO_SWEEP: &str = concat!(
     "SELECT n.now, due_at, ",
     record_columns_without_response!(),
     " FROM ",
     now!(),
     ", semel_records WHERE due_at IS NOT NULL AND due_at <= n.now AND (due_at, id) > ($2, $3)
-      ORDER BY due_at, id LIMIT $4"
+      ORDER BY due_at, id LIMIT $4 FOR UPDATE OF semel_records SKIP LOCKED"
 );
 
-/// Records whose time to live has ended, the oldest first. The time comes with each.
+/// Records whose time to live has ended, the oldest first, without those that another transaction holds. The time
+/// comes with each.
 pub(super) const DUE_TO_REAP: &str = concat!(
     "SELECT n.now, expires_at, ",
     record_columns_without_response!(),
     " FROM ",
     now!(),
     ", semel_records WHERE expires_at IS NOT NULL AND expires_at <= n.now AND (expires_at, id) > ($2, $3)
-      ORDER BY expires_at, id LIMIT $4"
+      ORDER BY expires_at, id LIMIT $4 FOR UPDATE OF semel_records SKIP LOCKED"
 );
 
 /// Commands that wait for a worker and may be started now.
@@ -341,27 +343,17 @@ impl Lent {
     }
 }
 
-/// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read, or that a constraint
-/// of the service's own does not let go, is left to its operator, and one that somebody else changes meanwhile to them;
-/// none keeps the others waiting.
+/// Lets time act on at most `limit` records that are due, the oldest first. A record that cannot be read, or that a
+/// constraint of the service's own does not let go, is left to its operator. A record that another transaction holds is
+/// left for the next time. None keeps the others waiting.
 async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, DbError> {
     let (mut aged, mut passed) = (0, 0);
-    let (mut last_moment, mut last_id) = (i64::MIN, RecordId::from_bytes([0; 32]));
+    let mut after = (i64::MIN, RecordId::from_bytes([0; 32]));
     let mut batch = BATCH;
     while aged < limit && passed < MAX_PAGES {
         let wanted = (limit - aged).min(batch);
-        let values = [
-            Value::Int(Some(lent.offset)),
-            Value::Int(Some(last_moment)),
-            Value::Bytes(Some(last_id.as_bytes())),
-            Value::Int(i64::try_from(wanted).ok()),
-        ];
-        let rows = lent.link()?.query(due, &values).await?;
-        let full = rows.len() == wanted;
-        let last = rows.last().and_then(|row| Some((row.int(1)?, super::group::id(row, 2)?)));
-        let now = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis);
-        let (Some(now), Some(last)) = (now, last) else { break };
-        let counted = match age_page(lent.link()?, rows, now).await {
+        let offset = lent.offset;
+        let page = match age_page(lent.link()?, due, offset, after, wanted).await {
             // Live traffic was faster: the same page once more.
             Err(DbError::Conflict(_)) => {
                 passed += 1;
@@ -373,22 +365,70 @@ async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, 
                 continue;
             }
             Err(error) if error.blames_a_record() => {
-                tracing::error!(why = %error, record = %last.1, "a record cannot be changed");
-                0
+                let found = lent.link()?.query(due, &page_values(offset, &after, 1)).await?;
+                let Some(last) = found.first().and_then(place) else { break };
+                match error {
+                    DbError::Busy(_) => tracing::debug!(record = %last.1, "a record is in use"),
+                    error => tracing::error!(why = %error, record = %last.1, "a record cannot be changed"),
+                }
+                Page { changed: 0, last, is_full: true }
             }
-            counted => counted?,
+            Err(error) => return Err(error),
+            Ok(None) => break,
+            Ok(Some(page)) => page,
         };
-        (last_moment, last_id) = last;
-        aged += counted;
-        passed += usize::from(counted < wanted);
-        if !full {
+        after = page.last;
+        aged += page.changed;
+        passed += usize::from(page.changed < wanted);
+        if !page.is_full {
             break;
         }
     }
     Ok(aged)
 }
 
-async fn age_page(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usize, DbError> {
+/// Records that were due, in the order in which they became so.
+struct Page {
+    changed: usize,
+    last: (i64, RecordId),
+    is_full: bool,
+}
+
+fn page_values(offset: i64, after: &(i64, RecordId), wanted: usize) -> [Value<'_>; 4] {
+    [
+        Value::Int(Some(offset)),
+        Value::Int(Some(after.0)),
+        Value::Bytes(Some(after.1.as_bytes())),
+        Value::Int(i64::try_from(wanted).ok()),
+    ]
+}
+
+/// When a record was due, and its id.
+fn place(row: &Row) -> Option<(i64, RecordId)> {
+    Some((row.int(1)?, super::group::id(row, 2)?))
+}
+
+/// One page in a transaction, which passes over records that another one holds. `None` if nothing is due.
+async fn age_page(
+    link: &mut Link,
+    due: &'static str,
+    offset: i64,
+    after: (i64, RecordId),
+    wanted: usize,
+) -> Result<Option<Page>, DbError> {
+    link.begin().await?;
+    let page = async {
+        let rows = link.query(due, &page_values(offset, &after, wanted)).await?;
+        let now = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis);
+        let (Some(now), Some(last)) = (now, rows.last().and_then(place)) else { return Ok(None) };
+        let is_full = rows.len() == wanted;
+        Ok(Some(Page { changed: age_rows(link, rows, now).await?, last, is_full }))
+    }
+    .await;
+    link.run(if page.is_ok() { "COMMIT" } else { "ROLLBACK" }).await.and(page)
+}
+
+async fn age_rows(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usize, DbError> {
     let mut due: Vec<(Versioned, Transition, Option<Record>)> = Vec::with_capacity(rows.len());
     for row in rows {
         match record(row, 2) {
@@ -422,7 +462,7 @@ async fn age_page(link: &mut Link, rows: Vec<Row>, now: Timestamp) -> Result<usi
     }
     match writes.is_empty() {
         true => Ok(0),
-        false => Ok(writes.write(link, now).await?.len()),
+        false => Ok(writes.write_within(link, now).await?.len()),
     }
 }
 

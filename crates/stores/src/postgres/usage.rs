@@ -67,7 +67,11 @@ fn column(number: u64) -> Option<i64> {
 impl Usage for PostgresStore {
     async fn prepare(&self) -> Result<(), StoreError> {
         let unavailable = |error: DbError| StoreError::Unavailable(error.to_string());
-        let dialer = Dialer { patience: LONGEST_PREPARATION, ..self.dialer.clone() };
+        let dialer = Dialer {
+            patience: LONGEST_PREPARATION,
+            lock_wait: LONGEST_PREPARATION * 2 / 5,
+            ..self.dialer.clone()
+        };
         let mut link = dialer.connect().await.map_err(unavailable)?;
         let broken = link.query(IS_BROKEN, &[]).await.map_err(unavailable)?;
         if broken.first().is_some_and(|row| number(row, 0) > 0) {

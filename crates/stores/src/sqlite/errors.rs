@@ -33,6 +33,7 @@ pub(super) fn still_ambiguous(first: &str, second: StoreError) -> StoreError {
     match second {
         StoreError::Rejected(_) => second,
         StoreError::Unavailable(_)
+        | StoreError::Busy(_)
         | StoreError::Ambiguous(_)
         | StoreError::Corrupt(_)
         | StoreError::Damaged(_) => ambiguous(format!("{first}; then: {second}")),
@@ -44,6 +45,7 @@ pub(super) fn again(error: &StoreError) -> StoreError {
     match error {
         StoreError::Damaged(why) => StoreError::Damaged(why.clone()),
         StoreError::Unavailable(why)
+        | StoreError::Busy(why)
         | StoreError::Ambiguous(why)
         | StoreError::Rejected(why)
         | StoreError::Corrupt(why) => unavailable(why.clone()),

@@ -7,6 +7,7 @@ mod postgres;
 mod postgres_chaos;
 mod postgres_doctor;
 mod postgres_faults;
+mod postgres_locks;
 mod postgres_outages;
 mod postgres_plans;
 mod postgres_refusals;

@@ -33,7 +33,7 @@ pub(crate) async fn postgres(parameters: &str) -> Postgres {
 }
 
 /// A store that knows its database only through PgBouncer, in transaction mode.
-async fn through_pgbouncer() -> Postgres {
+pub(crate) async fn through_pgbouncer() -> Postgres {
     static BOUNCER: OnceLock<PgBouncer> = OnceLock::new();
     let database = database().await;
     let bouncer =

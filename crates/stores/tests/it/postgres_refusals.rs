@@ -30,7 +30,7 @@ fn completion(record: &Record, result: StoredResult) -> Change {
 
 fn assert_unavailable<T: std::fmt::Debug>(answer: Result<T, StoreError>, why: &str) {
     match answer.expect_err("the server refuses") {
-        StoreError::Unavailable(said) => assert!(said.contains(why), "{said}"),
+        StoreError::Unavailable(said) | StoreError::Busy(said) => assert!(said.contains(why), "{said}"),
         other => panic!("nothing was written: {other}"),
     }
 }

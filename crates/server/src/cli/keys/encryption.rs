@@ -182,7 +182,7 @@ async fn run(mut rotation: Rotation, total: u64, pause: Duration) -> Result<Rota
         match rotation.step().await {
             Ok(Step::Done) => return Ok(rotation.so_far().clone()),
             Ok(Step::Resealed(_)) => failures = 0,
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Ambiguous(_)))
+            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)))
                 if failures < MAX_FAILURES =>
             {
                 failures += 1;

@@ -1,0 +1,168 @@
+//! A record that somebody else keeps locked: it waits for its turn, and nobody waits for it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use semel_core::{Change, Decision, Record, RecordId, Store, StoreError, WaitingFilter};
+use semel_stores::PostgresStore;
+use semel_stores::postgres::PostgresOptions;
+use semel_testkit::postgres::Database;
+use semel_testkit::proxy::{FaultProxy, Matching};
+use semel_testkit::sample;
+use tokio_postgres::Client;
+
+use crate::postgres::{client, database, open, patience, through_pgbouncer, until};
+use crate::postgres_faults::one_lane;
+
+/// A moment after the leases of these records have ended, and one after they expire.
+const LEASE_OVER: Duration = Duration::from_secs(3600);
+const LONG_EXPIRED: Duration = Duration::from_secs(400 * 24 * 3600);
+
+const WAITS_FOR_A_LOCK: &str = "SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE wait_event_type = 'Lock' AND datname = current_database()";
+
+async fn acquired(store: &PostgresStore, key: &str) -> Record {
+    let answer = store.claim(&sample::claim(key)).await.expect("it is decided");
+    assert_eq!(answer.decision, Decision::Execute, "{key}");
+    answer.record.expect("an acquired command has a record")
+}
+
+/// Somebody whose transaction does this to the record, and stays open.
+async fn locker(database: &Database, statement: &str, id: &RecordId) -> Client {
+    let client = client(&database.url()).await;
+    client.batch_execute("BEGIN").await.expect("it begins");
+    client.execute(statement, &[&&id.as_bytes()[..]]).await.expect("nobody else holds it");
+    client
+}
+
+const LOCK: &str = "SELECT FROM semel_records WHERE id = $1 FOR UPDATE";
+const DELETE: &str = "DELETE FROM semel_records WHERE id = $1";
+
+fn completion(record: &Record) -> Change {
+    Change::complete(record.head.fence(), sample::created("done"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_record_does_not_fail_completions_that_travel_with_it() {
+    let bed = one_lane().await;
+    let mut records = Vec::new();
+    for number in 0..20 {
+        records.push(acquired(&bed.store, &format!("key-{number}")).await);
+    }
+    let locker = locker(&bed.database, LOCK, &records[7].id).await;
+    let tasks = records.iter().cloned().map(|record| {
+        let store = bed.store.clone();
+        async move { store.apply(&record.id, &completion(&record)).await }
+    });
+    let running = bed.together(tasks).await;
+    for (number, task) in running.into_iter().enumerate() {
+        match (number, task.await.expect("it does not panic")) {
+            (7, answer) => assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}"),
+            (_, answer) => assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied),
+        }
+    }
+    locker.batch_execute("ROLLBACK").await.expect("it lets go");
+    let answer = bed.store.apply(&records[7].id, &completion(&records[7])).await;
+    assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_record_does_not_fail_claims_that_travel_with_it() {
+    let bed = one_lane().await;
+    let taken = acquired(&bed.store, "key-7").await;
+    // Whoever claims the key waits for the end of this.
+    let locker = locker(&bed.database, DELETE, &taken.id).await;
+    let tasks = (0..20).map(|number| {
+        let (store, claim) = (bed.store.clone(), sample::claim(&format!("key-{number}")));
+        async move { store.claim(&claim).await }
+    });
+    for (number, task) in bed.together(tasks).await.into_iter().enumerate() {
+        match (number, task.await.expect("it does not panic")) {
+            (7, answer) => assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}"),
+            (_, answer) => assert_eq!(answer.expect("nobody holds it").decision, Decision::Execute),
+        }
+    }
+    locker.batch_execute("COMMIT").await.expect("it is gone");
+    acquired(&bed.store, "key-7").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_takes_the_lock_timeout_away_changes_nothing_of_this() {
+    let subject = through_pgbouncer().await;
+    let (store, database) = (subject.store.clone(), &subject.database);
+    let record = acquired(&store, "locked").await;
+    let locker = locker(database, LOCK, &record.id).await;
+    let answer = store.apply(&record.id, &completion(&record)).await;
+    assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}");
+    locker.batch_execute("ROLLBACK").await.expect("it lets go");
+    let answer = store.apply(&record.id, &completion(&record)).await;
+    assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_waits_for_a_lock_that_is_given_back_in_time() {
+    let database = database().await;
+    let store = open(&database.url(), &patience(60_000)).await;
+    let record = acquired(&store, "locked").await;
+    let locker = locker(&database, LOCK, &record.id).await;
+    let waiting: Vec<_> = (0..3)
+        .map(|_| {
+            let (store, record) = (store.clone(), record.clone());
+            tokio::spawn(async move { store.apply(&record.id, &completion(&record)).await })
+        })
+        .collect();
+    until(database.server(), database.name(), WAITS_FOR_A_LOCK, "t").await;
+    // Others get on meanwhile, on every lane.
+    for number in 0..20 {
+        acquired(&store, &format!("key-{number}")).await;
+    }
+    locker.batch_execute("ROLLBACK").await.expect("it lets go");
+    for task in waiting {
+        let answer = task.await.expect("it does not panic").expect("the lock was given back");
+        assert_eq!(answer.decision, Decision::Applied);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_record_is_left_out_of_sweeps_and_reaps() {
+    let database = database().await;
+    let store = open(&database.url(), &PostgresOptions::default()).await;
+    let mut records = Vec::new();
+    for number in 0..10 {
+        records.push(acquired(&store, &format!("key-{number}")).await);
+    }
+    store.shift_clock(LEASE_OVER);
+    let holder = locker(&database, LOCK, &records[0].id).await;
+    assert_eq!(store.sweep(100).await.expect("the others can be swept"), 9);
+    holder.batch_execute("ROLLBACK").await.expect("it lets go");
+    assert_eq!(store.sweep(100).await.expect("nobody holds it"), 1);
+
+    for number in 0..10 {
+        let record = acquired(&store, &format!("done-{number}")).await;
+        store.apply(&record.id, &completion(&record)).await.expect("it is decided");
+        records.push(record);
+    }
+    store.shift_clock(LONG_EXPIRED);
+    let holder = locker(&database, LOCK, &records[10].id).await;
+    assert_eq!(store.reap(100).await.expect("the others can be reaped"), 9);
+    holder.batch_execute("ROLLBACK").await.expect("it lets go");
+    assert_eq!(store.reap(100).await.expect("nobody holds it"), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_count_holds_up_neither_sweeps_nor_polls() {
+    let database = database().await;
+    let proxy = FaultProxy::before(&database.url()).await.expect("a proxy can be started");
+    let store = open(&proxy.url(&database.url()), &PostgresOptions::default()).await;
+    let held = proxy.hold_answer(Matching::statement("GROUP BY operation, state"));
+    let counting = tokio::spawn({
+        let store: Arc<PostgresStore> = store.clone();
+        async move { store.census().await }
+    });
+    held.reached().await;
+    assert_eq!(store.sweep(10).await.expect("it has a connection of its own"), 0);
+    let filter = WaitingFilter { phased: false, operations: None, limit: 10 };
+    assert!(store.waiting(&filter).await.expect("it has a connection of its own").is_empty());
+    held.release();
+    assert!(counting.await.expect("it does not panic").expect("it is answered").is_empty());
+}
