@@ -1,23 +1,27 @@
 //! A circuit breaker around the store: while it is away, asking costs microseconds and not a timeout.
 //!
-//! After a few failures in a row the circuit opens: every call but `apply` is answered `Unavailable` at once, without
-//! being made. What has begun must be settled, so `apply` is always tried. Now and then one call is let through to see whether the store is back; without traffic, the sweeper's
-//! serves for that.
+//! After a few failures in a row the circuit opens: claims and reads are answered `Unavailable` at once, without being
+//! made. What has begun must be settled, so `apply` is always tried, and so are sweeps. Now and then one claim is let
+//! through to see whether the store is back.
+//!
+//! Failed completions are counted apart: a claim that succeeds does not prove that its completion will. And a record that
+//! another transaction holds says nothing about the store, unless several different ones are held in a row.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Answer, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal, Progress,
+    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
+use tokio::time::Instant;
 
 /// How many failures in a row open the circuit.
-const FAILURES: u32 = 5;
-/// How long it stays open before one call is let through.
+const FAILURES: usize = 5;
+/// How long it stays open before one claim is let through. Longer each time that its completion fails, up to the last.
 const PAUSE: Duration = Duration::from_millis(500);
+const LAST_PAUSE: Duration = Duration::from_secs(16);
 
 /// How long a write may take. Less than the layer waits, so that it is judged here.
 const PATIENCE: Duration = Duration::from_millis(4500);
@@ -25,60 +29,113 @@ const PATIENCE: Duration = Duration::from_millis(4500);
 /// A store behind a circuit breaker.
 pub struct Breaker {
     inner: Arc<dyn Store>,
-    begun: Instant,
-    failures: AtomicU32,
-    /// Milliseconds after `begun` at which the next call is let through.
-    try_again_at: AtomicU64,
-    open: AtomicBool,
+    health: Mutex<Health>,
+}
+
+/// The store's health, as far as its last answers tell.
+struct Health {
+    /// Writes in a row that failed.
+    failures: usize,
+    /// Changes of claimed records in a row that failed. Only a change that is written ends the row.
+    unsettled: usize,
+    /// Different records in a row that another transaction held.
+    held: Vec<RecordId>,
+    open: bool,
+    /// When the next claim is let through.
+    try_again_at: Instant,
+    pause: Duration,
+}
+
+/// A call that writes, as far as its result says something about the store.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Call {
+    /// It makes a record, or changes one that is settled.
+    Claim(Option<RecordId>),
+    /// It changes a record that was claimed.
+    Settlement(RecordId),
+    /// It changes what is due, if anything is.
+    Upkeep,
+}
+
+impl Health {
+    /// Draws conclusions from a call. `changed`: a record that was there has been changed.
+    fn learn<T>(&mut self, call: Call, result: &Result<T, StoreError>, changed: bool) {
+        match result {
+            Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => {
+                self.failures = 0;
+                self.held.clear();
+                if changed {
+                    self.unsettled = 0;
+                    self.pause = PAUSE;
+                }
+            }
+            Err(StoreError::Busy(_)) => {
+                let (Call::Claim(Some(id)) | Call::Settlement(id)) = call else { return };
+                if self.held.len() < FAILURES && !self.held.contains(&id) {
+                    self.held.push(id);
+                }
+            }
+            Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Damaged(_)) => {
+                self.failures += 1;
+                if matches!(call, Call::Settlement(_)) {
+                    self.unsettled += 1;
+                }
+            }
+        }
+        let is_away = self.failures.max(self.unsettled).max(self.held.len()) >= FAILURES;
+        if is_away && result.is_err() {
+            if self.open && self.unsettled >= FAILURES && matches!(call, Call::Settlement(_)) {
+                self.pause = (self.pause * 2).min(LAST_PAUSE);
+            }
+            self.try_again_at = Instant::now() + self.pause;
+        }
+        match (std::mem::replace(&mut self.open, is_away), is_away) {
+            (true, false) => tracing::info!("the store is back"),
+            (false, true) if self.unsettled >= FAILURES => {
+                tracing::error!(
+                    "the store takes claims but no completions: commands are refused until it does"
+                );
+            }
+            (false, true) => tracing::error!("the store is away: commands are refused until it is back"),
+            (true, true) | (false, false) => {}
+        }
+    }
+
+    /// Whether a claim may be made. While the circuit is open, one in each pause.
+    fn admits(&mut self) -> bool {
+        if !self.open {
+            return true;
+        }
+        let now = Instant::now();
+        let is_due = now >= self.try_again_at;
+        if is_due {
+            self.try_again_at = now + self.pause;
+        }
+        is_due
+    }
 }
 
 impl Breaker {
     /// Around this store, closed.
     pub fn new(inner: Arc<dyn Store>) -> Breaker {
-        Breaker {
-            inner,
-            begun: Instant::now(),
-            failures: AtomicU32::new(0),
-            try_again_at: AtomicU64::new(0),
-            open: AtomicBool::new(false),
-        }
+        let health = Health {
+            failures: 0,
+            unsettled: 0,
+            held: Vec::new(),
+            open: false,
+            try_again_at: Instant::now(),
+            pause: PAUSE,
+        };
+        Breaker { inner, health: Mutex::new(health) }
     }
 
     /// Whether the store is taken to be away.
     pub fn is_open(&self) -> bool {
-        self.open.load(Ordering::SeqCst)
+        self.health().open
     }
 
-    fn millis(&self) -> u64 {
-        u64::try_from(self.begun.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    /// Whether a write may be made. While the circuit is open, one in each pause.
-    fn admits(&self) -> bool {
-        if !self.is_open() {
-            return true;
-        }
-        let (now, due) = (self.millis(), self.try_again_at.load(Ordering::SeqCst));
-        let next = now + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
-        now >= due
-            && self.try_again_at.compare_exchange(due, next, Ordering::SeqCst, Ordering::SeqCst).is_ok()
-    }
-
-    fn succeeded(&self) {
-        self.failures.store(0, Ordering::SeqCst);
-        if self.open.swap(false, Ordering::SeqCst) {
-            tracing::info!("the store is back");
-        }
-    }
-
-    fn failed(&self) {
-        if self.failures.fetch_add(1, Ordering::SeqCst) + 1 >= FAILURES {
-            let next = self.millis() + u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
-            self.try_again_at.store(next, Ordering::SeqCst);
-            if !self.open.swap(true, Ordering::SeqCst) {
-                tracing::error!("the store is away: commands are refused until it is back");
-            }
-        }
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call that reads. It neither opens the circuit nor closes it: a store that can still be read may be unable
@@ -90,27 +147,32 @@ impl Breaker {
         call.await
     }
 
-    /// A call that writes, if the circuit allows it.
-    async fn write<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
-        if !self.admits() {
+    /// A call that begins something, if the circuit allows it.
+    async fn begin<T>(
+        &self,
+        id: Option<RecordId>,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        if !self.health().admits() {
             return Err(StoreError::Unavailable("it was away a moment ago".into()));
         }
-        self.judged(call).await
+        self.judged(Call::Claim(id), call, |_| false).await
     }
 
     /// Makes the call, and draws its conclusions. One that takes too long has failed; one that its caller gave up
     /// says nothing.
-    async fn judged<T>(&self, call: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    async fn judged<T>(
+        &self,
+        kind: Call,
+        call: impl Future<Output = Result<T, StoreError>>,
+        changed: impl Fn(&T) -> bool,
+    ) -> Result<T, StoreError> {
         let result = match tokio::time::timeout(PATIENCE, call).await {
             Ok(result) => result,
             Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
         };
-        match &result {
-            Err(StoreError::Unavailable(_) | StoreError::Ambiguous(_) | StoreError::Damaged(_)) => {
-                self.failed();
-            }
-            Ok(_) | Err(StoreError::Rejected(_) | StoreError::Corrupt(_)) => self.succeeded(),
-        }
+        let changed = result.as_ref().is_ok_and(changed);
+        self.health().learn(kind, &result, changed);
         result
     }
 }
@@ -118,12 +180,13 @@ impl Breaker {
 #[async_trait]
 impl Store for Breaker {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
-        self.write(self.inner.claim(claim)).await
+        self.begin(Some(claim.scope.record_id()), self.inner.claim(claim)).await
     }
 
     /// Always tried: what has begun must be settled, and the circuit is there to keep new commands out.
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        self.judged(self.inner.apply(id, change)).await
+        let changed = |answer: &Answer| matches!(answer.decision, Decision::Applied | Decision::Execute);
+        self.judged(Call::Settlement(*id), self.inner.apply(id, change), changed).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
@@ -159,7 +222,7 @@ impl Store for Breaker {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.write(self.inner.announce(operation_id, items)).await
+        self.begin(None, self.inner.announce(operation_id, items)).await
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
@@ -167,11 +230,11 @@ impl Store for Breaker {
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.write(self.inner.sweep(limit)).await
+        self.judged(Call::Upkeep, self.inner.sweep(limit), |changed| *changed > 0).await
     }
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.write(self.inner.reap(limit)).await
+        self.judged(Call::Upkeep, self.inner.reap(limit), |changed| *changed > 0).await
     }
 
     async fn census(&self) -> Result<Vec<Census>, StoreError> {
@@ -189,10 +252,12 @@ impl Store for Breaker {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
     use semel_core::{Decision, StoreError};
     use semel_stores::MemoryStore;
-    use semel_testkit::faulty::{Fault, FaultyStore};
+    use semel_testkit::faulty::{Call as StoreCall, Fault, FaultyStore};
     use semel_testkit::sample;
 
     #[tokio::test]
@@ -210,7 +275,7 @@ mod tests {
             assert!(matches!(breaker.claim(&claim).await, Err(StoreError::Unavailable(_))));
         }
         assert!(breaker.is_open());
-        let asked = calls.load(Ordering::SeqCst);
+        let asked = usize::try_from(calls.load(Ordering::SeqCst)).expect("it is small");
         assert!((FAILURES..FAILURES + 20).contains(&asked), "asked {asked} times");
         faulty.heal();
         while breaker.is_open() {
@@ -244,5 +309,61 @@ mod tests {
             assert!(breaker.claim(&sample::claim(&format!("key-{number}"))).await.is_err());
         }
         assert!(breaker.is_open());
+    }
+
+    async fn acquire(breaker: &Breaker, key: &str) -> Record {
+        let answer = breaker.claim(&sample::claim(key)).await.expect("it is decided");
+        assert_eq!(answer.decision, Decision::Execute);
+        answer.record.expect("an acquired command has a record")
+    }
+
+    async fn complete(breaker: &Breaker, record: &Record) -> Result<Answer, StoreError> {
+        breaker.apply(&record.id, &Change::complete(record.head.fence(), sample::created("done"))).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn claims_do_not_close_the_circuit_that_failed_completions_opened() {
+        let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+        let breaker = Breaker::new(faulty.clone());
+        // As if UPDATE was revoked: records are made, and none is changed.
+        faulty.script(|call| (call == StoreCall::Apply).then_some(Fault::Unavailable));
+        let mut let_through = Vec::new();
+        for number in 0..1000 {
+            let claim = sample::claim(&format!("key-{number}"));
+            if let Ok(answer) = breaker.claim(&claim).await {
+                let record = answer.record.expect("it is there");
+                assert!(complete(&breaker, &record).await.is_err());
+                let_through.push(record);
+            }
+            tokio::time::advance(Duration::from_millis(10)).await;
+        }
+        assert!(breaker.is_open());
+        // Ten seconds: five at first, then one after each pause, which doubles.
+        assert_eq!(let_through.len(), FAILURES + 4);
+        faulty.heal();
+        assert!(complete(&breaker, &let_through[0]).await.is_ok(), "what has begun is settled");
+        assert!(!breaker.is_open());
+        acquire(&breaker, "after").await;
+    }
+
+    #[tokio::test]
+    async fn a_locked_record_does_not_open_the_circuit() {
+        let faulty = Arc::new(FaultyStore::new(Arc::new(MemoryStore::new())));
+        let breaker = Breaker::new(faulty.clone());
+        let record = acquire(&breaker, "locked").await;
+        faulty.always(Fault::Busy);
+        for _ in 0..10 * FAILURES {
+            assert!(matches!(complete(&breaker, &record).await, Err(StoreError::Busy(_))));
+            assert!(breaker.claim(&sample::claim("locked")).await.is_err());
+        }
+        assert!(!breaker.is_open());
+        // A lock on the whole table is another matter.
+        for number in 0..FAILURES {
+            assert!(breaker.claim(&sample::claim(&format!("key-{number}"))).await.is_err());
+        }
+        assert!(breaker.is_open());
+        faulty.heal();
+        assert!(complete(&breaker, &record).await.is_ok());
+        assert!(!breaker.is_open());
     }
 }

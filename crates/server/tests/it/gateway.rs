@@ -15,6 +15,7 @@ mod later;
 mod limits;
 mod load;
 mod operating;
+mod postgres;
 mod proxying;
 mod reconciling;
 mod smuggling;

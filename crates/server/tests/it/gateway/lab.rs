@@ -129,8 +129,23 @@ impl Site {
             let server = semel_testkit::postgres::shared().expect("there is a server");
             server.create_database().expect("a database can be made")
         });
+        Site::with(postgres)
+    }
+
+    /// A site whose records are in PostgreSQL, whatever the other tests use.
+    pub(crate) fn on_postgres() -> Site {
+        let server = semel_testkit::postgres::shared().expect("there is a server");
+        Site::with(Some(server.create_database().expect("a database can be made")))
+    }
+
+    fn with(postgres: Option<Database>) -> Site {
         let folder = TempDir::new().expect("there is room for a test");
         Site { folder, postgres, variables: Vec::new() }
+    }
+
+    /// The database with the records, where they are in PostgreSQL.
+    pub(crate) fn postgres(&self) -> &Database {
+        self.postgres.as_ref().expect("the records are in PostgreSQL")
     }
 
     /// The file with the records, where they are in one.
