@@ -45,7 +45,7 @@ pub use key::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
 pub use local::{Command, Transacted};
 pub use operation::OperationName;
 pub use outbox::{Message, MessageState, Outbox};
-pub use outcome::{Outcome, Settlement};
+pub use outcome::{Outcome, Settlement, is_server_error};
 pub use pointer::JsonPointer;
 pub use policy::Policy;
 pub use problem::Problem;

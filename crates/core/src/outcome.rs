@@ -31,6 +31,12 @@ impl Outcome {
     }
 }
 
+/// Whether a status says that the server failed: 500 to 599, and every status from 600 on, which a recipient treats as one
+/// of that class (RFC 9110, section 15).
+pub fn is_server_error(status: StatusCode) -> bool {
+    status.as_u16() >= 500
+}
+
 /// What is to be written about a command that was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Settlement {
@@ -59,7 +65,7 @@ impl Policy {
             Some(Outcome::NotExecuted) => Settlement::Release(Reason::NotExecuted),
             Some(Outcome::Unknown) => Settlement::Abandon(Reason::HandlerUnsure),
             None if self.not_executed_statuses.contains(&status) => Settlement::Release(Reason::NotExecuted),
-            None if status == StatusCode::REQUEST_TIMEOUT || status.is_server_error() => {
+            None if status == StatusCode::REQUEST_TIMEOUT || is_server_error(status) => {
                 match self.on_server_error {
                     OnServerError::Unknown => Settlement::Abandon(Reason::ServerError),
                     OnServerError::Replay => Settlement::Fail(Reason::ServerError),
@@ -97,7 +103,7 @@ mod tests {
 
     #[test]
     fn a_server_error_means_what_the_operation_says() {
-        for status in [408, 500, 502, 503, 599] {
+        for status in [408, 500, 502, 503, 599, 600, 700, 999] {
             for (choice, expected) in [
                 (OnServerError::Unknown, Settlement::Abandon(Reason::ServerError)),
                 (OnServerError::Replay, Settlement::Fail(Reason::ServerError)),

@@ -64,7 +64,7 @@ pub enum OnLeaseExpired {
     Rerun,
 }
 
-/// What a server error (408 or 5xx) of the handler means.
+/// What a server error (408, or any status from 500 on) of the handler means.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum OnServerError {
     /// Nobody can prove whether the effect took place.

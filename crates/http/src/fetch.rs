@@ -16,7 +16,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, response};
 use semel_core::policy::{Policy, StoreResponse};
 use semel_core::reference::own_path;
-use semel_core::{OperationId, Principal, Record, Response};
+use semel_core::{OperationId, Principal, Record, Response, is_server_error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::Service;
@@ -193,7 +193,7 @@ async fn fetch(asking: Asking, limit: usize) -> Fetched {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
             return Fetched::Unavailable(StatusCode::SERVICE_UNAVAILABLE);
         }
-        status if status.is_server_error() || status.is_informational() => {
+        status if is_server_error(status) || status.is_informational() => {
             return Fetched::Unavailable(StatusCode::SERVICE_UNAVAILABLE);
         }
         _ => return Fetched::Gone,

@@ -10,7 +10,7 @@
 //! | answer | |
 //! |---|---|
 //! | 2xx | delivered; `Semel-Reference`, or else `Location`, is kept as the receiver's reference |
-//! | 408, 425, 429, 5xx, none, or none in time | tried again, not before `Retry-After` if that is reasonable |
+//! | 408, 425, 429, 500 and above, none, or none in time | tried again, not before `Retry-After` if that is reasonable |
 //! | anything else, redirects included | dead at once: it would be the same the next time |
 
 use std::time::Duration;
@@ -22,7 +22,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use semel_core::outbox::{Message, Tried};
-use semel_core::{Clock, SystemClock};
+use semel_core::{Clock, SystemClock, is_server_error};
 
 use super::sink::Sink;
 use crate::client::{Host, NoHost};
@@ -153,7 +153,7 @@ fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Tried {
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
             Tried::Failed { why, retry_after: retry_after(headers) }
         }
-        status if status.is_server_error() => Tried::Failed { why, retry_after: retry_after(headers) },
+        status if is_server_error(status) => Tried::Failed { why, retry_after: retry_after(headers) },
         status if status.is_redirection() => {
             Tried::Refused { why: format!("{why} (redirects are not followed)") }
         }

@@ -18,7 +18,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
 use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
 use semel_core::transition::Proof;
-use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp};
+use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp, is_server_error};
 
 use super::look_up::{Finding, LookUp};
 use super::reading::{command, quoted, result, word};
@@ -280,7 +280,7 @@ impl HttpLookUp {
             }
             StatusCode::NO_CONTENT => return Finding::no_answer(format!("{answered}, with nothing to read")),
             status if status.is_success() => self.reading.read(body, about),
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+            status if is_server_error(status) || status == StatusCode::TOO_MANY_REQUESTS => {
                 let retry_after = retry_after(headers);
                 return Finding::new(Found::NoAnswer { why: answered, retry_after }, "");
             }

@@ -141,6 +141,8 @@ async fn a_success_is_kept_with_the_reference_of_the_receiver() {
 async fn what_may_work_another_time_is_tried_again() {
     for (answer, wait) in [
         ("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n", None),
+        ("HTTP/1.1 600 Beyond\r\ncontent-length: 0\r\n\r\n", None),
+        ("HTTP/1.1 999 Beyond\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n", Some(30)),
         ("HTTP/1.1 503 Busy\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n", Some(30)),
         ("HTTP/1.1 429 Slow\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n", Some(7)),
         (

@@ -43,11 +43,15 @@ async fn a_server_error_follows_the_policy() {
         (OnServerError::Replay, "failed_final", 500),
         (OnServerError::Retry, "failed_retryable", 201),
     ] {
-        let lab = Lab::policy(|policy| policy.on_server_error = choice).await;
-        let first = lab.send(pay("{}").doing("status-500")).await;
-        assert_eq!((first.status.as_u16(), &first.body[..]), (500, &b"1:{}"[..]), "as answered");
-        assert_eq!(lab.state().await, state);
-        assert_eq!(lab.send(pay("{}")).await.status, retry);
+        // RFC 9110, section 15: what is beyond 599 is treated as a server error.
+        for status in [500, 600, 999] {
+            let lab = Lab::policy(|policy| policy.on_server_error = choice).await;
+            let first = lab.send(pay("{}").doing(&format!("status-{status}"))).await;
+            assert_eq!((first.status.as_u16(), &first.body[..]), (status, &b"1:{}"[..]), "as answered");
+            assert_eq!(lab.state().await, state, "{status}");
+            let retry = if retry == 500 { status } else { retry };
+            assert_eq!(lab.send(pay("{}")).await.status, retry, "{status}");
+        }
     }
 }
 

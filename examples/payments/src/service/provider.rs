@@ -83,7 +83,7 @@ impl Address {
                 .ok()
                 .filter(|charge: &Charge| charge.reference == reference)
                 .ok_or_else(|| again(said())),
-            status if status.is_server_error() => {
+            status if status.as_u16() >= 500 => {
                 let seconds =
                     answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
                 Err(Trouble::Again { why: said(), retry_after: seconds.map(Duration::from_secs) })
