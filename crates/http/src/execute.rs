@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected, Reserved};
-use crate::execution::{Execution, Lease, NotExecuted};
+use crate::execution::{CloseDelimited, Execution, Lease, NotExecuted};
 use crate::layer::Shared;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::operations::Rule;
@@ -70,7 +70,7 @@ pub(crate) enum Ran {
 pub(crate) enum Content {
     /// All of it.
     Whole { bytes: Bytes, trailers: HeaderMap },
-    /// Too large to keep, or a stream: it passes through to the one who asked.
+    /// Too large to keep, a stream, or without a proof of its end: it passes through to the one who asked.
     Passing(Body),
 }
 
@@ -207,10 +207,12 @@ where
     if let Some(outcome) = outcome {
         let _ = declared.set(outcome);
     }
+    let is_close_delimited = parts.extensions.remove::<CloseDelimited>().is_some();
     let content = if is_stream(&parts.headers) {
         Content::Passing(Body::stream(body))
     } else {
         match body::collect(Box::pin(body), limit).await? {
+            Collected::Whole { bytes, .. } if is_close_delimited => Content::Passing(Body::full(bytes)),
             Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers },
             Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
         }

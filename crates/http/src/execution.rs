@@ -101,3 +101,8 @@ impl Execution {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not executed: {0}")]
 pub struct NotExecuted(pub String);
+
+/// Says, in the extensions of a response, that only the end of a connection ended its body, as HTTP/1 allows where there is
+/// neither a length nor chunks. A sender that died looks alike, so the body is passed on and not stored.
+#[derive(Clone, Copy, Debug)]
+pub struct CloseDelimited;

@@ -25,10 +25,11 @@ mod respond;
 mod running;
 mod service;
 mod settle;
+mod whole;
 mod worker;
 
 pub use body::{Body, BoxError};
-pub use execution::{Execution, NotExecuted};
+pub use execution::{CloseDelimited, Execution, NotExecuted};
 pub use fetch::Refetch;
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
@@ -37,4 +38,5 @@ pub use operations::{ConfigError, Operation, is_command};
 pub use respond::problem;
 pub use semel_core::Outcome;
 pub use service::Idempotency;
+pub use whole::{IncompleteBody, WholeBody};
 pub use worker::{Stop, Worker, WorkerOptions};

@@ -23,6 +23,7 @@ use crate::layer::{Denied, Shared};
 use crate::observe::{self, About};
 use crate::operations::Rule;
 use crate::respond::{self, Answer, REPLAYED};
+use crate::whole::WholeBody;
 
 /// The request header that carries the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -300,7 +301,7 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let collecting = body::collect(Box::pin(body), policy.max_request);
+    let collecting = body::collect(WholeBody::new(version, Box::pin(body)), policy.max_request);
     match tokio::time::timeout(shared.body_timeout, collecting).await {
         Ok(Ok(Collected::Whole { bytes, mut trailers })) => {
             strip_own_headers(&mut trailers);
@@ -325,7 +326,11 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    Reading::PassThrough(Box::new(Request::from_parts(parts, Body::stream(body))))
+    let body = match parts.version {
+        Version::HTTP_2 => Body::stream(WholeBody::new(Version::HTTP_2, Box::pin(body))),
+        _ => Body::stream(body),
+    };
+    Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
 }
 
 /// What is asked for.

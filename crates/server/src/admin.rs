@@ -35,6 +35,7 @@ use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_core::{AuditLog, OperationId, Outbox, Problem, StoreError};
 use semel_flow::reconcile::Reconciler;
+use semel_http::WholeBody;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
@@ -114,6 +115,8 @@ pub(crate) async fn serve(listener: impl Listener<Addr = SocketAddr>, admin: Adm
 
 async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response {
     // What has begun comes to its end, and into the log, whether or not somebody waits for it.
+    let version = request.version();
+    let request = request.map(|body| Body::new(WholeBody::new(version, body)));
     let answering = tokio::spawn(answer(admin, request));
     let mut answer = match tokio::time::timeout(ANSWER_TIME, answering).await {
         Ok(Ok(answer)) => answer,

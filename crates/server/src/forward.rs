@@ -140,6 +140,11 @@ pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<It
     values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
 }
 
+/// Whether a body comes in chunks, of which the last says that it is the last.
+pub fn is_chunked(headers: &HeaderMap) -> bool {
+    tokens(headers, &TRANSFER_ENCODING).last().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+}
+
 fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" })
 }

@@ -21,11 +21,12 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use semel_http::{Body, Execution};
+use semel_http::{Body, CloseDelimited, Execution, WholeBody};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::client::TlsStream;
 
+use crate::forward;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
 
@@ -154,9 +155,13 @@ impl Upstream {
                     let upgrades = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
                     let upstream = Arc::downgrade(self);
                     let sender = (!upgrades).then_some(sender);
-                    return Ok(
-                        response.map(|body| Body::stream(Pooled { body, sender, upstream, _guest: guest }))
-                    );
+                    let is_close_delimited = !upgrades && is_close_delimited(&response);
+                    let mut response =
+                        response.map(|body| Body::stream(Pooled { body, sender, upstream, _guest: guest }));
+                    if is_close_delimited {
+                        response.extensions_mut().insert(CloseDelimited);
+                    }
+                    return Ok(response);
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if kept => request = unsent,
@@ -199,7 +204,7 @@ impl Upstream {
             return Err(never_sent("the lease ended first"));
         }
         match sender.try_send_request(request).await {
-            Ok(response) => Ok(response.map(Body::stream)),
+            Ok(response) => Ok(response.map(|body| Body::stream(WholeBody::new(Version::HTTP_2, body)))),
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
                 let error = error.into_error();
@@ -351,6 +356,11 @@ fn describe(error: &hyper::Error) -> String {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     }
+}
+
+/// Whether only the end of the connection ends this HTTP/1 response (RFC 9112, section 6.3).
+fn is_close_delimited(response: &Response<Incoming>) -> bool {
+    !forward::is_chunked(response.headers()) && response.body().size_hint().exact().is_none()
 }
 
 /// REFUSED_STREAM: the upstream's word that it did nothing with the request (RFC 9113, section 8.7).

@@ -12,7 +12,7 @@ use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_flow::reconcile::webhook::MAX_EVENT;
 use semel_flow::reconcile::{Received, Refused, Webhooks};
-use semel_http::Body;
+use semel_http::{Body, WholeBody};
 use tokio::sync::Semaphore;
 
 /// The path below which each webhook has its name.
@@ -39,6 +39,7 @@ pub async fn answer(webhooks: &Webhooks, name: &str, request: Request<Incoming>)
     // Nobody is known before the body is: it has little room, and little time.
     let Ok(_place) = PLACES.try_acquire() else { return told(&problem(&Refused::Unavailable)) };
     let (head, body) = request.into_parts();
+    let body = WholeBody::new(head.version, body);
     let body = match tokio::time::timeout(BODY_TIME, read(body)).await {
         Ok(Ok(body)) => body,
         Ok(Err(problem)) => return told(&problem),
@@ -58,7 +59,7 @@ pub async fn answer(webhooks: &Webhooks, name: &str, request: Request<Incoming>)
     }
 }
 
-async fn read(body: Incoming) -> Result<Bytes, Problem> {
+async fn read(body: WholeBody<Incoming>) -> Result<Bytes, Problem> {
     match Limited::new(body, MAX_EVENT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(problem(&Refused::TooLarge)),

@@ -1,12 +1,13 @@
 //! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
-//! tests set, a client for services under test, private PostgreSQL servers, a proxy that breaks connections to them, and
-//! samples of everything. Never part of a product.
+//! tests set, a client for services under test, HTTP/2 frame by frame, private PostgreSQL servers, a proxy that breaks
+//! connections to them, and samples of everything. Never part of a product.
 
 pub mod broken;
 pub mod client;
 pub mod clock;
 pub mod conformance;
 pub mod faulty;
+pub mod http2;
 mod ports;
 pub mod postgres;
 pub mod proxy;

@@ -2,6 +2,7 @@
 
 mod authorize;
 mod contract;
+mod cut_off;
 mod disconnects;
 mod faults;
 mod frameworks;

@@ -5,13 +5,14 @@ use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
 use tokio::net::TcpStream;
 
 use super::plan::Url;
+use crate::forward;
 
 /// The largest head of an answer.
 const MAX_HEAD: usize = 64 * 1024;
@@ -39,6 +40,10 @@ async fn ask(url: &Url, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger>
     let answering = async {
         let (head, body) = sender.send_request(request).await.context("no answer")?.into_parts();
         ensure!(head.status == StatusCode::OK, "it answers {}, and 200 is expected", head.status);
+        ensure!(
+            body.size_hint().exact().is_some() || forward::is_chunked(&head.headers),
+            "it has neither a Content-Length nor chunks: its end cannot be told from a connection that broke"
+        );
         let reading = Reading::new(format(url, &head.headers)?, columns, ages)?;
         read_body(body, reading, url.max_size).await
     };

@@ -6,6 +6,8 @@ mod authorize;
 mod canary;
 mod contract;
 mod crashes;
+mod cut_off;
+mod cut_off_lab;
 mod encryption;
 mod identity;
 pub(crate) mod issuer;

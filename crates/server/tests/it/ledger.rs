@@ -12,6 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::commands::{run, text};
 use crate::gateway::lab::{Gateway, Site, Upstream, lab, pay, semel};
@@ -322,6 +323,28 @@ async fn an_address_that_does_not_answer_with_a_ledger_is_told() {
         4,
         "nothing is followed or repeated"
     );
+}
+
+#[tokio::test]
+async fn a_ledger_whose_end_nobody_can_see_is_not_compared() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 4096]).await;
+            let answer = "HTTP/1.1 200 OK\r\ncontent-type: text/csv\r\n\r\nid\na\n";
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    let folder = folder(&[("ours.csv", "id\na\n")]);
+    let theirs = format!("http://{address}/charges");
+    let path = folder.path().to_owned();
+    let told = tokio::task::spawn_blocking(move || {
+        ledger(&path, &["--ours", "ours.csv", "--reference", "id", "--theirs", &theirs])
+    });
+    let told = told.await.expect("it ends");
+    assert_eq!(told.status.code(), Some(2), "{told:?}");
+    assert!(text(&told.stderr).contains("neither a Content-Length nor chunks"), "{told:?}");
 }
 
 /// What a gateway counts under this name and label.
