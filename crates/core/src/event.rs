@@ -142,6 +142,27 @@ impl Event {
         Event::Resolve { verdict, seen: None }
     }
 
+    /// Who says so: the executor's fence, where there is an executor.
+    pub fn fence(&self) -> Option<Fence> {
+        match *self {
+            Event::Start { fence, .. }
+            | Event::Renew { fence }
+            | Event::Complete { fence }
+            | Event::Fail { fence, .. }
+            | Event::Release { fence, .. }
+            | Event::Requeue { fence, .. }
+            | Event::Defer { fence, .. }
+            | Event::Abandon { fence, .. } => Some(fence),
+            Event::Claim(_)
+            | Event::Look { .. }
+            | Event::Age
+            | Event::Resolve { .. }
+            | Event::Postpone { .. }
+            | Event::Free
+            | Event::Purge => None,
+        }
+    }
+
     /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
     ///
     /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.

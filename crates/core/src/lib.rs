@@ -31,6 +31,7 @@ pub mod request;
 pub mod reseal;
 pub mod response;
 pub mod scope;
+pub mod sealing;
 pub mod state;
 pub mod store;
 pub mod time;
@@ -63,4 +64,4 @@ pub use store::{
 };
 pub use time::{Clock, SystemClock, Timestamp};
 pub use transition::{Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
-pub use vault::{Sealed, Sealing, Vault, VaultError};
+pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};

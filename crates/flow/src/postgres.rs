@@ -250,7 +250,7 @@ impl PostgresTransactions {
         let Begun { mut tx, record, now, is_first } = begun;
         let id = record.operation_id;
         let change = match written(&command.policy, record.head.fence(), reply, pushed) {
-            Ok(change) => self.seals.change(&record.id, change).map_err(|why| why.to_string()),
+            Ok(change) => self.seals.change(&record, change).map_err(|why| why.to_string()),
             Err(why) => Err(why.to_owned()),
         };
         let change = match change {
@@ -372,7 +372,7 @@ impl PostgresTransactions {
         word: &Word,
         reply: &Reply,
     ) -> Settled {
-        let change = match self.seals.change(&record.id, word.change(&record.head, reply)) {
+        let change = match self.seals.change(&record, word.change(&record.head, reply)) {
             Ok(change) => change,
             Err(why) => {
                 let _ = tx.rollback().await;

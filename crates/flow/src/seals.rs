@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use semel_core::{Answer, Change, Record, RecordId, Vault, VaultError};
+use semel_core::{Answer, Change, Record, Vault, VaultError};
 
 /// Seals and opens, or does neither.
 #[derive(Clone, Default)]
@@ -15,9 +15,9 @@ impl Seals {
     }
 
     /// The change as it is to be stored.
-    pub(crate) fn change(&self, id: &RecordId, change: Change) -> Result<Change, VaultError> {
+    pub(crate) fn change(&self, record: &Record, change: Change) -> Result<Change, VaultError> {
         match &self.0 {
-            Some(vault) => vault.seal_change(id, &change),
+            Some(vault) => vault.seal_change(record, &change),
             None => Ok(change),
         }
     }

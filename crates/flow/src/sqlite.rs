@@ -208,7 +208,7 @@ impl SqliteTransactions {
             Ok(change) => change,
             Err(why) => return fault(why),
         };
-        let change = self.seals.change(&record.id, change)?;
+        let change = self.seals.change(record, change)?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             return fault("the work has ended its transaction and begun another");
@@ -340,7 +340,7 @@ impl SqliteTransactions {
                 return Ok(Settled::RolledBack);
             }
         };
-        let change = self.seals.change(&record.id, word.change(&record.head, &reply))?;
+        let change = self.seals.change(&record, word.change(&record.head, &reply))?;
         let settled = store::apply_within(&transaction, &record.id, &change, now)?;
         let Answer { decision: Decision::Applied, record: Some(settled), .. } = settled else {
             tracing::error!(operation_id = %id, "the work has ended its transaction and begun another");

@@ -11,7 +11,8 @@ use http::header::{
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use semel_core::fingerprint::FingerprintVersion;
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{
@@ -333,20 +334,40 @@ where
     Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
 }
 
-/// What is asked for.
+/// The fingerprint of a request that is read now.
 fn fingerprint(rule: &Rule, parts: &Parts, body: &[u8]) -> Fingerprint {
-    let content_type = combined(&parts.headers, CONTENT_TYPE);
-    let content_encoding = combined(&parts.headers, CONTENT_ENCODING);
+    let Parts { method, uri, headers, .. } = parts;
+    fingerprint_in(FingerprintVersion::CURRENT, rule, (method, uri, headers), body)
+}
+
+/// The fingerprint of a request that was kept, in the version of its record.
+pub(crate) fn fingerprint_of(
+    rule: &Rule,
+    version: FingerprintVersion,
+    kept: &semel_core::Request,
+) -> Fingerprint {
+    let semel_core::Request { method, target, headers, body } = kept;
+    fingerprint_in(version, rule, (method, target, headers), body)
+}
+
+fn fingerprint_in(
+    version: FingerprintVersion,
+    rule: &Rule,
+    (method, uri, headers): (&Method, &Uri, &HeaderMap),
+    body: &[u8],
+) -> Fingerprint {
+    let content_type = combined(headers, CONTENT_TYPE);
+    let content_encoding = combined(headers, CONTENT_ENCODING);
     let input = FingerprintInput {
-        method: parts.method.as_str(),
-        path: parts.uri.path(),
-        query: parts.uri.query(),
+        method: method.as_str(),
+        path: uri.path(),
+        query: uri.query(),
         content_type: content_type.as_deref(),
         content_encoding: content_encoding.as_deref(),
         body,
         exclude: &rule.exclude,
     };
-    input.fingerprint()
+    input.fingerprint_in(version)
 }
 
 /// The field's lines as one value, which RFC 9110 defines to mean the same.

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use semel_core::{Change, Decision, Epoch, Fence, OperationId, Reason, Record, StoreError, Waiting};
+use semel_core::{
+    Change, Decision, Epoch, Fence, KeyRules, KeySyntax, OperationId, Reason, Record, Scope, StoreError,
+    Waiting,
+};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
@@ -20,6 +23,7 @@ use crate::body::{self, Body, BoxError, Reserved};
 use crate::execute::{self, Acquired, Handler};
 use crate::layer::Shared;
 use crate::operations::Rule;
+use crate::request;
 use crate::settle::{self, Unexecuted};
 
 /// How long a command that provably did not run waits before it is started again, at first and at last. The wait is drawn
@@ -206,6 +210,7 @@ impl<S> Worker<S> {
         let known = waiting.request.decode().map_err(|error| error.to_string()).and_then(|request| {
             let rule = operations.for_worker(&request.method, request.target.path(), &record.operation);
             let rule = rule.ok_or("its operation is not known here, or not asynchronous")?;
+            check_request(&rule, &record, &request)?;
             Ok((request, rule))
         });
         let (kept, rule) = match known {
@@ -236,6 +241,23 @@ impl<S> Worker<S> {
         std::future::poll_fn(|cx| self.inner.poll_ready(cx)).await.map_err(Into::into)?;
         let successor = self.inner.clone();
         Ok(std::mem::replace(&mut self.inner, successor))
+    }
+}
+
+/// Checks that a kept request is the one that its record was made for: it has the record's fingerprint, and the key that the
+/// record is found by. Whoever may write to the store could have put another in its place.
+fn check_request(rule: &Rule, record: &Record, kept: &semel_core::Request) -> Result<(), String> {
+    let fingerprint = request::fingerprint_of(rule, record.head.fingerprint.version(), kept);
+    if fingerprint != record.head.fingerprint {
+        return Err("its request is not the one that was claimed: the fingerprint is another".to_owned());
+    }
+    let rules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: usize::MAX };
+    let lines = kept.headers.get_all(request::KEY).iter().map(|value| value.as_bytes());
+    let key = rules.parse(lines).ok().flatten().ok_or("its request has no key that can be read")?;
+    let scope = Scope { principal: record.principal.clone(), operation: record.operation.clone(), key };
+    match scope.record_id() == record.id {
+        true => Ok(()),
+        false => Err("its request is of another record: the key is another".to_owned()),
     }
 }
 

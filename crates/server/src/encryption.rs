@@ -2,12 +2,15 @@
 //!
 //! Invariant: no message says anything about a key but its id, its setting and its length.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::alphabet;
 use base64::engine::general_purpose::{GeneralPurpose, NO_PAD};
+use semel_core::Plaintext;
+use semel_core::reseal::KeyUse;
 use semel_stores::encryption::AesVault;
 
 use crate::config::{Encryption, EncryptionKey};
@@ -22,7 +25,36 @@ pub(crate) async fn vault(encryption: &Encryption) -> anyhow::Result<Arc<AesVaul
     for key in &encryption.keys {
         keys.push((key.id.clone(), fetch(key).await.with_context(|| format!("`{}`", key.setting()))?));
     }
-    Ok(Arc::new(AesVault::new(&encryption.current, keys)?))
+    Ok(Arc::new(AesVault::new(&encryption.current, keys)?.plaintext(encryption.plaintext)))
+}
+
+/// How much there is under each key, `None` being in the clear, of every kind.
+pub(crate) type Counted = BTreeMap<Option<String>, u64>;
+
+/// Counts what is under each key.
+pub(crate) fn counted(uses: &[KeyUse]) -> Counted {
+    let mut counted = Counted::new();
+    for KeyUse { key_id, count, .. } in uses {
+        *counted.entry(key_id.clone()).or_default() += count;
+    }
+    counted
+}
+
+/// What is wrong with keys that something is under, in sentences: those that are not configured, and none where one must
+/// be.
+pub(crate) fn doubts(encryption: Option<&Encryption>, counted: &Counted) -> Vec<String> {
+    let is_missing = |key: &str| !encryption.is_some_and(|encryption| encryption.has(key));
+    let refuses = encryption.is_some_and(|encryption| encryption.plaintext == Plaintext::Refuse);
+    let doubt = |(key, count): (&Option<String>, &u64)| match key {
+        Some(key) if is_missing(key) => Some(format!(
+            "{count} of what is stored are under the encryption key {key:?}, which is not configured: they cannot be read"
+        )),
+        None if refuses && *count > 0 => Some(format!(
+            "{count} of what is stored are not encrypted, and `encryption.plaintext` refuses them"
+        )),
+        Some(_) | None => None,
+    };
+    counted.iter().filter_map(doubt).collect()
 }
 
 /// Whether the keys are there that can be looked at without running anything.

@@ -72,6 +72,15 @@ pub(crate) fn damage(column: &'static str, what: impl std::fmt::Display) -> Dama
     Damage { column, what: what.to_string() }
 }
 
+/// Whose word a settled record is, as its column says.
+pub(crate) fn settled_by(text: &str) -> Option<SettledBy> {
+    match text {
+        "executor" => Some(SettledBy::Executor),
+        "verdict" => Some(SettledBy::Verdict),
+        _ => None,
+    }
+}
+
 impl<'a> Columns<'a> {
     /// The columns of a record.
     pub(crate) fn of(record: &'a Record) -> Columns<'a> {
@@ -188,10 +197,9 @@ impl<'a> Columns<'a> {
         let moment = |column, value: Option<i64>| {
             value.map(Timestamp::from_millis).ok_or_else(|| damage(column, "there is nothing"))
         };
-        let settled_by = || match self.settled_by.as_deref() {
-            Some("executor") => Ok(SettledBy::Executor),
-            Some("verdict") => Ok(SettledBy::Verdict),
-            other => Err(damage("settled_by", format!("{other:?} is nobody"))),
+        let settled_by = || {
+            let text = self.settled_by.as_deref();
+            text.and_then(settled_by).ok_or_else(|| damage("settled_by", format!("{text:?} is nobody")))
         };
         let due_at = || moment("due_at", self.due_at);
         let expires_at = || moment("expires_at", self.expires_at);

@@ -7,6 +7,7 @@ pub(crate) mod telling;
 use std::time::Duration;
 
 use semel_core::Tier;
+use semel_core::reseal::KeyUse;
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,8 @@ pub struct Examination {
     pub tier: Option<Tier>,
     /// How many API keys let somebody in; `None` if that cannot be known.
     pub api_keys: Option<u64>,
+    /// How much is under which encryption key; `None` if that cannot be known, or would take too long.
+    pub key_uses: Option<Vec<KeyUse>>,
 }
 
 /// A span of time for people, in its two largest units.

@@ -4,9 +4,11 @@
 //! and it opens only what was sealed for the same: what every real one does by its associated data.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use semel_core::state::SettledBy;
+use semel_core::vault::Plaintext;
 use semel_core::{
-    Change, Claim, Fence, Found, OperationId, Principal, RecordId, Sealed, Sealing, Statement, StoredResult,
-    Vault, VaultError,
+    Change, Claim, Fence, Found, OperationId, Principal, Record, RecordId, Sealed, Sealing, State, Statement,
+    StoredResult, Vault, VaultError,
 };
 
 use crate::records::{claim, record, request, result};
@@ -34,15 +36,44 @@ impl Vault for Open {
     }
 }
 
-const ID: RecordId = RecordId::from_bytes([1; 32]);
-const OTHER: RecordId = RecordId::from_bytes([2; 32]);
+/// The same, and nothing but what is sealed.
+struct Strict;
+
+impl Vault for Strict {
+    fn current(&self) -> &str {
+        Open.current()
+    }
+
+    fn seal(&self, about: &Sealing, clear: &[u8]) -> Result<Sealed, VaultError> {
+        Open.seal(about, clear)
+    }
+
+    fn open(&self, about: &Sealing, key_id: &str, sealed: &[u8]) -> Result<Bytes, VaultError> {
+        Open.open(about, key_id, sealed)
+    }
+
+    fn plaintext(&self) -> Plaintext {
+        Plaintext::Refuse
+    }
+}
 
 fn vault() -> &'static dyn Vault {
     &Open
 }
 
+/// The record of a command that its executor has settled with this.
+fn settled(result: StoredResult) -> Record {
+    let mut record = record();
+    record.head.state = State::Succeeded { expires_at: record.created_at, settled_by: SettledBy::Executor };
+    record.result = Some(result);
+    record
+}
+
+/// The result as the record's own executor stores it.
 fn sealed() -> StoredResult {
-    vault().seal_result(&ID, &result(201)).expect("it is sealed")
+    let record = settled(result(201));
+    let change = vault().seal_change(&record, &Change::complete(record.head.fence(), result(201)));
+    change.expect("it is sealed").result().expect("it has one").clone()
 }
 
 fn does_not_open<T>() -> Result<T, VaultError> {
@@ -54,45 +85,73 @@ fn a_sealed_result_shows_its_status_and_nothing_else() {
     let sealed = sealed();
     assert_eq!(sealed.response.encryption_key_id.as_deref(), Some("k2"));
     assert_eq!((sealed.status, sealed.resource.clone()), (201, None));
-    assert_eq!(vault().seal_result(&ID, &sealed), Ok(sealed.clone()), "what is sealed stays as it is");
+    let record = settled(sealed.clone());
+    let again = vault().seal_change(&record, &Change::complete(record.head.fence(), sealed.clone()));
+    assert_eq!(again.expect("it is sealed").result(), Some(&sealed), "what is sealed stays as it is");
 }
 
 #[test]
-fn a_result_opens_for_its_own_record_and_stays_as_it_is_for_another() {
-    let mut opened = sealed();
-    assert_eq!(vault().open_result(&ID, &mut opened), Ok(()));
-    assert_eq!(opened, result(201));
-    assert_eq!(vault().open_result(&ID, &mut opened), Ok(()), "what is open stays as it is");
-    assert_eq!(opened, result(201));
+fn a_result_opens_for_its_own_record_and_attempt_and_nowhere_else() {
+    let mut opened = settled(sealed());
+    assert_eq!(vault().open_record(&mut opened), Ok(()));
+    assert_eq!(opened.result, Some(result(201)));
+    assert_eq!(vault().open_record(&mut opened), Ok(()), "what is open stays as it is");
+    assert_eq!(opened.result, Some(result(201)));
 
-    let mut moved = sealed();
-    assert_eq!(vault().open_result(&OTHER, &mut moved), does_not_open());
-    assert_eq!(moved, sealed());
-    let mut of_old = sealed();
-    of_old.response.encryption_key_id = Some("k1".into());
-    assert_eq!(vault().open_result(&ID, &mut of_old), Err(VaultError::UnknownKey("k1".into())));
-}
-
-#[test]
-fn a_record_opens_with_its_result() {
+    let moves: [fn(&mut Record); 6] = [
+        |record| record.id = RecordId::from_bytes([2; 32]),
+        |record| record.operation_id = OperationId::from_bytes([9; 16]),
+        |record| record.head.epoch += 1,
+        |record| {
+            let settled_by = SettledBy::Verdict;
+            record.head.state = State::Succeeded { expires_at: record.created_at, settled_by };
+        },
+        |record| record.head.state = State::Expired { forget_at: record.created_at },
+        |record| record.result.as_mut().expect("it has one").status = 402,
+    ];
+    for (index, change) in moves.iter().enumerate() {
+        let mut moved = settled(sealed());
+        moved.result.as_mut().expect("it has one").resource = Some("/forged".to_owned());
+        change(&mut moved);
+        assert_eq!(vault().open_record(&mut moved), does_not_open(), "{index}");
+        let result = moved.result.expect("it is still there");
+        assert!(result.response.decode().is_err() && result.resource.is_none(), "{index}");
+    }
+    let mut of_old = settled(sealed());
+    of_old.result.as_mut().expect("it has one").response.encryption_key_id = Some("k1".into());
+    assert_eq!(vault().open_record(&mut of_old), Err(VaultError::UnknownKey("k1".into())));
     let mut without = record();
     assert_eq!(vault().open_record(&mut without), Ok(()));
     assert_eq!(without, record());
-    let mut with = record();
-    with.result = Some(vault().seal_result(&with.id, &result(201)).expect("it is sealed"));
-    assert_eq!(vault().open_record(&mut with), Ok(()));
-    assert_eq!(with.result, Some(result(201)));
-    with.result = Some(sealed());
-    assert_eq!(vault().open_record(&mut with), does_not_open());
 }
 
 #[test]
 fn a_change_goes_to_its_store_with_its_result_sealed() {
     let fence = Fence { epoch: 1, token: claim().attempt.token };
-    let change = vault().seal_change(&ID, &Change::complete(fence, result(201))).expect("it is sealed");
+    let record = record();
+    let change = vault().seal_change(&record, &Change::complete(fence, result(201))).expect("it is sealed");
     assert_eq!(change.result(), Some(&sealed()));
-    let change = vault().seal_change(&ID, &Change::renew(fence)).expect("there is nothing to seal");
+    let change = vault().seal_change(&record, &Change::renew(fence)).expect("there is nothing to seal");
     assert_eq!((change.event(), change.result()), (Change::renew(fence).event(), None));
+}
+
+#[test]
+fn plaintext_is_refused_where_it_is_not_expected() {
+    let strict: &dyn Vault = &Strict;
+    let mut forged = settled(result(201));
+    assert_eq!(strict.open_record(&mut forged), Err(VaultError::NotSealed));
+    let shown = forged.result.expect("it is still there");
+    assert!(shown.response.decode().is_err() && shown.resource.is_none());
+    let mut kept = request();
+    assert_eq!(strict.open_request(&record(), &mut kept), Err(VaultError::NotSealed));
+    assert!(kept.decode().is_err());
+    let command = OperationId::from_bytes([7; 16]);
+    let said =
+        Statement::new("bank".into(), "e1".into(), command, Found::Executed(result(201)), "seen".into());
+    assert_eq!(strict.open_statement(&said.expect("it is a verdict")), Err(VaultError::NotSealed));
+
+    let mut own = settled(sealed());
+    assert_eq!(strict.open_record(&mut own), Ok(()), "what is sealed opens as before");
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::HeaderMap;
 use semel_core::{
-    Clock, Command, Ids, OperationName, Policy, Principal, RandomIds, Scope, Store, StoredRequest,
-    SystemClock,
+    Clock, Command, FingerprintInput, Ids, OperationName, Policy, Principal, RandomIds, Scope, StateName,
+    Store, StoredRequest, SystemClock,
 };
 use semel_http::{IdempotencyLayer, Operation, WorkerOptions};
 use semel_testkit::ManualClock;
@@ -114,6 +115,69 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
         assert_eq!(lab.poll(left).await["state"], "failed_retryable");
     }
     assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
+async fn a_request_that_was_exchanged_in_the_store_is_not_sent() {
+    let lab = Later::memory().await;
+    let forge = |key: &str, body: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert("idempotency-key", key.parse().expect("it is a value"));
+        headers.insert("content-type", "application/json".parse().expect("it is a value"));
+        let (method, target) = (http::Method::POST, "/payments".parse().expect("it is a path"));
+        semel_core::Request { method, target, headers, body: Bytes::copy_from_slice(body.as_bytes()) }
+    };
+    let fingerprint = FingerprintInput {
+        method: "POST",
+        path: "/payments",
+        query: None,
+        content_type: Some(b"application/json"),
+        content_encoding: None,
+        body: b"{}",
+        exclude: &[],
+    };
+    let claim = |key: &str, request: semel_core::Request| {
+        let key = later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key");
+        let scope = Scope {
+            principal: Principal::new("acme", "alice").expect("they are names"),
+            operation: OperationName::new("POST /payments").expect("it is a name"),
+            key,
+        };
+        let command = Command {
+            scope,
+            fingerprint: fingerprint.fingerprint(),
+            business_reference: None,
+            former: [].into(),
+            policy: later().into(),
+        };
+        let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
+        command.claim_for_later(id, token, request.encode(true))
+    };
+    let (own, other, third) = (another(1), another(2), another(3));
+    for claim in [
+        claim(&own, forge(&own, r#"{"amount":1000000}"#)),
+        claim(&other, forge(&own, "{}")),
+        claim(&third, semel_core::Request { headers: HeaderMap::new(), ..forge(&third, "{}") }),
+    ] {
+        lab.store.claim(&claim).await.expect("the store writes");
+    }
+    let genuine = claim(KEY, forge(KEY, "{}"));
+    lab.store.claim(&genuine).await.expect("the store writes");
+    lab.work_with(WorkerOptions { concurrency: 1, ..EAGER });
+    lab.begun().await;
+    while lab
+        .store
+        .get(&genuine.scope.record_id())
+        .await
+        .expect("it reads")
+        .record
+        .is_none_or(|record| record.head.state.name() != StateName::Succeeded)
+    {
+        tokio::task::yield_now().await;
+    }
+    let waiting =
+        lab.records().await.into_iter().filter(|record| record.head.state.name() == StateName::Claimed);
+    assert_eq!((lab.count(), waiting.count()), (1, 3), "they are left to their deadline");
 }
 
 #[tokio::test]

@@ -1,10 +1,11 @@
 //! `semel config check|show|init`.
 
 use clap::{ArgMatches, Command};
-use semel_core::{Clock, SystemClock};
+use semel_core::{Census, Clock, SystemClock};
 
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
+use crate::encryption::{Counted, counted};
 use crate::gateway::open_plain;
 use crate::jwt::{self, KeySource};
 use crate::tls::Shown;
@@ -20,8 +21,8 @@ pub(super) fn command() -> Command {
                 .long_about(
                     "Reads the configuration as `semel serve` would, and says what is wrong with it, each error with \
                      its place and what would be right, or what is doubtful about it. If there is a store already, it \
-                     is asked for records that no operation names any more. Use it before you restart a gateway, and \
-                     in the CI of whoever owns the file.",
+                     is asked for records that no operation names any more, and for encryption keys that it needs. Use \
+                     it before you restart a gateway, and in the CI of whoever owns the file.",
                 )
                 .after_help(
                     "Examples:\n  \
@@ -126,7 +127,11 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
             ));
         }
     }
-    for name in orphans(&loaded.config)? {
+    let (orphans, counted) = stored(&loaded.config)?;
+    for doubt in crate::encryption::doubts(loaded.config.encryption.as_ref(), &counted) {
+        say(format!("warning: {doubt}"));
+    }
+    for name in orphans {
         say(format!(
             "warning: the store holds records of the operation {name:?}, which no rule names any more: \
              their keys look new; give it as an alias of the operation that it became"
@@ -143,15 +148,23 @@ fn missing_folder(store: &StoreLocation) -> Option<String> {
     (!folder.is_dir()).then(|| folder.display().to_string())
 }
 
-/// Names of operations that have live records, and that no rule has: they were renamed or removed.
-fn orphans(config: &Config) -> anyhow::Result<Vec<String>> {
+/// What is in the store that the configuration does not provide for: operations that no rule has, and what is under which
+/// encryption key.
+fn stored(config: &Config) -> anyhow::Result<(Vec<String>, Counted)> {
     match &config.store {
-        StoreLocation::Memory => return Ok(Vec::new()),
-        StoreLocation::Sqlite(path) if !path.exists() => return Ok(Vec::new()),
+        StoreLocation::Memory => return Ok(Default::default()),
+        StoreLocation::Sqlite(path) if !path.exists() => return Ok(Default::default()),
         StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
     }
-    let census =
-        runtime()?.block_on(async { anyhow::Ok(open_plain(&config.store).await?.store.census().await?) })?;
+    let (census, uses) = runtime()?.block_on(async {
+        let plain = open_plain(&config.store).await?;
+        anyhow::Ok((plain.store.census().await?, plain.reseal.key_uses().await?))
+    })?;
+    Ok((orphans(config, census), counted(&uses)))
+}
+
+/// Names of operations that have live records, and that no rule has: they were renamed or removed.
+fn orphans(config: &Config, census: Vec<Census>) -> Vec<String> {
     let known = |name: &str| {
         // Commands without a rule are named after their method and path: those names never go away.
         let unmatched =
@@ -166,7 +179,7 @@ fn orphans(config: &Config) -> anyhow::Result<Vec<String>> {
         census.into_iter().map(|group| group.operation).filter(|name| !known(name)).collect();
     orphans.sort();
     orphans.dedup();
-    Ok(orphans)
+    orphans
 }
 
 fn show(matches: &ArgMatches) -> anyhow::Result<Done> {

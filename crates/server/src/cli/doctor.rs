@@ -10,7 +10,7 @@ mod report;
 use std::time::Duration;
 
 use clap::{ArgMatches, Command};
-use semel_core::{Clock, SystemClock, Tier};
+use semel_core::{Clock, Plaintext, SystemClock, Tier};
 use semel_stores::doctor::{Check, Examination, Upkeep, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
@@ -19,6 +19,7 @@ use super::serve::promise;
 use super::{Done, say};
 use crate::client_certificate::Tenant;
 use crate::config::{Config, Encryption, Identity, Loaded, SecretSource, StoreLocation};
+use crate::encryption::{Counted, counted};
 use crate::jwt;
 use crate::tls::Shown;
 
@@ -58,7 +59,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
 async fn examine(loaded: &Loaded) -> Vec<Check> {
     let config = &loaded.config;
     let mut checks = configuration(loaded);
-    let Examination { checks: of_store, tier, api_keys } = store(config).await;
+    let Examination { checks: of_store, tier, api_keys, key_uses } = store(config).await;
     checks.extend(of_store);
     checks.extend(tier.map(promised));
     checks.extend(network::upstream(config).await);
@@ -66,7 +67,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
         let advice = "the gateway does not start without it";
         checks.push(Check::fail("reconciler", format!("{error:#}"), advice));
     }
-    checks.extend(config.encryption.as_ref().map(encryption));
+    checks.extend(encryption(config.encryption.as_ref(), key_uses.as_deref().map(counted)));
     checks.extend(certificates(config));
     checks.push(identity(config, api_keys).await);
     checks.push(admin(config));
@@ -105,7 +106,7 @@ async fn store(config: &Config) -> Examination {
             let found = "in the gateway's memory: gone when it ends, and a retry after that runs again";
             let advice = "set `store` to sqlite:PATH or postgres://… for anything but trying out";
             let checks = vec![Check::warn("store", found, advice)];
-            Examination { checks, tier: Some(Tier::Three), api_keys: None }
+            Examination { checks, tier: Some(Tier::Three), ..Examination::default() }
         }
         StoreLocation::Sqlite(path) => {
             let mut examination = sqlite::doctor::examine(path, &SqliteOptions::default(), &upkeep);
@@ -122,8 +123,35 @@ async fn store(config: &Config) -> Examination {
     }
 }
 
-/// The keys, as far as they can be looked at without running a program.
-fn encryption(encryption: &Encryption) -> Check {
+/// The keys, as far as they can be looked at without running a program, and whether what is stored is under them.
+fn encryption(encryption: Option<&Encryption>, counted: Option<Counted>) -> Vec<Check> {
+    let name = "encryption";
+    let mut checks: Vec<Check> = encryption.map(keys).into_iter().collect();
+    let Some(counted) = counted else { return checks };
+    let advice = "configure the key as an `[[encryption.key]]` again, or see with `semel keys encryption` what is not as it \
+                  should be";
+    let doubts = crate::encryption::doubts(encryption, &counted);
+    checks.extend(doubts.into_iter().map(|doubt| Check::fail(name, doubt, advice)));
+    let Some(encryption) = encryption.filter(|encryption| encryption.plaintext == Plaintext::Accept) else {
+        return checks;
+    };
+    let in_the_clear = counted.get(&None).copied().unwrap_or(0);
+    checks.push(if in_the_clear > 0 {
+        let advice = "run `semel keys rotate`, and set `encryption.plaintext` to \"refuse\" after that";
+        let found = format!("{in_the_clear} of what is stored are not encrypted, and are taken as they are");
+        Check::warn(name, found, advice)
+    } else {
+        let found = format!(
+            "everything that is stored is encrypted, and plaintext is accepted: whoever may write to the store can put \
+             it in the place of what is under {}",
+            encryption.current
+        );
+        Check::warn(name, found, "set `encryption.plaintext` to \"refuse\"")
+    });
+    checks
+}
+
+fn keys(encryption: &Encryption) -> Check {
     let name = "encryption";
     match crate::encryption::look(encryption) {
         Ok(()) => {

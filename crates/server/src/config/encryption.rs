@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use semel_core::Plaintext;
 use semel_stores::encryption::is_key_id;
 
 use super::findings::Findings;
@@ -19,6 +20,15 @@ pub struct Encryption {
     pub current: String,
     /// All that can be read with, the current one among them, in the order of the file.
     pub keys: Vec<EncryptionKey>,
+    /// What becomes of stored bytes that are not encrypted.
+    pub plaintext: Plaintext,
+}
+
+impl Encryption {
+    /// Whether a key of this id is among them.
+    pub fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id == id)
+    }
 }
 
 /// One key.
@@ -41,6 +51,7 @@ impl EncryptionKey {
 #[derive(Clone, Debug, Default)]
 pub(super) struct EncryptionTable {
     pub(super) current: Option<String>,
+    pub(super) plaintext: Plaintext,
     pub(super) keys: Vec<KeyTable>,
     /// Some of them could not be read.
     are_more: bool,
@@ -135,7 +146,8 @@ pub(super) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<
         .keys
         .iter()
         .map(|key| Some(EncryptionKey { id: key.id.clone()?, source: key.secret.source()? }));
-    Some(Encryption { current: current.clone(), keys: keys.collect::<Option<_>>()? })
+    let keys = keys.collect::<Option<_>>()?;
+    Some(Encryption { current: current.clone(), keys, plaintext: table.plaintext })
 }
 
 /// Warns of key files that others can read.

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use http::{HeaderName, StatusCode, Uri};
+use semel_core::Plaintext;
 use semel_core::key::MAX_FIELD_BYTES;
 use semel_core::policy::{
     InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, StoreResponse,
@@ -605,13 +606,21 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
 ];
 
 /// `[encryption]`, beside its keys.
-pub(super) const ENCRYPTION: &[Setting<EncryptionTable>] = &[setting!(
-    "current",
-    Maybe<KeyId>,
-    current,
-    "The id of the key that stored responses and requests are encrypted under; without it, nothing is",
-    "\"2026-11\""
-)];
+pub(super) const ENCRYPTION: &[Setting<EncryptionTable>] = &[
+    setting!(
+        "current",
+        Maybe<KeyId>,
+        current,
+        "The id of the key that stored responses and requests are encrypted under; without it, nothing is",
+        "\"2026-11\""
+    ),
+    setting!(
+        "plaintext",
+        Choice<Plaintext>,
+        plaintext,
+        "What becomes of stored data that is not encrypted: `refuse` it once `semel keys rotate` has encrypted everything"
+    ),
+];
 
 /// `[[encryption.key]]`: exactly one of `file`, `env` and `command`.
 pub(super) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
@@ -870,6 +879,11 @@ pub fn settings() -> Vec<SettingInfo> {
 impl Words for Protocol {
     const WORDS: &'static [(&'static str, Self)] =
         &[("http1", Protocol::Http1), ("h2c", Protocol::H2c), ("h2", Protocol::H2)];
+}
+
+impl Words for Plaintext {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("accept", Plaintext::Accept), ("refuse", Plaintext::Refuse)];
 }
 
 impl Words for LogFormat {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use aws_lc_rs::aead::{AES_256_GCM_SIV, Aad, NONCE_LEN, Nonce, RandomizedNonceKey};
 use bytes::Bytes;
-use semel_core::{Sealed, Sealing, Vault, VaultError};
+use semel_core::{Plaintext, Sealed, Sealing, Vault, VaultError};
 
 /// The longest id of a key.
 pub const MAX_KEY_ID_CHARS: usize = 64;
@@ -22,6 +22,7 @@ pub fn is_key_id(text: &str) -> bool {
 pub struct AesVault {
     current: String,
     keys: HashMap<String, RandomizedNonceKey>,
+    plaintext: Plaintext,
 }
 
 /// Keys that cannot be used.
@@ -59,9 +60,14 @@ impl AesVault {
             }
         }
         match known.contains_key(current) {
-            true => Ok(AesVault { current: current.to_owned(), keys: known }),
+            true => Ok(AesVault { current: current.to_owned(), keys: known, plaintext: Plaintext::Accept }),
             false => Err(InvalidKeys::NoCurrent(current.to_owned())),
         }
+    }
+
+    /// Says what becomes of stored bytes that are not sealed. They are accepted unless they are to be refused.
+    pub fn plaintext(self, plaintext: Plaintext) -> AesVault {
+        AesVault { plaintext, ..self }
     }
 
     /// The ids of the keys that are at hand, in their order.
@@ -105,6 +111,10 @@ impl Vault for AesVault {
         clear.truncate(length);
         Ok(clear.into())
     }
+
+    fn plaintext(&self) -> Plaintext {
+        self.plaintext
+    }
 }
 
 /// Which keys, and never what they are.
@@ -116,6 +126,7 @@ impl std::fmt::Debug for AesVault {
 
 #[cfg(test)]
 mod tests {
+    use semel_core::vault::Settler;
     use semel_core::{OperationId, RecordId};
 
     use super::*;
@@ -125,8 +136,13 @@ mod tests {
         AesVault::new(current, keys).expect("the keys are good")
     }
 
+    fn sealing(record: u8, format: u8) -> Sealing {
+        let (id, command) = (RecordId::from_bytes([record; 32]), OperationId::from_bytes([7; 16]));
+        Sealing::response(&id, command, Settler::Executor(1), 201, format)
+    }
+
     fn response(record: u8) -> Sealing {
-        Sealing::response(&RecordId::from_bytes([record; 32]), 1)
+        sealing(record, 1)
     }
 
     fn refused(result: &Result<Bytes, VaultError>) -> bool {
@@ -167,9 +183,9 @@ mod tests {
         let two = vault.seal(&response(2), b"two").expect("it seals").bytes;
         assert!(refused(&vault.open(&response(2), "a", &one)), "rows swapped");
         assert!(refused(&vault.open(&response(1), "a", &two)), "rows swapped");
-        let evidence = Sealing::evidence("bank", "1", OperationId::from_bytes([1; 16]), 1);
+        let evidence = Sealing::evidence("bank", "1", OperationId::from_bytes([1; 16]), 201, 1);
         assert!(refused(&vault.open(&evidence, "a", &one)), "another kind");
-        let newer = Sealing::response(&RecordId::from_bytes([1; 32]), 2);
+        let newer = sealing(1, 2);
         assert!(refused(&vault.open(&newer, "a", &one)), "another format");
     }
 

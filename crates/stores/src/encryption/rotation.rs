@@ -44,6 +44,8 @@ pub struct Rotated {
     pub missing: BTreeMap<String, u64>,
     /// How many do not open although their key is at hand, by its id; as of the last pass.
     pub unopened: BTreeMap<String, u64>,
+    /// How many are in the clear although plaintext is refused, and are left as they are; as of the last pass.
+    pub refused: u64,
     /// How many cannot be read at all, and are left as they are; as of the last pass.
     pub unreadable: u64,
     /// Which they are, the first hundred of them.
@@ -55,7 +57,8 @@ pub struct Rotated {
 impl Rotated {
     /// Whether everything is under the current key.
     pub fn is_complete(&self) -> bool {
-        self.missing.is_empty() && self.unopened.is_empty() && self.unreadable == 0 && !self.overtaken
+        let Rotated { missing, unopened, refused, unreadable, overtaken, .. } = self;
+        missing.is_empty() && unopened.is_empty() && *refused == 0 && *unreadable == 0 && !overtaken
     }
 }
 
@@ -103,6 +106,7 @@ impl Rotation {
             match why {
                 VaultError::UnknownKey(key) => *self.rotated.missing.entry(key).or_default() += 1,
                 VaultError::DoesNotOpen(key) => *self.rotated.unopened.entry(key).or_default() += 1,
+                VaultError::NotSealed => self.rotated.refused += 1,
                 VaultError::CannotSeal => {}
             }
         }
@@ -116,12 +120,10 @@ impl Rotation {
         Ok(Step::Resealed(written))
     }
 
-    /// The same, under the current key.
+    /// Seals it under the current key. Plaintext where none is expected is not sealed: that would make it genuine.
     fn again(&self, kept: &Kept) -> Result<semel_core::Sealed, VaultError> {
-        match &kept.key_id {
-            None => self.vault.seal(&kept.about, &kept.bytes),
-            Some(key) => self.vault.seal(&kept.about, &self.vault.open(&kept.about, key, &kept.bytes)?),
-        }
+        let clear = self.vault.open_kept(&kept.about, kept.key_id.as_deref(), &kept.bytes)?;
+        self.vault.seal(&kept.about, &clear)
     }
 
     fn next_pass(&mut self) -> Step {

@@ -3,25 +3,57 @@
 //! Invariant: what does not open is handed on sealed. It cannot be decoded, so a retry is refused and not run, and a
 //! worker leaves its command alone.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Principal, Progress, Record,
-    RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault, VaultError, Waiting,
-    WaitingFilter,
+    Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal,
+    Progress, Record, RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault,
+    VaultError, Waiting, WaitingFilter,
 };
 
-/// A store whose responses and requests are sealed. What was stored in the clear before stays readable.
+/// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
+const MAX_IN_HAND: usize = 65_536;
+
+/// A store whose responses and requests are sealed. What was stored in the clear before stays readable, unless the vault
+/// refuses plaintext.
 pub struct SealedStore {
     inner: Arc<dyn Store>,
     vault: Arc<dyn Vault>,
+    /// The commands that were acquired here and are not settled yet: a response is sealed for its command.
+    in_hand: Mutex<HashMap<AttemptToken, OperationId>>,
 }
 
 impl SealedStore {
     /// Around this store, under the keys of this vault.
     pub fn new(inner: Arc<dyn Store>, vault: Arc<dyn Vault>) -> SealedStore {
-        SealedStore { inner, vault }
+        SealedStore { inner, vault, in_hand: Mutex::default() }
+    }
+
+    fn in_hand(&self) -> MutexGuard<'_, HashMap<AttemptToken, OperationId>> {
+        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a command that was just acquired.
+    fn acquired(&self, answer: &Answer) {
+        if let (Decision::Execute, Some(record)) = (answer.decision, &answer.record) {
+            let mut in_hand = self.in_hand();
+            if in_hand.len() >= MAX_IN_HAND {
+                in_hand.clear();
+            }
+            in_hand.insert(record.head.token, record.operation_id);
+        }
+    }
+
+    /// The command that a change settles. A record that is not there any more is nobody's, and takes no change.
+    async fn command(&self, id: &RecordId, change: &Change) -> Result<OperationId, StoreError> {
+        let token = change.event().fence().map(|fence| fence.token);
+        if let Some(known) = token.and_then(|token| self.in_hand().remove(&token)) {
+            return Ok(known);
+        }
+        let found = self.inner.get(id).await?.record;
+        Ok(found.map_or(OperationId::from_bytes([0; 16]), |record| record.operation_id))
     }
 
     fn open(&self, record: &mut Record) {
@@ -47,8 +79,8 @@ fn not_sealed(why: &VaultError) -> StoreError {
 }
 
 /// What was just sealed need not be opened.
-fn restore(record: &mut Record, sealed: &StoredResult, clear: &StoredResult) {
-    if record.result.as_ref() == Some(sealed) {
+fn restore(record: &mut Record, sealed: &Change, clear: &StoredResult) {
+    if record.result.as_ref() == sealed.result() {
         record.result = Some(clear.clone());
     }
 }
@@ -62,16 +94,19 @@ impl Store for SealedStore {
             }
             None => self.inner.claim(claim).await?,
         };
+        self.acquired(&answer);
         Ok(Answer { record: self.opened(answer.record), ..answer })
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
         let Some(clear) = change.result() else {
             let answer = self.inner.apply(id, change).await?;
+            self.acquired(&answer);
             return Ok(Answer { record: self.opened(answer.record), ..answer });
         };
-        let sealed = self.vault.seal_result(id, clear).map_err(|why| not_sealed(&why))?;
-        let mut answer = self.inner.apply(id, &change.with_result(sealed.clone())).await?;
+        let command = self.command(id, change).await?;
+        let sealed = self.vault.seal_change_of(id, command, change).map_err(|why| not_sealed(&why))?;
+        let mut answer = self.inner.apply(id, &sealed).await?;
         answer.record.iter_mut().for_each(|record| restore(record, &sealed, clear));
         Ok(Answer { record: self.opened(answer.record), ..answer })
     }

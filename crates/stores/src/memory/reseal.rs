@@ -17,10 +17,11 @@ impl Tables {
             SealedKind::Response => {
                 records.sort_by_key(|record| *record.id.as_bytes());
                 let response = |record: &&Record| {
-                    let response = &record.result.as_ref()?.response;
+                    let result = record.result.as_ref()?;
+                    let response = &result.response;
                     Some(Kept {
                         place: Place::Response(record.id, record.head.token, 0),
-                        about: Sealing::response(&record.id, response.format),
+                        about: Sealing::result(record, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
                         bytes: response.bytes.clone(),
                     })
@@ -44,10 +45,11 @@ impl Tables {
                 let mut all: Vec<_> = self.evidence.values().map(|kept| &kept.statement).collect();
                 all.sort_by_key(|statement| (&statement.source, &statement.event_id));
                 let response = |statement: &&Statement| {
-                    let response = &statement.result()?.response;
+                    let result = statement.result()?;
+                    let response = &result.response;
                     Some(Kept {
                         place: Place::Evidence(statement.source.clone(), statement.event_id.clone()),
-                        about: Sealing::statement(statement, response.format),
+                        about: Sealing::statement(statement, result.status, response.format),
                         key_id: response.encryption_key_id.clone(),
                         bytes: response.bytes.clone(),
                     })

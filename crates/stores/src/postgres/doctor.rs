@@ -5,13 +5,14 @@
 
 use std::time::Duration;
 
+use semel_core::reseal::KeyUse;
 use semel_core::{Clock, SystemClock, Tier, Timestamp};
 
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::Link;
 use super::schema::{self, Found, SCHEMA_VERSION};
-use super::{Address, OpenError, PostgresOptions, connect, upkeep};
+use super::{Address, OpenError, PostgresOptions, connect, reseal, upkeep};
 use crate::doctor::telling::{self, Waiting};
 use crate::doctor::{Check, Examination, Upkeep, in_bytes, in_words};
 
@@ -74,10 +75,10 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
     ];
     if found > SCHEMA_VERSION {
         // What a newer version means by its tables is not for this one to say.
-        return Examination { checks, tier, api_keys: None };
+        return Examination { checks, tier, ..Examination::default() };
     }
     if found == 0 {
-        return Examination { checks, tier, api_keys: Some(0) };
+        return Examination { checks, tier, api_keys: Some(0), key_uses: None };
     }
     checks.extend([
         told("permissions", permissions(&mut db).await),
@@ -87,7 +88,17 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
         told("expiry", expiry(&mut db, upkeep).await),
     ]);
     let api_keys = waiting(&mut db, API_KEYS, &[]).await.ok().map(|keys| keys.count);
-    Examination { checks, tier, api_keys }
+    let key_uses = if found == SCHEMA_VERSION { key_uses(&mut db).await.ok().flatten() } else { None };
+    Examination { checks, tier, api_keys, key_uses }
+}
+
+/// How much is under which encryption key, unless it would take long to count.
+async fn key_uses(db: &mut ReadOnly) -> Result<Option<Vec<KeyUse>>, DbError> {
+    let size = db.query(SIZE, &[]).await?.first().and_then(|row| row.int(0));
+    if size.and_then(|size| u64::try_from(size).ok()).is_none_or(|size| size > COUNT_UP_TO_BYTES) {
+        return Ok(None);
+    }
+    reseal::key_uses(db).await.map(Some)
 }
 
 /// A connection on which every statement has a transaction of its own that cannot write.

@@ -3,14 +3,15 @@
 use async_trait::async_trait;
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
-use semel_core::vault::SealedKind;
-use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, Sealing, StoreError};
+use semel_core::vault::{SealedKind, Settler};
+use semel_core::{AttemptToken, Epoch, Fingerprint, OperationId, Principal, Sealing, StoreError};
 
 use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::group;
 use super::link::Link;
+use crate::columns;
 
 const KEY_USES: &str = "
     SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
@@ -19,7 +20,8 @@ const KEY_USES: &str = "
     GROUP BY 2";
 
 pub(super) const RESPONSES: &str = "
-    SELECT encryption_key_id, response, response_format, id, token, revision, operation_id FROM semel_records
+    SELECT encryption_key_id, response, response_format, id, token, revision, operation_id, epoch, settled_by, status
+    FROM semel_records
     WHERE id > $2 AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1 ORDER BY id LIMIT $3";
 
 pub(super) const REQUESTS: &str = "
@@ -29,7 +31,7 @@ pub(super) const REQUESTS: &str = "
     WHERE q.operation_id > $2 AND q.encryption_key_id IS DISTINCT FROM $1 ORDER BY q.operation_id LIMIT $3";
 
 const EVIDENCE: &str = "
-    SELECT encryption_key_id, response, response_format, source, event_id, operation_id FROM semel_evidence
+    SELECT encryption_key_id, response, response_format, source, event_id, operation_id, status FROM semel_evidence
     WHERE (source, event_id) > ($2, $3) AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1
     ORDER BY source, event_id LIMIT $4";
 
@@ -59,7 +61,12 @@ const RESEAL_EVIDENCE: &str = "
 fn response(row: &Row) -> Option<Kept> {
     let id = group::id(row, 3)?;
     let token = AttemptToken::from_bytes(row.bytes(4)?[..].try_into().ok()?);
-    kept(row, Place::Response(id, token, row.int(5)?), |format| Sealing::response(&id, format))
+    let epoch = Epoch::try_from(row.int(7)?).ok()?;
+    let settler = Settler::by(columns::settled_by(row.text(8)?)?, epoch);
+    let (command, status) = (OperationId::from_bytes(row.uuid(6)?), u16::try_from(row.int(9)?).ok()?);
+    kept(row, Place::Response(id, token, row.int(5)?), |format| {
+        Sealing::response(&id, command, settler, status, format)
+    })
 }
 
 fn request(row: &Row) -> Option<Kept> {
@@ -73,9 +80,9 @@ fn request(row: &Row) -> Option<Kept> {
 
 fn evidence(row: &Row) -> Option<Kept> {
     let (source, event_id) = (row.text(3)?, row.text(4)?);
-    let command = OperationId::from_bytes(row.uuid(5)?);
+    let (command, status) = (OperationId::from_bytes(row.uuid(5)?), u16::try_from(row.int(6)?).ok()?);
     let place = Place::Evidence(source.to_owned(), event_id.to_owned());
-    kept(row, place, |format| Sealing::evidence(source, event_id, command, format))
+    kept(row, place, |format| Sealing::evidence(source, event_id, command, status, format))
 }
 
 /// Where the page after this row begins, and what the row is called.
@@ -189,7 +196,8 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
     Ok(link.query(sql, &values).await?.len())
 }
 
-async fn key_uses(link: &mut Link) -> Result<Vec<KeyUse>, DbError> {
+/// How much there is of each kind under each key.
+pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, DbError> {
     let read = |row: &Row| {
         let kind = SealedKind::ALL.into_iter().find(|kind| row.text(0) == Some(kind.as_str()));
         Some(KeyUse {

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::{self, SCHEMA_VERSION};
-use super::{SqliteOptions, TIER, api_keys};
+use super::{SqliteOptions, TIER, api_keys, reseal};
 use crate::doctor::{Check, Examination, Upkeep, telling};
 
 /// How often a file is looked at that others begin to use meanwhile.
@@ -46,7 +46,7 @@ pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &Upkeep) -> Examina
 }
 
 fn only(check: Check) -> Examination {
-    Examination { checks: vec![check], tier: Some(TIER), api_keys: None }
+    Examination { checks: vec![check], tier: Some(TIER), ..Examination::default() }
 }
 
 /// There is nothing that could be looked at.
@@ -59,7 +59,7 @@ fn absent(path: &Path, error: &std::io::Error) -> Examination {
             let advice = "the gateway makes it when it first starts. If it ran before, this is not its file: a \
                           relative path begins at the current folder";
             let checks = vec![Check::warn("store", found, advice)];
-            return Examination { checks, tier: Some(TIER), api_keys: Some(0) };
+            return Examination { checks, tier: Some(TIER), api_keys: Some(0), key_uses: None };
         }
         std::io::ErrorKind::NotFound => {
             let found = format!("there is no folder {}, and so no file in it", folder.display());
@@ -153,6 +153,7 @@ fn look(
         ],
         tier: Some(TIER),
         api_keys: Some(0),
+        key_uses: None,
     };
     if version > SCHEMA_VERSION {
         // What a newer version means by its tables is not for this one to say.
@@ -161,6 +162,9 @@ fn look(
     if version > 0 {
         examination.checks.extend(checks::of_tables(&look));
         examination.api_keys = api_keys::count(&look.connection).ok();
+    }
+    if version == SCHEMA_VERSION {
+        examination.key_uses = reseal::key_uses(&look.connection).ok();
     }
     examination
 }

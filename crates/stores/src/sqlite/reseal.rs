@@ -5,13 +5,14 @@ use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
-use semel_core::vault::SealedKind;
+use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
 
 use super::SqliteStore;
 use super::errors::is_unreadable;
 use super::rows::damaged_column;
 use super::writer::Work;
+use crate::columns;
 
 const KEY_USES: &str = "
     SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
@@ -20,7 +21,8 @@ const KEY_USES: &str = "
     GROUP BY 2";
 
 const RESPONSES: &str = "
-    SELECT encryption_key_id, response, response_format, id, token, operation_id FROM semel_records
+    SELECT encryption_key_id, response, response_format, id, token, operation_id, epoch, settled_by, status
+    FROM semel_records
     WHERE id > ?1 AND response_format IS NOT NULL AND encryption_key_id IS NOT ?2 ORDER BY id LIMIT ?3";
 
 const REQUESTS: &str = "
@@ -30,13 +32,18 @@ const REQUESTS: &str = "
     WHERE operation_id > ?1 AND kept.encryption_key_id IS NOT ?2 ORDER BY operation_id LIMIT ?3";
 
 const EVIDENCE: &str = "
-    SELECT encryption_key_id, response, response_format, source, event_id, operation_id FROM semel_evidence
+    SELECT encryption_key_id, response, response_format, source, event_id, operation_id, status FROM semel_evidence
     WHERE (source, event_id) > (?1, ?2) AND response_format IS NOT NULL AND encryption_key_id IS NOT ?3
     ORDER BY source, event_id LIMIT ?4";
 
 fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
-    kept(row, Place::Response(id, token, 0), Sealing::response(&id, row.get(2)?))
+    let settled_by = columns::settled_by(&row.get::<_, String>(7)?);
+    let settled_by = settled_by.ok_or_else(|| damaged_column("settled_by", "it is nobody"))?;
+    let settler = Settler::by(settled_by, row.get(6)?);
+    let command = OperationId::from_bytes(row.get(5)?);
+    let about = Sealing::response(&id, command, settler, row.get(8)?, row.get(2)?);
+    kept(row, Place::Response(id, token, 0), about)
 }
 
 fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
@@ -53,7 +60,7 @@ fn request(row: &Row<'_>) -> rusqlite::Result<Kept> {
 fn evidence(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
     let command = OperationId::from_bytes(row.get(5)?);
-    let about = Sealing::evidence(&source, &event_id, command, row.get(2)?);
+    let about = Sealing::evidence(&source, &event_id, command, row.get(6)?, row.get(2)?);
     kept(row, Place::Evidence(source, event_id), about)
 }
 
@@ -133,16 +140,21 @@ pub(super) fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite:
     Ok(written)
 }
 
+/// How much there is of each kind under each key.
+pub(super) fn key_uses(connection: &Connection) -> rusqlite::Result<Vec<KeyUse>> {
+    let read = |row: &Row<'_>| {
+        let kind: String = row.get(0)?;
+        let kind = SealedKind::ALL.into_iter().find(|known| known.as_str() == kind);
+        let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
+        Ok(KeyUse { kind: kind.ok_or(rusqlite::Error::InvalidQuery)?, key_id: row.get(1)?, count })
+    };
+    connection.prepare(KEY_USES)?.query_map([], read)?.collect()
+}
+
 #[async_trait]
 impl Reseal for SqliteStore {
     async fn key_uses(&self) -> Result<Vec<KeyUse>, StoreError> {
-        let read = |row: &Row<'_>| {
-            let kind: String = row.get(0)?;
-            let kind = SealedKind::ALL.into_iter().find(|known| known.as_str() == kind);
-            let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
-            Ok(KeyUse { kind: kind.ok_or(rusqlite::Error::InvalidQuery)?, key_id: row.get(1)?, count })
-        };
-        self.read(move |connection, _| connection.prepare(KEY_USES)?.query_map([], read)?.collect()).await
+        self.read(move |connection, _| key_uses(connection)).await
     }
 
     async fn kept_otherwise(

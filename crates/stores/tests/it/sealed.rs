@@ -10,9 +10,9 @@ use semel_core::reconcile::{Found, Heard};
 use semel_core::reseal::{KeyUse, Resealed};
 use semel_core::vault::{Sealed, SealedKind, Sealing};
 use semel_core::{
-    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Principal, Reason, Record,
-    RecordId, Reseal, Scope, Statement, Store, StoredRequest, StoredResult, Vault, VaultError, Waiting,
-    WaitingFilter,
+    Change, Claim, Decision, Evidence, Fence, OperationId, OperationName, Plaintext, Principal, Reason,
+    Record, RecordId, Reseal, Scope, Statement, Store, StoredRequest, StoredResult, Vault, VaultError,
+    Waiting, WaitingFilter,
 };
 use semel_stores::encryption::{AesVault, Rotated, Rotation, SealedEvidence, SealedStore, Step};
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -282,6 +282,73 @@ async fn a_result_that_was_put_into_another_record_does_not_open() {
         below.store.apply(&sample::id(&claim), &change).await.expect("it is decided");
         let found = store.get(&sample::id(&claim)).await.expect("it reads").record.expect("it is there");
         assert_sealed(&found, "a");
+    }
+}
+
+/// The same keys, and nothing but what is sealed.
+fn strict(ids: &[&str]) -> Arc<dyn Vault> {
+    let key = |id: &&str| ((*id).to_owned(), [id.as_bytes()[0]; 32]);
+    let vault = AesVault::new(ids[0], ids.iter().map(key)).expect("the keys are good");
+    Arc::new(vault.plaintext(Plaintext::Refuse))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn plaintext_in_the_place_of_what_was_sealed_is_refused_and_not_sealed_anew() {
+    for below in each().await {
+        // Whoever may write to the store can do this, and needs no key for it.
+        complete(&*below.store, "forged").await;
+        below.store.claim(&for_later("later")).await.expect("it is decided");
+        let command = OperationId::from_bytes([7; 16]);
+        let found = Found::Executed(sample::created("forged"));
+        let said = Statement::new("provider".into(), "e1".into(), command, found, "seen".into());
+        below.evidence.take_in(&said.expect("it is a verdict")).await.expect("it is kept");
+        let own = complete(&below.sealed(&["a"]), "own").await;
+
+        let store = SealedStore::new(below.store.clone(), strict(&["a"]));
+        let replay = store.claim(&sample::claim("forged")).await.expect("it is decided");
+        assert_eq!(replay.decision, Decision::Replay, "it is not run again");
+        let result = replay.record.and_then(|record| record.result).expect("it is there");
+        assert!(result.response.decode().is_err() && result.resource.is_none(), "{result:?}");
+        assert!(waiting(&store).await.remove(0).request.decode().is_err(), "no worker can start it");
+        let evidence = SealedEvidence::new(below.evidence.clone(), strict(&["a"]));
+        let heard = evidence.open_statements(command, None, 10).await.expect("it reads");
+        assert_eq!((heard.statements.len(), heard.unreadable), (0, 1));
+        let genuine = store.get(&sample::id(&own)).await.expect("it reads").record.expect("it is there");
+        assert_eq!(genuine.result, Some(sample::created(&format!("{CANARY} own"))));
+
+        let mut rotation = Rotation::new(below.reseal.clone(), strict(&["b", "a"]), 10);
+        while rotation.step().await.expect("the store works") != Step::Done {}
+        let rotated = rotation.so_far().clone();
+        assert_eq!((rotated.resealed, rotated.refused, rotated.is_complete()), (1, 3, false), "{rotated:?}");
+        assert!(below.rotate(&["b", "a"], 10).await.is_complete(), "where plaintext is expected");
+        let store = SealedStore::new(below.store.clone(), strict(&["b"]));
+        let replay = store.claim(&sample::claim("forged")).await.expect("it is decided");
+        let result = replay.record.and_then(|record| record.result).expect("it is there");
+        assert_eq!(result, sample::created(&format!("{CANARY} forged")));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_verdict_and_whoever_was_restarted_settle_with_a_response_that_opens() {
+    for below in each().await {
+        let store = below.sealed(&["a"]);
+        let claim = sample::claim("lost");
+        let record = store.claim(&claim).await.expect("it is decided").record.expect("it is there");
+        let abandon = Change::abandon(record.head.fence(), Reason::TimedOut);
+        store.apply(&record.id, &abandon).await.expect("it is decided");
+        let verdict = Change::resolve_executed(sample::created("found"));
+        let settled = below.sealed(&["a"]).apply(&record.id, &verdict).await.expect("it is decided");
+        assert_eq!(settled.decision, Decision::Applied);
+        assert_sealed(&below.record(&record.id).await, "a");
+        let read = store.get(&record.id).await.expect("it reads").record.expect("it is there");
+        assert_eq!(read.result, Some(sample::created("found")));
+
+        let claim = sample::claim("restarted");
+        let record = store.claim(&claim).await.expect("it is decided").record.expect("it is there");
+        let change = Change::complete(record.head.fence(), sample::created("late"));
+        below.sealed(&["a"]).apply(&record.id, &change).await.expect("it is decided");
+        let read = store.get(&record.id).await.expect("it reads").record.expect("it is there");
+        assert_eq!(read.result, Some(sample::created("late")));
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use clap::{Arg, ArgMatches, Command};
 use semel_core::reseal::{KeyUse, Unreadable};
 use semel_core::vault::SealedKind;
-use semel_core::{Reseal, StoreError, Vault};
+use semel_core::{Plaintext, Reseal, StoreError, Vault};
 use semel_stores::encryption::{Rotated, Rotation, Step};
 use serde_json::{Value, json};
 
@@ -157,10 +157,11 @@ pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
             "left": left,
             "missingKeys": rotated.missing,
             "doNotOpen": rotated.unopened,
+            "refusedPlaintext": rotated.refused,
             "unreadable": rotated.unreadable,
             "unreadableRows": rotated.unreadable_named.iter().map(shown).collect::<Vec<_>>(),
         })),
-        false => tell(&rotated, left, vault.current()),
+        false => tell(&rotated, left, vault.as_ref()),
     }
     Ok(if rotated.is_complete() && left == 0 { Done::Yes } else { Done::No })
 }
@@ -201,7 +202,8 @@ async fn run(mut rotation: Rotation, total: u64, pause: Duration) -> Result<Rota
     }
 }
 
-fn tell(rotated: &Rotated, left: u64, current: &str) {
+fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
+    let current = vault.current();
     for (key, count) in &rotated.missing {
         eprintln!(
             "{count} cannot be opened: they are under the key {key:?}, which is not configured. Add it as a \
@@ -212,6 +214,13 @@ fn tell(rotated: &Rotated, left: u64, current: &str) {
         eprintln!(
             "{count} do not open under the key {key:?}, which is configured: it is another key of that id, or they were \
              changed in the store"
+        );
+    }
+    if rotated.refused > 0 {
+        eprintln!(
+            "{} are not encrypted, although `encryption.plaintext` is \"refuse\": somebody put them there, and to encrypt \
+             them would make them genuine. Find out who; if they are yours, set it to \"accept\" for one more rotation",
+            rotated.refused
         );
     }
     for Unreadable { kind, name, why } in &rotated.unreadable_named {
@@ -231,4 +240,9 @@ fn tell(rotated: &Rotated, left: u64, current: &str) {
         );
     }
     say(format!("{} encrypted anew under {current}; {left} left", rotated.resealed));
+    if rotated.is_complete() && left == 0 && vault.plaintext() == Plaintext::Accept {
+        say(
+            "nothing is in the clear any more: set `encryption.plaintext` to \"refuse\" and restart the gateways",
+        );
+    }
 }

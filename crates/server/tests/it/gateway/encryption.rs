@@ -171,6 +171,111 @@ async fn without_its_key_a_waiting_command_is_left_alone_until_the_key_is_back()
     assert_eq!(upstream.seen(), PLACES + 1);
 }
 
+/// The same, and plaintext is refused.
+fn strict(site: &Site, ids: &[&str]) -> String {
+    keys(site, ids).replacen("\n[[", "\nplaintext = \"refuse\"\n[[", 1)
+}
+
+/// What a column of bytes holds, as an expression for the same sort of store.
+fn bytes_of(site: &Site, column: &str, table: &str) -> String {
+    let hex = if site.is_postgres() { format!("encode({column}, 'hex')") } else { format!("hex({column})") };
+    let found = site.column(&format!("SELECT {hex} FROM {table}"));
+    let [digits] = &found[..] else { panic!("{found:?}") };
+    if site.is_postgres() { format!("'\\x{digits}'::bytea") } else { format!("X'{digits}'") }
+}
+
+#[tokio::test]
+async fn plaintext_put_in_the_place_of_an_encrypted_response_is_not_replayed() {
+    let upstream = Upstream::start().await;
+    let elsewhere = Site::new();
+    let mut clear = elsewhere.start(upstream.address, &[]);
+    assert_eq!(clear.send(pay("{\"forged\":true}")).await.status, 201);
+    clear.kill();
+    let forged = bytes_of(&elsewhere, "response", "semel_records");
+
+    let site = Site::new();
+    let mut gateway = site.start_with(upstream.address, &strict(&site, &["new"]), &[]);
+    let first = gateway.send(pay("{}")).await;
+    assert_eq!(first.status, 201);
+    gateway.kill();
+    let forge = format!(
+        "UPDATE semel_records SET response = {forged}, encryption_key_id = NULL, resource = '/forged' RETURNING state"
+    );
+    assert_eq!(site.column(&forge), ["succeeded"]);
+    let mut gateway = site.start_with(upstream.address, &strict(&site, &["new"]), &[]);
+    let refused = gateway.send(pay("{}")).await;
+    assert_eq!(refused.problem(), problem(500, "IDEMPOTENCY_RESPONSE_UNREADABLE"));
+    assert!(!shows(&refused.body, "forged") && refused.header("location").is_none(), "{refused:?}");
+    gateway.logs("it is not sealed, and plaintext is refused here").await;
+    assert_eq!(upstream.seen(), 2, "it was not run again");
+    gateway.kill();
+    for arguments in [&["doctor", "--upstream", "http://127.0.0.1:1"][..], &["config", "check"]] {
+        let said = run(&site, arguments).stdout;
+        assert!(shows(
+            &said,
+            "1 of what is stored are not encrypted, and `encryption.plaintext` refuses them"
+        ));
+    }
+    let rotated = run(&site, &["keys", "rotate"]);
+    assert_eq!(rotated.status.code(), Some(1), "it would be genuine from then on: {rotated:?}");
+    assert!(shows(&rotated.stderr, "1 are not encrypted, although `encryption.plaintext` is"), "{rotated:?}");
+
+    let gateway = site.start_with(upstream.address, &keys(&site, &["new"]), &[]);
+    assert!(shows(&gateway.send(pay("{}")).await.body, "forged"), "so that the test can fail");
+}
+
+#[tokio::test]
+async fn an_encrypted_response_opens_only_for_the_attempt_and_the_status_that_it_was_stored_with() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let mut gateway = site.start_with(upstream.address, &keys(&site, &["new"]), &[]);
+    assert_eq!(gateway.send(pay("{}")).await.status, 201);
+    gateway.kill();
+    let id = if site.is_postgres() { "gen_random_uuid()" } else { "randomblob(16)" };
+    for (change, back) in [
+        ("epoch = epoch + 1".to_owned(), "epoch = epoch - 1"),
+        ("status = 402".to_owned(), "status = 201"),
+        ("settled_by = 'verdict'".to_owned(), "settled_by = 'executor'"),
+        (format!("operation_id = {id}"), "state = state"),
+    ] {
+        assert_eq!(site.column(&format!("UPDATE semel_records SET {change} RETURNING state")), ["succeeded"]);
+        let mut gateway = site.start_with(upstream.address, &keys(&site, &["new"]), &[]);
+        let refused = gateway.send(pay("{}")).await;
+        assert_eq!(refused.problem(), problem(500, "IDEMPOTENCY_RESPONSE_UNREADABLE"), "{change}");
+        gateway.kill();
+        site.column(&format!("UPDATE semel_records SET {back} RETURNING state"));
+    }
+    assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn plaintext_put_in_the_place_of_an_encrypted_request_is_not_sent() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let asynchronous = ["--mode", "async"];
+    let mut gateway = site.start_with(upstream.address, &strict(&site, &["new"]), &asynchronous);
+    for number in 0..PLACES {
+        assert_eq!(gateway.send(numbered(number).doing("gate")).await.status, 202);
+        upstream.begun().await;
+    }
+    let waiting = gateway.send(pay("{}")).await;
+    assert_eq!(waiting.status, 202);
+    gateway.kill();
+    let elsewhere = Site::new();
+    let mut clear = elsewhere.start(upstream.address, &asynchronous);
+    assert_eq!(clear.send(pay("{}").doing("gate").with("x-forged", "yes")).await.status, 202);
+    upstream.begun().await;
+    clear.kill();
+    let forged = bytes_of(&elsewhere, "request", "semel_requests");
+    let forge = format!(
+        "UPDATE semel_requests SET request = {forged}, encryption_key_id = NULL WHERE operation_id IN \
+         (SELECT operation_id FROM semel_records WHERE state = 'claimed') RETURNING 'forged'"
+    );
+    assert_eq!(site.column(&forge), ["forged"]);
+
+    let gateway = site.start_with(upstream.address, &strict(&site, &["new"]), &asynchronous);
+    gateway.logs("a command is left to its deadline").await;
+    assert_eq!(upstream.seen(), PLACES + 1, "it was not started");
+}
+
 /// How many records there are before the key is replaced.
 const RECORDS: usize = 2000;
 
@@ -256,6 +361,11 @@ async fn a_key_is_replaced_under_load_and_nobody_notices() {
     assert_eq!(upstream.effects(), RECORDS + written, "nothing ran twice");
     let again = run(&site, &["keys", "rotate", "--json"]);
     assert_eq!((again.status.code(), &json(&again)["resealed"]), (Some(0), &0.into()));
+    let told = String::from_utf8_lossy(&run(&site, &["keys", "rotate"]).stdout).into_owned();
+    assert!(
+        told.contains("nothing is in the clear any more: set `encryption.plaintext` to \"refuse\""),
+        "{told}"
+    );
 }
 
 #[tokio::test]
@@ -280,6 +390,13 @@ async fn a_rotation_says_which_key_is_missing() {
     assert!(said.contains("1 cannot be opened: they are under the key \"lost\""), "{said}");
     let shown = json(&run(&site, &["keys", "rotate", "--json"]));
     assert_eq!((&shown["missingKeys"]["lost"], &shown["left"]), (&1.into(), &1.into()));
+    for arguments in [&["doctor", "--upstream", "http://127.0.0.1:1"][..], &["config", "check"]] {
+        let said = run(&site, arguments).stdout;
+        assert!(shows(
+            &said,
+            "1 of what is stored are under the encryption key \"lost\", which is not configured"
+        ));
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,214 @@
+//! What is sealed, and to whom it belongs: the associated data of everything that a vault seals.
+//!
+//! Invariant: no two things have the same associated data, so that sealed bytes open in their own place only: for their
+//! record, their command, their attempt, and as what they are.
+
+use bytes::BufMut;
+
+use crate::event::Event;
+use crate::fingerprint::Fingerprint;
+use crate::ids::OperationId;
+use crate::reconcile::Statement;
+use crate::record::{Claim, Record};
+use crate::scope::{Principal, RecordId};
+use crate::state::{Epoch, SettledBy, State};
+
+/// What kind of thing is sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SealedKind {
+    /// The response of a settled command.
+    Response,
+    /// The request of a command that waits for a worker.
+    Request,
+    /// The response that evidence brings, before it settles its command.
+    Evidence,
+}
+
+impl SealedKind {
+    /// Every kind.
+    pub const ALL: [SealedKind; 3] = [SealedKind::Response, SealedKind::Request, SealedKind::Evidence];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SealedKind::Response => "response",
+            SealedKind::Request => "request",
+            SealedKind::Evidence => "evidence",
+        }
+    }
+}
+
+/// Whose word settled a command, as far as the seal of its response goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settler {
+    /// The executor of this epoch.
+    Executor(Epoch),
+    /// Evidence from elsewhere, which is about the command.
+    Verdict,
+    /// Nobody: it is not settled, and has no response.
+    Nobody,
+}
+
+impl Settler {
+    /// Whoever settles a command with this event.
+    pub fn of_event(event: &Event) -> Settler {
+        match event {
+            Event::Complete { fence } | Event::Fail { fence, .. } => Settler::Executor(fence.epoch),
+            Event::Resolve { .. } => Settler::Verdict,
+            Event::Claim(_)
+            | Event::Look { .. }
+            | Event::Start { .. }
+            | Event::Renew { .. }
+            | Event::Release { .. }
+            | Event::Requeue { .. }
+            | Event::Defer { .. }
+            | Event::Abandon { .. }
+            | Event::Age
+            | Event::Postpone { .. }
+            | Event::Free
+            | Event::Purge => Settler::Nobody,
+        }
+    }
+
+    /// Whoever has settled a command of this epoch that is in this state.
+    pub fn of_state(state: &State, epoch: Epoch) -> Settler {
+        match state {
+            State::Succeeded { settled_by, .. } | State::FailedFinal { settled_by, .. } => {
+                Settler::by(*settled_by, epoch)
+            }
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::FailedRetryable { .. }
+            | State::Unknown { .. }
+            | State::Expired { .. } => Settler::Nobody,
+        }
+    }
+
+    /// Whoever has settled a command of this epoch.
+    pub fn by(settled_by: SettledBy, epoch: Epoch) -> Settler {
+        match settled_by {
+            SettledBy::Executor => Settler::Executor(epoch),
+            SettledBy::Verdict => Settler::Verdict,
+        }
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        match self {
+            Settler::Executor(epoch) => [b"executor ".as_slice(), &epoch.to_be_bytes()].concat(),
+            Settler::Verdict => b"verdict".to_vec(),
+            Settler::Nobody => b"nobody".to_vec(),
+        }
+    }
+}
+
+/// What is sealed, and to whom it belongs. Made only by its constructors, so that sealing and opening agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sealing {
+    associated: Vec<u8>,
+}
+
+/// Tells our associated data from anybody else's, and this form of it from later ones.
+const DOMAIN: &[u8] = b"semel sealed v1";
+
+impl Sealing {
+    /// The response of a record, of this status: of one command, as one executor or evidence settled it.
+    pub fn response(
+        id: &RecordId,
+        operation_id: OperationId,
+        settler: Settler,
+        status: u16,
+        format: u8,
+    ) -> Sealing {
+        let parts =
+            [id.as_bytes(), operation_id.as_bytes().as_slice(), &settler.to_bytes(), &status.to_be_bytes()];
+        Sealing::new(SealedKind::Response, format, &parts)
+    }
+
+    /// The response of this record, of this status.
+    pub fn result(record: &Record, status: u16, format: u8) -> Sealing {
+        let settler = Settler::of_state(&record.head.state, record.head.epoch);
+        Sealing::response(&record.id, record.operation_id, settler, status, format)
+    }
+
+    /// The request that a claim brings. Neither the record nor the operation id that it ends up with is certain before
+    /// the claim is decided: a live record under a former name of its operation keeps both. Whoever sends it checks that
+    /// its key is that of the record.
+    pub fn claim(claim: &Claim, format: u8) -> Sealing {
+        let (scope, fingerprint) = (&claim.scope, &claim.attempt.fingerprint);
+        Sealing::request_of(&scope.principal, &scope.key.hash_prefix(), fingerprint, format)
+    }
+
+    /// The request that is kept for this record: the same as that of the claim which brought it.
+    pub fn request(record: &Record, format: u8) -> Sealing {
+        let Record { principal, key_hash_prefix, head, .. } = record;
+        Sealing::request_of(principal, key_hash_prefix, &head.fingerprint, format)
+    }
+
+    /// The same, of a record that is known by these parts.
+    pub fn request_of(
+        principal: &Principal,
+        key_hash_prefix: &str,
+        fingerprint: &Fingerprint,
+        format: u8,
+    ) -> Sealing {
+        let version = [fingerprint.version().number()];
+        let who = [principal.tenant().as_bytes(), principal.caller().as_bytes(), key_hash_prefix.as_bytes()];
+        Sealing::new(SealedKind::Request, format, &[who[0], who[1], who[2], &version, fingerprint.digest()])
+    }
+
+    /// The response of this status that a statement brings.
+    pub fn statement(statement: &Statement, status: u16, format: u8) -> Sealing {
+        let Statement { source, event_id, operation_id, .. } = statement;
+        Sealing::evidence(source, event_id, *operation_id, status, format)
+    }
+
+    /// The response of this status that a statement brings: who said so, by which name, about which command.
+    pub fn evidence(source: &str, event_id: &str, command: OperationId, status: u16, format: u8) -> Sealing {
+        let parts = [source.as_bytes(), event_id.as_bytes(), command.as_bytes(), &status.to_be_bytes()];
+        Sealing::new(SealedKind::Evidence, format, &parts)
+    }
+
+    fn new(kind: SealedKind, format: u8, parts: &[&[u8]]) -> Sealing {
+        let mut associated = Vec::with_capacity(160);
+        for part in [DOMAIN, kind.as_str().as_bytes(), &[format]].iter().chain(parts) {
+            associated.put_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+            associated.put_slice(part);
+        }
+        Sealing { associated }
+    }
+
+    /// What goes with the sealed bytes: every part with its length in front, so that no two meanings are the same bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.associated
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_is_sealed_has_associated_data_of_its_own() {
+        let id = |byte| RecordId::from_bytes([byte; 32]);
+        let command = |byte| OperationId::from_bytes([byte; 16]);
+        let by = Settler::Executor;
+        let all = [
+            Sealing::response(&id(1), command(1), by(1), 201, 1),
+            Sealing::response(&id(2), command(1), by(1), 201, 1),
+            Sealing::response(&id(1), command(2), by(1), 201, 1),
+            Sealing::response(&id(1), command(1), by(2), 201, 1),
+            Sealing::response(&id(1), command(1), Settler::Verdict, 201, 1),
+            Sealing::response(&id(1), command(1), Settler::Nobody, 201, 1),
+            Sealing::response(&id(1), command(1), by(1), 402, 1),
+            Sealing::response(&id(1), command(1), by(1), 201, 2),
+            Sealing::evidence("ab", "c", command(1), 201, 1),
+            Sealing::evidence("a", "bc", command(1), 201, 1),
+            Sealing::evidence("a", "bc", command(2), 201, 1),
+            Sealing::evidence("a", "bc", command(2), 402, 1),
+            Sealing::new(SealedKind::Request, 1, &[id(1).as_bytes()]),
+        ];
+        for (index, one) in all.iter().enumerate() {
+            assert!(all[..index].iter().all(|other| other.as_bytes() != one.as_bytes()), "{one:?}");
+        }
+    }
+}
