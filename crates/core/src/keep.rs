@@ -1,12 +1,47 @@
-//! What is kept of a response. Pure: whoever carries a command out asks, and stores what it is told.
+//! What is kept of a response, and of a request that a worker carries out later. Pure: whoever carries a command out asks, and
+//! stores what it is told.
 
 use bytes::Bytes;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderName, StatusCode};
 
 use crate::policy::{Policy, StoreResponse};
 use crate::response::{Response, reference};
 
+/// Names of request fields that are kept for a worker; one that ends in `*` stands for all that begin so. What says who
+/// somebody is may have any name, so that everything else is left out unless the operation names it.
+pub const KEPT_FIELDS: [&str; 15] = [
+    "accept",
+    "accept-*",
+    "baggage",
+    "content-*",
+    "date",
+    "digest",
+    "host",
+    "idempotency-key",
+    "if-*",
+    "prefer",
+    "repr-digest",
+    "traceparent",
+    "tracestate",
+    "user-agent",
+    "x-request-id",
+];
+
+/// Whether a request's field of this name is kept for a worker, whatever the operation says.
+pub fn is_kept_field(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    KEPT_FIELDS.iter().any(|kept| match kept.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == *kept,
+    })
+}
+
 impl Policy {
+    /// Whether a request's field of this name is kept for a worker.
+    pub fn keeps_request_field(&self, name: &HeaderName) -> bool {
+        self.store_credentials || is_kept_field(name) || self.store_request_headers.contains(name)
+    }
+
     /// What is kept of a response. It has no body here if that is a stream, or too large to be in hand.
     pub fn keep(
         &self,
@@ -52,7 +87,7 @@ impl Policy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::{HeaderName, HeaderValue};
+    use http::HeaderValue;
 
     const MODES: [StoreResponse; 3] = [StoreResponse::Full, StoreResponse::Headers, StoreResponse::Reference];
 
@@ -83,6 +118,55 @@ mod tests {
         let policy = Policy { store_response: stored, max_stored_response: 8, ..Policy::default() };
         let body = body.map(|body| Bytes::copy_from_slice(body.as_bytes()));
         policy.keep(status, headers, body.as_ref(), &HeaderMap::new())
+    }
+
+    #[test]
+    fn no_credential_is_kept_by_whatever_name_it_goes() {
+        let name = |text: &str| text.parse::<HeaderName>().expect("it is a name");
+        let credentials = [
+            "Authorization",
+            "Cookie",
+            "DPoP",
+            "Proxy-Authorization",
+            "X-Api-Key",
+            "Cf-Access-Jwt-Assertion",
+            "X-Goog-Iap-Jwt-Assertion",
+            "X-Amzn-Oidc-Accesstoken",
+            "X-Amzn-Oidc-Data",
+            "Ocp-Apim-Subscription-Key",
+            "X-Ms-Token-Aad-Access-Token",
+            "X-Auth-Request-Access-Token",
+            "X-Forwarded-Access-Token",
+            "X-Gitlab-Token",
+            "X-Shopify-Access-Token",
+            "X-Figma-Token",
+            "X-Hub-Signature-256",
+            "Signature",
+            "X-Our-Own-Secret",
+        ];
+        for credential in credentials {
+            assert!(!Policy::default().keeps_request_field(&name(credential)), "{credential}");
+        }
+        for kept in [
+            "Content-Type",
+            "Content-Encoding",
+            "Accept",
+            "Accept-Language",
+            "Host",
+            "Idempotency-Key",
+            "If-Match",
+            "traceparent",
+            "tracestate",
+            "Baggage",
+        ] {
+            assert!(Policy::default().keeps_request_field(&name(kept)), "{kept}");
+        }
+        let named = Policy { store_request_headers: vec![name("X-Gitlab-Token")], ..Policy::default() };
+        assert!(
+            named.keeps_request_field(&name("x-gitlab-token")) && !named.keeps_request_field(&name("cookie"))
+        );
+        let all = Policy { store_credentials: true, ..Policy::default() };
+        assert!(credentials.iter().all(|credential| all.keeps_request_field(&name(credential))));
     }
 
     #[test]

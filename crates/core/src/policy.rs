@@ -123,8 +123,10 @@ pub struct Policy {
     pub on_lease_expired: OnLeaseExpired,
     /// How long a command may wait for a worker, where `mode` is `Async`.
     pub start_within: Duration,
-    /// Whether the credentials of a request are kept with it for a worker, where `mode` is `Async`.
+    /// Whether every field of a request is kept with it for a worker, credentials included, where `mode` is `Async`.
     pub store_credentials: bool,
+    /// Fields of a request that are kept with it for a worker, beside [those that always are](crate::keep::is_kept_field).
+    pub store_request_headers: Vec<HeaderName>,
     /// What a server error means.
     pub on_server_error: OnServerError,
     /// What a retry after the TTL gets.
@@ -165,6 +167,7 @@ impl Default for Policy {
             on_lease_expired: OnLeaseExpired::Unknown,
             start_within: Duration::from_secs(15 * 60),
             store_credentials: false,
+            store_request_headers: Vec::new(),
             on_server_error: OnServerError::Unknown,
             on_expired: OnExpired::Forget,
             tombstone_ttl: Duration::from_secs(7 * 24 * 60 * 60),

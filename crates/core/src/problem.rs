@@ -73,6 +73,8 @@ pub enum Kind {
     OperationNotFound,
     /// The request cannot be understood without guessing.
     MalformedRequest,
+    /// The request asks for a host that this gateway does not serve.
+    MisdirectedRequest,
     /// The head is over the limit.
     RequestHeadTooLarge,
     /// The head did not arrive in time.
@@ -94,7 +96,7 @@ struct Entry {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 31] = [
+    pub const ALL: [Kind; 32] = [
         Kind::MissingKey,
         Kind::InvalidKey,
         Kind::KeyReused,
@@ -122,6 +124,7 @@ impl Kind {
         Kind::UpstreamFailed,
         Kind::OperationNotFound,
         Kind::MalformedRequest,
+        Kind::MisdirectedRequest,
         Kind::RequestHeadTooLarge,
         Kind::RequestHeadTimeout,
         Kind::NotFound,
@@ -327,6 +330,13 @@ impl Kind {
                 StatusCode::BAD_REQUEST,
                 "The request is malformed",
                 "Send a request that means the same to everybody who reads it. Nothing ran.",
+            ),
+            Kind::MisdirectedRequest => entry(
+                "MISDIRECTED_REQUEST",
+                "misdirected-request",
+                StatusCode::MISDIRECTED_REQUEST,
+                "The host is not served here",
+                "Send the request to the host that serves it, by its own name. Nothing ran.",
             ),
             Kind::RequestHeadTooLarge => entry(
                 "REQUEST_HEAD_TOO_LARGE",

@@ -85,7 +85,7 @@ impl Command {
     }
 
     /// The request as it is kept for a worker: without its trailers, without what belongs to its connection, without what
-    /// the operation or `before_keeping` takes out, and without credentials unless the operation wants them.
+    /// the operation or `before_keeping` takes out, and with only those fields that the operation wants kept.
     pub(crate) fn to_keep(&self, before_keeping: impl Fn(&mut HeaderMap)) -> StoredRequest {
         let mut headers = self.parts.headers.clone();
         remove_connection_fields(&mut headers);
@@ -108,7 +108,7 @@ impl Command {
             headers,
             body: self.body.clone(),
         };
-        request.encode(self.rule.policy.store_credentials)
+        request.encode(|name| self.rule.policy.keeps_request_field(name))
     }
 
     /// The request as the handler gets it.

@@ -17,6 +17,7 @@ use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
 use crate::authorize::Authorization;
+use crate::hosts::ServiceHost;
 use crate::ledger::Watch;
 use crate::upstream::Protocol;
 
@@ -86,6 +87,8 @@ pub struct Config {
     pub admin_listen: SocketAddr,
     /// By which names browsers may ask for it, beside its own, where there are no tokens.
     pub admin_hosts: Vec<String>,
+    /// The names of the service; none: the upstream is told its own.
+    pub hosts: Vec<ServiceHost>,
     /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
     pub admin_tokens: Vec<AdminToken>,
     /// The service that commands are passed on to: a scheme and an authority.
@@ -167,6 +170,7 @@ impl Default for Config {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
             admin_hosts: Vec::new(),
+            hosts: Vec::new(),
             admin_tokens: Vec::new(),
             upstream: Uri::from_static("http://127.0.0.1:3000"),
             upstream_protocol: Protocol::Http1,

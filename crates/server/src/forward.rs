@@ -9,6 +9,7 @@ use semel_core::Principal;
 use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
+use crate::hosts::ServiceHosts;
 use crate::identity::API_KEY;
 use crate::proxy::{Encrypted, Peer};
 
@@ -23,7 +24,7 @@ const HOP_BY_HOP: [HeaderName; 6] = [
 ];
 
 /// Makes a request's head ready for the upstream.
-pub fn request(parts: &mut request::Parts, execution: Option<&Execution>) {
+pub fn request(parts: &mut request::Parts, execution: Option<&Execution>, hosts: &ServiceHosts) {
     if parts.headers.keys().any(is_of_one_hop) {
         let trailers = accepts_trailers(&parts.headers);
         let upgrade = upgrade_of(&parts.headers);
@@ -51,6 +52,7 @@ pub fn request(parts: &mut request::Parts, execution: Option<&Execution>) {
     if let Ok(forwarded) = forwarded(node, parts.headers.get(HOST), scheme).try_into() {
         parts.headers.append(FORWARDED, forwarded);
     }
+    hosts.name(&mut parts.headers);
     parts.headers.append(VIA, via(parts.version));
     if let Some(execution) = execution {
         name_execution(&mut parts.headers, execution);
@@ -193,6 +195,7 @@ fn insert(headers: &mut HeaderMap, fields: [(&'static str, String); 2]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hosts::ServiceHost;
 
     fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
@@ -204,6 +207,10 @@ mod tests {
 
     fn text<'a>(headers: &'a HeaderMap, name: &str) -> Vec<&'a str> {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
+    }
+
+    fn listed() -> ServiceHosts {
+        ServiceHosts::new(vec![ServiceHost::parse("api.example").expect("it is a host")])
     }
 
     #[test]
@@ -219,7 +226,7 @@ mod tests {
             ("x-kept", "1"),
         ]);
         parts.extensions.insert(Peer::new([192, 0, 2, 1].into()));
-        request(&mut parts, None);
+        request(&mut parts, None, &listed());
         for gone in ["connection", "private", "keep-alive", "transfer-encoding", "expect"] {
             assert!(!parts.headers.contains_key(gone), "{gone}");
         }
@@ -234,7 +241,7 @@ mod tests {
     fn the_upstream_learns_whether_the_client_came_over_tls() {
         let mut parts = parts(&[("host", "api.example")]);
         parts.extensions.insert(Encrypted);
-        request(&mut parts, None);
+        request(&mut parts, None, &listed());
         assert_eq!(text(&parts.headers, "forwarded"), ["for=unknown;host=\"api.example\";proto=https"]);
     }
 
@@ -249,7 +256,7 @@ mod tests {
     fn who_came_first_stays_first() {
         let mut parts = parts(&[("via", "1.0 older"), ("forwarded", "for=198.51.100.7")]);
         parts.extensions.insert(Peer::new("2001:db8::1".parse().expect("it is an address")));
-        request(&mut parts, None);
+        request(&mut parts, None, &listed());
         assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);
         assert_eq!(
             text(&parts.headers, "forwarded"),
@@ -261,7 +268,7 @@ mod tests {
     fn an_upgrade_and_trailers_are_asked_for_on_the_next_connection_too() {
         let mut parts =
             parts(&[("connection", "Upgrade, TE"), ("upgrade", "websocket"), ("te", "gzip, Trailers")]);
-        request(&mut parts, None);
+        request(&mut parts, None, &listed());
         assert_eq!(text(&parts.headers, "upgrade"), ["websocket"]);
         assert_eq!(text(&parts.headers, "te"), ["trailers"]);
         assert_eq!(text(&parts.headers, "connection"), ["te", "upgrade"]);
@@ -276,10 +283,10 @@ mod tests {
     #[test]
     fn our_own_keys_are_not_passed_on() {
         let mut parts = parts(&[("authorization", "Bearer semel_abc"), ("x-api-key", "semel_abc")]);
-        request(&mut parts, None);
+        request(&mut parts, None, &listed());
         assert!(!parts.headers.contains_key("authorization") && !parts.headers.contains_key("x-api-key"));
         let mut others = self::parts(&[("authorization", "Bearer somebody's"), ("x-api-key", "theirs")]);
-        request(&mut others, None);
+        request(&mut others, None, &listed());
         assert!(others.headers.contains_key("authorization") && others.headers.contains_key("x-api-key"));
     }
 }

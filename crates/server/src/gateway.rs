@@ -22,6 +22,7 @@ use crate::admin::{self, Admin, Gate};
 use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, StoreLocation};
+use crate::hosts::ServiceHosts;
 use crate::proxy::Proxy;
 use crate::tls::listener::TlsListener;
 use crate::tls::live::{self, Live, Look};
@@ -69,9 +70,10 @@ impl Gateway {
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
+        let hosts = Arc::new(ServiceHosts::new(config.hosts.clone()));
         let upstream =
             Upstream::new(authority.clone(), upstream_tls.clone(), config.upstream_protocol, shortest_call);
-        let proxy = Proxy::new(upstream, config.defaults.timeout);
+        let proxy = Proxy::new(upstream, config.defaults.timeout, hosts.clone());
         let layer = layer(config, store.clone(), usage, proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
@@ -128,7 +130,7 @@ impl Gateway {
             background.push(tokio::spawn(async move { reconciler.run(std::future::pending()).await }));
         }
         let tls = tls.map(|live| accept(live, "clients"));
-        let serving = listener::serve(clients, tls, service, webhooks, config.server.clone(), stopped);
+        let serving = listener::serve(clients, tls, service, webhooks, hosts, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })

@@ -19,6 +19,7 @@ pub mod forward;
 pub mod gateway;
 pub mod guard;
 pub mod head;
+pub mod hosts;
 pub mod identity;
 pub mod jwt;
 mod keys;

@@ -11,6 +11,7 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_flow::reconcile::Webhooks;
 use semel_http::{Body, BoxError, Idempotency};
@@ -22,6 +23,7 @@ use tower::Service;
 use crate::client_certificate::Presented;
 use crate::config::Server;
 use crate::guard::{Guarded, Limits};
+use crate::hosts::ServiceHosts;
 use crate::paced::paced;
 use crate::proxy::{Encrypted, Peer, Place, Proxy};
 use crate::tls::server::Acceptor;
@@ -40,6 +42,7 @@ pub(crate) async fn serve(
     tls: Option<Acceptor>,
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
+    hosts: Arc<ServiceHosts>,
     settings: Server,
     mut stop: watch::Receiver<bool>,
 ) {
@@ -61,11 +64,12 @@ pub(crate) async fn serve(
                 let watcher = connections.watcher();
                 let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
                 let (webhooks, tls, mut stop) = (webhooks.clone(), tls.clone(), stop.clone());
+                let hosts = hosts.clone();
                 tokio::spawn(async move {
                     let Ok(place) = place else { return };
                     let _ = stream.set_nodelay(true);
                     let place = Place(Arc::new(place));
-                    let service = |client| for_peer(service, webhooks, client);
+                    let service = |client| for_peer(service, webhooks, hosts, client);
                     let Some(tls) = tls else {
                         let service = service(Client { peer, place, tls: None });
                         return converse(&builder, guarded(stream, &settings), service, watcher).await;
@@ -125,6 +129,7 @@ type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxErr
 fn for_peer(
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
+    hosts: Arc<ServiceHosts>,
     client: Client,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
@@ -146,7 +151,7 @@ fn for_peer(
         }
         let version = request.version();
         let answering: Answering =
-            match head::normalize(request) {
+            match served(request, &hosts) {
                 Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
                     (Some(webhooks), Some(name)) => {
                         let (webhooks, name) = (webhooks.clone(), name.to_owned());
@@ -168,6 +173,13 @@ fn for_peer(
             };
         answering
     })
+}
+
+/// The request in its one form, if it asks for a host that is served.
+fn served(request: Request<Incoming>, hosts: &ServiceHosts) -> Result<Request<Incoming>, Problem> {
+    let request = head::normalize(request)?;
+    hosts.check(request.headers())?;
+    Ok(request)
 }
 
 fn guarded<S>(stream: S, settings: &Server) -> Guarded<S> {

@@ -19,6 +19,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tower::Service;
 
 use crate::forward;
+use crate::hosts::ServiceHosts;
 use crate::upstream::{SendError, Upstream};
 
 /// Who is at the other end of a client's connection. The listener puts it into each request.
@@ -64,12 +65,14 @@ pub struct Proxy {
     upstream: Arc<Upstream>,
     /// How long the upstream may take to begin answering what is not a command; commands have their own.
     timeout: Duration,
+    /// The names of the service.
+    hosts: Arc<ServiceHosts>,
 }
 
 impl Proxy {
-    /// A proxy in front of this upstream.
-    pub fn new(upstream: Arc<Upstream>, timeout: Duration) -> Proxy {
-        Proxy { upstream, timeout }
+    /// A proxy in front of this upstream, which is known by these names.
+    pub fn new(upstream: Arc<Upstream>, timeout: Duration, hosts: Arc<ServiceHosts>) -> Proxy {
+        Proxy { upstream, timeout, hosts }
     }
 }
 
@@ -101,7 +104,7 @@ impl Proxy {
         let operation = execution.label().to_owned();
         let mut cut_off = CutOff { operation: &operation, armed: true };
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, Some(&execution));
+        forward::request(&mut parts, Some(&execution), &self.hosts);
         let sent = self.upstream.send(Request::from_parts(parts, body), Some(&execution)).await;
         cut_off.armed = false;
         match sent {
@@ -131,7 +134,7 @@ impl Proxy {
         let client = request.extensions_mut().remove::<OnUpgrade>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, None);
+        forward::request(&mut parts, None, &self.hosts);
         if let Some(refetch) = &refetch {
             forward::name_caller(&mut parts.headers, refetch.principal());
         }

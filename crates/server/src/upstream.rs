@@ -194,8 +194,8 @@ impl Upstream {
         execution: Option<&Execution>,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
-        *request.uri_mut() = self.absolute(request.uri())?;
-        request.headers_mut().remove(HOST);
+        let host = request.headers_mut().remove(HOST);
+        *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
         let mut sender = self.http2(&self.shared[usize::from(execution.is_some())]).await?;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));
@@ -217,11 +217,13 @@ impl Upstream {
         }
     }
 
-    fn absolute(&self, uri: &Uri) -> Result<Uri, SendError> {
+    /// The target at the host that is to be told, or at the upstream itself.
+    fn absolute(&self, uri: &Uri, host: Option<&HeaderValue>) -> Result<Uri, SendError> {
+        let told = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
         let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
         Uri::builder()
             .scheme(if self.tls.is_some() { Scheme::HTTPS } else { Scheme::HTTP })
-            .authority(self.authority.clone())
+            .authority(told.unwrap_or_else(|| self.authority.clone()))
             .path_and_query(path)
             .build()
             .map_err(|error| never_sent(error.to_string()))

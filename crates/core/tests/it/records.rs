@@ -63,7 +63,7 @@ pub(crate) fn request() -> StoredRequest {
         headers,
         body: Bytes::from_static(b"body"),
     };
-    parts.encode(false)
+    parts.encode(|_| true)
 }
 
 pub(crate) fn result(status: u16) -> StoredResult {

@@ -161,6 +161,11 @@ fn with_secrets() -> semel_testkit::client::Send {
         .with("cookie", "session=canary")
         .with("x-api-key", "canary")
         .with("x-own-secret", "canary")
+        .with("cf-access-jwt-assertion", "canary")
+        .with("x-goog-iap-jwt-assertion", "canary")
+        .with("x-amzn-oidc-accesstoken", "canary")
+        .with("ocp-apim-subscription-key", "canary")
+        .with("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
         .with("connection", "x-hop, idempotency-key")
         .with("x-hop", "1")
         .with("te", "trailers")
@@ -175,14 +180,18 @@ async fn credentials_and_what_belongs_to_a_connection_are_not_kept() {
         headers.remove("x-own-secret");
     };
     for wanted in [false, true] {
-        let policy = Policy { store_credentials: wanted, ..later() };
+        let named = vec![http::HeaderName::from_static("x-kept")];
+        let policy = Policy { store_credentials: wanted, store_request_headers: named, ..later() };
         let change = |builder: semel_http::Builder| builder.defaults(policy).before_keeping(own);
         let lab = Later::with(Later::in_a_file(), change).await;
         let accepted = lab.send(with_secrets()).await;
         let (headers, bytes) = kept(&lab).await;
-        for name in ["authorization", "cookie", "x-api-key"] {
+        for name in
+            ["authorization", "cookie", "x-api-key", "cf-access-jwt-assertion", "ocp-apim-subscription-key"]
+        {
             assert_eq!(headers.contains_key(name), wanted, "{name}");
         }
+        assert!(headers.contains_key("traceparent") && headers.contains_key("content-type"));
         assert_eq!(bytes.windows(6).any(|window| window == b"canary"), wanted);
         for name in ["connection", "x-hop", "te", "semel-tenant", "x-own-secret"] {
             assert!(!headers.contains_key(name), "{name}");

@@ -40,7 +40,8 @@ pub(crate) struct Later {
 
 /// The defaults, for asynchronous commands.
 pub(crate) fn later() -> Policy {
-    Policy { mode: Mode::Async, ..Policy::default() }
+    let told = vec![http::HeaderName::from_static("x-do")];
+    Policy { mode: Mode::Async, store_request_headers: told, ..Policy::default() }
 }
 
 impl Later {

@@ -151,7 +151,7 @@ async fn a_request_that_was_exchanged_in_the_store_is_not_sent() {
             policy: later().into(),
         };
         let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
-        command.claim_for_later(id, token, request.encode(true))
+        command.claim_for_later(id, token, request.encode(|_| true))
     };
     let (own, other, third) = (another(1), another(2), another(3));
     for claim in [

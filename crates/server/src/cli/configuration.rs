@@ -1,7 +1,10 @@
 //! `semel config check|show|init`.
 
 use clap::{ArgMatches, Command};
-use semel_core::{Census, Clock, SystemClock};
+use http::HeaderName;
+use semel_core::keep::{KEPT_FIELDS, is_kept_field};
+use semel_core::policy::Mode;
+use semel_core::{Census, Clock, Policy, SystemClock};
 
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
@@ -137,8 +140,37 @@ fn check(matches: &ArgMatches) -> anyhow::Result<Done> {
              their keys look new; give it as an alias of the operation that it became"
         ));
     }
+    for kept in kept_fields(&loaded.config) {
+        say(kept);
+    }
     say("the configuration can be used");
     Ok(Done::Yes)
+}
+
+/// Says which fields of a request are kept for a worker, where commands are carried out by one.
+fn kept_fields(config: &Config) -> Vec<String> {
+    let defaults = ("commands without a rule of their own".to_owned(), &config.defaults);
+    let named = config
+        .operations
+        .iter()
+        .map(|operation| (format!("{:?}", operation.name.as_str()), &operation.policy));
+    let is_async = |(_, policy): &(String, &Policy)| policy.mode == Mode::Async;
+    let told = |(of, policy): (String, &Policy)| {
+        let except = &policy.store_headers_except;
+        let own =
+            policy.store_request_headers.iter().filter(|name| !is_kept_field(name) && !except.contains(name));
+        let kept = match policy.store_credentials {
+            true => "every field, credentials included".to_owned(),
+            false => {
+                KEPT_FIELDS.into_iter().chain(own.map(HeaderName::as_str)).collect::<Vec<_>>().join(", ")
+            }
+        };
+        let except: Vec<&str> = except.iter().map(HeaderName::as_str).collect();
+        let except =
+            if except.is_empty() { String::new() } else { format!("; except {}", except.join(", ")) };
+        format!("{of}: kept of a request until a worker has carried it out: {kept}{except}")
+    };
+    std::iter::once(defaults).chain(named).filter(is_async).map(told).collect()
 }
 
 /// The folder that a SQLite file is to be in, if there is none: the gateway makes files, and no folders.

@@ -28,6 +28,7 @@ use super::{Config, LogFormat, Protocol, StoreLocation};
 use crate::ask::Address;
 use crate::authorize::Authorization;
 use crate::client_certificate::Field;
+use crate::hosts::ServiceHost;
 use crate::jwt::{Algorithm, Claim, KeySource};
 
 /// The top level.
@@ -39,6 +40,12 @@ pub(super) const GENERAL: &[Setting<Config>] = &[
         List<HostName>,
         admin_hosts,
         "Without [[admin.token]]: by which names browsers may ask for admin_listen, beside localhost and its address"
+    ),
+    setting!(
+        "hosts",
+        List<ServiceHost>,
+        hosts,
+        "The names of the service: other hosts get 421, and the upstream gets Host as it came; without any, its own"
     ),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
     setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
@@ -161,7 +168,13 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         "store_credentials",
         Switch,
         store_credentials,
-        "Whether a command of mode async keeps its credentials until it is carried out"
+        "Whether a command of mode async keeps every field of its request, credentials included, until it is carried out"
+    ),
+    setting!(
+        "store_request_headers",
+        List<HeaderName>,
+        store_request_headers,
+        "Fields that a command of mode async keeps of its request beside those of content, negotiation and tracing"
     ),
     setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
     setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),

@@ -4,6 +4,7 @@ use http::Uri;
 use http::uri::Scheme;
 
 use super::kind::{Kind, Refusal, quoted};
+use crate::hosts::ServiceHost;
 
 /// Whether what is said to the upstream is encrypted.
 pub(crate) fn is_encrypted(upstream: &Uri) -> bool {
@@ -52,6 +53,22 @@ impl Kind for Uri {
 
     fn show(value: &Uri) -> Option<String> {
         Some(quoted(value.to_string().trim_end_matches('/')))
+    }
+}
+
+impl Kind for ServiceHost {
+    type Value = ServiceHost;
+
+    fn expected() -> String {
+        "a host with an optional port, such as \"api.example.com\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<ServiceHost, Refusal> {
+        ServiceHost::parse(text).ok_or(Refusal::Unexpected)
+    }
+
+    fn show(value: &ServiceHost) -> Option<String> {
+        Some(quoted(&value.to_string()))
     }
 }
 

@@ -247,6 +247,8 @@ impl Site {
             .args(format)
             .args(["--upstream", upstream])
             .args(arguments)
+            // What tells an upstream of these tests what to do goes with every command, also with one that waits.
+            .env("SEMEL_STORE_REQUEST_HEADERS", "x-do")
             .envs(variables.iter().copied())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

@@ -52,7 +52,7 @@ async fn fill(gateway: &Gateway, upstream: &Upstream) -> Vec<Reply> {
 #[tokio::test]
 async fn a_command_is_accepted_carried_out_and_replayed() {
     let (site, _upstream, gateway) = lab(&ASYNC).await;
-    let request = || pay("{}").with("authorization", "Bearer canary").with("x-trace", "7");
+    let request = || pay("{}").with("authorization", "Bearer canary").with("traceparent", "7");
     let accepted = gateway.send(request()).await;
     assert_eq!(accepted.status, 202);
     assert_eq!(accepted.header("retry-after"), Some("1"));
@@ -69,8 +69,8 @@ async fn a_command_is_accepted_carried_out_and_replayed() {
         ("seen-semel-tenant", "local"),
         ("seen-semel-caller", "local"),
         ("seen-idempotency-key", super::lab::KEY),
-        ("seen-host", "lab"),
-        ("seen-x-trace", "7"),
+        ("seen-x-forwarded-host", "lab"),
+        ("seen-traceparent", "7"),
         ("seen-content-length", "2"),
         ("seen-via", "1.1 semel"),
     ] {
@@ -250,9 +250,30 @@ async fn credentials_are_kept_only_where_an_operation_wants_them_and_not_for_lon
              store_credentials = {wanted}\n"
         );
         let gateway = site.start_with(upstream.address, &file, &[]);
+        let told = site.semel().args(["config", "check"]).output().expect("the program runs");
+        let told = String::from_utf8_lossy(&told.stdout).into_owned();
+        let kept =
+            if wanted { "every field, credentials included" } else { "accept, accept-*, baggage, content-*" };
+        assert!(
+            told.contains(&format!(
+                "\"payments\": kept of a request until a worker has carried it out: {kept}"
+            )),
+            "{told}"
+        );
         fill(&gateway, &upstream).await;
         let secret = || {
-            let request = numbered(100).with("authorization", "Bearer canary").with("cookie", "s=canary");
+            let credentials = [
+                "cookie",
+                "cf-access-jwt-assertion",
+                "x-goog-iap-jwt-assertion",
+                "x-amzn-oidc-data",
+                "x-amzn-oidc-accesstoken",
+                "ocp-apim-subscription-key",
+                "x-auth-request-access-token",
+                "x-of-our-own",
+            ];
+            let request = numbered(100).with("authorization", "Bearer canary");
+            let request = credentials.iter().fold(request, |request, name| request.with(name, "a=canary"));
             request.with("x-api-key", "semel_canary_of_our_own")
         };
         let accepted = gateway.send(secret()).await;

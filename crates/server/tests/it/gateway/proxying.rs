@@ -43,7 +43,8 @@ async fn the_upstream_is_always_told_which_host_is_asked() {
     .await;
     let gateway = Site::new().start(upstream, &[]);
     // HTTP/1.0 may leave it out; what goes on is HTTP/1.1, which may not.
-    for (field, host) in [("", upstream.to_string()), ("Host: lab\r\n", "lab".to_owned())] {
+    let (own, forged) = (upstream.to_string(), "X-Forwarded-Host: forged\r\n");
+    for (field, forwarded) in [("", None), ("Host: lab\r\n", Some("lab")), (forged, None)] {
         let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
         let request = format!("GET / HTTP/1.0\r\n{field}\r\n");
         client.write_all(request.as_bytes()).await.expect("it is sent");
@@ -52,8 +53,42 @@ async fn the_upstream_is_always_told_which_host_is_asked() {
         let seen = seen.lock().expect("nobody panics").to_ascii_lowercase();
         assert!(seen.starts_with("get / http/1.1\r\n"), "{seen}");
         assert_eq!(seen.matches("\r\nhost: ").count(), 1, "{seen}");
-        assert!(seen.contains(&format!("\r\nhost: {host}\r\n")), "{seen}");
+        assert!(seen.contains(&format!("\r\nhost: {own}\r\n")), "{seen}");
+        assert_eq!(
+            seen.matches("\r\nx-forwarded-host: ").count(),
+            usize::from(forwarded.is_some()),
+            "{seen}"
+        );
+        assert!(
+            forwarded.is_none_or(|host| seen.contains(&format!("\r\nx-forwarded-host: {host}\r\n"))),
+            "{seen}"
+        );
     }
+}
+
+#[tokio::test]
+async fn a_host_that_is_not_listed_is_refused_and_a_listed_one_is_passed_on() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let gateway = site.start_with(upstream.address, "hosts = [\"lab\", \"api.example:8443\"]\n", &[]);
+    let first = gateway.send(pay("{}").with("x-forwarded-host", "forged")).await;
+    assert_eq!((first.status.as_u16(), first.header("seen-host")), (201, Some("lab")));
+    assert_eq!(first.header("seen-x-forwarded-host"), Some("lab"));
+    let other_name = gateway.send(pay("{}").with("host", "API.example:8443")).await;
+    assert!(other_name.replayed(), "both are names of one service, and this is one command: {other_name:?}");
+    for host in ["evil.example", "api.example", "api.example:443", "lab.evil.example"] {
+        for method in ["POST", "GET"] {
+            let refused = gateway.send(pay("{}").method(method).with("host", host)).await;
+            assert_eq!(refused.problem(), problem(421, "MISDIRECTED_REQUEST"), "{method} {host}");
+        }
+    }
+    assert_eq!(pay("{}").over_http2(gateway.address).await.status, 201, "`lab` is its authority");
+    assert_eq!(upstream.seen(), 1, "nothing else was sent");
+
+    let site = Site::new();
+    let gateway = site.start_with(upstream.address, "hosts = [\"api.example\"]\n", &[]);
+    let refused = pay("{}").over_http2(gateway.address).await;
+    assert_eq!(refused.problem(), problem(421, "MISDIRECTED_REQUEST"), "in HTTP/2 as well");
+    assert_eq!(upstream.seen(), 1);
 }
 
 #[tokio::test]
@@ -278,7 +313,8 @@ async fn the_upstream_sees_one_form_of_request_whatever_the_client_speaks() {
     let over_http2 = raw_head(async |address| drop(pay("{}").over_http2(address).await)).await;
     for head in [over_http1, over_http2] {
         assert!(head.starts_with("POST /payments HTTP/1.1\r\n"), "{head}");
-        assert_eq!(head.matches("host: lab\r\n").count(), 1, "{head}");
+        assert_eq!(head.matches("\r\nx-forwarded-host: lab\r\n").count(), 1, "{head}");
+        assert_eq!(head.matches("\r\nhost: 127.0.0.1:").count(), 1, "{head}");
     }
 }
 
