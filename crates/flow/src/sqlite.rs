@@ -11,8 +11,8 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, InterruptHandle, TransactionBehavior};
@@ -21,7 +21,7 @@ use semel_core::{
     VaultError,
 };
 use semel_faults::{Lever, Point, reached_by_thread};
-use semel_stores::sqlite::{self as store, OpenError, SqliteOptions};
+use semel_stores::sqlite::{self as store, OpenError, Place, SqliteOptions};
 use tokio::sync::Mutex;
 
 use crate::gate::Gate;
@@ -56,6 +56,8 @@ struct File {
     at_work: Arc<AtomicBool>,
     /// For tests: the next COMMIT is made and then reported as failed, as a failing disk may do.
     lose_commit: Arc<AtomicBool>,
+    /// Where the file was when it was first opened.
+    place: OnceLock<Place>,
 }
 
 impl File {
@@ -65,7 +67,16 @@ impl File {
         connection
             .commit_hook(Some(move || at_work.load(Ordering::SeqCst)))
             .map_err(|error| OpenError::Failed { path: self.path.clone(), why: error.to_string() })?;
+        if self.place.get().is_none() {
+            let _ = self.place.set(store::place_of(&connection, &self.path)?);
+        }
+        self.check().map_err(|error| OpenError::Moved { path: self.path.clone(), why: error.to_string() })?;
         Ok(connection)
+    }
+
+    /// Checks that the file is where it was. What is committed to a file that was deleted or replaced is lost.
+    fn check(&self) -> Result<(), StoreError> {
+        self.place.get().map_or(Ok(()), Place::check)
     }
 
     /// Lets a test outside of this process pull its lever, in a debug build.
@@ -94,7 +105,13 @@ impl SqliteTransactions {
         options: &SqliteOptions,
     ) -> Result<SqliteTransactions, OpenError> {
         let (path, options) = (path.as_ref().to_owned(), options.clone());
-        let file = File { path, options, at_work: Arc::default(), lose_commit: Arc::default() };
+        let file = File {
+            path,
+            options,
+            at_work: Arc::default(),
+            lose_commit: Arc::default(),
+            place: OnceLock::new(),
+        };
         file.obey();
         let connection = Arc::new(Mutex::new(file.connect()?));
         let (file, gate, seals) = (Arc::new(file), Gate::default(), Seals::default());
@@ -186,6 +203,7 @@ impl SqliteTransactions {
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
+        self.file.check()?;
         let interrupt = connection.get_interrupt_handle();
         reached_by_thread(Point::WorkAhead);
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -193,6 +211,7 @@ impl SqliteTransactions {
         let claimed = store::claim_within(&transaction, claim, now)?;
         let Answer { decision: Decision::Execute, record: Some(record), .. } = &claimed else {
             transaction.commit()?;
+            self.file.check()?;
             return Ok(decided(self.seals.answer(claimed)));
         };
         let fault = |why: &str| {
@@ -220,6 +239,9 @@ impl SqliteTransactions {
             }
             Ok(()) => {
                 reached_by_thread(Point::WorkCommitted);
+                if let Err(error) = self.file.check() {
+                    return Err(Ended::InDoubt(error.to_string(), reply));
+                }
                 Ok(executed(self.seals.opened(settled), now, &reply))
             }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
@@ -325,6 +347,7 @@ impl SqliteTransactions {
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure>,
     {
+        self.file.check()?;
         let interrupt = connection.get_interrupt_handle();
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
@@ -347,7 +370,10 @@ impl SqliteTransactions {
             return Ok(Settled::RolledBack);
         };
         match transaction.commit() {
-            Ok(()) => Ok(Settled::Now(Box::new(self.seals.opened(settled)))),
+            Ok(()) => match self.file.check() {
+                Ok(()) => Ok(Settled::Now(Box::new(self.seals.opened(settled)))),
+                Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
+            },
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
             Err(error) => Err(Ended::InDoubt(error.to_string(), reply)),
         }

@@ -12,6 +12,8 @@ mod columns;
 pub mod doctor;
 #[cfg(feature = "encryption")]
 pub mod encryption;
+#[cfg(feature = "sql")]
+pub mod identity;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::OwnedMutexGuard;
 
-use super::{Alarm, AtWork, MAX_QUEUED, SqliteTransactions, SqliteTx};
+use super::{Alarm, AtWork, File, MAX_QUEUED, SqliteTransactions, SqliteTx};
 use crate::phases::output::encode;
 use crate::phases::run::Local;
 use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
@@ -163,7 +163,7 @@ impl SqliteTransactions {
         *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
         let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
         store::mark(&transaction, held.command, &mark, now)?;
-        commit(transaction)
+        self.file.commit(transaction)
     }
 
     /// What a COMMIT that failed came to: a new connection sees what is in the file, and what is not there now will not
@@ -194,15 +194,18 @@ impl SqliteTransactions {
             return Err(Ended::Local(LocalEnded::NotCommitted(why)));
         }
         store::write_anew(&transaction)?;
-        commit(transaction).map(|()| true)
+        self.file.commit(transaction).map(|()| true)
     }
 }
 
-fn commit(transaction: rusqlite::Transaction<'_>) -> Result<(), Ended> {
-    match transaction.commit() {
-        Ok(()) => Ok(()),
-        Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
-        Err(error) => Err(Ended::Lost(error.to_string())),
+impl File {
+    /// Commits, to the file that was opened and to no other.
+    fn commit(&self, transaction: rusqlite::Transaction<'_>) -> Result<(), Ended> {
+        match transaction.commit() {
+            Ok(()) => self.check().map_err(|error| Ended::Lost(error.to_string())),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => Err(error.into()),
+            Err(error) => Err(Ended::Lost(error.to_string())),
+        }
     }
 }
 

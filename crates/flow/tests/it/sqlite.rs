@@ -156,3 +156,23 @@ fn commands_that_wait_for_the_file_hold_no_threads() {
         assert_eq!(lab.counts().await, (21, 21, 21));
     });
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_gone_leaves_the_command_in_doubt() {
+    let lab = Sqlite::new();
+    let gate = Gate::new();
+    let running = {
+        let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
+        tokio::spawn(async move { lab.see(&command("during"), work).await })
+    };
+    gate.begun().await;
+    std::fs::remove_file(&lab.path).expect("it is there");
+    gate.open();
+    assert_eq!(
+        running.await.expect("it ends"),
+        Saw::InDoubt,
+        "its commit went to a file that nobody will read"
+    );
+    assert_eq!(lab.see(&command("after"), pays()).await, Saw::Unavailable);
+    assert!(!lab.path.exists(), "no other file was made in its place");
+}

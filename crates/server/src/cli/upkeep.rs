@@ -2,6 +2,8 @@
 
 use clap::{Arg, ArgMatches, Command};
 use semel_faults::{Point, reached_by_thread};
+use semel_stores::SqliteStore;
+use semel_stores::sqlite::SqliteOptions;
 use serde_json::json;
 
 use super::{Done, blocking, say};
@@ -47,7 +49,9 @@ pub(super) fn commands() -> [Command; 3] {
             .long_about(
                 "Brings the tables of the store to the schema of this version. Every command that opens the store does \
                  so too; use it to choose the moment, or, on PostgreSQL, a role that may change tables, which the \
-                 gateway's own role then need not be. There is no way back: copy the store first.",
+                 gateway's own role then need not be. There is no way back: copy the store first.\n\n\
+                 A SQLite store that is gone is not replaced by an empty one: the file with its id, PATH.id, is still there, \
+                 and every command that the store held might run again. `--create` says that this is meant.",
             )
             .after_help(
                 "Examples:\n  \
@@ -56,12 +60,24 @@ pub(super) fn commands() -> [Command; 3] {
                  Exit codes: 0 done, or there was nothing to do; 2 wrong use, or the store cannot be used, as when a \
                  newer version wrote it.",
             )
+            .arg(
+                Arg::new("create")
+                    .long("create")
+                    .action(clap::ArgAction::SetTrue)
+                    .help("Make a new SQLite store where one was before and is gone; its commands may run again"),
+            )
             .args(common()),
     ]
 }
 
 pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
     let location = super::load(matches)?.config.store;
+    if let ("migrate", StoreLocation::Sqlite(path)) = (name, &location)
+        && matches.get_flag("create")
+    {
+        let options = SqliteOptions { create: true, ..SqliteOptions::default() };
+        drop(SqliteStore::open_with(path, &options)?);
+    }
     if name != "migrate" || !matches!(location, StoreLocation::Postgres(_)) {
         super::existing(&location)?;
     }

@@ -63,7 +63,7 @@ fn used() -> TempDir {
     assert!(
         run(folder.path(), &["keys", "create", "--tenant", "acme", "--caller", "alice"]).status.success()
     );
-    assert_eq!(files(folder.path()).len(), 1, "it is closed");
+    assert_eq!(files(folder.path()).len(), 2, "it is closed: there are its file and its marker");
     folder
 }
 
@@ -161,7 +161,7 @@ fn a_file_at_rest_is_left_exactly_as_it_is() {
     assert_eq!(report.check("schema").0, "ok");
     assert_eq!(files(folder.path()), before);
     let names = std::fs::read_dir(folder.path()).expect("it is there").count();
-    assert_eq!(names, 1, "there is no file beside it either");
+    assert_eq!(names, 2, "there is no file beside it and its marker");
 }
 
 #[test]
@@ -184,6 +184,9 @@ fn another_schema_is_named_and_never_migrated() {
     assert_eq!(older.check("records"), ("ok", "none"));
     assert_eq!(files(folder.path()), before);
     std::fs::write(folder.path().join("semel.db"), "").expect("there is room");
+    let empty = doctor(folder.path(), &[]);
+    assert_eq!(empty.check("store").0, "fail", "a store was here");
+    std::fs::remove_file(folder.path().join("semel.db.id")).expect("it is there");
     let empty = doctor(folder.path(), &[]);
     assert_eq!(empty.check("schema").0, "warn");
     assert_eq!(files(folder.path())["semel.db"], b"");

@@ -17,6 +17,7 @@ mod later;
 mod limits;
 mod load;
 mod operating;
+mod place;
 mod postgres;
 mod proxying;
 mod reconciling;

@@ -8,7 +8,7 @@ use super::address::Address;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
-use super::{OpenError, PostgresOptions, connect, migrate, schema};
+use super::{OpenError, PostgresOptions, connect, learn, migrate, schema};
 use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
 
 /// The keys of a database.
@@ -23,6 +23,7 @@ impl PostgresKeys {
     pub async fn open(address: &Address) -> Result<PostgresKeys, OpenError> {
         let (dialer, mut link) = connect(address, &PostgresOptions::default()).await?;
         migrate(address, &mut link).await?;
+        learn(address, &dialer, &mut link).await?;
         let secret = secret(&mut link).await.map_err(|error| super::unreachable(address, &error))?;
         Ok(PostgresKeys { dialer, link: Mutex::new(link), secret })
     }

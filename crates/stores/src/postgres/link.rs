@@ -16,6 +16,7 @@ use uuid::Uuid;
 use super::address::Address;
 use super::errors::DbError;
 use super::executor::{Cell, Executor, Row, Value};
+use super::expected::Expected;
 use super::tls::Tls;
 
 /// A server that keeps its warnings to itself would hide the one that matters. Changes nothing where it does not.
@@ -38,6 +39,8 @@ pub(super) struct Dialer {
     pub(super) patience: Duration,
     /// How long a statement waits for a lock: never as long as its answer is waited for.
     pub(super) lock_wait: Duration,
+    /// The store that connections must lead to.
+    pub(super) expected: Expected,
 }
 
 /// One connection.
@@ -89,6 +92,7 @@ impl Dialer {
         let mut link = Link { client, driver, prepared, patience, begin, is_bounded, warned, broken: false };
         let hears = link.run(HEAR_WARNINGS).await;
         hears.map_err(|error| DbError::Unconnected(format!("cannot connect: {error}")))?;
+        self.expected.check(&mut link).await?;
         Ok(link)
     }
 }
@@ -96,7 +100,7 @@ impl Dialer {
 impl Dialer {
     /// Connections to this address.
     pub(super) fn new(address: Address, tls: Tls, patience: Duration) -> Dialer {
-        Dialer { address, tls, patience, lock_wait: patience * 2 / 5 }
+        Dialer { address, tls, patience, lock_wait: patience * 2 / 5, expected: Expected::default() }
     }
 
     /// Connections for changes that travel in groups.

@@ -1,6 +1,6 @@
 //! Records in PostgreSQL: the store for several gateways, and for services that keep their own data there.
 //!
-//! `address.rs` and `link.rs` connect, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
+//! `address.rs` and `link.rs` connect, `expected.rs` refuses another store, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
 //! locked record wait, `known.rs` which
@@ -19,6 +19,7 @@ pub mod doctor;
 mod errors;
 mod evidence;
 mod executor;
+mod expected;
 mod group;
 mod job;
 mod join;
@@ -153,6 +154,7 @@ impl PostgresStore {
     pub async fn open_with(address: &Address, options: &PostgresOptions) -> Result<PostgresStore, OpenError> {
         let (dialer, mut link) = connect(address, options).await?;
         migrate(address, &mut link).await?;
+        learn(address, &dialer, &mut link).await?;
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
@@ -253,6 +255,11 @@ async fn migrate(address: &Address, link: &mut link::Link) -> Result<(), OpenErr
         Ok(Found::Current | Found::Older(_)) => Ok(()),
         Err(error) => Err(OpenError::NotMigrated { address: address.describe(), why: error.to_string() }),
     }
+}
+
+/// Remembers which store this is: no later connection may lead to another.
+async fn learn(address: &Address, dialer: &Dialer, link: &mut link::Link) -> Result<(), OpenError> {
+    dialer.expected.learn(link).await.map_err(|error| unreachable(address, &error))
 }
 
 fn unreachable(address: &Address, error: &DbError) -> OpenError {

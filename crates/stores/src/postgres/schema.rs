@@ -7,7 +7,7 @@ use super::errors::DbError;
 use super::executor::{Executor, Value};
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 5] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5];
+const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: i64 = MIGRATIONS.len() as i64;
@@ -192,6 +192,14 @@ CREATE TABLE semel_usage (
 const VERSION_5: &str = "
 ALTER TABLE semel_records
     ADD COLUMN earlier_may_have_run bigint; -- 1 if so; NULL: only the first attempt has not
+";
+
+/// The identity of the store.
+const VERSION_6: &str = "
+CREATE TABLE semel_store (
+    id uuid NOT NULL PRIMARY KEY -- drawn here and never again: tells this store from any other
+);
+INSERT INTO semel_store (id) VALUES (gen_random_uuid());
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use semel_core::scope::PrincipalError;
 use semel_core::{Principal, Timestamp, ids};
 
-use super::{OpenError, SqliteOptions, Trouble, connect, queries, schema};
+use super::{OpenError, SqliteOptions, Trouble, connect, place, queries};
 use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
 
 /// The keys of a file.
@@ -21,8 +21,9 @@ impl ApiKeys {
     pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, OpenError> {
         let path = path.as_ref();
         let open = || -> Result<ApiKeys, Trouble> {
-            let mut connection = connect(path, &SqliteOptions::default())?;
-            schema::migrate(&mut connection)?;
+            let options = SqliteOptions::default();
+            let mut connection = connect(path, &options)?;
+            place::adopt(&mut connection, path, &options)?;
             let secret = secret(&connection)?;
             Ok(ApiKeys { connection, secret })
         };

@@ -6,12 +6,13 @@
 mod checks;
 
 use std::fs::{self, Metadata};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
+use super::place::{self, beside};
 use super::schema::{self, SCHEMA_VERSION};
 use super::{SqliteOptions, TIER, api_keys, reseal};
 use crate::doctor::{Check, Examination, Upkeep, telling};
@@ -21,6 +22,9 @@ const MAX_LOOKS: usize = 3;
 
 /// Looks at the file. `options` are those it is used with, `upkeep` how often it is said to be looked after.
 pub fn examine(path: &Path, options: &SqliteOptions, upkeep: &Upkeep) -> Examination {
+    if let Err(trouble) = place::refuse_remains(path, options) {
+        return only(Check::fail("store", trouble.at(path).to_string(), LOST));
+    }
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) => return absent(path, &error),
@@ -70,18 +74,13 @@ fn absent(path: &Path, error: &std::io::Error) -> Examination {
     only(check)
 }
 
+const LOST: &str = "find the file: without its records, retries run again";
+
 const OTHER_USER: &str = "run this as the user that the gateway runs as";
 
 /// The folder of the file; that of a bare name is the current one.
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
-/// A file beside the database, such as its log.
-fn beside(path: &Path, suffix: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(suffix);
-    PathBuf::from(name)
 }
 
 /// What tells the file from itself at another time, if nobody has it open and nobody died over it.
@@ -158,6 +157,9 @@ fn look(
     if version > SCHEMA_VERSION {
         // What a newer version means by its tables is not for this one to say.
         return Examination { api_keys: None, ..examination };
+    }
+    if let Err(trouble) = place::expect_store(&look.connection, path, options) {
+        examination.checks.push(Check::fail("identity", trouble.at(path).to_string(), LOST));
     }
     if version > 0 {
         examination.checks.extend(checks::of_tables(&look));

@@ -8,14 +8,20 @@ use semel_core::{Answer, Change, Claim, OperationId, Record, RecordId, StoreErro
 
 use super::errors::store_error;
 use super::writer::{Done, Work};
-use super::{OpenError, SqliteOptions, change, connect, queries, schema};
+use super::{OpenError, Place, SqliteOptions, change, connect, place, queries};
 
 /// A connection to the file with the settings that durability needs, and with this version's schema.
 pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Connection, OpenError> {
     let path = path.as_ref();
     let mut connection = connect(path, options).map_err(|trouble| trouble.at(path))?;
-    schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
+    place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
     Ok(connection)
+}
+
+/// The place of the file that the connection has open, to be checked after every commit.
+pub fn place_of(connection: &Connection, path: impl AsRef<Path>) -> Result<Place, OpenError> {
+    let path = path.as_ref();
+    Place::of(connection, path).map_err(|trouble| trouble.at(path))
 }
 
 /// The database's present.

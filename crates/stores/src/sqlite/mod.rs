@@ -2,7 +2,7 @@
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `claimed.rs` which
 //! outcomes need no look, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
-//! what others say about commands, `usage.rs` what everybody has used, `errors.rs` what SQLite's errors mean.
+//! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
@@ -14,6 +14,7 @@ mod evidence;
 mod join;
 mod outbox;
 mod phases;
+mod place;
 mod queries;
 mod reseal;
 mod rows;
@@ -41,9 +42,11 @@ pub use api_keys::ApiKeys;
 use claimed::Claimed;
 use errors::store_error;
 pub use join::{
-    apply_within, claim_within, find_command, find_within, now, open_connection, push_message, write_anew,
+    apply_within, claim_within, find_command, find_within, now, open_connection, place_of, push_message,
+    write_anew,
 };
 pub use phases::{has_phase, is_held, mark};
+pub use place::Place;
 pub use schema::SCHEMA_VERSION;
 use writer::{Counters, Done, Job, Levers, Work, Writer};
 
@@ -71,6 +74,9 @@ pub struct SqliteOptions {
     /// and what is hidden would be run again. Larger files take too long; check those with `PRAGMA
     /// integrity_check` when you can.
     pub check_up_to_bytes: u64,
+    /// Makes a new store where one was before and is gone, or takes the one that is there in its place. Its commands may run
+    /// again.
+    pub create: bool,
 }
 
 impl Default for SqliteOptions {
@@ -83,6 +89,7 @@ impl Default for SqliteOptions {
             max_file_bytes: None,
             max_record_bytes: 64 << 20,
             check_up_to_bytes: 1 << 30,
+            create: false,
         }
     }
 }
@@ -125,6 +132,59 @@ pub enum OpenError {
         /// The journal mode it stays in.
         mode: String,
     },
+    /// A store was here: its log is, and its file is missing or empty.
+    #[error(
+        "{path} is missing or empty, and its log {left} is there: a store was here. Put its file back beside the log, or restore \
+         both from a backup; without its records, retries run again. To begin anew, move the log away"
+    )]
+    Remains {
+        /// The file.
+        path: PathBuf,
+        /// The log, or the log's index.
+        left: PathBuf,
+    },
+    /// A store was here: its marker is, and its file is missing, empty, or has no records.
+    #[error(
+        "{path} is missing or has no records, and {marker} says that a store was here. Put the file back, or restore it from a backup; \
+         without its records, retries run again. To begin anew, run `semel migrate --create`, or delete the marker"
+    )]
+    Gone {
+        /// The file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+    },
+    /// Another store was here.
+    #[error(
+        "{path} is not the store that was here: {marker} names another one. Put the right file back; without its records, \
+         retries run again. To use this one in its place, run `semel migrate --create`, or delete the marker"
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+    },
+    /// The marker cannot be read or written.
+    #[error(
+        "{marker}, which says which store is at {path}: {why}; it must be readable, and its folder writable"
+    )]
+    Marker {
+        /// The store's file.
+        path: PathBuf,
+        /// The file with the store's id.
+        marker: PathBuf,
+        /// What the system said.
+        why: String,
+    },
+    /// The file was deleted or replaced while it was opened.
+    #[error("{path} was deleted or replaced while it was opened: {why}; see which program does that")]
+    Moved {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        why: String,
+    },
     /// Another process held the file for too long, the disk is full, or the like.
     #[error("cannot prepare {path}: {why}")]
     Failed {
@@ -141,6 +201,11 @@ enum Trouble {
     Damaged(String),
     NewerSchema(u32),
     NotDurable(String),
+    Remains(PathBuf),
+    Gone(PathBuf),
+    Other(PathBuf),
+    Marker(PathBuf, String),
+    Moved(String),
 }
 
 impl From<rusqlite::Error> for Trouble {
@@ -157,6 +222,11 @@ impl Trouble {
             Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
             Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
             Trouble::Damaged(why) => return OpenError::Damaged { path, why },
+            Trouble::Remains(left) => return OpenError::Remains { path, left },
+            Trouble::Gone(marker) => return OpenError::Gone { path, marker },
+            Trouble::Other(marker) => return OpenError::Other { path, marker },
+            Trouble::Marker(marker, why) => return OpenError::Marker { path, marker, why },
+            Trouble::Moved(why) => return OpenError::Moved { path, why },
             Trouble::Sqlite(error) => error,
         };
         let why = error.to_string();
@@ -175,6 +245,7 @@ pub struct SqliteStore {
     writer: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
     readers: Readers,
+    place: Place,
     levers: Levers,
     counters: Arc<Counters>,
 }
@@ -202,8 +273,11 @@ impl SqliteStore {
         let connect = || connect(path, options).map_err(|trouble| trouble.at(path));
         let mut connection = connect()?;
         check(&connection, path, options).map_err(|trouble| trouble.at(path))?;
-        schema::migrate(&mut connection).map_err(|trouble| trouble.at(path))?;
+        place::adopt(&mut connection, path, options).map_err(|trouble| trouble.at(path))?;
+        let place = Place::of(&connection, path).map_err(|trouble| trouble.at(path))?;
         let readers = (0..options.readers.max(1)).map(|_| connect()).collect::<Result<_, _>>()?;
+        // The same file from the first connection to the last.
+        place.check().map_err(|error| Trouble::Moved(error.to_string()).at(path))?;
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = Levers::default();
         levers.obey();
@@ -217,6 +291,7 @@ impl SqliteStore {
             connect: Box::new(connect),
             jobs,
             claimed: Claimed::default(),
+            place: place.clone(),
             levers: levers.clone(),
             counters: counters.clone(),
             damaged: None,
@@ -226,7 +301,7 @@ impl SqliteStore {
             .spawn(move || writer.run())
             .map_err(|error| OpenError::Failed { path: path.to_owned(), why: error.to_string() })?;
         let readers = Readers::new(readers);
-        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, levers, counters })
+        Ok(SqliteStore { writer: Some(sender), thread: Some(thread), readers, place, levers, counters })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
@@ -287,6 +362,7 @@ impl SqliteStore {
         query: impl FnOnce(&Connection, Timestamp) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let offset = self.levers.clock_offset.load(Ordering::SeqCst);
+        self.place.check()?;
         self.readers
             .with(move |connection| {
                 let now = Timestamp::from_millis(queries::now(connection)?.saturating_add(offset));
@@ -434,6 +510,7 @@ impl Readers {
 fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    place::refuse_remains(path, options)?;
     make_private(path);
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(options.busy_timeout)?;

@@ -6,10 +6,13 @@ use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 use semel_faults::{Point, reached_by_thread};
 
 use super::Trouble;
+use crate::identity::StoreId;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 9] =
-    [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9];
+const MIGRATIONS: [&str; 10] = [
+    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9,
+    VERSION_10,
+];
 
 /// The version that this build reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
@@ -192,6 +195,14 @@ const VERSION_9: &str = "
 ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
 ";
 
+/// The identity of the store.
+const VERSION_10: &str = "
+CREATE TABLE semel_store (
+    id BLOB NOT NULL -- drawn here and never again: tells this store from any other
+) STRICT;
+INSERT INTO semel_store (id) VALUES (randomblob(16));
+";
+
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
     if version(connection)? == Some(SCHEMA_VERSION) {
@@ -226,6 +237,17 @@ pub(super) fn version(connection: &Connection) -> rusqlite::Result<Option<u32>> 
         Some(()) => connection.query_row("SELECT max(version) FROM semel_schema", [], |row| row.get(0)),
         None => Ok(None),
     }
+}
+
+/// The store's id; `None` if it has none yet.
+pub(super) fn store_id(connection: &Connection) -> Result<Option<StoreId>, Trouble> {
+    let sql = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'semel_store'";
+    if connection.query_row(sql, [], |_| Ok(())).optional()?.is_none() {
+        return Ok(None);
+    }
+    let id = connection.query_row("SELECT id FROM semel_store", [], |row| row.get(0)).optional()?;
+    let damaged = || Trouble::Damaged("semel_store has no id".to_owned());
+    id.map(StoreId::from_bytes).ok_or_else(damaged).map(Some)
 }
 
 /// A table, column, index or trigger of ours.

@@ -19,6 +19,7 @@ use super::claimed::Claimed;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
 use super::evidence::EvidenceWork;
 use super::outbox::{OutboxDone, OutboxWork};
+use super::place::Place;
 use super::queries;
 use super::usage::UsageWork;
 
@@ -86,6 +87,7 @@ pub(super) struct Writer {
     pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
     pub(super) jobs: mpsc::Receiver<Job>,
     pub(super) claimed: Claimed,
+    pub(super) place: Place,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
     /// The file was found damaged: whatever it says from now on may be wrong, so nothing is decided on it.
@@ -108,6 +110,8 @@ enum GroupError {
     NotWritten(StoreError),
     /// It may have been written.
     Ambiguous(String),
+    /// It was written to a file that is not in its place any more. Trying again would find the same.
+    Displaced(StoreError),
 }
 
 type Results = Vec<Result<Done, StoreError>>;
@@ -136,6 +140,9 @@ impl Writer {
         let doubt = match self.commit(group) {
             Ok(results) => return results,
             Err(GroupError::NotBegun(error)) => return group.iter().map(|_| Err(again(&error))).collect(),
+            Err(GroupError::Displaced(error)) => {
+                return group.iter().map(|_| Err(ambiguous(error.to_string()))).collect();
+            }
             Err(GroupError::NotWritten(error)) if group.len() == 1 => return vec![Err(error)],
             Err(GroupError::NotWritten(_)) => None,
             Err(GroupError::Ambiguous(why)) => {
@@ -152,7 +159,7 @@ impl Writer {
                 (None, _) => match self.commit(std::slice::from_ref(job)) {
                     Ok(mut results) => results.pop().unwrap_or_else(|| Err(ambiguous("no result"))),
                     Err(GroupError::NotBegun(error)) => Err(again(stopped.insert(error))),
-                    Err(GroupError::NotWritten(error)) => Err(error),
+                    Err(GroupError::NotWritten(error) | GroupError::Displaced(error)) => Err(error),
                     Err(GroupError::Ambiguous(why)) => Err(ambiguous(why)),
                 },
             };
@@ -170,6 +177,7 @@ impl Writer {
         let error = match &result {
             Ok(results) => results.iter().find_map(|result| result.as_ref().err()),
             Err(GroupError::NotBegun(error) | GroupError::NotWritten(error)) => Some(error),
+            Err(GroupError::Displaced(_)) => None,
             Err(GroupError::Ambiguous(_)) => {
                 match (self.connect)() {
                     Ok(connection) => self.connection = connection,
@@ -189,6 +197,7 @@ impl Writer {
         if let Some(why) = &self.damaged {
             return Err(GroupError::NotBegun(StoreError::Damaged(why.clone())));
         }
+        self.place.check().map_err(GroupError::NotBegun)?;
         self.counters.tried.fetch_add(1, Ordering::Relaxed);
         points(group, Work::about_to_be_sent);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
@@ -230,6 +239,7 @@ impl Writer {
                 self.counters.commits.fetch_add(1, Ordering::Relaxed);
                 self.counters.changes.fetch_add(group.len() as u64, Ordering::Relaxed);
                 points(group, Work::committed);
+                self.place.check_commit().map_err(GroupError::Displaced)?;
                 Ok(results)
             }
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {

@@ -30,7 +30,11 @@ fn a_path_may_have_any_characters() {
     let examination = examine(&path, &SqliteOptions::default());
     assert!(examination.checks.iter().all(|check| check.health == Health::Ok), "{:#?}", examination.checks);
     assert_eq!(examination.api_keys, Some(0));
-    assert_eq!(std::fs::read_dir(&odd).expect("it is there").count(), 1, "no file was made beside it");
+    assert_eq!(
+        std::fs::read_dir(&odd).expect("it is there").count(),
+        2,
+        "no file was made beside it and its marker"
+    );
 }
 
 #[test]

@@ -102,9 +102,9 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
     acquire(&store, "twice").await;
     drop(store);
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let back =
-        "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; UPDATE semel_schema SET version = 8";
+    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store; UPDATE semel_schema SET version = 8";
     file.execute_batch(back).expect("an older version would have left it so");
+    std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
     drop(file);
     let store = open(folder.path());
     for (claim, expected) in [(once, false), (twice, true)] {

@@ -39,13 +39,13 @@ pub(super) async fn run(mut client: TcpStream, shared: &Shared) -> Result<()> {
             None => return Ok(()),
             Some(Opening::Encryption) => client.write_all(b"N").await?,
             Some(Opening::Cancel(message)) => {
-                return TcpStream::connect(shared.upstream).await?.write_all(&message).await;
+                return TcpStream::connect(shared.upstream()).await?.write_all(&message).await;
             }
             Some(Opening::Startup(message)) => break message,
         }
     };
     passable(&mut blackhole).await;
-    let mut server = TcpStream::connect(shared.upstream).await?;
+    let mut server = TcpStream::connect(shared.upstream()).await?;
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     server.write_all(&startup).await?;

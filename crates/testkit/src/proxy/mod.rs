@@ -48,10 +48,16 @@ pub struct FaultProxy {
 }
 
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     plan: Plan,
     blackhole: watch::Sender<bool>,
     connections: Mutex<JoinSet<()>>,
+}
+
+impl Shared {
+    fn upstream(&self) -> SocketAddr {
+        *self.upstream.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl FaultProxy {
@@ -62,7 +68,7 @@ impl FaultProxy {
         let listener = TcpListener::from_std(listener)?;
         let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
-            upstream,
+            upstream: Mutex::new(upstream),
             plan: Plan::default(),
             blackhole: watch::Sender::new(false),
             connections: Mutex::default(),
@@ -118,6 +124,11 @@ impl FaultProxy {
     /// same numbers; which statement gets which depends on the order in which they come.
     pub fn cut_randomly(&self, seed: u64, one_in: u32) {
         self.shared.plan.cut_randomly(seed, one_in);
+    }
+
+    /// From now on, new connections lead to the server at this address. Those that there are stay.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *self.shared.upstream.lock().unwrap_or_else(PoisonError::into_inner) = upstream;
     }
 
     /// Cuts every connection now, and says how many there were.
