@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, Request, response};
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Request, response};
 use semel_core::{Change, Decision, Event, Outcome, Reason, Record};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
@@ -113,6 +113,8 @@ where
     let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
     observe::decision(&shared.labels, &acquired.about(), seen, Some(record.head.state.name()), None);
     request.extensions_mut().insert(execution);
+    // Whoever retries gets these bytes, and may accept another coding than the one who asks first.
+    request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let begun = Instant::now();
     // The terms are those of the claim, which others may count on; a worker may have another policy by now.
     let terms = record.head.terms;

@@ -10,6 +10,7 @@
 
 mod body;
 mod cache;
+mod coding;
 mod execute;
 mod execution;
 mod fetch;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use crate::body::Body;
+use crate::coding::Accepted;
 use crate::fetch;
 use crate::layer::Shared;
 use crate::respond::{self, Answer};
@@ -80,6 +81,7 @@ async fn operation(
         Some((Decision::Replay, settled)) => respond::replay_from_memory(&settled, policy),
         Some(_) | None => service::looked(shared, Some(&record), look, found.now, Some(asked), policy),
     };
+    let answer = respond::as_accepted(&Accepted::of(&parts.headers), answer);
     let mut answer = fetch::present(shared, Some(parts), answer).await;
     shield(answer.headers_mut());
     answer

@@ -1,5 +1,6 @@
 //! Responses that Semel gives itself: problems, replays, and the headers on everything that is protected.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use semel_core::{OperationId, Problem, Reason, Record, Response, Timestamp};
 
 use crate::body::{Body, BoxError};
 use crate::cache::Settlement;
+use crate::coding::{self, Accepted};
 use crate::fetch::Elsewhere;
 use crate::observe::{Code, Seen};
 use crate::resource;
@@ -188,7 +190,7 @@ pub(crate) fn strip_own(headers: &mut HeaderMap) {
 /// The stored response, as it was.
 pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Answer {
     match &stored.body {
-        Some(body) => replayed(record, stored, body, replay_head(record, stored, policy)),
+        Some(body) => replayed(record, stored, body, replay_head(record, stored, policy), policy),
         None => replay_without_body(record, stored, policy),
     }
 }
@@ -199,7 +201,7 @@ pub(crate) fn replay_from_memory(settled: &Settlement, policy: &Policy) -> Answe
     match &stored.body {
         Some(body) => {
             let head = head.get_or_init(|| replay_head(record, stored, policy));
-            replayed(record, stored, body, head.clone())
+            replayed(record, stored, body, head.clone(), policy)
         }
         None => replay_without_body(record, stored, policy),
     }
@@ -215,15 +217,42 @@ fn replay_head(record: &Record, stored: &Response, policy: &Policy) -> HeaderMap
     head
 }
 
-fn replayed(record: &Record, stored: &Response, body: &Bytes, head: HeaderMap) -> Answer {
+fn replayed(record: &Record, stored: &Response, body: &Bytes, head: HeaderMap, policy: &Policy) -> Answer {
     let mut answer = http::Response::new(Body::with_trailers(body.clone(), stored.trailers.clone()));
+    if coding::is_coded(&head) {
+        let head = Response::head(stored.status, &stored.headers);
+        answer.extensions_mut().insert(Coded(Arc::new((record.clone(), head, policy.clone()))));
+    }
     *answer.headers_mut() = head;
     *answer.status_mut() = stored.status;
     seen_replayed(answer, record)
 }
 
+/// Says, in the extensions of a replay, that its body has a content coding. Holds the record, the head without that body,
+/// and the policy of the operation.
+#[derive(Clone)]
+struct Coded(Arc<(Record, Response, Policy)>);
+
+/// The answer, with a document in place of a stored body whose content coding the client does not accept.
+pub(crate) fn as_accepted(accepted: &Accepted, mut answer: Answer) -> Answer {
+    let Some(Coded(replay)) = answer.extensions_mut().remove() else { return answer };
+    if !accepted.allows_all(answer.headers()) {
+        let (record, head, policy) = &*replay;
+        let detail =
+            "The command ran once; its response has a content coding that this request does not accept.";
+        answer = replay_head_only(record, head, detail, policy);
+    }
+    coding::vary(answer.headers_mut());
+    answer
+}
+
 fn replay_without_body(record: &Record, stored: &Response, policy: &Policy) -> Answer {
     let detail = "The command ran once; the body of its response was not kept.";
+    replay_head_only(record, stored, detail, policy)
+}
+
+/// The head of a stored response, with a document that says why there is no more.
+fn replay_head_only(record: &Record, stored: &Response, detail: &str, policy: &Policy) -> Answer {
     let gone = Problem::new(Kind::ResponseNotRetained, detail).about(record.operation_id);
     let mut answer = problem(&gone.with_status(stored.status), policy.profile);
     for (name, value) in &stored.headers {

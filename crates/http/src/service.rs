@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{Body, BoxError};
+use crate::coding::Accepted;
 use crate::execute::{self, Acquired, Handler};
 use crate::fetch;
 use crate::layer::Shared;
@@ -98,7 +99,8 @@ where
     let begun = Instant::now();
     let about = command.about();
     let asked = fetch::head(&command);
-    let answer = answer(shared.clone(), command, inner).await;
+    let accepted = Accepted::of(&command.parts.headers);
+    let answer = respond::as_accepted(&accepted, answer(shared.clone(), command, inner).await);
     let answer = fetch::present(&shared, asked.as_deref(), answer).await;
     let handler = answer.extensions().get().map_or(Duration::ZERO, |HandlerTime(time)| *time);
     observe::added(&about, begun.elapsed().saturating_sub(handler));

@@ -1,6 +1,7 @@
 //! The layer from outside: real sockets, a real SQLite file, and a handler that does as a test tells it.
 
 mod authorize;
+mod codings;
 mod contract;
 mod cut_off;
 mod disconnects;

@@ -190,6 +190,32 @@ async fn a_connection_that_went_stale_in_the_pool_costs_nothing() {
 }
 
 #[tokio::test]
+async fn a_retry_can_read_the_response_whatever_coding_the_first_caller_accepted() {
+    let upstream = by_hand(|_, request| {
+        let request = String::from_utf8_lossy(&request).to_ascii_lowercase();
+        let (coding, body) = match request.contains("\r\naccept-encoding: gzip") {
+            true => ("content-encoding: gzip\r\n", "??????"),
+            false => ("", "plain!"),
+        };
+        Some(format!("HTTP/1.1 201 Created\r\n{coding}content-length: 6\r\n\r\n{body}").into_bytes())
+    })
+    .await;
+    let site = Site::new();
+    let gateway = site.start(upstream, &[]);
+    for (accepts, replayed) in [("gzip", false), ("identity", true)] {
+        let reply = gateway.send(pay("{}").with("accept-encoding", accepts)).await;
+        assert_eq!((&reply.body[..], reply.replayed()), (&b"plain!"[..], replayed));
+        assert_eq!(reply.header("content-encoding"), None);
+    }
+    let passed_on = gateway.send(pay("").method("GET").with("accept-encoding", "gzip")).await;
+    assert_eq!(
+        passed_on.header("content-encoding"),
+        Some("gzip"),
+        "what is not stored is negotiated as ever"
+    );
+}
+
+#[tokio::test]
 async fn interim_answers_are_not_the_answer() {
     let upstream = by_hand(|_, _| {
         let hints = "HTTP/1.1 103 Early Hints\r\nlink: </style.css>\r\n\r\n";
