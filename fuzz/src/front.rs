@@ -1,7 +1,7 @@
 //! The way in: raw bytes on one connection to a real gateway, before a real upstream that counts.
 //!
 //! The input is what the client sends, [`NONCE`] in it replaced by something new each time. If it begins with a zero byte, each
-//! byte after it stands for a piece of nearly valid HTTP/1 (`pieces.rs`). HTTP/2 is hyper's own affair, and left out.
+//! byte after it stands for a piece of nearly valid HTTP/1 (`pieces.rs`). HTTP/2 has a target of its own (`http2`).
 
 mod lab;
 mod pieces;

@@ -11,6 +11,7 @@ pub mod config;
 pub mod fingerprint;
 pub mod front;
 mod http1;
+pub mod http2;
 mod json;
 pub mod key;
 pub mod response;
@@ -21,11 +22,12 @@ pub mod webhook;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("key", key::check),
     ("fingerprint", fingerprint::check),
     ("response", response::check),
     ("config", config::check),
     ("front", front::check),
+    ("http2", http2::check),
     ("webhook", webhook::check),
 ];

@@ -60,6 +60,35 @@ fn connections_to_a_gateway() {
 }
 
 #[test]
+fn messages_over_http2() {
+    run("http2");
+}
+
+/// Every code at every point of a message, on either side, with and without an announced length, at once and frame by frame;
+/// and the same after the end of the message.
+#[test]
+fn resets_with_every_code_at_every_point() {
+    const SEPARATOR: u8 = 255;
+    let (piece, end) = (3 << 3, 2 << 3 | 3);
+    let points: [&[u8]; 4] = [&[], &[piece], &[piece, piece], &[piece, end]];
+    let resets = (0..14_u8).map(|code| code << 3 | 5);
+    // GOAWAY with NO_ERROR and with INTERNAL_ERROR, before this stream and after it; and the end of the connection.
+    let others = [6, 2 << 3 | 6, 128 | 6, 128 | 2 << 3 | 6, 7];
+    for cut in resets.chain(others) {
+        for point in points {
+            let steps = [point, &[cut]].concat();
+            // Commands and what is passed on, announced or not, at once or frame by frame.
+            for first in [0, 5, 16, 21, 32, 53] {
+                let request = [&[first], &steps[..]].concat();
+                let response = [&[first, end, SEPARATOR], &steps[..]].concat();
+                semel_fuzz::http2::check(&request);
+                semel_fuzz::http2::check(&response);
+            }
+        }
+    }
+}
+
+#[test]
 fn events_of_providers() {
     run("webhook");
 }

@@ -15,7 +15,7 @@ const USAGE: &str =
     "usage: cargo xtask fuzz [TARGET] [--seconds NUMBER], or cargo xtask fuzz TARGET --input FILE";
 
 /// All targets, in the order in which they run.
-const TARGETS: [&str; 6] = ["key", "fingerprint", "response", "config", "webhook", "front"];
+const TARGETS: [&str; 7] = ["key", "fingerprint", "response", "config", "webhook", "front", "http2"];
 
 /// How long each runs, if nobody says.
 const SECONDS: u64 = 60;

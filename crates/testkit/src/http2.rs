@@ -46,6 +46,11 @@ impl Frame {
         self.kind == HEADERS
     }
 
+    /// The bytes of a body that it carries.
+    pub fn data(&self) -> &[u8] {
+        if self.kind == DATA { &self.payload } else { &[] }
+    }
+
     /// The code with which it resets its stream.
     pub fn reset_code(&self) -> Option<u32> {
         let code = (self.kind == RST_STREAM).then(|| self.payload.first_chunk::<4>()).flatten()?;
@@ -119,6 +124,8 @@ impl Peer {
     /// A client of the server at this address.
     pub async fn connect(address: SocketAddr) -> Peer {
         let mut stream = TcpStream::connect(address).await.expect("the server listens");
+        // Frames leave as they are sent, and do not wait for more.
+        stream.set_nodelay(true).expect("it is connected");
         let opening = [PREFACE, &frame(SETTINGS, 0, 0, &[])].concat();
         stream.write_all(&opening).await.expect("it is sent");
         Peer { stream }
@@ -126,6 +133,7 @@ impl Peer {
 
     /// The server of an accepted connection; `None` if what comes in is not HTTP/2.
     pub async fn accept(mut stream: TcpStream) -> Option<Peer> {
+        stream.set_nodelay(true).ok()?;
         let mut preface = [0; PREFACE.len()];
         stream.read_exact(&mut preface).await.ok().filter(|_| preface == PREFACE)?;
         stream.write_all(&frame(SETTINGS, 0, 0, &[])).await.ok()?;
@@ -152,6 +160,12 @@ impl Peer {
             _ => {}
         }
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
+    }
+
+    /// Ends the connection in good order: all that was sent arrives, which a reset of the socket could undo.
+    pub async fn finish(mut self) {
+        let _ = self.stream.shutdown().await;
+        while self.next().await.is_some() {}
     }
 
     /// Waits until the other side has read all that was sent to it, or has ended the connection.
