@@ -27,7 +27,7 @@ struct State {
     looks: u32,
     since: i64,
     seen: HashMap<String, Record>,
-    unknown: HashMap<String, i64>,
+    unknown: HashMap<String, (i64, u32)>,
 }
 
 /// What is not at its end.
@@ -82,9 +82,8 @@ impl Looker {
                 "claimed" | "processing" => open.running += 1,
                 "unknown" => {
                     open.unknown += 1;
-                    state
-                        .unknown
-                        .insert(record.operation_id.clone(), found.quarantine_until.unwrap_or(i64::MAX));
+                    let until = found.quarantine_until.unwrap_or(i64::MAX);
+                    state.unknown.insert(record.operation_id.clone(), (until, record.epoch));
                 }
                 _ => {}
             }
@@ -106,8 +105,8 @@ impl Looker {
         Ok(open)
     }
 
-    /// Unknown commands, as the last look has them, and until when a call may be on its way.
-    pub(crate) fn unknown(&self) -> Vec<(String, i64)> {
+    /// Unknown commands, as the last look has them: until when a call may be on its way, and their last attempt.
+    pub(crate) fn unknown(&self) -> Vec<(String, (i64, u32))> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut unknown: Vec<_> = state.unknown.iter().map(|(id, until)| (id.clone(), *until)).collect();
         unknown.sort();

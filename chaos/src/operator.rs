@@ -40,14 +40,14 @@ pub(crate) async fn run(world: Arc<World>, looker: Arc<Looker>) {
     let mut hasty = HashSet::new();
     loop {
         let mut hands = JoinSet::new();
-        for (operation_id, quarantine_until) in looker.unknown() {
+        for (operation_id, (quarantine_until, attempt)) in looker.unknown() {
             let Some(found) = judge(&world, &operation_id, quarantine_until, &mut hasty) else { continue };
             if hands.len() >= HANDS {
                 hands.join_next().await;
             }
             let (world, looker) = (world.clone(), looker.clone());
             hands.spawn(async move {
-                if say(&world, &operation_id, found).await == Some(true) {
+                if say(&world, &operation_id, attempt, found).await == Some(true) {
                     looker.settled(&operation_id);
                 }
             });
@@ -81,11 +81,12 @@ fn judge(
 }
 
 /// Says it, and whether it counts.
-async fn say(world: &World, operation_id: &str, finding: Finding) -> Option<bool> {
+async fn say(world: &World, operation_id: &str, attempt: u32, finding: Finding) -> Option<bool> {
     let Finding { entry: found, hasty } = finding;
     let verdict = if found.is_some() { Verdict::Executed } else { Verdict::NotExecuted };
     let mut command = Command::from(world.semel());
     command.args(["records", "resolve", operation_id, "--reason", "the ledger says so"]);
+    command.args(["--attempt", &attempt.to_string()]);
     let file = world.folder.join(format!("{operation_id}.json"));
     match &found {
         Some(entry) => {

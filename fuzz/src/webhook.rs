@@ -101,6 +101,7 @@ fn source(scheme: &Scheme) -> WebhookSource {
     let reading = EventReading {
         event_id: (*scheme != Scheme::Semel).then(|| pointer("/id")),
         operation_id: pointer("/data/reference"),
+        attempt: None,
         verdict: pointer("/type"),
         executed: vec!["captured".into()],
         failed: vec!["declined".into()],

@@ -102,8 +102,8 @@ impl World<'_> {
         self.b.pull(Lever::Clock(millis)).await
     }
 
-    /// An operator says that the command was carried out, with this answer.
-    pub(crate) fn resolve(&self, operation_id: &str, body: &str) -> Result<(), String> {
+    /// An operator says that this attempt at the command was carried out, with this answer.
+    pub(crate) fn resolve(&self, operation_id: &str, attempt: u32, body: &str) -> Result<(), String> {
         let file = self.folder.join("verdict.json");
         std::fs::write(&file, body).map_err(|error| error.to_string())?;
         let mut command = self.lab.program(&self.place.direct());
@@ -118,7 +118,7 @@ impl World<'_> {
             "--body",
         ]);
         command.arg(&file).args(["--header", "Content-Type: application/json"]);
-        command.args(["--reason", "the ledger of the provider shows it"]);
+        command.args(["--attempt", &attempt.to_string(), "--reason", "the ledger of the provider shows it"]);
         tokio::task::block_in_place(|| output(&mut command)).map(drop)
     }
 

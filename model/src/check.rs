@@ -95,6 +95,11 @@ mod tests {
         is_kept_in(&shipped::ONE_FOR_WORKERS);
     }
 
+    #[test]
+    fn late_evidence_counts_when_an_operator_errs() {
+        is_kept_in(&shipped::LATE_EVIDENCE);
+    }
+
     fn are_refuted(cases: &[variants::Case], is_meant: impl Fn(&Configuration) -> bool) {
         for case in cases.iter().filter(|case| is_meant(case.configuration)) {
             let walk = refute(case);

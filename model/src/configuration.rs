@@ -111,6 +111,8 @@ pub struct Configuration {
     pub starts: u8,
     /// How often an operator may act.
     pub operator: u8,
+    /// Whether an operator may say "not executed" of what took place.
+    pub operator_errs: bool,
     /// Whether the reconciler may sleep for any time between its look and its word.
     pub sleepy_reconciler: bool,
     /// How often each thing may go wrong.
@@ -142,8 +144,9 @@ impl Configuration {
         }
     }
 
-    /// Whether one command may have several effects: the operation is declared safe to repeat, and nobody deduplicates.
+    /// Whether one command may have several effects: the operation is declared safe to repeat, or an operator errs, and nobody
+    /// deduplicates.
     pub fn may_repeat(&self) -> bool {
-        self.on_lease_expired == OnLeaseExpired::Rerun && !self.deduplicates
+        (self.on_lease_expired == OnLeaseExpired::Rerun || self.operator_errs) && !self.deduplicates
     }
 }

@@ -3,8 +3,9 @@
 //! Most of it is a matter of one moment. What is a matter of a step is noticed by `watch`, which sees every write of the
 //! store, and by `told`, which sees every word to a client; both write it into the world's books.
 
+use semel_core::reconcile::{Bearing, bearing_on};
 use semel_core::transition::{Proof, Verdict};
-use semel_core::{Event, Reason, State};
+use semel_core::{About, Event, Reason, State};
 use stateright::Property;
 
 use crate::configuration::{NOW, ticks};
@@ -45,11 +46,15 @@ pub enum Promise {
     OneEffectPerReference,
     /// No request waits for a claim of its own.
     NobodyWaitsForHimself,
+    /// What was heard to have taken place is not run again.
+    HeardIsNotRun,
+    /// Evidence of an attempt that was taken for not executed, and run again, is a contradiction.
+    SecondEffectIsLoud,
 }
 
 impl Promise {
     /// Every promise.
-    pub const ALL: [Promise; 14] = [
+    pub const ALL: [Promise; 16] = [
         Promise::OneEffect,
         Promise::SuccessNamesEffect,
         Promise::EqualAnswers,
@@ -64,6 +69,8 @@ impl Promise {
         Promise::NothingForgottenEarly,
         Promise::OneEffectPerReference,
         Promise::NobodyWaitsForHimself,
+        Promise::HeardIsNotRun,
+        Promise::SecondEffectIsLoud,
     ];
 
     /// In words.
@@ -83,10 +90,12 @@ impl Promise {
             Promise::NothingForgottenEarly => "nothing is forgotten early",
             Promise::OneEffectPerReference => "at most one effect for a business reference",
             Promise::NobodyWaitsForHimself => "nobody waits for a claim of his own",
+            Promise::HeardIsNotRun => "what was heard to have taken place is not run again",
+            Promise::SecondEffectIsLoud => "evidence of a second effect is loud",
         }
     }
 
-    pub(crate) const fn bit(self) -> u16 {
+    pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
     }
 
@@ -105,7 +114,9 @@ impl Promise {
             },
             Promise::EqualAnswers => |_, world| kept(world, Promise::EqualAnswers),
             Promise::OtherPayload => |_, world| kept(world, Promise::OtherPayload),
-            Promise::EvidenceEndsUnknown => |_, world| kept(world, Promise::EvidenceEndsUnknown),
+            Promise::EvidenceEndsUnknown => {
+                |model, world| model.configuration.operator_errs || kept(world, Promise::EvidenceEndsUnknown)
+            }
             Promise::SettledStays => |_, world| kept(world, Promise::SettledStays),
             Promise::HoldersWord => |_, world| kept(world, Promise::HoldersWord),
             Promise::ClaimBeforeEffect => |_, world| kept(world, Promise::ClaimBeforeEffect),
@@ -122,6 +133,8 @@ impl Promise {
                 |model, world| !model.configuration.reference || world.effects.len() <= 1
             }
             Promise::NobodyWaitsForHimself => |_, world| kept(world, Promise::NobodyWaitsForHimself),
+            Promise::HeardIsNotRun => |_, world| kept(world, Promise::HeardIsNotRun),
+            Promise::SecondEffectIsLoud => |_, world| kept(world, Promise::SecondEffectIsLoud),
         };
         Property::always(self.name(), holds)
     }
@@ -360,10 +373,38 @@ fn fence_of(event: &Event) -> Option<semel_core::Fence> {
     }
 }
 
+/// Whether evidence of an effect of this command was heard.
+fn heard_about(world: &World, op: Token) -> bool {
+    let has_row = |row: &Option<Row>| row.is_some_and(|row| row.op == op);
+    world.rows.iter().zip(world.books.heard).any(|(row, heard)| heard && has_row(row))
+}
+
+/// Sees that evidence of an effect by this attempt was offered to the store.
+pub(crate) fn heard(model: &Protocol, world: &mut World, key: u8, by: Token, about: About) {
+    let Some(row) = world.row(key).copied() else { return };
+    if !matches!(row.state, State::Claimed { .. } | State::Processing { .. }) {
+        world.books.heard[usize::from(key)] = true;
+    }
+    let head = row.head(&model.terms);
+    let bearing = bearing_on(&head, None, Verdict::Succeeded, about, model.configuration.deduplicates);
+    let is_earlier = row.token != by && row.epoch > 1 && row.state.is_terminal();
+    if is_earlier
+        && !row.earlier_may_have_run
+        && !model.configuration.deduplicates
+        && bearing != Bearing::Contradicts
+    {
+        world.broke(Promise::SecondEffectIsLoud);
+    }
+}
+
 fn note_acquired(world: &mut World, before: Option<Row>, after: &Row) {
     let is_new = before.is_none_or(|before| before.op != after.op || before.fence() != after.fence());
     if is_new && matches!(after.state, State::Processing { .. }) {
         world.books.acquired |= bit(after.token);
+        let is_same = before.is_some_and(|before| before.op == after.op);
+        if is_same && heard_about(world, after.op) {
+            world.broke(Promise::HeardIsNotRun);
+        }
         let is_risen = match before.filter(|before| before.op == after.op) {
             // A worker starts it under the epoch of the claim.
             Some(before) if matches!(before.state, State::Claimed { .. }) => after.epoch == before.epoch,

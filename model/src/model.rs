@@ -166,6 +166,7 @@ impl Model for Protocol {
                 answered: [None; KEYS],
                 settled: [0; KEYS],
                 acquired: 0,
+                heard: [false; KEYS],
                 broken: 0,
             },
         }]
@@ -321,6 +322,8 @@ impl Protocol {
                     steps.push(Step::LookInVain(key));
                 }
             }
+            steps.push(Step::Webhook(key));
+        } else if self.configuration.operator_errs {
             steps.push(Step::Webhook(key));
         }
         match world.reconciler {

@@ -28,6 +28,7 @@ pub const DEFAULTS: Configuration = Configuration {
     renewals: 0,
     starts: 0,
     operator: 0,
+    operator_errs: false,
     sleepy_reconciler: false,
     faults: CRASH,
 };
@@ -89,6 +90,17 @@ pub const OPERATOR: Configuration = Configuration {
     tombstones: true,
     operator: 1,
     faults: Faults { silences: 1, ..QUIET },
+    ..DEFAULTS
+};
+
+/// An operator errs, and the provider's event comes later.
+pub const LATE_EVIDENCE: Configuration = Configuration {
+    name: "late evidence",
+    about: "two requests; an operator may say \"not executed\" of what took place; the provider's events come at any time",
+    requests: &[SAME, SAME],
+    operator: 1,
+    operator_errs: true,
+    faults: QUIET,
     ..DEFAULTS
 };
 
@@ -167,7 +179,7 @@ pub const REFERENCE_AND_RERUN: Configuration = Configuration {
 };
 
 /// All of them.
-pub const ALL: [&Configuration; 16] = [
+pub const ALL: [&Configuration; 17] = [
     &DEFAULTS,
     &TROUBLE,
     &LOSSES,
@@ -175,6 +187,7 @@ pub const ALL: [&Configuration; 16] = [
     &DEDUPLICATES,
     &OTHER_PAYLOAD,
     &OPERATOR,
+    &LATE_EVIDENCE,
     &RERUN,
     &ASYNC,
     &ASYNC_RERUN,

@@ -5,7 +5,7 @@ use semel_core::record::StoredResult;
 use semel_core::response::{RESPONSE_FORMAT, StoredResponse};
 use semel_core::state::SettledBy;
 use semel_core::transition::{Proof, Verdict};
-use semel_core::{Decision, Event, Reason, State, Timestamp, transition};
+use semel_core::{About, Decision, Event, Reason, State, Timestamp, transition};
 
 use crate::configuration::{LOOKS, Mode, NOW, after, ticks};
 use crate::invariants::{self, FRESH, Promise};
@@ -128,23 +128,29 @@ impl Protocol {
             }
             Step::Webhook(key) => {
                 let found = world.row(key).map(|row| world.find(row.op));
-                if let Some(finding @ Finding::Charged(_)) = found {
-                    self.resolve(world, key, finding, Verdict::Succeeded, None);
+                if let Some(finding @ Finding::Charged(by)) = found {
+                    let about = self.about(world, key, by);
+                    self.resolve(world, key, finding, Verdict::Succeeded, None, about);
+                    invariants::heard(self, world, key, by, about);
                 }
             }
             Step::SayExecuted(key) => {
                 let found = world.row(key).map(|row| world.find(row.op));
                 if let Some(finding @ Finding::Charged(_)) = found
-                    && self.resolve(world, key, finding, Verdict::Succeeded, None) == Decision::Applied
+                    && self.resolve(world, key, finding, Verdict::Succeeded, None, About::Command)
+                        == Decision::Applied
                 {
                     world.operator -= 1;
                 }
             }
             Step::SayNotExecuted(key) => {
                 let found = world.row(key).map(|row| world.find(row.op));
-                let verdict = Verdict::NotExecuted(Proof::Quarantine);
+                let errs = self.configuration.operator_errs;
+                let proof = if errs { Proof::ProviderTombstone } else { Proof::Quarantine };
+                let verdict = Verdict::NotExecuted(proof);
+                let found = found.map(|found| if errs { Finding::NoRecord } else { found });
                 if let Some(finding @ Finding::NoRecord) = found
-                    && self.resolve(world, key, finding, verdict, None) == Decision::Applied
+                    && self.resolve(world, key, finding, verdict, None, About::Command) == Decision::Applied
                 {
                     world.operator -= 1;
                 }
@@ -456,7 +462,9 @@ impl Protocol {
                     NOW.as_millis() - i64::try_from(after(held.ago).as_millis()).unwrap_or(i64::MAX),
                 );
                 let seen = (!self.is(Variant::OldLookCounts)).then_some(began);
-                if let Decision::Refused(_) = self.resolve(world, held.key, finding, verdict, seen) {
+                if let Decision::Refused(_) =
+                    self.resolve(world, held.key, finding, verdict, seen, About::Command)
+                {
                     put_off(world, quarantine_until);
                 }
             }
@@ -473,6 +481,7 @@ impl Protocol {
         finding: Finding,
         verdict: Verdict,
         seen: Option<Timestamp>,
+        about: About,
     ) -> Decision {
         let says = match finding {
             Finding::Charged(name) => Some(Says::Charged(name)),
@@ -485,7 +494,17 @@ impl Protocol {
             says,
             words: SettledBy::Verdict,
         });
-        self.change(world, key, &Event::Resolve { verdict, seen }, answer)
+        self.change(world, key, &Event::Resolve { verdict, seen, about }, answer)
+    }
+
+    /// The attempt that an event about this effect names.
+    fn about(&self, world: &World, key: u8, by: Token) -> About {
+        match world.row(key) {
+            Some(_) if self.is(Variant::NamelessEvidence) => About::Command,
+            Some(row) if row.token == by => About::UpTo(u32::from(row.epoch)),
+            Some(row) => About::UpTo(u32::from(row.epoch).saturating_sub(1)),
+            None => About::Command,
+        }
     }
 
     fn operate(&self, world: &mut World, key: u8, event: &Event) {

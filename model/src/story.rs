@@ -40,7 +40,9 @@ fn moral(world: &World, broken: Promise) -> String {
         | Promise::FinalStays
         | Promise::NothingStaysInHand
         | Promise::NothingForgottenEarly
-        | Promise::NobodyWaitsForHimself => format!("=> not so: {}", broken.name()),
+        | Promise::NobodyWaitsForHimself
+        | Promise::HeardIsNotRun
+        | Promise::SecondEffectIsLoud => format!("=> not so: {}", broken.name()),
     }
 }
 

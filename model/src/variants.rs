@@ -5,7 +5,7 @@
 //! [`model`](crate::model) acts.
 
 use semel_core::policy::OnLeaseExpired;
-use semel_core::transition::Transition;
+use semel_core::transition::{ReferenceWrite, Refusal, Transition};
 use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
 
 use crate::configuration::Configuration;
@@ -69,6 +69,10 @@ pub enum Variant {
     UnconfirmedButRun,
     /// What an earlier attempt may have done is forgotten with the next.
     ForgetsEarlierAttempts,
+    /// Evidence of the effect is refused once the key is free.
+    LateEvidenceRefused,
+    /// Evidence does not say which attempt it is about.
+    NamelessEvidence,
 }
 
 /// What is to be known of a variant.
@@ -87,7 +91,7 @@ pub struct Case {
 }
 
 /// Every variant.
-pub const ALL: [Case; 27] = [
+pub const ALL: [Case; 29] = [
     case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
     case(
         Variant::StealsEndedLease,
@@ -257,6 +261,20 @@ pub const ALL: [Case; 27] = [
         Promise::OneEffectPerReference,
     )
     .on(&shipped::REFERENCE_AND_RERUN),
+    case(
+        Variant::LateEvidenceRefused,
+        "late-evidence-refused",
+        "evidence of the effect that comes after \"not executed\" is refused, and the key runs again",
+        Promise::HeardIsNotRun,
+    )
+    .on(&shipped::LATE_EVIDENCE),
+    case(
+        Variant::NamelessEvidence,
+        "nameless-evidence",
+        "evidence of an attempt before a rerun is taken for evidence of the last one",
+        Promise::SecondEffectIsLoud,
+    )
+    .on(&shipped::LATE_EVIDENCE),
 ];
 
 /// What is assumed of the world around the real protocol, each with what happens where it does not hold.
@@ -359,7 +377,17 @@ pub(crate) fn decide(
         | Variant::RepeatsBegunPhase
         | Variant::SleepyExecutor
         | Variant::LeapInQuarantine
+        | Variant::NamelessEvidence
         | Variant::UnconfirmedButRun => real(Some(head), event),
+        Variant::LateEvidenceRefused => match (event, head.state) {
+            (Event::Resolve { .. }, State::FailedRetryable { .. }) => Transition {
+                write: Write::Keep,
+                reference: ReferenceWrite::Keep,
+                decision: Decision::Refused(Refusal::WrongState),
+                ..real(Some(head), event)
+            },
+            _ => real(Some(head), event),
+        },
         Variant::ForgetsEarlierAttempts => real(Some(&Head { earlier_may_have_run: false, ..*head }), event),
         Variant::FreedTwice => {
             let mut head = *head;

@@ -371,8 +371,10 @@ pub struct Books {
     pub settled: [u8; KEYS],
     /// The attempts that hold, or have held, a command, and are not over: one bit each.
     pub acquired: u32,
+    /// Whether evidence of the effect was heard while nobody had the command in hand.
+    pub heard: [bool; KEYS],
     /// The promises that were broken, one bit each.
-    pub broken: u16,
+    pub broken: u32,
 }
 
 impl World {

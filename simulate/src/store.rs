@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
+use semel_core::transition::ReferenceWrite;
 use semel_core::{
-    Census, Change, Claim, Evidence, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
+    Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
     Snapshot, Statement as Said, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
 };
 use semel_stores::MemoryStore;
@@ -193,6 +194,19 @@ impl Evidence for RemoteStore {
         let (source, event_id) = (source.to_owned(), event_id.to_owned());
         let close = move |store: &MemoryStore| at_once(store.close_statement(&source, &event_id, outcome));
         self.write("close", self.tries, close).await
+    }
+
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError> {
+        let (source, event_id, note) = (source.to_owned(), event_id.to_owned(), note.clone());
+        let contradict =
+            move |store: &MemoryStore| at_once(store.contradict(&source, &event_id, &note, reference));
+        self.write("contradict", self.tries, contradict).await
     }
 
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
-use crate::state::{Fence, Head, Reason, Terms};
+use crate::state::{Epoch, Fence, Head, Reason, Terms};
 use crate::time::Timestamp;
 
 /// One request's wish to run a command.
@@ -120,6 +120,8 @@ pub enum Event {
         /// When that was seen, by the store's clock; `None`: in this moment. What was not there then may have landed since,
         /// also by a later attempt.
         seen: Option<Timestamp>,
+        /// The attempt that it is about.
+        about: About,
     },
     /// Evidence is sought, and if that is in vain, sought again later.
     Postpone {
@@ -137,9 +139,9 @@ pub enum Event {
 }
 
 impl Event {
-    /// Evidence that is seen in this moment.
+    /// Evidence that is seen in this moment, about no attempt in particular.
     pub const fn resolve(verdict: Verdict) -> Event {
-        Event::Resolve { verdict, seen: None }
+        Event::Resolve { verdict, seen: None, about: About::Command }
     }
 
     /// Who says so: the executor's fence, where there is an executor.
@@ -180,6 +182,36 @@ impl Event {
             | Event::Abandon { .. }
             | Event::Age => true,
             Event::Resolve { .. } | Event::Postpone { .. } | Event::Free | Event::Purge => false,
+        }
+    }
+}
+
+/// The attempt that evidence is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum About {
+    /// No attempt in particular: the command.
+    #[default]
+    Command,
+    /// The attempt of this epoch, or one before it: the evidence names it, or was seen before the next one began.
+    UpTo(Epoch),
+    /// The attempt of this epoch, and only while it is the last one: somebody looked at it and decided.
+    Only(Epoch),
+}
+
+impl About {
+    /// Returns true for evidence about an attempt before the one of this epoch.
+    pub const fn is_before(self, epoch: Epoch) -> bool {
+        match self {
+            About::Command => false,
+            About::UpTo(named) | About::Only(named) => named < epoch,
+        }
+    }
+
+    /// Returns true for evidence that does not count, since another attempt than this epoch's was looked at.
+    pub const fn excludes(self, epoch: Epoch) -> bool {
+        match self {
+            About::Command | About::UpTo(_) => false,
+            About::Only(named) => named != epoch,
         }
     }
 }
@@ -247,6 +279,12 @@ pub enum Refusal {
     /// Somebody else was there in between.
     #[error("somebody else was faster")]
     Overtaken,
+    /// The evidence is about another attempt than the record's last one.
+    #[error("the last attempt is attempt {epoch} by now")]
+    OtherAttempt {
+        /// The record's last attempt.
+        epoch: Epoch,
+    },
     /// A call of an attempt could still land.
     #[error("a call of it could still be in flight until {until}")]
     StillInFlight {

@@ -1,5 +1,5 @@
-//! What a record remembers of its own life, for people: `semel records explain` tells it as a story. Nothing
-//! decides on it, so a line that cannot be read is passed over.
+//! What a record remembers of its own life, for people: `semel records explain` tells it as a story, and evidence is
+//! compared with it. No transition is decided on it, so a line that cannot be read is passed over.
 //!
 //! It is text, one line for each step, so that it can be read in any database shell:
 //!
@@ -77,6 +77,17 @@ impl History {
             text.push_str(line);
         }
         History(text)
+    }
+
+    /// When the attempt of this epoch began, if that is still known.
+    pub fn began(&self, epoch: Epoch) -> Option<Timestamp> {
+        self.steps().find(|step| step.epoch == epoch).map(|step| step.at)
+    }
+
+    /// The state in which the command was settled for good, if that is still known.
+    pub fn settled_as(&self) -> Option<StateName> {
+        let settled = |step: &Step| matches!(step.state, StateName::Succeeded | StateName::FailedFinal);
+        self.steps().filter(settled).last().map(|step| step.state)
     }
 
     /// The steps, the oldest first.

@@ -59,9 +59,9 @@ pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
 pub use store::{
-    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Waiting,
+    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Unreadable, Waiting,
     WaitingFilter,
 };
 pub use time::{Clock, SystemClock, Timestamp};
-pub use transition::{Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
+pub use transition::{About, Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};

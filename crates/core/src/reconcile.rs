@@ -8,14 +8,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sha2::{Digest, Sha256};
 
 use crate::ids::OperationId;
 use crate::outbox::backoff;
-use crate::record::StoredResult;
-use crate::state::State;
-use crate::store::{Change, StoreError};
+use crate::record::{Record, StoredResult};
+use crate::state::{Epoch, Head, State, StateName};
+use crate::store::{Change, Note, NoteTaken, StoreError};
 use crate::time::Timestamp;
-use crate::transition::{Proof, Verdict};
+use crate::transition::{About, Proof, ReferenceWrite, Verdict};
 
 /// What a look-up says about a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,32 +151,74 @@ pub const fn is_dead_letter(state: &State) -> bool {
     }
 }
 
-/// What evidence that could not settle a command means for it.
+/// What evidence means for a command, beside what it settles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bearing {
     /// It may be needed later.
     Waits,
     /// The record says the same, or nothing any more.
     Confirms,
-    /// The record says otherwise: somebody was wrong.
+    /// The record says otherwise: somebody was wrong, and the command may have taken place more than once.
     Contradicts,
 }
 
-/// What a verdict that was refused means for a command in this state.
+impl Bearing {
+    /// What becomes of the business reference of a command that evidence of this verdict bears on. An effect that a record
+    /// denies is there all the same: nobody else is to make it again.
+    pub fn reference(self, verdict: Verdict) -> ReferenceWrite {
+        match (self, verdict) {
+            (Bearing::Contradicts, Verdict::Succeeded) => ReferenceWrite::TakeBack,
+            (Bearing::Waits | Bearing::Confirms | Bearing::Contradicts, _) => ReferenceWrite::Keep,
+        }
+    }
+}
+
+/// Compares evidence with a record: with the one that refused it, or with the one that it has just settled. `deduplicates` says
+/// that whoever carries the command out does so once, however often it is asked.
 ///
 /// A stable failure and "not executed" do not contradict each other: neither had an effect.
-pub fn bearing(state: &State, verdict: Verdict) -> Bearing {
-    let had_effect = match verdict {
-        Verdict::Succeeded => true,
-        Verdict::FailedFinal | Verdict::NotExecuted(_) => false,
-    };
-    let said = match state {
+pub fn bearing(record: &Record, verdict: Verdict, about: About, deduplicates: bool) -> Bearing {
+    bearing_on(&record.head, record.history.settled_as(), verdict, about, deduplicates)
+}
+
+/// Compares evidence with a head, and with the state that an expired record was settled in, if that is known.
+pub fn bearing_on(
+    head: &Head,
+    settled_as: Option<StateName>,
+    verdict: Verdict,
+    about: About,
+    deduplicates: bool,
+) -> Bearing {
+    let had_effect = verdict == Verdict::Succeeded;
+    let said = match head.state {
         State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => return Bearing::Waits,
-        State::Expired { .. } => return Bearing::Confirms,
         State::Succeeded { .. } => true,
         State::FailedFinal { .. } | State::FailedRetryable { .. } => false,
+        State::Expired { .. } => match settled_as {
+            Some(state) => state == StateName::Succeeded,
+            None => return Bearing::Confirms,
+        },
     };
-    if said == had_effect { Bearing::Confirms } else { Bearing::Contradicts }
+    let is_earlier = about.is_before(head.epoch);
+    match (had_effect, said) {
+        // Each attempt before the last was taken for not executed, unless the record says that it may have run.
+        (true, true) if is_earlier && !deduplicates && !head.earlier_may_have_run => Bearing::Contradicts,
+        // Which is why there was another attempt.
+        (false, true) if is_earlier => Bearing::Confirms,
+        (true, true) | (false, false) => Bearing::Confirms,
+        (true, false) | (false, true) => Bearing::Contradicts,
+    }
+}
+
+/// Compares evidence with the notes about a command whose record is gone. Without a verdict among them, it may have been about
+/// any command.
+pub fn bearing_on_notes(notes: &[NoteTaken], verdict: Verdict) -> Bearing {
+    let had_effect = verdict == Verdict::Succeeded;
+    match notes.iter().rev().find_map(|taken| taken.note.says_executed()) {
+        None => Bearing::Waits,
+        Some(said) if said == had_effect => Bearing::Confirms,
+        Some(_) => Bearing::Contradicts,
+    }
 }
 
 /// Evidence that came by itself, such as by a webhook.
@@ -189,6 +232,13 @@ pub struct Statement {
     pub operation_id: OperationId,
     /// What was seen, for people.
     pub seen: String,
+    /// The attempt that it names, if it names one.
+    pub attempt: Option<Epoch>,
+    /// When it was heard, by the store's clock; `None` before it is kept.
+    pub received_at: Option<Timestamp>,
+    /// Digest of what it says, which tells an event that comes again from another one of its name. `None`: kept before there
+    /// was one.
+    pub content: Option<[u8; 32]>,
     found: Found,
     verdict: Verdict,
 }
@@ -205,7 +255,58 @@ impl Statement {
     ) -> Option<Statement> {
         let verdict =
             found.verdict().filter(|verdict| *verdict != Verdict::NotExecuted(Proof::Quarantine))?;
-        Some(Statement { source, event_id, operation_id, seen, found, verdict })
+        let (attempt, received_at, content) = (None, None, None);
+        let said =
+            Statement { source, event_id, operation_id, seen, attempt, received_at, content, found, verdict };
+        Some(said.digested(true))
+    }
+
+    /// The same, heard at this moment by the store's clock.
+    pub fn heard_at(self, now: Timestamp) -> Statement {
+        Statement { received_at: Some(now), ..self }
+    }
+
+    /// The same, about the attempt that it names.
+    pub fn of_attempt(self, attempt: Option<Epoch>) -> Statement {
+        Statement { attempt, ..self }.digested(true)
+    }
+
+    /// The same, recognised by what it says and not by the response that it brings, which may be another one each time.
+    pub fn without_its_response(self) -> Statement {
+        self.digested(false)
+    }
+
+    fn digested(self, with_response: bool) -> Statement {
+        let mut digest = Sha256::new();
+        digest.update(self.operation_id.as_bytes());
+        digest.update(self.attempt.unwrap_or_default().to_be_bytes());
+        digest.update(match self.verdict {
+            Verdict::Succeeded => [1],
+            Verdict::FailedFinal => [2],
+            Verdict::NotExecuted(Proof::ProviderDeduplicates) => [3],
+            Verdict::NotExecuted(Proof::ProviderTombstone) => [4],
+            Verdict::NotExecuted(Proof::Quarantine) => [5],
+        });
+        if let Some(result) = self.result().filter(|_| with_response) {
+            digest.update(result.status.to_be_bytes());
+            digest.update(&result.response.bytes);
+        }
+        Statement { content: Some(digest.finalize().into()), ..self }
+    }
+
+    /// Returns true for a statement that says something else than one of the same name that was kept before.
+    pub fn differs_from(&self, kept: &[u8]) -> bool {
+        self.content.is_some_and(|content| content != kept)
+    }
+
+    /// The attempt of its command that it is about: the one that it names, or one that was begun when it was heard.
+    pub fn about(&self, record: &Record) -> About {
+        let epoch = record.head.epoch;
+        match (self.attempt, self.received_at.zip(record.history.began(epoch))) {
+            (Some(named), _) => About::UpTo(named),
+            (None, Some((heard, began))) if heard < began => About::UpTo(epoch.saturating_sub(1)),
+            (None, Some(_) | None) => About::Command,
+        }
     }
 
     /// What it says.
@@ -242,8 +343,10 @@ impl Statement {
 pub enum Heard {
     /// It is kept from now on.
     New,
-    /// One of this source and name was kept before.
+    /// It was kept before.
     Before,
+    /// Another one of this source and name was kept before, and stays as it was.
+    Other,
 }
 
 /// What became of a statement.
@@ -332,7 +435,19 @@ pub trait Evidence: Send + Sync + 'static {
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError>;
 
-    /// Deletes at most `limit` statements that were heard longer ago than `retention`. Says how many.
+    /// The statement of this source and name is done, and contradicts what is known of its command: the note is kept in the
+    /// audit log, and the command's business reference is taken back if `reference` says so and nobody else holds it, in the
+    /// same write. `false` if it was done before, or is not kept.
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError>;
+
+    /// Deletes at most `limit` statements that were heard longer ago than `retention`, but for those that are not done and
+    /// whose command may still need them: it waits, runs or is unknown. Says how many.
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -343,7 +458,6 @@ mod tests {
 
     use super::*;
     use crate::response::Response;
-    use crate::state::SettledBy;
 
     const TERMS: ReconcileTerms = ReconcileTerms {
         first_delay: Duration::from_secs(10),
@@ -438,35 +552,6 @@ mod tests {
         assert!(is_dead_letter(&unknown(Timestamp::MAX)));
         assert!(!is_dead_letter(&unknown(now)));
         assert!(!is_dead_letter(&State::FailedRetryable { expires_at: Timestamp::MAX }));
-    }
-
-    #[test]
-    fn what_a_refused_verdict_means() {
-        let at = Timestamp::from_millis(0);
-        let settled_by = SettledBy::Executor;
-        let succeeded = State::Succeeded { expires_at: at, settled_by };
-        let failed = State::FailedFinal { expires_at: at, settled_by };
-        let free = State::FailedRetryable { expires_at: at };
-        let running = State::Processing { lease_until: at, start_by: None };
-        let not_executed = Verdict::NotExecuted(Proof::ProviderDeduplicates);
-        let table = [
-            (running, Verdict::Succeeded, Bearing::Waits),
-            (running, not_executed, Bearing::Waits),
-            (State::Claimed { start_by: at, ready_at: at }, Verdict::Succeeded, Bearing::Waits),
-            (succeeded, Verdict::Succeeded, Bearing::Confirms),
-            (succeeded, Verdict::FailedFinal, Bearing::Contradicts),
-            (succeeded, not_executed, Bearing::Contradicts),
-            (failed, Verdict::Succeeded, Bearing::Contradicts),
-            (failed, Verdict::FailedFinal, Bearing::Confirms),
-            (failed, not_executed, Bearing::Confirms),
-            (free, Verdict::Succeeded, Bearing::Contradicts),
-            (free, Verdict::FailedFinal, Bearing::Confirms),
-            (free, not_executed, Bearing::Confirms),
-            (State::Expired { forget_at: at }, Verdict::Succeeded, Bearing::Confirms),
-        ];
-        for (state, verdict, expected) in table {
-            assert_eq!(bearing(&state, verdict), expected, "{verdict:?} about {state:?}");
-        }
     }
 
     #[test]

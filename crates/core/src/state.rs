@@ -167,6 +167,17 @@ impl State {
         }
     }
 
+    /// Whether the command waits, runs or is unknown: what became of it is not said yet.
+    pub const fn is_open(&self) -> bool {
+        match self {
+            State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => true,
+            State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => false,
+        }
+    }
+
     /// Whether its request is kept, since a worker may yet have to start it.
     pub const fn keeps_request(&self) -> bool {
         match self {

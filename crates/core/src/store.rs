@@ -12,7 +12,7 @@ use crate::request::StoredRequest;
 use crate::scope::{Principal, RecordId};
 use crate::state::{Fence, Reason, StateName};
 use crate::time::Timestamp;
-use crate::transition::{Decision, Event, Proof, Verdict};
+use crate::transition::{About, Decision, Event, Proof, Verdict};
 
 /// Keeps one record for each scope, and changes it only as
 /// [`transition`](crate::transition::transition) decides.
@@ -86,6 +86,12 @@ pub trait Store: Send + Sync + 'static {
     /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
     /// store may leave out [`Record::result`] here: lists do not show responses.
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError>;
+
+    /// The records that [`list`](Store::list) leaves out for the same filter, since they cannot be read: both look at the same
+    /// rows, at most `limit` of them. A store whose records can always be read has none.
+    async fn unreadable(&self, _filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        Ok(Vec::new())
+    }
 
     /// Commands that wait for a worker and may be started now, the longest ready first, with what a worker needs. Whoever
     /// wants to carry one out must [`start`](Change::start) it first: others may see it, too.
@@ -163,6 +169,20 @@ pub struct Note {
     pub why: String,
 }
 
+impl Note {
+    /// Whether the note says that its command took place; `None` if it says nothing about that.
+    pub fn says_executed(&self) -> Option<bool> {
+        let said = |verdict: Verdict| self.action.split(' ').nth(1) == Some(verdict.as_str());
+        match self.action.split(' ').next() {
+            Some("resolve") if said(Verdict::Succeeded) => Some(true),
+            Some("resolve") if self.action.contains(' ') => Some(false),
+            // What was given up had not run.
+            Some("release") => Some(false),
+            Some(_) | None => None,
+        }
+    }
+}
+
 /// A note as it was kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoteTaken {
@@ -227,8 +247,14 @@ impl Change {
 
     /// The same evidence, seen at this moment by the store's clock, and not only now.
     pub fn seen_at(self, seen: Timestamp) -> Change {
-        let Event::Resolve { verdict, .. } = self.event else { return self };
-        Change { event: Event::Resolve { verdict, seen: Some(seen) }, ..self }
+        let Event::Resolve { verdict, about, .. } = self.event else { return self };
+        Change { event: Event::Resolve { verdict, seen: Some(seen), about }, ..self }
+    }
+
+    /// The same evidence, about this attempt.
+    pub fn about(self, about: About) -> Change {
+        let Event::Resolve { verdict, seen, .. } = self.event else { return self };
+        Change { event: Event::Resolve { verdict, seen, about }, ..self }
     }
 
     /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.
@@ -254,8 +280,12 @@ impl Change {
     }
 
     /// The same, with a note for the record's history. It is kept in the same write, for good, if the change
-    /// takes effect.
+    /// takes effect. The note of a verdict says which.
     pub fn noted(self, note: Note) -> Change {
+        let mut note = note;
+        if let Event::Resolve { verdict, .. } = self.event {
+            note.action = format!("{} {}", note.action, verdict.as_str());
+        }
         Change { note: Some(note), ..self }
     }
 
@@ -302,6 +332,15 @@ impl Default for Filter {
     fn default() -> Filter {
         Filter { state: None, operation: None, tenant: None, updated_before: None, after: None, limit: 100 }
     }
+}
+
+/// A record that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Its command.
+    pub operation_id: OperationId,
+    /// Why it cannot.
+    pub why: String,
 }
 
 /// Which commands a worker can start.

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 pub use crate::event::{
-    Attempt, Decision, Event, Proof, Reference, ReferenceWrite, Refusal, RequestWrite, Start, Transition,
-    Verdict, Write,
+    About, Attempt, Decision, Event, Proof, Reference, ReferenceWrite, Refusal, RequestWrite, Start,
+    Transition, Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State, Terms};
@@ -297,7 +297,20 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Fenced),
         },
         Event::Age => keep(Decision::Idle),
-        Event::Resolve { verdict, seen } => match head.state {
+        // Somebody looked at another attempt; and what an earlier one did not do says nothing about the last.
+        Event::Resolve { verdict, about, .. }
+            if about.excludes(head.epoch) || verdict != Verdict::Succeeded && about.is_before(head.epoch) =>
+        {
+            keep(Decision::Refused(Refusal::OtherAttempt { epoch: head.epoch }))
+        }
+        // Late evidence of the effect, after "not executed": it settles the command, as the executor's late word does, and
+        // nobody runs it again. What has phases is settled phase by phase.
+        Event::Resolve { verdict: Verdict::Succeeded, about, .. }
+            if proves_an_effect_of(&head, about) && head.terms.on_lease_expired != OnLeaseExpired::Resume =>
+        {
+            apply(succeeded(head, SettledBy::Verdict, Reason::VerdictExecuted, now))
+        }
+        Event::Resolve { verdict, seen, about: _ } => match head.state {
             // Nobody executes it: evidence that comes before the message's own end is as good as that.
             State::Processing { .. } if head.reason == Reason::Deferred => match verdict {
                 Verdict::Succeeded => {
@@ -388,6 +401,23 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::FailedRetryable { .. }
             | State::Unknown { .. } => keep(Decision::Refused(Refusal::WrongState)),
         },
+    }
+}
+
+/// Returns true for a command that is free, or waits for a worker, and whose effect can only be that of an attempt that was
+/// taken for not executed.
+fn proves_an_effect_of(head: &Head, about: About) -> bool {
+    match head.state {
+        State::FailedRetryable { .. } => true,
+        State::Claimed { .. } => match about {
+            About::Command => head.epoch > 1,
+            About::UpTo(_) | About::Only(_) => about.is_before(head.epoch),
+        },
+        State::Processing { .. }
+        | State::Succeeded { .. }
+        | State::FailedFinal { .. }
+        | State::Unknown { .. }
+        | State::Expired { .. } => false,
     }
 }
 

@@ -19,6 +19,7 @@
 //!
 //! [`ledger`] compares what others say was done with what we believe, command or not.
 
+mod bounds;
 #[cfg(feature = "http-evidence")]
 pub mod http;
 pub mod ledger;
@@ -35,9 +36,10 @@ mod statements;
 #[cfg(feature = "http-evidence")]
 pub mod webhook;
 
+pub use bounds::SourceBounds;
 #[cfg(feature = "http-evidence")]
 pub use http::{HttpLookUp, HttpLookUpError};
-pub use look::{Look, Outcome, RECONCILER};
+pub use look::{CONTRADICTION, Look, Outcome, RECONCILER};
 pub use look_up::{Finding, LookUp, NoLookUp};
 pub use reconciler::{Reconciler, ReconcilerOptions, Report};
 pub use semel_core::reconcile::{Evidence, Found, ReconcileTerms, Statement, is_dead_letter};

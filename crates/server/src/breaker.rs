@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Answer, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting, WaitingFilter,
 };
 use tokio::time::Instant;
 
@@ -211,6 +211,10 @@ impl Store for Breaker {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.read(self.inner.list(filter)).await
+    }
+
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        self.read(self.inner.unreadable(filter)).await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {

@@ -15,6 +15,7 @@ pub mod cli;
 pub mod client_certificate;
 pub mod config;
 mod encryption;
+mod event_places;
 pub mod forward;
 pub mod gateway;
 pub mod guard;

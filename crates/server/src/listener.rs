@@ -155,7 +155,8 @@ fn for_peer(
                 Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
                     (Some(webhooks), Some(name)) => {
                         let (webhooks, name) = (webhooks.clone(), name.to_owned());
-                        Box::pin(async move { Ok(webhook::answer(&webhooks, &name, request).await) })
+                        let peer = peer.address();
+                        Box::pin(async move { Ok(webhook::answer(&webhooks, &name, peer, request).await) })
                     }
                     // A stream without a window is no silence that the guard could hear.
                     _ if version == http::Version::HTTP_2 => Box::pin(async move {

@@ -10,7 +10,8 @@ use http::HeaderValue;
 use semel_core::policy::StoreResponse;
 use semel_core::{Evidence, OperationName, Record, Store};
 use semel_flow::reconcile::{
-    Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, WebhookSource, Webhooks,
+    Finding, HttpLookUp, LookUp, NoLookUp, Reconciler, ReconcilerOptions, SourceBounds, WebhookSource,
+    Webhooks,
 };
 
 use semel_stores::MemoryStore;
@@ -67,8 +68,10 @@ pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result
         let keys = keys
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| format!("`secret_env` of the webhook `{}`", webhook.name))?;
-        let operations = bounds(config, webhook);
+        let SourceBounds { operations, tenants, deduplicates } = bounds(config, webhook);
         let source = WebhookSource::new(webhook.name.as_str(), keys, operations, webhook.reading.clone())
+            .tenants(tenants)
+            .deduplicates(deduplicates)
             .scheme(webhook.scheme.clone())
             .tolerance(webhook.tolerance)
             .keep_unknown(webhook.keep_unknown)
@@ -89,9 +92,13 @@ fn spoken_of<'a>(
     config.operations.iter().filter(named)
 }
 
-/// The same, under every name that their records have.
-fn bounds(config: &Config, webhook: &WebhookConfig) -> Vec<OperationName> {
-    spoken_of(config, webhook).flat_map(|operation| operation.names().cloned()).collect()
+/// The same, under every name that their records have, and of the tenants that the webhook is bound to.
+fn bounds(config: &Config, webhook: &WebhookConfig) -> SourceBounds {
+    SourceBounds {
+        operations: spoken_of(config, webhook).flat_map(|operation| operation.names().cloned()).collect(),
+        tenants: webhook.tenants.clone(),
+        deduplicates: webhook.deduplicates,
+    }
 }
 
 /// Whether all of them store responses whole. An event is kept before anybody looks whose command it is about.
@@ -128,5 +135,9 @@ impl LookUp for LookUps {
             Some(look_up) => look_up.look_up(record).await,
             None => NoLookUp.look_up(record).await,
         }
+    }
+
+    fn deduplicates(&self, record: &Record) -> bool {
+        self.0.get(&record.operation).is_some_and(|look_up| look_up.deduplicates(record))
     }
 }

@@ -1,10 +1,11 @@
 //! Where providers send their events: `POST /.well-known/semel/webhooks/NAME`, beside the commands of clients.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{Method, Request, Response, StatusCode};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use semel_core::Problem;
@@ -13,31 +14,38 @@ use semel_core::problem::Kind;
 use semel_flow::reconcile::webhook::MAX_EVENT;
 use semel_flow::reconcile::{Received, Refused, Webhooks};
 use semel_http::{Body, WholeBody};
-use tokio::sync::Semaphore;
+
+use crate::event_places::PLACES;
 
 /// The path below which each webhook has its name.
 pub const WEBHOOKS_PATH: &str = "/.well-known/semel/webhooks/";
 
-/// How many events are read at a time, and how long each may take to come.
-static PLACES: Semaphore = Semaphore::const_new(64);
-const BODY_TIME: Duration = Duration::from_secs(20);
+/// How long an event may take to come. Providers send a few kilobytes at once.
+const BODY_TIME: Duration = Duration::from_secs(10);
 
 /// When a provider is to send again what could not be kept.
 const LATER: Duration = Duration::from_secs(5);
 
 /// Answers what was sent to a webhook of this name.
-pub async fn answer(webhooks: &Webhooks, name: &str, request: Request<Incoming>) -> Response<Body> {
+pub async fn answer(
+    webhooks: &Webhooks,
+    name: &str,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Response<Body> {
     if request.method() != Method::POST {
         let problem = Problem::new(Kind::MalformedRequest, "Events are sent with POST.");
         let mut answer = told(&problem.with_status(StatusCode::METHOD_NOT_ALLOWED));
         answer.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
         return answer;
     }
-    if !webhooks.knows(name) {
-        return told(&problem(&Refused::UnknownSource));
+    if let Err(refused) = webhooks.greet(name, request.headers()) {
+        return last(told(&problem(&refused)), &request);
     }
-    // Nobody is known before the body is: it has little room, and little time.
-    let Ok(_place) = PLACES.try_acquire() else { return told(&problem(&Refused::Unavailable)) };
+    // Nobody is known before the body is: it has little room, little time, and its own share of both.
+    let Some(_place) = PLACES.take(name, peer) else {
+        return last(told(&problem(&Refused::Unavailable)), &request);
+    };
     let (head, body) = request.into_parts();
     let body = WholeBody::new(head.version, body);
     let body = match tokio::time::timeout(BODY_TIME, read(body)).await {
@@ -59,6 +67,14 @@ pub async fn answer(webhooks: &Webhooks, name: &str, request: Request<Incoming>)
     }
 }
 
+/// The same answer, after which nobody reads what else comes.
+fn last(mut answer: Response<Body>, request: &Request<Incoming>) -> Response<Body> {
+    if request.version() <= Version::HTTP_11 {
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    answer
+}
+
 async fn read(body: WholeBody<Incoming>) -> Result<Bytes, Problem> {
     match Limited::new(body, MAX_EVENT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
@@ -77,6 +93,7 @@ fn problem(refused: &Refused) -> Problem {
         Refused::TooLarge => Kind::RequestTooLarge,
         Refused::NotSigned(_) => Kind::Unauthenticated,
         Refused::Unreadable(_) => Kind::MalformedRequest,
+        Refused::OtherEvent => Kind::ActionRefused,
         Refused::Unavailable => Kind::StoreUnavailable,
     };
     let problem = Problem::new(kind, refused.to_string());

@@ -271,6 +271,9 @@ pub(crate) struct StatementColumns<'a> {
     pub(crate) verdict: String,
     pub(crate) proof: Option<String>,
     pub(crate) why: String,
+    pub(crate) received_at: i64,
+    pub(crate) attempt: Option<u32>,
+    pub(crate) content: Option<[u8; 32]>,
     pub(crate) result: Option<ResultColumns<'a>>,
 }
 
@@ -314,8 +317,11 @@ impl StatementColumns<'_> {
             (other, _, _) => return Err(damage("verdict", format!("{other:?} is not a verdict"))),
         };
         let operation_id = OperationId::from_bytes(self.operation_id);
-        Statement::new(self.source, self.event_id, operation_id, found, self.why)
-            .ok_or_else(|| damage("status", "it does not fit the verdict"))
+        let mut statement = Statement::new(self.source, self.event_id, operation_id, found, self.why)
+            .ok_or_else(|| damage("status", "it does not fit the verdict"))?;
+        statement.received_at = Some(Timestamp::from_millis(self.received_at));
+        (statement.attempt, statement.content) = (self.attempt, self.content);
+        Ok(statement)
     }
 }
 

@@ -16,9 +16,9 @@ use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
-    Holder, Item, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference, Snapshot,
-    State, StateName, Statement, StepKind, Store, StoreError, StoredRequest, StoredResult, SystemClock, Tier,
-    Timestamp, Waiting, WaitingFilter, transition,
+    Holder, Item, Note, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference,
+    Snapshot, State, StateName, Statement, StepKind, Store, StoreError, StoredRequest, StoredResult,
+    SystemClock, Tier, Timestamp, Waiting, WaitingFilter, transition,
 };
 
 /// Keeps records in memory.
@@ -326,10 +326,12 @@ impl Evidence for MemoryStore {
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
         let (mut tables, received_at) = (self.tables(), self.clock.now());
         let name = (statement.source.clone(), statement.event_id.clone());
-        if tables.evidence.contains_key(&name) {
-            return Ok(Heard::Before);
+        if let Some(kept) = tables.evidence.get(&name) {
+            let differs = kept.statement.content.is_some_and(|content| statement.differs_from(&content));
+            return Ok(if differs { Heard::Other } else { Heard::Before });
         }
-        tables.evidence.insert(name, Kept { statement: statement.clone(), received_at, outcome: None });
+        let statement = Statement::clone(statement).heard_at(received_at);
+        tables.evidence.insert(name, Kept { statement, received_at, outcome: None });
         Ok(Heard::New)
     }
 
@@ -382,9 +384,34 @@ impl Evidence for MemoryStore {
         Ok(true)
     }
 
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let kept = tables.evidence.get_mut(&(source.to_owned(), event_id.to_owned()));
+        let Some(kept) = kept.filter(|kept| kept.outcome.is_none()) else { return Ok(false) };
+        kept.outcome = Some(StatementOutcome::Contradicted);
+        let id = kept.statement.operation_id;
+        tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
+        if reference == ReferenceWrite::TakeBack {
+            let own = tables.references.values_mut().filter(|(holder, _)| holder.operation_id == id);
+            own.for_each(|held| held.1 = false);
+        }
+        Ok(true)
+    }
+
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
-        let is_old = |kept: &Kept| kept.received_at.plus(retention) <= now;
+        let open: BTreeSet<OperationId> = {
+            let open = tables.records.values().filter(|record| record.head.state.is_open());
+            open.map(|record| record.operation_id).collect()
+        };
+        let is_needed = |kept: &Kept| kept.outcome.is_none() && open.contains(&kept.statement.operation_id);
+        let is_old = |kept: &Kept| kept.received_at.plus(retention) <= now && !is_needed(kept);
         let old: Vec<_> = tables.evidence.iter().filter(|(_, kept)| is_old(kept)).collect();
         let old: Vec<_> = old.into_iter().map(|(name, _)| name.clone()).take(limit).collect();
         old.iter().for_each(|name| drop(tables.evidence.remove(name)));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::transition::{Proof, Verdict};
-use semel_core::{AttemptToken, Change, Event, Fence, Filter, Note, Reason, StoredResult, Timestamp};
+use semel_core::{About, AttemptToken, Change, Event, Fence, Filter, Note, Reason, StoredResult, Timestamp};
 
 use crate::records::result;
 
@@ -13,7 +13,7 @@ const AT: Timestamp = Timestamp::from_millis(5_000);
 const TIME: Duration = Duration::from_secs(8);
 
 fn not_executed(seen: Option<Timestamp>) -> Event {
-    Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen }
+    Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen, about: About::Command }
 }
 
 /// Every change, the event that it is, the result that it brings, and whether it may be sent twice.
@@ -70,7 +70,7 @@ fn evidence_says_when_it_was_seen_and_nothing_else_does() {
     for (change, event, brings, _) in all() {
         let seen = change.seen_at(AT);
         let expected = match event {
-            Event::Resolve { verdict, .. } => Event::Resolve { verdict, seen: Some(AT) },
+            Event::Resolve { verdict, about, .. } => Event::Resolve { verdict, seen: Some(AT), about },
             other => other,
         };
         assert_eq!((seen.event(), seen.result()), (&expected, brings.as_ref()));
@@ -82,6 +82,12 @@ fn a_note_and_another_form_of_the_result_go_with_a_change() {
     let note = Note { who: "ann".into(), action: "resolve".into(), why: "the bank says so".into() };
     for (change, event, brings, _) in all() {
         let noted = change.noted(note.clone());
+        let note = match event {
+            Event::Resolve { verdict, .. } => {
+                Note { action: format!("resolve {}", verdict.as_str()), ..note.clone() }
+            }
+            _ => note.clone(),
+        };
         assert_eq!((noted.event(), noted.note()), (&event, Some(&note)));
         let sealed = noted.with_result(result(299));
         assert_eq!((sealed.event(), sealed.note()), (&event, Some(&note)));

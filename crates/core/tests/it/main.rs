@@ -4,6 +4,7 @@ mod canonical;
 mod changes;
 mod fingerprints;
 mod keys;
+mod late_evidence;
 mod records;
 mod transitions;
 mod vaults;

@@ -10,8 +10,8 @@ use semel_core::transition::{
     CACHE_RECHECK, PURGE_GRACE, Proof, ReferenceWrite, Refusal, RequestWrite, Verdict, age,
 };
 use semel_core::{
-    Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy, Reason,
-    Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
+    About, Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy,
+    Reason, Reference, Start, State, StateName, Terms, Timestamp, Write, transition,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
@@ -85,6 +85,8 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Refused(Refusal::Absent) => "Z",
         Decision::Refused(Refusal::Overtaken) => "O",
         Decision::Refused(Refusal::StillInFlight { .. }) => "Q",
+        Decision::Refused(Refusal::OtherAttempt { epoch: EPOCH }) => "T",
+        Decision::Refused(Refusal::OtherAttempt { .. }) => "?",
         Decision::Idle => "I",
         Decision::Duplicate => "D",
     };
@@ -117,6 +119,9 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         Event::Claim(Attempt { start: Start::Within(Duration::from_secs(9)), ..attempt(FRESH, "body") });
     let look = |body| Event::Look { fingerprint: fingerprint(body) };
     let not_executed = |proof| Event::resolve(Verdict::NotExecuted(proof));
+    let about = |verdict, epoch| Event::Resolve { verdict, seen: None, about: About::UpTo(epoch) };
+    let only = |verdict, epoch| Event::Resolve { verdict, seen: None, about: About::Only(epoch) };
+    const TOMBSTONE: Verdict = Verdict::NotExecuted(Proof::ProviderTombstone);
     let all_fenced = "F F F F F F F F F F";
     #[rustfmt::skip]
     let table = vec![
@@ -151,11 +156,18 @@ fn table() -> Vec<(&'static str, Event, &'static str)> {
         ("abandon stranger", Event::Abandon { fence: stranger, reason },    all_fenced),
         ("abandon old",    Event::Abandon { fence: old_epoch, reason },     all_fenced),
         ("age",            Event::Age,                        "I I I I I I I I I I"),
-        ("executed",       Event::resolve(Verdict::Succeeded),              "Z N N N N N N N A>succ N"),
+        ("executed",       Event::resolve(Verdict::Succeeded),              "Z A>succ N N N N N A>succ A>succ N"),
+        ("executed before", about(Verdict::Succeeded, EPOCH - 1),           "Z A>succ N N N N N A>succ A>succ N"),
+        ("executed now",   about(Verdict::Succeeded, EPOCH),                "Z N N N N N N A>succ A>succ N"),
+        ("executed, of a look", only(Verdict::Succeeded, EPOCH),            "Z N N N N N N A>succ A>succ N"),
+        ("executed, of another look", only(Verdict::Succeeded, EPOCH - 1),  "Z T T T T T T T T T"),
+        ("failed before",  about(Verdict::FailedFinal, EPOCH - 1),          "Z T T T T T T T T T"),
         ("failed",         Event::resolve(Verdict::FailedFinal),            "Z N N N N N N N A>fail N"),
         ("not executed",   not_executed(Proof::Quarantine),                 "Z N N N N N N N Q N"),
         ("deduplicated",   not_executed(Proof::ProviderDeduplicates),       "Z N N N N N N N A>retr N"),
         ("tombstone",      not_executed(Proof::ProviderTombstone),          "Z N N N N N N N A>retr N"),
+        ("tombstone before", about(TOMBSTONE, EPOCH - 1),                   "Z T T T T T T T T T"),
+        ("tombstone now",  about(TOMBSTONE, EPOCH),                         "Z N N N N N N N A>retr N"),
         ("postpone",       Event::Postpone { until: later(9), attempts: 0, counts: true }, "Z N N N N N N N A>unkn N"),
         ("postpone late",  Event::Postpone { until: later(9), attempts: 7, counts: true }, "Z N N N N N N N O N"),
         ("free",           Event::Free,                       "Z A>none N N N N N A>none N N"),
@@ -321,14 +333,22 @@ fn what_may_still_land_is_not_freed_by_hand() {
 fn not_executed_counts_only_if_it_was_seen_after_the_quarantine_of_this_attempt() {
     let unknown = head(unknown(later(60)));
     let seen_at = |seen| {
-        let event = Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen: Some(seen) };
+        let event = Event::Resolve {
+            verdict: Verdict::NotExecuted(Proof::Quarantine),
+            seen: Some(seen),
+            about: About::Command,
+        };
         transition(Some(&unknown), &event, later(1000)).decision
     };
     let refused = Decision::Refused(Refusal::StillInFlight { until: later(60) });
     assert_eq!(seen_at(NOW), refused);
     assert_eq!(seen_at(later(59)), refused);
     assert_eq!(seen_at(later(60)), Decision::Applied);
-    let early = Event::Resolve { verdict: Verdict::NotExecuted(Proof::Quarantine), seen: Some(later(1000)) };
+    let early = Event::Resolve {
+        verdict: Verdict::NotExecuted(Proof::Quarantine),
+        seen: Some(later(1000)),
+        about: About::Command,
+    };
     assert_eq!(transition(Some(&unknown), &early, later(59)).decision, refused, "nobody sees the future");
 }
 
@@ -514,7 +534,10 @@ fn a_reference_is_taken_with_the_command_and_given_back_where_nothing_can_have_c
             "complete" => &[(FailedRetryable, take_back)],
             "fail" | "requeue" => &[(Processing, give_back), (Unknown, give_back)],
             "release" => &[(Claimed, give_back), (Processing, give_back), (Unknown, give_back)],
-            "failed" | "tombstone" => &[(Unknown, give_back)],
+            "executed" | "executed before" | "executed now" | "executed, of a look" => {
+                &[(FailedRetryable, take_back)]
+            }
+            "failed" | "tombstone" | "tombstone now" => &[(Unknown, give_back)],
             "free" => &[(Claimed, give_back), (FailedRetryable, give_back)],
             _ => &[],
         };

@@ -2,17 +2,19 @@
 //!
 //! | answer | |
 //! |---|---|
-//! | 2xx | the object at `result`, and the word at its `status`, say what became of the command |
+//! | 200 | the object at `result`, its `reference` and the word at its `status` say what became of the command |
 //! | 404, or a list without it | not found: what that means is declared |
-//! | 410 | a tombstone: it will never take place under this id |
+//! | 410 with the command's `reference`, where that is declared | a tombstone: it will never take place under this id |
 //! | 429, 5xx, none, or none in time | no answer: asked again, not before `Retry-After` if that is reasonable |
-//! | anything else, redirects included | no answer, and somebody should look at the settings |
+//! | anything else: other statuses, redirects, what is no JSON | no answer, and somebody should look at the settings |
+//!
+//! Invariant: nothing is evidence that a proxy, or a wrong path, could have answered for the provider.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::body::Incoming;
@@ -42,14 +44,24 @@ pub enum NotFound {
     NotExecuted,
 }
 
+/// What a provider means that answers 410.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gone {
+    /// Nothing: the path may be gone, and not the command.
+    #[default]
+    NoAnswer,
+    /// It holds a tombstone, if the command's reference is in the answer.
+    Tombstone,
+}
+
 /// How the answer of a provider is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookUpReading {
     /// Where the object is that stands for the command; the whole answer if there is none.
     pub result: Option<JsonPointer>,
-    /// Where in it the operation id is, to be sure that it is about this command.
+    /// Where in it the operation id is, to be sure that it is about this command. Without it, the status tells.
     pub reference: Option<JsonPointer>,
-    /// Where in it is what became of the command. Without it, that it is there means that it took place.
+    /// Where in it is what became of the command. Without it, that its reference is there means that it took place.
     pub status: Option<JsonPointer>,
     /// The words that mean: it took place.
     pub executed: Vec<String>,
@@ -59,6 +71,8 @@ pub struct LookUpReading {
     pub pending: Vec<String>,
     /// What it means that the provider does not know it.
     pub not_found: NotFound,
+    /// What it means that the provider answers 410.
+    pub gone: Gone,
     /// Whether the provider deduplicates on our operation id, or a key that is made of it: then nothing can take place twice
     /// there, and "not executed" frees the key at once.
     pub deduplicates: bool,
@@ -82,6 +96,7 @@ impl Default for LookUpReading {
             failed: Vec::new(),
             pending: Vec::new(),
             not_found: NotFound::Unknown,
+            gone: Gone::NoAnswer,
             deduplicates: false,
             response: None,
             response_status: StatusCode::OK,
@@ -101,12 +116,8 @@ impl LookUpReading {
     }
 
     fn try_to_read(&self, answer: &[u8], about: OperationId) -> Result<Finding, String> {
-        let not_json = |error: NotCanonical| format!("the answer cannot be read: {error}");
         let object = match &self.result {
-            None => {
-                let whole = canonicalize(answer, Numbers::Exact, &[]).map_err(not_json)?;
-                String::from_utf8_lossy(&whole).into_owned()
-            }
+            None => whole(answer)?,
             Some(pointer) => match pointer.point(answer).map_err(not_json)? {
                 Pointed::Value(object) if object != "null" => object,
                 Pointed::Value(_) | Pointed::Missing => {
@@ -117,15 +128,14 @@ impl LookUpReading {
                 }
             },
         };
-        if let Some(pointer) = &self.reference {
-            let found = word(pointer, object.as_bytes()).map_err(not_json)?;
-            let found =
-                found.ok_or_else(|| format!("there is no reference at {pointer} of what was found"))?;
-            if command(&found) != Some(about) {
-                return Err(format!("what was found is about {}, which is another command", quoted(&found)));
-            }
+        if !object.starts_with('{') {
+            return Err("what was found is no object".to_owned());
         }
+        let is_named = self.names(&object, about)?;
         let Some(pointer) = &self.status else {
+            if !is_named {
+                return Err("nothing says what it is about: name `reference` or `status`".to_owned());
+            }
             return Ok(Finding::new(self.executed(&object)?, "the provider has it"));
         };
         let status = word(pointer, object.as_bytes()).map_err(not_json)?;
@@ -140,6 +150,36 @@ impl LookUpReading {
             _ => return Err(format!("{seen}, which is none of the words that are known")),
         };
         Ok(Finding::new(found, seen))
+    }
+
+    /// Whether an object has this command's reference; `false` if there is no place for one.
+    fn names(&self, object: &str, about: OperationId) -> Result<bool, String> {
+        let Some(pointer) = &self.reference else { return Ok(false) };
+        let found = word(pointer, object.as_bytes()).map_err(not_json)?;
+        let found = found.ok_or_else(|| format!("there is no reference at {pointer} of what was found"))?;
+        if command(&found) != Some(about) {
+            return Err(format!("what was found is about {}, which is another command", quoted(&found)));
+        }
+        Ok(true)
+    }
+
+    /// What it means that the provider, or whoever answers for it, says that it is gone.
+    pub fn gone(&self, answer: &[u8], about: OperationId, seen: &str) -> Finding {
+        let object = || match &self.result {
+            None => whole(answer),
+            Some(pointer) => match pointer.point(answer).map_err(not_json)? {
+                Pointed::Value(object) => Ok(object),
+                Pointed::Missing | Pointed::NoPlace => whole(answer),
+            },
+        };
+        match (self.gone, object().and_then(|object| self.names(&object, about))) {
+            (Gone::NoAnswer, _) => {
+                Finding::no_answer(format!("{seen}: the path may be gone, and not the command"))
+            }
+            (Gone::Tombstone, Ok(true)) => Finding::new(Found::NotExecuted(Proof::ProviderTombstone), seen),
+            (Gone::Tombstone, Ok(false)) => Finding::no_answer(format!("{seen}, without a reference")),
+            (Gone::Tombstone, Err(why)) => Finding::no_answer(format!("{seen}: {why}")),
+        }
     }
 
     fn executed(&self, object: &str) -> Result<Found, String> {
@@ -168,6 +208,26 @@ impl LookUpReading {
             (NotFound::NotExecuted, false) => Finding::new(Found::NotExecuted(Proof::Quarantine), seen),
         }
     }
+}
+
+fn not_json(error: NotCanonical) -> String {
+    format!("the answer cannot be read: {error}")
+}
+
+/// The whole answer.
+fn whole(answer: &[u8]) -> Result<String, String> {
+    let whole = canonicalize(answer, Numbers::Exact, &[]).map_err(not_json)?;
+    Ok(String::from_utf8_lossy(&whole).into_owned())
+}
+
+/// Whether this may be a provider's answer, and no page of a proxy: JSON by its field, if it has one, and by its form.
+fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
+    let named = headers.get(CONTENT_TYPE).is_none_or(|value| {
+        let value = value.to_str().unwrap_or_default();
+        let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+        kind == "application/json" || kind.starts_with("application/") && kind.ends_with("+json")
+    });
+    named && canonicalize(body, Numbers::Exact, &[]).is_ok()
 }
 
 /// Asks a provider over HTTP.
@@ -274,12 +334,18 @@ impl HttpLookUp {
     fn judged(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], about: OperationId) -> Finding {
         let answered = format!("{} answered {}", self.host.authority, status.as_u16());
         let finding = match status {
-            StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
-            StatusCode::GONE => {
-                return Finding::new(Found::NotExecuted(Proof::ProviderTombstone), answered);
+            StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE if !is_json(headers, body) => {
+                return Finding::no_answer(format!(
+                    "{answered} with no JSON: a proxy, or another path, does so"
+                ));
             }
-            StatusCode::NO_CONTENT => return Finding::no_answer(format!("{answered}, with nothing to read")),
-            status if status.is_success() => self.reading.read(body, about),
+            StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
+            StatusCode::GONE => return self.reading.gone(body, about, &answered),
+            StatusCode::OK => self.reading.read(body, about),
+            // Accepted, partial, or changed on its way.
+            status if status.is_success() => {
+                return Finding::no_answer(format!("{answered}, which does not say what became of it"));
+            }
             status if is_server_error(status) || status == StatusCode::TOO_MANY_REQUESTS => {
                 let retry_after = retry_after(headers);
                 return Finding::new(Found::NoAnswer { why: answered, retry_after }, "");
@@ -311,6 +377,10 @@ impl LookUp for HttpLookUp {
             Ok(Err(why)) => Finding::no_answer(why),
             Err(_) => Finding::no_answer(format!("{} did not answer in time", self.host.authority)),
         }
+    }
+
+    fn deduplicates(&self, _record: &Record) -> bool {
+        self.reading.deduplicates
     }
 }
 
@@ -435,12 +505,78 @@ mod tests {
             assert!(matches!(found, Found::NoAnswer { .. }), "{what}: {found:?}");
         }
         let whole = LookUpReading { result: None, status: None, reference: None, ..reading() };
-        assert!(
-            matches!(whole.read(b"<html>", ID).found, Found::NoAnswer { .. }),
-            "not even without a status"
-        );
+        for answer in ["<html>", "null", "[]", "{}", "\"x\"", "1", r#"{"error":"no such version"}"#] {
+            let found = whole.read(answer.as_bytes(), ID).found;
+            assert!(matches!(found, Found::NoAnswer { .. }), "without status and reference: {answer}");
+        }
+        let named = LookUpReading { result: None, status: None, ..reading() };
+        for answer in ["null", "[]", "{}", r#"{"reference":null}"#] {
+            let found = named.read(answer.as_bytes(), ID).found;
+            assert!(matches!(found, Found::NoAnswer { .. }), "without a status: {answer}");
+        }
+        let there = format!(r#"{{"reference":"{ID}"}}"#);
+        assert!(matches!(named.read(there.as_bytes(), ID).found, Found::Executed(_)));
         let unsure = LookUpReading { not_found: NotFound::Unknown, ..reading() };
         assert!(matches!(unsure.read(br#"{"data":[]}"#, ID).found, Found::NoAnswer { .. }));
+    }
+
+    fn judged(reading: LookUpReading, status: u16, kind: Option<&'static str>, body: &str) -> Found {
+        let look_up = HttpLookUp::new("http://provider/{operation_id}", reading).expect("it is an address");
+        let status = StatusCode::from_u16(status).expect("tests use real statuses");
+        let mut headers = HeaderMap::new();
+        if let Some(kind) = kind {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        }
+        look_up.judged(status, &headers, body.as_bytes(), ID).found
+    }
+
+    #[test]
+    fn a_tombstone_is_one_where_it_is_declared_and_names_the_command() {
+        let json = Some("application/json");
+        let named = format!(r#"{{"reference":"{ID}","cancelled":true}}"#);
+        let declared = LookUpReading { gone: Gone::Tombstone, ..reading() };
+        let tombstone = Found::NotExecuted(Proof::ProviderTombstone);
+        assert_eq!(judged(declared.clone(), 410, json, &named), tombstone);
+        let listed = format!(r#"{{"data":[{named}]}}"#);
+        assert_eq!(judged(declared.clone(), 410, json, &listed), tombstone);
+        let no_answer = |reading: LookUpReading, kind, body: &str| {
+            let found = judged(reading, 410, kind, body);
+            assert!(matches!(found, Found::NoAnswer { .. }), "{body:?} as {kind:?}: {found:?}");
+        };
+        no_answer(reading(), json, &named);
+        no_answer(declared.clone(), Some("text/html"), &named);
+        for body in ["", "null", "{}", "<html>gone</html>", r#"{"error":"this version was retired"}"#] {
+            no_answer(declared.clone(), json, body);
+        }
+        no_answer(
+            declared.clone(),
+            json,
+            &named.replace(&ID.to_string(), &OperationId::from_bytes([8; 16]).to_string()),
+        );
+        no_answer(LookUpReading { reference: None, ..declared }, json, &named);
+    }
+
+    #[test]
+    fn no_status_is_evidence_but_those_that_a_provider_gives_for_a_command() {
+        let body = charge(r#""captured""#);
+        let json = Some("application/json; charset=utf-8");
+        assert!(matches!(judged(reading(), 200, json, &body), Found::Executed(_)));
+        assert!(matches!(judged(reading(), 200, Some("application/hal+json"), &body), Found::Executed(_)));
+        assert!(matches!(judged(reading(), 200, None, &body), Found::Executed(_)), "its form is enough");
+        let not_executed = Found::NotExecuted(Proof::Quarantine);
+        assert_eq!(judged(reading(), 404, json, r#"{"error":"no such charge"}"#), not_executed);
+        for kind in ["text/html", "text/plain", "application/octet-stream", "application/jsonp"] {
+            let found = judged(reading(), 200, Some(kind), &body);
+            assert!(matches!(found, Found::NoAnswer { .. }), "{kind}: {found:?}");
+        }
+        for (status, body) in [(404, ""), (404, "<html>not found</html>"), (200, ""), (200, "null")] {
+            let found = judged(reading(), status, None, body);
+            assert!(matches!(found, Found::NoAnswer { .. }), "{status} {body:?}: {found:?}");
+        }
+        for status in (201..=599).filter(|status| *status != 404) {
+            let found = judged(reading(), status, json, &body);
+            assert!(matches!(found, Found::NoAnswer { .. }), "{status}: {found:?}");
+        }
     }
 
     #[test]

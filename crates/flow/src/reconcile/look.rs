@@ -4,13 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, after_look, bearing};
-use semel_core::transition::{Refusal, Verdict};
+use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, Statement, after_look, bearing};
+use semel_core::transition::{Proof, Refusal, Verdict};
 use semel_core::{
-    Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, Record, State, StateName, Store,
-    StoreError, Timestamp,
+    About, Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, Record, State, StateName,
+    Store, StoreError, Timestamp,
 };
 
+use super::bounds::SourceBounds;
 use super::look_up::{Finding, LookUp};
 use super::metrics;
 use super::settle::Settle;
@@ -77,6 +78,12 @@ impl Outcome {
 /// Who notes what was seen.
 pub const RECONCILER: &str = "reconciler";
 
+/// The action that a note names if evidence contradicts what is known of a command.
+pub const CONTRADICTION: &str = "contradiction";
+
+/// The source of a contradiction that a look-up found.
+const LOOK_UP: &str = "look-up";
+
 /// What every look needs.
 pub(super) struct Looks {
     pub(super) store: Arc<dyn Store>,
@@ -85,8 +92,8 @@ pub(super) struct Looks {
     pub(super) settle: Arc<dyn Settle>,
     pub(super) terms: ReconcileTerms,
     pub(super) timeout: Duration,
-    /// The operations that a source may speak about; one that is not named here may speak about all.
-    pub(super) bounds: Mutex<HashMap<String, Vec<OperationName>>>,
+    /// What each source may speak about; one that is not named here may speak about nothing.
+    pub(super) bounds: Mutex<HashMap<String, SourceBounds>>,
     /// What chance is drawn from.
     pub(super) ids: Arc<dyn Ids>,
 }
@@ -187,7 +194,9 @@ impl Looks {
             return Ok(Outcome::Again { at: held.until, why: told(&finding.found) });
         };
         let seen = bounded(&finding.seen);
-        let change = change.seen_at(held.begun).noted(note(&seen));
+        // What is there was made by this attempt or an earlier one; what is not there may be made by a later one.
+        let about = About::UpTo(held.record.head.epoch);
+        let change = change.seen_at(held.begun).about(about).noted(note(&seen));
         let answer = self.settle.settle(&held.record, &change).await?;
         match (answer.decision, &answer.record) {
             (Decision::Applied, record) => {
@@ -200,12 +209,39 @@ impl Looks {
             }
             // Its executor, an operator or an event was faster.
             (_, Some(record)) => {
-                if bearing(&record.head.state, verdict) == Bearing::Contradicts {
-                    metrics::contradiction(record, verdict, &seen);
+                let deduplicates = self.look_up.deduplicates(record);
+                if bearing(record, verdict, about, deduplicates) == Bearing::Contradicts {
+                    self.contradicted(held, record, finding, &seen).await?;
                 }
                 Ok(Outcome::NotUnknown(record.head.state.name()))
             }
             (_, None) => Ok(Outcome::Overtaken),
+        }
+    }
+
+    /// Keeps what a look found as a statement that is contradicted.
+    async fn contradicted(
+        &self,
+        held: &Held,
+        record: &Record,
+        finding: &Finding,
+        seen: &str,
+    ) -> Result<(), StoreError> {
+        let why = format!("the record is {}", record.head.state.name());
+        let (id, epoch) = (record.operation_id, held.record.head.epoch);
+        let event_id = format!("{id}:{epoch}:{}", held.attempts);
+        let said = Statement::new(LOOK_UP.to_owned(), event_id, id, finding.found.clone(), seen.to_owned());
+        match said.map(|said| said.of_attempt(Some(epoch))) {
+            Some(said) => {
+                self.evidence.take_in(&said).await?;
+                self.raise(Some(record), &said, &why).await
+            }
+            // A look in vain is no statement: what was not there may have landed since.
+            None => {
+                let verdict = Verdict::NotExecuted(Proof::Quarantine);
+                metrics::contradiction(id, Some(record), verdict, &format!("{why}: {seen}"));
+                Ok(())
+            }
         }
     }
 

@@ -12,6 +12,12 @@ pub trait LookUp: Send + Sync + 'static {
     /// What became of this command, whose outcome is unknown. The provider knows it by
     /// [`operation_id`](Record::operation_id), or by `operationId:phase` where it got a derived key.
     async fn look_up(&self, record: &Record) -> Finding;
+
+    /// Whether whoever carries this command out does so once, however often it is asked: then what an earlier attempt did is
+    /// what a later one was answered with. Default: no.
+    fn deduplicates(&self, _record: &Record) -> bool {
+        false
+    }
 }
 
 /// What a look-up came to.

@@ -2,7 +2,7 @@
 
 use semel_core::reconcile::Statement;
 use semel_core::transition::Verdict;
-use semel_core::{Record, StateName};
+use semel_core::{OperationId, Record, StateName};
 
 /// A look was put down to be made.
 pub(super) fn scheduled() {
@@ -54,20 +54,22 @@ pub(super) fn given_up(record: &Record, attempts: u32, why: &str) {
     );
 }
 
-/// Evidence says otherwise than a settled record.
-pub(super) fn contradiction(record: &Record, verdict: Verdict, seen: &str) {
+/// Evidence says otherwise than what is known of a command.
+pub(super) fn contradiction(id: OperationId, record: Option<&Record>, verdict: Verdict, why: &str) {
     metrics::counter!("idempotency_reconcile_contradictions_total").increment(1);
+    let of = |read: fn(&Record) -> &str| record.map(read);
     tracing::error!(
         event = "idempotency_reconcile_contradiction",
-        operation = record.operation.as_str(),
-        tenant = record.principal.tenant(),
-        caller = record.principal.caller(),
-        operationId = %record.operation_id,
-        keyHashPrefix = record.key_hash_prefix,
+        operation = of(|record| record.operation.as_str()),
+        tenant = of(|record| record.principal.tenant()),
+        caller = of(|record| record.principal.caller()),
+        operationId = %id,
+        keyHashPrefix = of(|record| &record.key_hash_prefix),
+        epoch = record.map(|record| record.head.epoch),
         verdict = verdict.as_str(),
-        state = record.head.state.name().as_str(),
-        evidence = seen,
-        "evidence contradicts a settled record: somebody has to look at both sides"
+        state = of(|record| record.head.state.name().as_str()),
+        evidence = why,
+        "evidence contradicts what is known of a command, which may have taken place twice: somebody has to look at both sides"
     );
 }
 
@@ -78,6 +80,44 @@ pub(super) fn out_of_bounds(record: &Record, statement: &Statement) {
         operation = record.operation.as_str(),
         operationId = %record.operation_id,
         "a source speaks about an operation that it is not bound to: it is not heard"
+    );
+}
+
+/// A statement is about a command that nobody knows (any more).
+#[cfg(feature = "http-evidence")]
+pub(super) fn without_record(statement: &Statement) {
+    metrics::counter!("idempotency_webhook_without_record_total", "source" => statement.source.clone())
+        .increment(1);
+    tracing::warn!(
+        event = "idempotency_webhook_without_record",
+        source = statement.source,
+        operationId = %statement.operation_id,
+        verdict = statement.verdict().as_str(),
+        evidence = statement.seen,
+        "an event is about a command that has no record, or none any more: it is not taken"
+    );
+}
+
+/// Another event comes under a name that was used before.
+#[cfg(feature = "http-evidence")]
+pub(super) fn other_event(statement: &Statement) {
+    tracing::error!(
+        event = "idempotency_webhook_other_event",
+        source = statement.source,
+        operationId = %statement.operation_id,
+        verdict = statement.verdict().as_str(),
+        evidence = statement.seen,
+        "an event comes under an id that another event had before: it is not taken"
+    );
+}
+
+/// A statement of a source that was removed is about a command that is open.
+pub(super) fn unbound(record: &Record, statement: &Statement) {
+    tracing::warn!(
+        source = statement.source,
+        operation = record.operation.as_str(),
+        operationId = %record.operation_id,
+        "evidence of a source that is not configured (any more) is kept, and not heard"
     );
 }
 

@@ -1,17 +1,15 @@
 //! The loop that looks for evidence, several commands at a time.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use semel_core::reconcile::{Evidence, ReconcileTerms, is_dead_letter};
 use semel_core::transition::Verdict;
-use semel_core::{
-    Filter, Ids, Note, OperationId, OperationName, RandomIds, Record, StateName, Store, StoreError,
-};
+use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, StateName, Store, StoreError};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
+use super::bounds::SourceBounds;
 use super::look::{Look, Looks};
 use super::look_up::LookUp;
 use super::metrics;
@@ -113,18 +111,14 @@ impl Reconciler {
     fn made_of(self, settle: Arc<dyn Settle>, ids: Arc<dyn Ids>) -> Reconciler {
         let Looks { store, evidence, look_up, terms, timeout, .. } = &*self.looks;
         let (store, evidence, look_up) = (store.clone(), evidence.clone(), look_up.clone());
-        let bounds = Mutex::new(self.bounds().clone());
+        let bounds = Mutex::new(self.looks.bounds().clone());
         let looks = Looks { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds, ids };
         Reconciler { looks: Arc::new(looks), ..self }
     }
 
-    /// From now on, what this source says counts for these operations only.
-    pub fn bind(&self, source: &str, operations: Vec<OperationName>) {
-        self.bounds().insert(source.to_owned(), operations);
-    }
-
-    fn bounds(&self) -> std::sync::MutexGuard<'_, HashMap<String, Vec<OperationName>>> {
-        self.looks.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    /// From now on, what this source says counts within these bounds. A source without any is heard about nothing.
+    pub fn bind(&self, source: &str, bounds: SourceBounds) {
+        self.looks.bounds().insert(source.to_owned(), bounds);
     }
 
     /// Works until `stop` comes to its end. Looks that are being made are then given up; their commands are due again when

@@ -77,6 +77,26 @@ pub(super) fn verify(
     }
 }
 
+/// Whether the head of an event has all that a signature needs, made within this time of now. Whose it is takes the body.
+pub(super) fn announced(
+    scheme: &Scheme,
+    headers: &HeaderMap,
+    tolerance: Duration,
+    now: Timestamp,
+) -> Result<(), NotSigned> {
+    match scheme {
+        Scheme::Semel => {
+            one(headers, "semel-event-id")?;
+            in_time(timed(one(headers, "semel-signature")?)?.time, tolerance, now)
+        }
+        Scheme::Stripe => in_time(timed(one(headers, "stripe-signature")?)?.time, tolerance, now),
+        Scheme::Body(header) => {
+            let signature = one(headers, header.as_str())?.strip_prefix("sha256=");
+            signature.map(drop).ok_or(NotSigned::Missing)
+        }
+    }
+}
+
 /// The header of this name, if there is exactly one.
 pub(super) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, NotSigned> {
     let mut values = headers.get_all(name).iter();
@@ -139,7 +159,15 @@ mod tests {
         now: Timestamp,
     ) -> Result<(), NotSigned> {
         let keys = [b"another key, 16 bytes".to_vec(), b"a key of the provider".to_vec()];
-        verify(scheme, &keys, &headers(lines), body.as_bytes(), TOLERANCE, now)
+        let headers = headers(lines);
+        let verified = verify(scheme, &keys, &headers, body.as_bytes(), TOLERANCE, now);
+        let announced = announced(scheme, &headers, TOLERANCE, now);
+        let about_the_body = verified == Err(NotSigned::Wrong);
+        assert!(
+            about_the_body || announced == verified,
+            "{announced:?} before the body, {verified:?} after it"
+        );
+        verified
     }
 
     #[test]

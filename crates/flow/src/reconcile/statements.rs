@@ -2,13 +2,11 @@
 //!
 //! Invariant: nothing frees a key while there is evidence about its command that nobody has read.
 
-use std::sync::PoisonError;
-
-use semel_core::reconcile::{Bearing, LastHeard, Statement, StatementOutcome, bearing};
+use semel_core::reconcile::{Bearing, LastHeard, Statement, StatementOutcome, bearing, bearing_on_notes};
 use semel_core::transition::{Refusal, Verdict};
-use semel_core::{Decision, OperationId, Record, StoreError};
+use semel_core::{Decision, Note, OperationId, Record, StoreError};
 
-use super::look::{Looks, bounded, note};
+use super::look::{CONTRADICTION, Looks, RECONCILER, bounded, note};
 use super::metrics;
 
 /// How many statements about one command are looked at at a time, and how often in one go.
@@ -33,7 +31,33 @@ impl Looks {
         match self.store.find(operation_id).await?.record {
             Some(record) => Ok(self.use_statements(&record).await?.settled),
             // Its record may come later. If it never does, what was said is forgotten in time.
-            None => Ok(None),
+            None => self.compare_with_notes(operation_id).await.map(|()| None),
+        }
+    }
+
+    /// Compares what was said about a command whose record is gone with what was noted about it.
+    async fn compare_with_notes(&self, operation_id: OperationId) -> Result<(), StoreError> {
+        let notes = self.store.notes(operation_id).await?;
+        let (mut last, mut pages) = (None::<LastHeard>, 0);
+        loop {
+            let page = self.evidence.open_statements(operation_id, last.as_ref(), PAGE).await?;
+            for statement in &page.statements {
+                match bearing_on_notes(&notes, statement.verdict()) {
+                    Bearing::Waits => {}
+                    Bearing::Confirms => {
+                        self.close(statement, StatementOutcome::Confirmed).await?;
+                    }
+                    // Whose command it was is not known any more.
+                    Bearing::Contradicts if !self.speaks_for_all(&statement.source) => {
+                        self.close(statement, StatementOutcome::OutOfBounds).await?;
+                    }
+                    Bearing::Contradicts => self.raise(None, statement, "its record is gone").await?,
+                }
+            }
+            (last, pages) = (page.last, pages + 1);
+            if last.is_none() || pages == MAX_PAGES {
+                return Ok(());
+            }
         }
     }
 
@@ -47,7 +71,10 @@ impl Looks {
             let page = self.evidence.open_statements(record.operation_id, last.as_ref(), PAGE).await?;
             unreadable += page.unreadable;
             for statement in page.statements {
-                if !self.may_speak(&statement, record) {
+                if !self.is_bound(&statement.source) && record.head.state.is_open() {
+                    // Another node may know its source, or the next settings will.
+                    metrics::unbound(record, &statement);
+                } else if !self.may_speak(&statement, record) {
                     metrics::out_of_bounds(record, &statement);
                     self.close(&statement, StatementOutcome::OutOfBounds).await?;
                 } else if matches!(statement.verdict(), Verdict::NotExecuted(_)) {
@@ -84,12 +111,6 @@ impl Looks {
         }
     }
 
-    /// Whether this source has anything to do with this operation.
-    fn may_speak(&self, statement: &Statement, record: &Record) -> bool {
-        let bounds = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
-        bounds.get(&statement.source).is_none_or(|operations| operations.contains(&record.operation))
-    }
-
     async fn use_statement(
         &self,
         record: &Record,
@@ -97,34 +118,65 @@ impl Looks {
     ) -> Result<Option<Verdict>, StoreError> {
         let (verdict, seen) = (statement.verdict(), bounded(&statement.seen));
         let Some(change) = statement.found().change() else { return Ok(None) };
-        let answer = self.settle.settle(record, &change.noted(note(&seen))).await?;
+        let change = change.about(statement.about(record)).noted(note(&seen));
+        let answer = self.settle.settle(record, &change).await?;
         let after = answer.record.as_ref();
         match (answer.decision, after) {
             (Decision::Applied, _) => {
-                let state = after.unwrap_or(record).head.state.name();
-                metrics::resolved(record, verdict, state, &seen);
-                self.close(statement, StatementOutcome::Used).await?;
+                let after = after.unwrap_or(record);
+                metrics::resolved(record, verdict, after.head.state.name(), &seen);
+                self.closed_by(after, statement).await?;
                 Ok(Some(verdict))
             }
-            (Decision::Refused(Refusal::WrongState), Some(after)) => {
+            (Decision::Refused(Refusal::WrongState | Refusal::OtherAttempt { .. }), Some(after)) => {
                 self.compare(after, statement).await.map(|()| None)
             }
             _ => Ok(None),
         }
     }
 
+    /// Closes a statement that has just settled its command, loudly if the command had been run again.
+    async fn closed_by(&self, after: &Record, statement: &Statement) -> Result<(), StoreError> {
+        if self.bears(after, statement) == Bearing::Contradicts {
+            return self.raise(Some(after), statement, "the key was run again after that attempt").await;
+        }
+        self.close(statement, StatementOutcome::Used).await.map(drop)
+    }
+
     /// Closes a statement that a record needs no longer.
     async fn compare(&self, record: &Record, statement: &Statement) -> Result<(), StoreError> {
-        match bearing(&record.head.state, statement.verdict()) {
-            Bearing::Waits => {}
-            Bearing::Confirms => {
-                self.close(statement, StatementOutcome::Confirmed).await?;
-            }
+        match self.bears(record, statement) {
+            Bearing::Waits => Ok(()),
+            Bearing::Confirms => self.close(statement, StatementOutcome::Confirmed).await.map(drop),
             Bearing::Contradicts => {
-                if self.close(statement, StatementOutcome::Contradicted).await? {
-                    metrics::contradiction(record, statement.verdict(), &bounded(&statement.seen));
-                }
+                let why = format!("the record is {}", record.head.state.name());
+                self.raise(Some(record), statement, &why).await
             }
+        }
+    }
+
+    fn bears(&self, record: &Record, statement: &Statement) -> Bearing {
+        let deduplicates = self.deduplicates(&statement.source);
+        bearing(record, statement.verdict(), statement.about(record), deduplicates)
+    }
+
+    /// Raises a contradiction, once: in the audit log, in the log and as a metric. The statement stays as it is.
+    pub(super) async fn raise(
+        &self,
+        record: Option<&Record>,
+        statement: &Statement,
+        why: &str,
+    ) -> Result<(), StoreError> {
+        let (verdict, seen) = (statement.verdict(), bounded(&statement.seen));
+        let attempt = statement.attempt.map_or(String::new(), |epoch| format!(" (attempt {epoch})"));
+        let note = Note {
+            who: RECONCILER.to_owned(),
+            action: CONTRADICTION.to_owned(),
+            why: bounded(&format!("{}{attempt}, but {why}: {seen}", verdict.as_str())),
+        };
+        let reference = Bearing::Contradicts.reference(verdict);
+        if self.evidence.contradict(&statement.source, &statement.event_id, &note, reference).await? {
+            metrics::contradiction(statement.operation_id, record, verdict, &note.why);
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 //! | answer | |
 //! |---|---|
 //! | 200 `{"taken":true}` | kept for good, and used where the command is unknown |
-//! | 200 `{"seen":true}` | an event of this name was kept before |
+//! | 200 `{"seen":true}` | the same event was kept before |
 //! | 200 `{"ignored":true}` | signed, and no verdict |
 //! | 202 `{"taken":true}` | kept, although there is no such command yet, where that is allowed |
 //! | 400 | it cannot be read |
 //! | 401 | it is not signed, or too long ago |
 //! | 404 | no such source, or no such command for it |
+//! | 409 | an event of this name was kept before, and says something else |
 //! | 413 | it is too large |
 //! | 503 | it could not be kept: it should come again |
 
@@ -22,11 +23,12 @@ use semel_core::reconcile::Heard;
 use semel_core::transition::Proof;
 use semel_core::{Clock, Found, JsonPointer, OperationName, Statement, StoreError, SystemClock};
 
+use super::bounds::SourceBounds;
 use super::metrics;
 use super::reading::{command, quoted, result, word};
 use super::reconciler::Reconciler;
 pub use super::signature::{NotSigned, Scheme};
-use super::signature::{one, verify};
+use super::signature::{announced, one, verify};
 use crate::signature::MIN_KEY;
 
 /// The largest event.
@@ -41,6 +43,8 @@ pub struct EventReading {
     pub event_id: Option<JsonPointer>,
     /// Where the operation id is, or a key that begins with it and a colon.
     pub operation_id: JsonPointer,
+    /// Where the attempt is, as the provider got it in `Semel-Attempt`, if it repeats it.
+    pub attempt: Option<JsonPointer>,
     /// Where is what became of the command.
     pub verdict: JsonPointer,
     /// The words that mean: it took place.
@@ -62,7 +66,7 @@ pub struct EventReading {
 pub struct WebhookSource {
     name: String,
     keys: Vec<Vec<u8>>,
-    operations: Vec<OperationName>,
+    bounds: SourceBounds,
     reading: EventReading,
     scheme: Scheme,
     tolerance: Duration,
@@ -83,6 +87,11 @@ pub enum SourceError {
     /// It would be heard about nothing.
     #[error("the webhook {0:?} names no operation that it may speak about")]
     NoOperations(String),
+    /// It would be heard about nobody's commands.
+    #[error(
+        "the webhook {0:?} has an empty list of tenants: name those that it may speak about, or leave it out"
+    )]
+    NoTenants(String),
     /// Nobody would know whether an event came before.
     #[error("the webhook {0:?} does not say where the id of an event is, and its scheme has none")]
     NoEventId(String),
@@ -110,7 +119,7 @@ impl WebhookSource {
         WebhookSource {
             name: name.into(),
             keys,
-            operations,
+            bounds: SourceBounds::operations(operations),
             reading,
             scheme: Scheme::Semel,
             tolerance: Duration::from_secs(300),
@@ -147,6 +156,16 @@ impl WebhookSource {
         WebhookSource { step: Some(step.into()), ..self }
     }
 
+    /// The same, which may speak about commands of these tenants only.
+    pub fn tenants(self, tenants: Option<Vec<String>>) -> WebhookSource {
+        WebhookSource { bounds: SourceBounds { tenants, ..self.bounds }, ..self }
+    }
+
+    /// The same, and whether whoever sends its events carries a command out once, however often it is asked.
+    pub fn deduplicates(self, deduplicates: bool) -> WebhookSource {
+        WebhookSource { bounds: SourceBounds { deduplicates, ..self.bounds }, ..self }
+    }
+
     fn check(&self) -> Result<(), SourceError> {
         let (name, reading) = (|| self.name.clone(), &self.reading);
         if self.keys.is_empty() {
@@ -155,8 +174,11 @@ impl WebhookSource {
         if let Some(key) = self.keys.iter().find(|key| key.len() < MIN_KEY) {
             return Err(SourceError::ShortKey(name(), key.len()));
         }
-        if self.operations.is_empty() {
+        if self.bounds.operations.is_empty() {
             return Err(SourceError::NoOperations(name()));
+        }
+        if self.bounds.tenants.as_ref().is_some_and(Vec::is_empty) {
+            return Err(SourceError::NoTenants(name()));
         }
         if reading.event_id.is_none() && self.scheme != Scheme::Semel {
             return Err(SourceError::NoEventId(name()));
@@ -207,7 +229,14 @@ impl WebhookSource {
         }
         let about = command(&reference).ok_or(Refused::UnknownOperation)?;
         let seen = format!("webhook {}: event {} says {}", self.name, quoted(&event_id), quoted(&said));
-        Ok(Statement::new(self.name.clone(), event_id, about, found, seen))
+        let attempt = match &reading.attempt {
+            Some(pointer) => word(pointer, body).map_err(unreadable)?.and_then(|word| word.parse().ok()),
+            None => None,
+        };
+        let said = Statement::new(self.name.clone(), event_id, about, found, seen);
+        let said = said.map(|said| said.of_attempt(attempt));
+        // A whole event has more in it than what it says, such as how often it was sent.
+        Ok(if reading.response.is_some() { said } else { said.map(Statement::without_its_response) })
     }
 
     /// The body that retries get.
@@ -233,7 +262,7 @@ pub enum Received {
     Taken,
     /// It is kept, and there is no such command yet.
     Kept,
-    /// One of this name was kept before.
+    /// It was kept before.
     Seen,
     /// It is no verdict.
     Ignored,
@@ -259,6 +288,9 @@ pub enum Refused {
     /// It is about no command that its source may speak about.
     #[error("there is no such operation")]
     UnknownOperation,
+    /// Another event of its name was kept before.
+    #[error("another event with this id was received before")]
+    OtherEvent,
     /// It could not be kept.
     #[error("the event could not be kept: send it again later")]
     Unavailable,
@@ -272,6 +304,7 @@ impl Received {
             Received::Kept => StatusCode::ACCEPTED,
             Received::Refused(refused) => match refused {
                 Refused::UnknownSource | Refused::UnknownOperation => StatusCode::NOT_FOUND,
+                Refused::OtherEvent => StatusCode::CONFLICT,
                 Refused::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
                 Refused::NotSigned(_) => StatusCode::UNAUTHORIZED,
                 Refused::Unreadable(_) => StatusCode::BAD_REQUEST,
@@ -322,14 +355,22 @@ impl Webhooks {
     /// The same, with another source.
     pub fn source(mut self, source: WebhookSource) -> Result<Webhooks, SourceError> {
         source.check()?;
-        self.reconciler.bind(&source.name, source.operations.clone());
+        self.reconciler.bind(&source.name, source.bounds.clone());
         self.sources.insert(source.name.clone(), source);
         Ok(self)
     }
 
-    /// Whether there is a source of this name: nothing that comes under another one is worth reading.
-    pub fn knows(&self, source: &str) -> bool {
-        self.sources.contains_key(source)
+    /// Looks at the head of an event before its body is read.
+    ///
+    /// # Errors
+    /// There is no such source, or no signature that could be right: the body is not worth reading.
+    pub fn greet(&self, source: &str, headers: &HeaderMap) -> Result<(), Refused> {
+        let known = self.sources.get(source).ok_or(Refused::UnknownSource)?;
+        announced(&known.scheme, headers, known.tolerance, self.clock.now()).map_err(|why| {
+            metrics::webhook(source, "refused");
+            tracing::warn!(event = "idempotency_webhook_refused", source, %why, "an event was not read");
+            Refused::NotSigned(why)
+        })
     }
 
     /// Takes in an event that this source is said to have sent. An answer other than `Refused` means that it is kept for
@@ -366,21 +407,32 @@ impl Webhooks {
         let record =
             self.reconciler.store().find(statement.operation_id).await.map_err(|error| away(&error))?.record;
         match &record {
-            Some(record) if !source.operations.contains(&record.operation) => {
-                return Err(Refused::UnknownOperation);
+            Some(record) if !source.bounds.contain(record) => return Err(Refused::UnknownOperation),
+            Some(_) => {}
+            None if source.keep_unknown => {}
+            // It was ours if somebody noted something about it.
+            None => {
+                let notes = self.reconciler.store().notes(statement.operation_id).await;
+                let is_forgotten = !notes.map_err(|error| away(&error))?.is_empty();
+                if !is_forgotten || source.bounds.tenants.is_some() {
+                    metrics::without_record(&statement);
+                    return Err(Refused::UnknownOperation);
+                }
             }
-            None if !source.keep_unknown => return Err(Refused::UnknownOperation),
-            Some(_) | None => {}
         }
         let heard = self.reconciler.evidence().take_in(&statement).await.map_err(|error| away(&error))?;
-        if record.is_some() {
+        if heard == Heard::Other {
+            metrics::other_event(&statement);
+            return Err(Refused::OtherEvent);
+        }
+        if record.is_some() || !source.keep_unknown {
             // It is kept: if it cannot be used now, it is later. One that came again may not have been used the first time.
             if let Err(error) = self.reconciler.use_evidence_about(statement.operation_id).await {
                 tracing::warn!(%error, "an event is kept, and used later");
             }
         }
         Ok(match (heard, record) {
-            (Heard::Before, _) => Received::Seen,
+            (Heard::Before | Heard::Other, _) => Received::Seen,
             (Heard::New, Some(_)) => Received::Taken,
             (Heard::New, None) => Received::Kept,
         })

@@ -148,7 +148,8 @@ async fn evidence_settles_it_before_its_message_does(lab: impl Lab) {
     let settled = lab.settle(open.operation_id, Some(note()), charged()).await;
     assert!(matches!(settled, Settled::Now(_)), "{settled:?}");
     let notes = lab.store().await.notes(open.operation_id).await.expect("they can be read");
-    assert_eq!(notes.into_iter().map(|taken| taken.note).collect::<Vec<_>>(), [note()]);
+    let said = Note { action: "resolve executed".into(), ..note() };
+    assert_eq!(notes.into_iter().map(|taken| taken.note).collect::<Vec<_>>(), [said]);
     assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Before(_)));
     assert_eq!(lab.counts().await.0, 2);
 }

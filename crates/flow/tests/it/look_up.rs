@@ -94,19 +94,23 @@ async fn the_provider_is_asked_about_one_command() {
 
 #[tokio::test]
 async fn a_status_means_what_it_says_and_no_more() {
-    let empty = "HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(asked(empty, Then::Close).await.0.found, Found::NotExecuted(Proof::Quarantine));
-    let gone = "HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n";
-    assert_eq!(asked(gone, Then::Close).await.0.found, Found::NotExecuted(Proof::ProviderTombstone));
+    let unknown = "HTTP/1.1 404 Not Found\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    assert_eq!(asked(unknown, Then::Close).await.0.found, Found::NotExecuted(Proof::Quarantine));
     for (answer, told) in [
+        ("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n", "no JSON"),
+        ("HTTP/1.1 404 Not Found\r\ncontent-type: text/html\r\ncontent-length: 2\r\n\r\n{}", "no JSON"),
+        ("HTTP/1.1 410 Gone\r\ncontent-length: 0\r\n\r\n", "no JSON"),
+        ("HTTP/1.1 410 Gone\r\ncontent-length: 2\r\n\r\n{}", "the path may be gone"),
+        ("HTTP/1.1 202 Accepted\r\ncontent-length: 2\r\n\r\n[]", "does not say what became of it"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nnull", "another shape"),
         ("HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n", "it wants other credentials"),
         ("HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n", "does not understand"),
         (
             "HTTP/1.1 302 Found\r\nlocation: /elsewhere\r\ncontent-length: 0\r\n\r\n",
             "redirects are not followed",
         ),
-        ("HTTP/1.1 204 No Content\r\n\r\n", "nothing to read"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "cannot be read"),
+        ("HTTP/1.1 204 No Content\r\n\r\n", "does not say what became of it"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\n<html>", "no JSON"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 11\r\n\r\n{\"error\":1}", "another shape"),
         ("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n[]", "broke off"),
         ("HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n", "answered 500"),

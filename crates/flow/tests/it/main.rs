@@ -10,6 +10,7 @@ mod deferred;
 mod foreign_keys;
 mod http;
 mod killed;
+mod late_evidence;
 mod look_up;
 mod lost_commits;
 mod outbox;

@@ -14,6 +14,7 @@ use semel_core::{
 };
 use semel_flow::reconcile::{
     Finding, LookUp, NoLookUp, Outcome, ReconcileTerms, Reconciler, ReconcilerOptions, Report, Settle,
+    SourceBounds,
 };
 use semel_testkit::sample;
 
@@ -86,7 +87,9 @@ pub(crate) fn options() -> ReconcilerOptions {
 }
 
 pub(crate) fn reconciler(kept: &Kept, look_up: Arc<dyn LookUp>) -> Reconciler {
-    Reconciler::new(kept.store(), kept.evidence(), look_up, options())
+    let reconciler = Reconciler::new(kept.store(), kept.evidence(), look_up, options());
+    reconciler.bind("provider", SourceBounds::operations(vec![sample::claim("k").scope.operation]));
+    reconciler
 }
 
 /// A command whose outcome is unknown.
@@ -148,7 +151,7 @@ async fn what_the_provider_did_is_what_retries_get(lab: impl Lab) {
     let notes = kept.store().notes(record.operation_id).await.expect("the store answers");
     let told: Vec<_> =
         notes.iter().map(|taken| (&*taken.note.who, &*taken.note.action, &*taken.note.why)).collect();
-    assert_eq!(told, [("reconciler", "resolve", "the provider said so")], "the evidence is kept");
+    assert_eq!(told, [("reconciler", "resolve executed", "the provider said so")], "the evidence is kept");
     assert!(reconciler(&kept, provider.clone()).once().await.looks.is_empty());
     assert_eq!(provider.asked(), 1);
 }
@@ -373,7 +376,7 @@ async fn a_deferred_command_is_never_free_by_time(lab: impl Lab) {
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
 }
 
-async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: Found) -> Heard {
+pub(crate) async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: Found) -> Heard {
     let statement = Statement::new(
         source.to_owned(),
         event_id.to_owned(),
@@ -384,7 +387,7 @@ async fn says(kept: &Kept, source: &str, event_id: &str, about: &Record, found: 
     kept.evidence().take_in(&statement.expect("it is a verdict")).await.expect("it is kept")
 }
 
-async fn open_about(kept: &Kept, record: &Record) -> usize {
+pub(crate) async fn open_about(kept: &Kept, record: &Record) -> usize {
     kept.evidence().open_statements(record.operation_id, None, 10).await.expect("it reads").statements.len()
 }
 
@@ -438,10 +441,11 @@ async fn a_source_is_heard_about_its_own_operations_only(lab: impl Lab) {
     let record = unknown(&kept, "k").await;
     says(&kept, "bound", "e1", &record, created()).await;
     let reconciler = reconciler(&kept, Arc::new(NoLookUp));
-    reconciler.bind("bound", vec![OperationName::new("refunds.create").expect("it is a name")]);
+    let refunds = OperationName::new("refunds.create").expect("it is a name");
+    reconciler.bind("bound", SourceBounds::operations(vec![refunds]));
     assert_eq!(reconciler.once().await.by_evidence, 0);
     assert_eq!((state_of(&kept, &record).await, open_about(&kept, &record).await), (StateName::Unknown, 0));
-    reconciler.bind("bound", vec![record.operation.clone()]);
+    reconciler.bind("bound", SourceBounds::operations(vec![record.operation.clone()]));
     says(&kept, "bound", "e2", &record, created()).await;
     assert_eq!(reconciler.once().await.by_evidence, 1);
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{Answer, Change, Found, OperationId, Record, StateName, Statement, StoreError};
-use semel_flow::reconcile::{Finding, LookUp, NoLookUp, Reconciler, Settle};
+use semel_flow::reconcile::{Finding, LookUp, NoLookUp, Settle};
 use semel_testkit::sample;
 
 use crate::killed::{PLACE, Process, TASK, say, stand};
 use crate::lab::{Kept, Lab, Postgres, Sqlite};
-use crate::reconcile::{options, state_of, unknown};
+use crate::reconcile::{options, reconciler, state_of, unknown};
 
 /// Stands still while it is asked, or answers.
 struct Asked {
@@ -45,7 +45,7 @@ async fn a_process_that_reconciles() {
     let (Ok(place), Ok(task)) = (std::env::var(PLACE), std::env::var(TASK)) else { return };
     let kept = Kept::at(&place).await;
     let look_up = Arc::new(Asked { stands: task == "while it asks" });
-    let reconciler = Reconciler::new(kept.store(), kept.evidence(), look_up, options());
+    let reconciler = reconciler(&kept, look_up);
     let reconciler = match task.as_str() {
         "while it asks" => reconciler,
         _ => reconciler.settle_with(Arc::new(NeverSettles)),
@@ -70,8 +70,7 @@ async fn killed_at(lab: impl Lab, step: &str) {
     process.until("here");
     process.kill();
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown, "{step}");
-    let reconciler =
-        Reconciler::new(kept.store(), kept.evidence(), Arc::new(Asked { stands: false }), options());
+    let reconciler = reconciler(&kept, Arc::new(Asked { stands: false }));
     assert!(reconciler.once().await.looks.is_empty(), "{step}: it was put off before the look");
     kept.shift_clock(options().terms.max_delay);
     assert_eq!(reconciler.once().await.looks.len(), 1, "{step}: and it is looked for again");
@@ -89,7 +88,7 @@ async fn killed_with_evidence(lab: impl Lab) {
     process.until("here");
     process.kill();
     assert_eq!(state_of(&kept, &record).await, StateName::Unknown);
-    let reconciler = Reconciler::new(kept.store(), kept.evidence(), Arc::new(NoLookUp), options());
+    let reconciler = reconciler(&kept, Arc::new(NoLookUp));
     assert_eq!(reconciler.once().await.by_evidence, 1, "what was taken in is used");
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
 }

@@ -36,6 +36,7 @@ fn reading() -> EventReading {
     EventReading {
         event_id: Some(pointer("/id")),
         operation_id: pointer("/data/reference"),
+        attempt: Some(pointer("/attempt")),
         verdict: pointer("/type"),
         executed: vec!["charge.captured".into()],
         failed: vec!["charge.declined".into()],

@@ -5,13 +5,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::problem::Kind;
-use semel_core::{Change, Problem, Record, Store};
+use semel_core::{Change, Epoch, Problem, Record, Store};
 use semel_flow::reconcile::Outcome;
 use serde_json::{Map, Value, json};
 
 use super::call::{Answer, Call, malformed};
 use super::{refused, told, unavailable};
-use crate::operate::records::{Said, Wanted, absent, act, done, find, is_an_answer, summary};
+use crate::operate::records::{
+    FIRST_ATTEMPT, Said, Wanted, absent, act, done, find, is_an_answer, summary, unreadable,
+};
 use crate::operate::{looks, operation_id, story};
 
 pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
@@ -20,10 +22,13 @@ pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
     let (store, limit) = (&call.admin.store, call.limit()?);
     let filter = wanted.page(store.now().await.map_err(unavailable)?, after, limit);
     let records = store.list(&filter).await.map_err(unavailable)?;
-    let next = records.last().filter(|_| records.len() == limit);
-    let next = next.map(|record| record.operation_id.to_string());
+    let bad = store.unreadable(&filter).await.map_err(unavailable)?;
+    let last = records.last().map(|record| record.operation_id).max(bad.last().map(|bad| bad.operation_id));
+    let next = last.filter(|last| records.len() + bad.len() == limit && Some(*last) > filter.after);
+    let next = next.map(|id| id.to_string());
     let shown: Vec<Value> = records.iter().map(summary).collect();
-    Ok(Answer::json(&json!({ "records": shown, "next": next })))
+    let bad: Vec<Value> = bad.iter().map(unreadable).collect();
+    Ok(Answer::json(&json!({ "records": shown, "unreadable": bad, "next": next })))
 }
 
 pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
@@ -65,11 +70,12 @@ pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
 
 pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {
     let (id, note, said) = (call.operation_id()?, call.note("resolve")?, verdict(&call)?);
+    let attempt = attempt(&call)?;
     let (admin, mut loses_its_body) = (&call.admin, false);
     let change = |record: &Record| {
         let policy = admin.config.policy_of(&record.operation);
         loses_its_body = said.loses_its_body(policy);
-        said.change(policy)
+        said.change(policy, attempt)
     };
     let acted = act(&*admin.store, id, change, note).await.map_err(unavailable)?;
     told(acted, Kind::OperationNotFound, |state| {
@@ -93,6 +99,14 @@ async fn change_record(call: Call, action: &str, change: Change) -> Result<Answe
     let (id, note) = (call.operation_id()?, call.note(action)?);
     let acted = act(&*call.admin.store, id, |_| change, note).await.map_err(unavailable)?;
     told(acted, Kind::OperationNotFound, |state| done(id, state))
+}
+
+/// The attempt that an operator looked at.
+fn attempt(call: &Call) -> Result<Epoch, Problem> {
+    let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
+    let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
+    let attempt = attempt.filter(|attempt| *attempt >= FIRST_ATTEMPT);
+    attempt.ok_or_else(|| malformed("`attempt` is a number from 1 on, as the record shows it."))
 }
 
 /// What an operator says about an unknown.

@@ -10,12 +10,13 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::{
-    Change, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
+    Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
+    Unreadable,
 };
 use serde_json::Value;
 
 use super::{Done, blocking, load, open_store, printable, say};
-use crate::operate::records::{Said, Wanted, absent, done, find, is_an_answer, summary};
+use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
 use crate::operate::{self, Acted, records};
 
 /// How many records are read from the store at a time.
@@ -51,7 +52,7 @@ pub(super) fn command() -> Command {
                     "Examples:\n  \
                      semel records list --state unknown\n  \
                      semel records list --operation payments.create --older-than 5m --json\n\n\
-                     Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used.",
+                     Exit codes: 0 listed, even if there are none; 1 listed, and some cannot be read; 2 wrong use, or the store cannot be used.",
                 )
                 .arg(Arg::new("state").long("state").value_name("STATE").help("Only this state, such as unknown"))
                 .arg(Arg::new("operation").long("operation").value_name("NAME").help("Only this operation"))
@@ -105,6 +106,8 @@ pub(super) fn command() -> Command {
                      enough.\n\
                      `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
                      while a call of the last attempt could still be in flight.\n\n\
+                     A verdict is about the attempt that you looked at: `records explain` tells its number, the epoch. It is refused \
+                     if the command was run again since, so that it cannot settle an attempt that nobody has looked at.\n\n\
                      Who did it and why is kept for good, with the record's story.",
                 )
                 .after_help(format!(
@@ -113,7 +116,7 @@ pub(super) fn command() -> Command {
                      --status 201 --body answer.json --reason 'found in the ledger'\n  \
                      semel records resolve {EXAMPLE} --verdict not-executed \\\n      \
                      --reason 'not in the ledger an hour later'\n\n\
-                     Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, or too early), 2 \
+                     Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, at another attempt, or too early), 2 \
                      wrong use, or the store cannot be used."
                 ))
                 .arg(id())
@@ -124,6 +127,12 @@ pub(super) fn command() -> Command {
                         .required(true)
                         .value_parser(["executed", "not-executed"])
                         .help("What the evidence says"),
+                )
+                .arg(
+                    Arg::new("attempt")
+                        .long("attempt")
+                        .value_name("NUMBER")
+                        .help("The attempt that you looked at, which `records explain` tells as its epoch; without it, the first"),
                 )
                 .arg(Arg::new("status").long("status").value_name("CODE").help("Executed: the status that retries get"))
                 .arg(Arg::new("body").long("body").value_name("FILE").help("Executed: the body that retries get"))
@@ -180,13 +189,13 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         "show" => show(&store, matches, json),
         "explain" => explain::run(&store, matches, json),
         "resolve" => {
-            let (said, config) = (said(matches)?, load(matches)?.config);
+            let (said, attempt, config) = (said(matches)?, attempt(matches)?, load(matches)?.config);
             let change = |record: &Record| {
                 let policy = config.policy_of(&record.operation);
                 if said.loses_its_body(policy) {
                     eprintln!("the body is not stored: the operation's `store_response` does not want it");
                 }
-                said.change(policy)
+                said.change(policy, attempt)
             };
             act(&store, matches, "resolve", change, json)
         }
@@ -200,18 +209,25 @@ fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
     let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
     let mut shown = 0;
     if json {
-        let mut all = Vec::new();
-        while let Some(page) = next_page(store, &mut filter)? {
+        let (mut all, mut bad) = (Vec::new(), 0);
+        while let Some((page, unreadable)) = next_page(store, &mut filter)? {
             all.extend(page.iter().map(summary));
+            all.extend(unreadable.iter().map(records::unreadable));
+            bad += unreadable.len();
         }
         say(Value::Array(all));
-        return Ok(Done::Yes);
+        return Ok(told_of(bad));
     }
     say(format!(
         "{:36}  {:16}  {:24}  {:20}  {:24}",
         "OPERATION ID", "STATE", "OPERATION", "TENANT/CALLER", "CHANGED"
     ));
-    while let Some(page) = next_page(store, &mut filter)? {
+    let mut bad = 0;
+    while let Some((page, unreadable)) = next_page(store, &mut filter)? {
+        for Unreadable { operation_id, why } in &unreadable {
+            say(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
+        }
+        bad += unreadable.len();
         for record in &page {
             let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
             let (id, state) = (record.operation_id, record.head.state.name().as_str());
@@ -224,13 +240,29 @@ fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         shown += page.len();
     }
     eprintln!("{shown} record{}", if shown == 1 { "" } else { "s" });
-    Ok(Done::Yes)
+    Ok(told_of(bad))
 }
 
-fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Option<Vec<Record>>> {
-    let page = blocking(store.list(filter))?;
-    filter.after = page.last().map(|record| record.operation_id).or(filter.after);
-    Ok((!page.is_empty()).then_some(page))
+/// What a list comes to in which so many records could not be read.
+fn told_of(unreadable: usize) -> Done {
+    if unreadable == 0 {
+        return Done::Yes;
+    }
+    eprintln!("{unreadable} of them cannot be read: see `semel doctor`");
+    Done::No
+}
+
+/// The next records of a list, and those among them that cannot be read.
+type ListPage = (Vec<Record>, Vec<Unreadable>);
+
+fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Option<ListPage>> {
+    let (page, unreadable) = (blocking(store.list(filter))?, blocking(store.unreadable(filter))?);
+    let last = page.last().map(|record| record.operation_id);
+    let last = last.max(unreadable.last().map(|bad| bad.operation_id));
+    // A row that does not even say its id is the last that is looked at.
+    let goes_on = last.is_some() && last > filter.after;
+    filter.after = last.or(filter.after);
+    Ok(goes_on.then_some((page, unreadable)))
 }
 
 fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
@@ -282,6 +314,14 @@ fn line(step: &Progress) -> (&'static str, String) {
             ("item", format!("{began_at} {name}: {id} {state}{status}"))
         }
     }
+}
+
+/// The attempt that the person looked at.
+fn attempt(matches: &ArgMatches) -> anyhow::Result<Epoch> {
+    let Some(text) = matches.get_one::<String>("attempt") else { return Ok(FIRST_ATTEMPT) };
+    let attempt = text.parse().ok().filter(|attempt| *attempt >= FIRST_ATTEMPT);
+    attempt
+        .with_context(|| format!("--attempt is a number from 1 on, as `records explain` shows it: {text:?}"))
 }
 
 /// What a person says about an unknown.

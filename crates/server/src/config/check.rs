@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderName, Method, Uri, header};
 use semel_core::policy::PolicyError;
 use semel_core::{OperationName, Policy};
+use semel_flow::reconcile::http::Gone;
 
 use super::Config;
 use super::findings::Findings;
@@ -17,7 +18,7 @@ use super::operation::{self, OperationConfig};
 use super::source::Origin;
 use super::tls;
 use super::upstream::port_of;
-use super::webhook::{SchemeName, WebhookTable};
+use super::webhook::{SchemeName, WebhookConfig, WebhookTable};
 
 /// Whether the policy under `prefix` can be followed.
 pub(super) fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
@@ -146,6 +147,20 @@ pub(super) fn look_up(findings: &mut Findings, prefix: &str, table: &LookUpTable
         let message = "says where a word is, and `executed` does not say which word means that it took place";
         findings.error(findings.origin(&path("status")), &path("status"), message);
     }
+    if reading.status.is_none() && reading.reference.is_none() && table.url.is_some() {
+        let message = "missing, and so is `status`: with neither of them, nothing in an answer tells that it is about the \
+                       command";
+        if findings.are_readable(&[&path("reference"), &path("status")]) {
+            findings.error(findings.origin(&path("url")), &path("reference"), message);
+        }
+    }
+    if reading.gone == Gone::Tombstone
+        && reading.reference.is_none()
+        && findings.are_readable(&[&path("reference")])
+    {
+        let message = "needs `reference`: a tombstone names its command";
+        findings.error(findings.origin(&path("gone")), &path("gone"), message);
+    }
     if let Some(word) = ambiguous(&[&reading.executed, &reading.failed, &reading.pending]) {
         let lists: [(&str, &[String]); 3] =
             [("executed", &reading.executed), ("failed", &reading.failed), ("pending", &reading.pending)];
@@ -220,6 +235,20 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
             let path = path("operations");
             let message = format!("there is no `[[operation]]` of the name `{unknown}`");
             findings.error(findings.origin(&path), &path, message);
+        }
+        // Two sources have two secrets, and whoever has one must not speak about the other's commands.
+        let shares = |other: &&WebhookConfig| {
+            other.name != webhook.name
+                && other.operations.iter().any(|operation| webhook.operations.contains(operation))
+        };
+        let other = config.webhooks.iter().find(shares).filter(|_| webhook.tenants.is_none());
+        if let Some(other) = other.filter(|_| findings.are_readable(&[&path("tenants")])) {
+            let (path, other) = (path("tenants"), &other.name);
+            let message = format!(
+                "missing: the webhook `{other}` speaks about the same operations with another secret; name the tenants \
+                 whose commands each of them may settle"
+            );
+            findings.error(findings.origin(&format!("webhook.{}.operations", webhook.name)), &path, message);
         }
     }
 }

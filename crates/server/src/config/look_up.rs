@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_flow::reconcile::http::{LookUpReading, NotFound};
+use semel_flow::reconcile::http::{Gone, LookUpReading, NotFound};
 use semel_flow::reconcile::{HttpLookUp, HttpLookUpError};
 
 use super::kind::{Kind, Refusal, Words, quoted};
@@ -125,6 +125,11 @@ impl Kind for VariableName {
     fn show(value: &VariableName) -> Option<String> {
         Some(quoted(&value.0))
     }
+}
+
+impl Words for Gone {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("no-answer", Gone::NoAnswer), ("tombstone", Gone::Tombstone)];
 }
 
 impl Words for NotFound {

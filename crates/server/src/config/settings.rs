@@ -9,7 +9,7 @@ use semel_core::policy::{
     InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, StoreResponse,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
-use semel_flow::reconcile::http::NotFound;
+use semel_flow::reconcile::http::{Gone, NotFound};
 use semel_flow::reconcile::ledger::Format;
 
 use super::admin::{HostName, Role, TokenName, TokenTable};
@@ -367,6 +367,12 @@ pub(super) const LOOK_UP: &[Setting<LookUpTable>] = &[
         "What it means that the provider does not know the command"
     ),
     setting!(
+        "gone",
+        Choice<Gone>,
+        reading.gone,
+        "What it means that the provider answers 410: nothing, or a tombstone if the reference is in the answer"
+    ),
+    setting!(
         "response",
         Maybe<JsonPointer>,
         reading.response,
@@ -415,6 +421,13 @@ pub(super) const WEBHOOK: &[Setting<WebhookTable>] = &[
         "[\"payments.create\"]"
     ),
     setting!(
+        "tenants",
+        List<Word>,
+        tenants,
+        "The tenants that it may speak about; without it, all of them",
+        "[\"acme\"]"
+    ),
+    setting!(
         "event_id",
         Maybe<JsonPointer>,
         event_id,
@@ -427,6 +440,13 @@ pub(super) const WEBHOOK: &[Setting<WebhookTable>] = &[
         operation_id,
         "Where in an event the operation id is, or a key that begins with it and a colon",
         "\"/data/reference\""
+    ),
+    setting!(
+        "attempt",
+        Maybe<JsonPointer>,
+        attempt,
+        "Where in an event the attempt is, if the provider repeats what it got in Semel-Attempt",
+        "\"/data/attempt\""
     ),
     setting!(
         "verdict",
@@ -450,6 +470,12 @@ pub(super) const WEBHOOK: &[Setting<WebhookTable>] = &[
         proof,
         "Why not_executed cannot be overtaken: the provider deduplicates on our operation id, or holds a tombstone",
         "\"tombstone\""
+    ),
+    setting!(
+        "deduplicates",
+        Switch,
+        deduplicates,
+        "Whether the provider deduplicates on our operation id: an effect of an earlier attempt is then no second one"
     ),
     setting!(
         "response",

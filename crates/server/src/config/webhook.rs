@@ -21,6 +21,10 @@ pub struct WebhookConfig {
     pub scheme: Scheme,
     /// The operations that it may speak about.
     pub operations: Vec<OperationName>,
+    /// The tenants that it may speak about; `None`: all of them.
+    pub tenants: Option<Vec<String>>,
+    /// Whether the provider carries a command out once, however often it is asked.
+    pub deduplicates: bool,
     /// How its events are read.
     pub reading: EventReading,
     /// How long ago, or how far ahead, an event may have been signed.
@@ -39,6 +43,9 @@ pub(super) struct WebhookTable {
     pub(super) scheme: SchemeName,
     pub(super) signature_header: Option<HeaderName>,
     pub(super) operations: Vec<OperationName>,
+    pub(super) tenants: Vec<String>,
+    pub(super) deduplicates: bool,
+    pub(super) attempt: Option<JsonPointer>,
     pub(super) event_id: Option<JsonPointer>,
     pub(super) operation_id: Option<JsonPointer>,
     pub(super) verdict: Option<JsonPointer>,
@@ -62,6 +69,9 @@ impl Default for WebhookTable {
             scheme: SchemeName::Semel,
             signature_header: None,
             operations: Vec::new(),
+            tenants: Vec::new(),
+            deduplicates: false,
+            attempt: None,
             event_id: None,
             operation_id: None,
             verdict: None,
@@ -95,6 +105,7 @@ impl WebhookTable {
         let reading = EventReading {
             event_id: self.event_id,
             operation_id: self.operation_id?,
+            attempt: self.attempt,
             verdict: self.verdict?,
             executed: self.executed,
             failed: self.failed,
@@ -108,6 +119,8 @@ impl WebhookTable {
             secret_env: self.secret_env,
             scheme,
             operations: self.operations,
+            tenants: (!self.tenants.is_empty()).then_some(self.tenants),
+            deduplicates: self.deduplicates || self.proof == Some(ProofName::Deduplicates),
             reading,
             tolerance: self.tolerance,
             keep_unknown: self.unknown_operation == UnknownOperation::Keep,
@@ -122,7 +135,7 @@ impl WebhookTable {
             Scheme::Stripe => (SchemeName::Stripe, None),
             Scheme::Body(header) => (SchemeName::Body, Some(header)),
         };
-        let EventReading { event_id, operation_id, verdict, executed, failed, .. } = config.reading;
+        let EventReading { event_id, operation_id, attempt, verdict, executed, failed, .. } = config.reading;
         let (not_executed, proof) = match config.reading.not_executed {
             Some((words, Proof::ProviderTombstone)) => (words, Some(ProofName::Tombstone)),
             Some((words, _)) => (words, Some(ProofName::Deduplicates)),
@@ -136,6 +149,9 @@ impl WebhookTable {
             scheme,
             signature_header,
             operations: config.operations,
+            tenants: config.tenants.unwrap_or_default(),
+            deduplicates: config.deduplicates,
+            attempt,
             event_id,
             operation_id: Some(operation_id),
             verdict: Some(verdict),

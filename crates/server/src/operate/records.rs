@@ -9,8 +9,8 @@ use semel_core::policy::{Policy, StoreResponse};
 use semel_core::response::reference;
 use semel_core::transition::{Proof, Refusal};
 use semel_core::{
-    Change, Decision, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, State, StateName,
-    StepKind, Store, StoreError, StoredResult, Timestamp,
+    About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, State,
+    StateName, StepKind, Store, StoreError, StoredResult, Timestamp, Unreadable,
 };
 use serde_json::{Value, json};
 
@@ -68,6 +68,11 @@ pub(crate) fn summary(record: &Record) -> Value {
         "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
         "keyHashPrefix": record.key_hash_prefix,
     })
+}
+
+/// A record that cannot be read, as a list shows it: the names are promises.
+pub(crate) fn unreadable(record: &Unreadable) -> Value {
+    json!({ "operationId": record.operation_id.to_string(), "state": "unreadable", "why": record.why })
 }
 
 /// All that is known about one command, without what was asked and answered.
@@ -159,6 +164,9 @@ pub(crate) fn is_an_answer(status: StatusCode) -> bool {
     (200..600).contains(&status.as_u16())
 }
 
+/// The attempt that a verdict is about, if nobody names one: most commands have no other.
+pub(crate) const FIRST_ATTEMPT: Epoch = 1;
+
 /// What a person says about an unknown.
 pub(crate) enum Said {
     /// It took place, with this response; without a body, nobody has it at hand.
@@ -177,12 +185,13 @@ impl Said {
         Said::Executed { status, headers, body }
     }
 
-    /// What is written, where the operation wants this.
-    pub(crate) fn change(&self, policy: &Policy) -> Change {
-        match self.kept(policy) {
+    /// What is written about this attempt, where the operation wants this.
+    pub(crate) fn change(&self, policy: &Policy, attempt: Epoch) -> Change {
+        let change = match self.kept(policy) {
             Some(kept) => Change::resolve_executed(StoredResult::of(&kept)),
             None => Change::resolve_not_executed(Proof::Quarantine),
-        }
+        };
+        change.about(About::Only(attempt))
     }
 
     /// Whether a body is given that the operation does not want to be stored.
@@ -222,6 +231,9 @@ pub(crate) async fn act(
             let state = record.head.state.name();
             Ok(Acted::Refused(format!("{id} is {state}: {action} does not apply to it")))
         }
+        Decision::Refused(Refusal::OtherAttempt { epoch }) => Ok(Acted::Refused(format!(
+            "{id} is at attempt {epoch}: look at what that attempt came to, and name it (--attempt {epoch})"
+        ))),
         Decision::Refused(refusal) => Ok(Acted::Refused(format!("{id}: {refusal}"))),
         decision => Err(StoreError::Rejected(format!("it answered {decision:?}"))),
     }

@@ -3,11 +3,11 @@
 use semel_core::{
     NoteTaken, OperationId, Progress, Reason, Record, State, StateName, Step, StepKind, Timestamp,
 };
-use semel_flow::reconcile::{RECONCILER, is_dead_letter};
+use semel_flow::reconcile::{CONTRADICTION, RECONCILER, is_dead_letter};
 use serde_json::{Value, json};
 
 use super::printable;
-use super::records::{Found, summary};
+use super::records::{FIRST_ATTEMPT, Found, summary};
 
 /// The story as JSON: the names are promises. `same_store` goes behind the commands that it names.
 pub(crate) fn to_json(id: OperationId, found: &Found, same_store: &str) -> Value {
@@ -66,6 +66,12 @@ impl Entry<'_> {
             Entry::Step(step) => tell(step),
             Entry::Note(taken) => {
                 let note = &taken.note;
+                if note.action == CONTRADICTION {
+                    return printable(&format!(
+                        "CONTRADICTION, which somebody has to look into: {}",
+                        note.why
+                    ));
+                }
                 let whose = if note.who == RECONCILER { "by itself" } else { "by hand" };
                 printable(&format!("{whose}: {} by {}, because: {}", note.action, note.who, note.why))
             }
@@ -187,6 +193,10 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
         return "now: forgotten; a request with this key is a new command".to_owned();
     };
     let id = record.operation_id;
+    let attempt = match record.head.epoch {
+        FIRST_ATTEMPT => String::new(),
+        epoch => format!(" --attempt {epoch}"),
+    };
     match record.head.state {
         State::Claimed { start_by, .. } => format!("now: waits for a worker, until {start_by}"),
         State::Processing { lease_until, .. } if lease_until <= now => {
@@ -214,8 +224,8 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
             "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
-             semel records resolve {id} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
-             semel records resolve {id} --verdict not-executed --reason TEXT{same_store}{}",
+             semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
+             semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}",
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
                 format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
             } else {

@@ -166,14 +166,14 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
         .iter()
         .filter_map(|note| note["action"].as_str())
         .collect();
-    assert_eq!((notes, &shown["state"]), (vec!["resolve", "purge"], &"expired".into()));
+    assert_eq!((notes, &shown["state"]), (vec!["resolve executed", "purge"], &"expired".into()));
     let told = text(&run(folder, &["records", "explain", &lost, "--store", "sqlite:semel.db"]).stdout);
     assert!(told.contains("now: settled"), "{told}");
     let told = text(&run(folder, &["records", "explain", &charged]).stdout);
     let order = [
         "claimed, as epoch 1",
         "no answer in time",
-        "resolve by",
+        "resolve executed by",
         "found in the ledger",
         "executed: succeeded",
     ];

@@ -13,6 +13,7 @@ mod identity;
 pub(crate) mod issuer;
 mod jwt;
 pub(crate) mod lab;
+mod late_evidence;
 mod later;
 mod limits;
 mod load;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
-use semel_core::{Evidence, OperationId, Statement, StoreError, Vault};
+use semel_core::transition::ReferenceWrite;
+use semel_core::{Evidence, Note, OperationId, Statement, StoreError, Vault};
 
 /// Evidence whose responses are sealed. What was kept in the clear before stays readable.
 pub struct SealedEvidence {
@@ -64,6 +65,16 @@ impl Evidence for SealedEvidence {
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError> {
         self.inner.close_statement(source, event_id, outcome).await
+    }
+
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError> {
+        self.inner.contradict(source, event_id, note, reference).await
     }
 
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {

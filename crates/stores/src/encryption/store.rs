@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use semel_core::{
     Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal,
-    Progress, Record, RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Vault,
-    VaultError, Waiting, WaitingFilter,
+    Progress, Record, RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Unreadable,
+    Vault, VaultError, Waiting, WaitingFilter,
 };
 
 /// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
@@ -137,6 +137,10 @@ impl Store for SealedStore {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         Ok(self.all_opened(self.inner.list(filter).await?))
+    }
+
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        self.inner.unreadable(filter).await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {

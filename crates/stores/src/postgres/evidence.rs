@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
-use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
+use semel_core::transition::ReferenceWrite;
+use semel_core::{Evidence, Ids, Note, OperationId, RandomIds, Statement, Store, StoreError, Timestamp};
 
 use super::PostgresStore;
 use super::errors::DbError;
@@ -16,15 +17,17 @@ use crate::columns::{ResultColumns, StatementColumns, heard_after, of_statement}
 /// One that was heard before stays as it was.
 const TAKE_IN: &str = concat!(
     "INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
-         response_format, encryption_key_id, response)
-     SELECT $2, $3, $4, $5, $6, $7, n.now, $8, $9, $10, $11, $12 FROM ",
+         response_format, encryption_key_id, response, attempt, content)
+     SELECT $2, $3, $4, $5, $6, $7, n.now, $8, $9, $10, $11, $12, $13, $14 FROM ",
     now!(),
     " ON CONFLICT DO NOTHING RETURNING received_at"
 );
 
+const CONTENT: &str = "SELECT content FROM semel_evidence WHERE source = $1 AND event_id = $2";
+
 const OPEN: &str = "
     SELECT source, event_id, operation_id, verdict, proof, why, status, resource, response_format, encryption_key_id,
-        response, received_at
+        response, received_at, attempt, content
     FROM semel_evidence
     WHERE operation_id = $1 AND done_at IS NULL AND (received_at, source, event_id) > ($2, $3, $4)
     ORDER BY received_at, source, event_id LIMIT $5";
@@ -39,11 +42,29 @@ const CLOSE: &str = concat!(
     " WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING done_at"
 );
 
+/// In one statement: the note and the reference go with the first to close it. Its command may hold several references.
+const CONTRADICT: &str = concat!(
+    "WITH closed AS (
+         UPDATE semel_evidence SET done_at = n.now, outcome = $4 FROM ",
+    now!(),
+    "    WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING operation_id, done_at),
+     noted AS (
+         INSERT INTO semel_audit (id, at, operation_id, who, action, why)
+         SELECT $5, done_at, operation_id, $6, $7, $8 FROM closed),
+     taken_back AS (
+         UPDATE semel_references SET given_back = false
+         WHERE $9::bigint = 1 AND given_back AND operation_id = (SELECT operation_id FROM closed))
+     SELECT count(*) FROM closed"
+);
+
 const REAP: &str = concat!(
     "WITH old AS MATERIALIZED (
          SELECT source, event_id FROM semel_evidence, ",
     now!(),
-    "    WHERE received_at <= n.now - $2
+    "    WHERE received_at <= n.now - $2 AND (done_at IS NOT NULL OR NOT EXISTS (
+             SELECT 1 FROM semel_records AS open
+             WHERE open.operation_id = semel_evidence.operation_id
+                 AND open.state IN ('claimed', 'processing', 'unknown')))
          ORDER BY received_at LIMIT $3 FOR UPDATE OF semel_evidence SKIP LOCKED),
      gone AS (
          DELETE FROM semel_evidence USING old
@@ -72,6 +93,9 @@ fn statement(row: &Row) -> Result<Statement, DbError> {
         verdict: text(3),
         proof: row.text(4).map(str::to_owned),
         why: text(5),
+        received_at: row.int(11).unwrap_or_default(),
+        attempt: row.int(12).and_then(|attempt| u32::try_from(attempt).ok()),
+        content: row.bytes(13).and_then(|content| content[..].try_into().ok()),
         result,
     };
     columns.statement().map_err(|damage| DbError::unreadable(damage.column, damage.what))
@@ -113,9 +137,17 @@ impl Evidence for PostgresStore {
                     number(result.map(|result| result.response_format.into())),
                     Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
                     Value::Bytes(result.map(|result| &result.response[..])),
+                    Value::Int(statement.attempt.map(i64::from)),
+                    Value::Bytes(statement.content.as_ref().map(|content| &content[..])),
                 ];
-                let new = lent.link()?.query(TAKE_IN, &values).await?.len() == 1;
-                Ok(if new { Heard::New } else { Heard::Before })
+                if lent.link()?.query(TAKE_IN, &values).await?.len() == 1 {
+                    return Ok(Heard::New);
+                }
+                let name = [Value::Text(Some(&statement.source)), Value::Text(Some(&statement.event_id))];
+                let rows = lent.link()?.query(CONTENT, &name).await?;
+                let kept = rows.first().and_then(|row| row.bytes(0));
+                let differs = kept.is_some_and(|kept| statement.differs_from(kept));
+                Ok(if differs { Heard::Other } else { Heard::Before })
             })
             .await
     }
@@ -184,6 +216,35 @@ impl Evidence for PostgresStore {
                     Value::Text(Some(outcome.as_str())),
                 ];
                 Ok(lent.link()?.query(CLOSE, &values).await?.len() == 1)
+            })
+            .await
+    }
+
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError> {
+        let id = *RandomIds.operation_id(self.now().await?).as_bytes();
+        let (source, event_id, note) = (source.to_owned(), event_id.to_owned(), note.clone());
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let values = [
+                    Value::Int(Some(lent.offset)),
+                    Value::Text(Some(&source)),
+                    Value::Text(Some(&event_id)),
+                    Value::Text(Some(StatementOutcome::Contradicted.as_str())),
+                    Value::Uuid(id),
+                    Value::Text(Some(&note.who)),
+                    Value::Text(Some(&note.action)),
+                    Value::Text(Some(&note.why)),
+                    Value::Int(Some(i64::from(reference == ReferenceWrite::TakeBack))),
+                ];
+                let rows = lent.link()?.query(CONTRADICT, &values).await?;
+                Ok(rows.first().and_then(|row| row.int(0)) == Some(1))
             })
             .await
     }

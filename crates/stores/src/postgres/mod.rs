@@ -44,7 +44,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting,
     WaitingFilter,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
@@ -305,6 +305,10 @@ impl Store for PostgresStore {
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         self.reports.list(filter).await
+    }
+
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        self.reports.unreadable(filter).await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {

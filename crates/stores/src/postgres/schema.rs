@@ -194,12 +194,15 @@ ALTER TABLE semel_records
     ADD COLUMN earlier_may_have_run bigint; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store.
+/// The identity of the store; the attempt that evidence names, and what tells an event that comes again from another one of its name.
 const VERSION_6: &str = "
 CREATE TABLE semel_store (
     id uuid NOT NULL PRIMARY KEY -- drawn here and never again: tells this store from any other
 );
 INSERT INTO semel_store (id) VALUES (gen_random_uuid());
+ALTER TABLE semel_evidence
+    ADD COLUMN attempt bigint, -- NULL: it names none
+    ADD COLUMN content bytea;  -- digest of what it says; NULL: kept before there was one
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
     AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition, Waiting,
-    WaitingFilter, Write, transition,
+    Record, RecordId, Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition,
+    Unreadable, Waiting, WaitingFilter, Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -210,6 +210,15 @@ impl Upkeep {
 
     /// The records that the filter describes, without those that cannot be read.
     pub(super) async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
+        Ok(self.listed(filter).await?.into_iter().filter_map(Result::ok).collect())
+    }
+
+    /// The records among them that cannot be read.
+    pub(super) async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        Ok(self.listed(filter).await?.into_iter().filter_map(Result::err).collect())
+    }
+
+    async fn listed(&self, filter: &Filter) -> Result<Vec<Result<Record, Unreadable>>, StoreError> {
         let filter = filter.clone();
         self.with(move |mut lent| async move {
             let values = [
@@ -221,7 +230,12 @@ impl Upkeep {
                 Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
             ];
             let rows = lent.link()?.query(LIST, &values).await?;
-            Ok(rows.into_iter().filter_map(|row| record(row, 0).ok()).map(|found| found.record).collect())
+            let read = |row: Row| {
+                let operation_id = OperationId::from_bytes(row.uuid(1).unwrap_or_default());
+                let read = record(row, 0).map(|found| found.record);
+                read.map_err(|why| Unreadable { operation_id, why: why.to_string() })
+            };
+            Ok(rows.into_iter().map(read).collect())
         })
         .await
     }

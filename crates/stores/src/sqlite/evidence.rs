@@ -3,25 +3,29 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
-use semel_core::{Evidence, OperationId, Statement, StoreError, Timestamp};
+use semel_core::transition::ReferenceWrite;
+use semel_core::{Evidence, Note, OperationId, Statement, StoreError, Timestamp};
 
-use super::SqliteStore;
+use super::change::all_or_nothing;
 use super::errors::{is_unreadable, store_error};
 use super::rows::{damaged, result};
 use super::writer::Work;
+use super::{SqliteStore, queries};
 use crate::columns::{StatementColumns, heard_after, of_statement};
 
 /// One that was heard before stays as it was.
 const TAKE_IN: &str = "
     INSERT INTO semel_evidence (source, event_id, operation_id, verdict, proof, why, received_at, status, resource,
-        response_format, encryption_key_id, response)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12) ON CONFLICT DO NOTHING";
+        response_format, encryption_key_id, response, attempt, content)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14) ON CONFLICT DO NOTHING";
+
+const CONTENT: &str = "SELECT content FROM semel_evidence WHERE source = ?1 AND event_id = ?2";
 
 const OPEN: &str = "
     SELECT source, event_id, operation_id, verdict, proof, why, response_format, status, resource, encryption_key_id,
-        response, received_at
+        response, received_at, attempt, content
     FROM semel_evidence
     WHERE operation_id = ?1 AND done_at IS NULL AND (received_at, source, event_id) > (?2, ?3, ?4)
     ORDER BY received_at, source, event_id LIMIT ?5";
@@ -33,14 +37,20 @@ const COMMANDS: &str = "
 const CLOSE: &str = "
     UPDATE semel_evidence SET done_at = ?3, outcome = ?4 WHERE source = ?1 AND event_id = ?2 AND done_at IS NULL";
 
+const ABOUT: &str = "SELECT operation_id FROM semel_evidence WHERE source = ?1 AND event_id = ?2";
+
 const REAP: &str = "
     DELETE FROM semel_evidence WHERE rowid IN (
-        SELECT rowid FROM semel_evidence WHERE received_at <= ?1 ORDER BY received_at LIMIT ?2)";
+        SELECT rowid FROM semel_evidence AS old WHERE received_at <= ?1 AND (done_at IS NOT NULL OR NOT EXISTS (
+            SELECT 1 FROM semel_records AS open
+            WHERE open.operation_id = old.operation_id AND open.state IN ('claimed', 'processing', 'unknown')))
+        ORDER BY received_at LIMIT ?2)";
 
 /// A change to evidence. Each can be made twice: the second changes nothing.
 pub(super) enum EvidenceWork {
     TakeIn(Box<Statement>),
     Close(String, String, StatementOutcome),
+    Contradict(String, String, Note, ReferenceWrite),
     Reap(Duration, usize),
 }
 
@@ -48,6 +58,13 @@ impl EvidenceWork {
     /// Makes the change within the transaction that is open, and says how many rows it changed.
     pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<usize, StoreError> {
         let changed = match self {
+            EvidenceWork::Contradict(source, event_id, note, reference) => {
+                let contradict = || {
+                    contradict(connection, (source, event_id), note, *reference, now)
+                        .map_err(|error| store_error(&error))
+                };
+                return all_or_nothing(connection, contradict);
+            }
             EvidenceWork::TakeIn(statement) => take_in(connection, statement, now),
             EvidenceWork::Close(source, event_id, outcome) => {
                 let values = params![source, event_id, now.as_millis(), outcome.as_str()];
@@ -80,7 +97,30 @@ fn take_in(connection: &Connection, statement: &Statement, now: Timestamp) -> ru
         result.map(|result| result.response_format),
         result.and_then(|result| result.encryption_key_id.as_deref()),
         result.map(|result| &result.response[..]),
+        statement.attempt,
+        statement.content,
     ])
+}
+
+/// Closes the statement, takes the note, and takes the reference of its command back if nobody else holds it.
+fn contradict(
+    connection: &Connection,
+    (source, event_id): (&str, &str),
+    note: &Note,
+    reference: ReferenceWrite,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    let closed = params![source, event_id, now.as_millis(), StatementOutcome::Contradicted.as_str()];
+    if connection.prepare_cached(CLOSE)?.execute(closed)? == 0 {
+        return Ok(0);
+    }
+    let id = connection.prepare_cached(ABOUT)?.query_row([source, event_id], |row| row.get(0))?;
+    let id = OperationId::from_bytes(id);
+    queries::take_note(connection, id, note, now)?;
+    if reference == ReferenceWrite::TakeBack {
+        queries::give_reference_back(connection, id, false)?;
+    }
+    Ok(1)
 }
 
 fn statement(row: &Row<'_>) -> rusqlite::Result<Statement> {
@@ -91,6 +131,9 @@ fn statement(row: &Row<'_>) -> rusqlite::Result<Statement> {
         verdict: row.get("verdict")?,
         proof: row.get("proof")?,
         why: row.get("why")?,
+        received_at: row.get("received_at")?,
+        attempt: row.get("attempt")?,
+        content: row.get("content")?,
         result: result(row, 6)?,
     };
     columns.statement().map_err(damaged)
@@ -112,8 +155,18 @@ fn count(limit: usize) -> i64 {
 impl Evidence for SqliteStore {
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
         let work = EvidenceWork::TakeIn(Box::new(statement.clone()));
-        let taken = self.age(Work::Evidence(work)).await?;
-        Ok(if taken == 1 { Heard::New } else { Heard::Before })
+        if self.age(Work::Evidence(work)).await? == 1 {
+            return Ok(Heard::New);
+        }
+        let (source, event_id) = (statement.source.clone(), statement.event_id.clone());
+        let kept: Option<Vec<u8>> = self
+            .read(move |connection, _| {
+                let mut content = connection.prepare_cached(CONTENT)?;
+                Ok(content.query_row([source, event_id], |row| row.get(0)).optional()?.flatten())
+            })
+            .await?;
+        let differs = kept.is_some_and(|kept| statement.differs_from(&kept));
+        Ok(if differs { Heard::Other } else { Heard::Before })
     }
 
     async fn open_statements(
@@ -168,6 +221,17 @@ impl Evidence for SqliteStore {
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError> {
         let work = EvidenceWork::Close(source.to_owned(), event_id.to_owned(), outcome);
+        Ok(self.age(Work::Evidence(work)).await? == 1)
+    }
+
+    async fn contradict(
+        &self,
+        source: &str,
+        event_id: &str,
+        note: &Note,
+        reference: ReferenceWrite,
+    ) -> Result<bool, StoreError> {
+        let work = EvidenceWork::Contradict(source.to_owned(), event_id.to_owned(), note.clone(), reference);
         Ok(self.age(Work::Evidence(work)).await? == 1)
     }
 

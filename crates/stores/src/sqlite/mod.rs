@@ -33,7 +33,7 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Waiting,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting,
     WaitingFilter,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -430,6 +430,11 @@ impl Store for SqliteStore {
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         let filter = filter.clone();
         self.read(move |connection, _| queries::list(connection, &filter)).await
+    }
+
+    async fn unreadable(&self, filter: &Filter) -> Result<Vec<Unreadable>, StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection, _| queries::unreadable(connection, &filter)).await
     }
 
     async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {

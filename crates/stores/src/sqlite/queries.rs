@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
     AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
     OperationName, Principal, Progress, Record, RecordId, State, StateName, StoredRequest, Timestamp,
-    Waiting as WaitingCommand, WaitingFilter,
+    Unreadable, Waiting as WaitingCommand, WaitingFilter,
 };
 
 use super::errors::is_unreadable;
@@ -64,6 +64,15 @@ pub(super) fn find_own(
 
 /// The records that the filter describes, without their responses, and without those that cannot be read.
 pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Record>> {
+    Ok(listed(connection, filter)?.into_iter().filter_map(Result::ok).collect())
+}
+
+/// The records among them that cannot be read.
+pub(super) fn unreadable(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Unreadable>> {
+    Ok(listed(connection, filter)?.into_iter().filter_map(Result::err).collect())
+}
+
+fn listed(connection: &Connection, filter: &Filter) -> rusqlite::Result<Vec<Result<Record, Unreadable>>> {
     let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
     connection
         .prepare_cached(&format!(
@@ -85,9 +94,15 @@ pub(super) fn list(connection: &Connection, filter: &Filter) -> rusqlite::Result
                 ":after": filter.after.as_ref().map(OperationId::as_bytes),
                 ":limit": limit,
             },
-            record,
+            |row| match record(row) {
+                Err(why) if is_unreadable(&why) => {
+                    let operation_id = row.get("operation_id").map_or([0; 16], |id| id);
+                    let operation_id = OperationId::from_bytes(operation_id);
+                    Ok(Err(Unreadable { operation_id, why: why.to_string() }))
+                }
+                read => read.map(Ok),
+            },
         )?
-        .filter(|row| !row.as_ref().is_err_and(is_unreadable))
         .collect()
 }
 

@@ -195,12 +195,14 @@ const VERSION_9: &str = "
 ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store.
+/// The identity of the store; the attempt that evidence names, and what tells an event that comes again from another one of its name.
 const VERSION_10: &str = "
 CREATE TABLE semel_store (
     id BLOB NOT NULL -- drawn here and never again: tells this store from any other
 ) STRICT;
 INSERT INTO semel_store (id) VALUES (randomblob(16));
+ALTER TABLE semel_evidence ADD COLUMN attempt INTEGER; -- NULL: it names none
+ALTER TABLE semel_evidence ADD COLUMN content BLOB;    -- digest of what it says; NULL: kept before there was one
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

@@ -31,7 +31,16 @@ async fn take_in(evidence: &dyn Evidence, statement: &Statement) -> Heard {
 async fn open_about(evidence: &dyn Evidence, about: OperationId) -> Vec<Statement> {
     let page = evidence.open_statements(about, None, 100).await.expect("it reads");
     assert_eq!((page.unreadable, page.last), (0, None));
-    page.statements
+    as_said(page.statements)
+}
+
+/// What was kept, without the moment in which it was.
+fn as_said(statements: Vec<Statement>) -> Vec<Statement> {
+    let as_said = |mut statement: Statement| {
+        assert!(statement.received_at.take().is_some(), "it says when it was heard");
+        statement
+    };
+    statements.into_iter().map(as_said).collect()
 }
 
 async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
@@ -41,14 +50,22 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
         statement("provider", "e2", one, Found::Failed(sample::result(&sample::response(402, "no")))),
         statement("provider", "e3", one, Found::NotExecuted(Proof::ProviderTombstone)),
         statement("provider", "e4", one, Found::NotExecuted(Proof::ProviderDeduplicates)),
-        statement("somebody else", "e1", other, executed()),
+        statement("somebody else", "e1", other, executed()).of_attempt(Some(2)),
     ];
     for statement in &said {
         assert_eq!(take_in(evidence, statement).await, Heard::New, "{statement:?}");
     }
-    // Whatever it says, its name was heard.
-    let forged = statement("provider", "e1", other, Found::NotExecuted(Proof::ProviderTombstone));
-    assert_eq!(take_in(evidence, &forged).await, Heard::Before);
+    assert_eq!(take_in(evidence, &said[0]).await, Heard::Before, "the same again");
+    // Whatever it says, its name was heard; and it is told that it is not the same.
+    let others = [
+        statement("provider", "e1", other, executed()),
+        statement("provider", "e1", one, Found::NotExecuted(Proof::ProviderTombstone)),
+        statement("provider", "e1", one, Found::Executed(sample::created("charged twice"))),
+        statement("provider", "e1", one, executed()).of_attempt(Some(1)),
+    ];
+    for forged in others {
+        assert_eq!(take_in(evidence, &forged).await, Heard::Other, "{forged:?}");
+    }
     let mut found = open_about(evidence, one).await;
     found.sort_by(|one, other| one.event_id.cmp(&other.event_id));
     assert_eq!(found, said[..4], "with everything that they say");
@@ -57,7 +74,7 @@ async fn is_kept_and_heard_once(evidence: &dyn Evidence) {
     for expected in [2, 2, 0] {
         let page = evidence.open_statements(one, last.as_ref(), 2).await.expect("it reads");
         assert_eq!((page.statements.len(), page.last.is_some()), (expected, expected == 2));
-        paged.extend(page.statements);
+        paged.extend(as_said(page.statements));
         last = page.last;
     }
     paged.sort_by(|one, other| one.event_id.cmp(&other.event_id));
@@ -188,11 +205,11 @@ async fn the_other_is_still_found(evidence: &dyn Evidence, poison: impl FnOnce(&
     take_in(evidence, &good).await;
     poison(&petrify("e1"));
     let page = evidence.open_statements(about, None, 100).await.expect("it reads");
-    assert_eq!((page.statements, page.unreadable), (vec![good.clone()], 1));
+    assert_eq!((as_said(page.statements), page.unreadable), (vec![good.clone()], 1));
     let first = evidence.open_statements(about, None, 1).await.expect("it reads");
     assert_eq!((first.statements, first.unreadable), (vec![], 1));
     let second = evidence.open_statements(about, first.last.as_ref(), 1).await.expect("it reads");
-    assert_eq!((second.statements, second.unreadable), (vec![good], 0));
+    assert_eq!((as_said(second.statements), second.unreadable), (vec![good], 0));
     assert_eq!(take_in(evidence, &bad).await, Heard::Before, "it is still known");
 }
 

@@ -79,7 +79,9 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
         }
     }
     drop(store);
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store; UPDATE semel_schema SET version = 4";
+    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
+        ALTER TABLE semel_evidence DROP COLUMN attempt, DROP COLUMN content;
+        DROP TABLE semel_store; UPDATE semel_schema SET version = 4";
     database.sql(back).expect("an older version would have left it so");
     let store = PostgresStore::open(&address).await.expect("it is migrated");
     for (id, expected) in [(ids[0], false), (ids[1], true)] {

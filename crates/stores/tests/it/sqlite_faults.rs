@@ -102,7 +102,9 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
     acquire(&store, "twice").await;
     drop(store);
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store; UPDATE semel_schema SET version = 8";
+    let back =
+        "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; ALTER TABLE semel_evidence DROP COLUMN attempt;
+         ALTER TABLE semel_evidence DROP COLUMN content; DROP TABLE semel_store; UPDATE semel_schema SET version = 8";
     file.execute_batch(back).expect("an older version would have left it so");
     std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
     drop(file);
@@ -436,6 +438,9 @@ async fn a_poisoned_row_does_not_stop_sweeping_reaping_and_listing() {
     assert_eq!(store.reap(100).await.expect("it reaps"), 2);
     let listed = store.list(&semel_core::Filter::default()).await.expect("it lists");
     assert_eq!(listed.len(), 4, "those that can be read");
+    let unreadable = store.unreadable(&semel_core::Filter::default()).await.expect("it lists");
+    assert_eq!(unreadable.len(), 4, "and those that cannot");
+    assert!(unreadable.iter().all(|bad| bad.why.contains("reason")), "{unreadable:?}");
     let error = store.claim(&sample::claim("running-0")).await.expect_err("its row is bad");
     assert!(matches!(error, StoreError::Corrupt(_)), "{error}");
     assert_eq!(store.claim(&sample::claim("new")).await.expect("others work").decision, Decision::Execute);

@@ -192,5 +192,5 @@ pub(super) async fn what_is_done_by_hand_is_noted_for_good(subject: &dyn Subject
     store.reap(10).await.expect("the store reaps");
     let notes = store.notes(claim.operation_id).await.expect("the store reads");
     let taken: Vec<Note> = notes.into_iter().map(|taken| taken.note).collect();
-    assert_eq!(taken, [note("resolve"), note("purge")], "notes outlive their record");
+    assert_eq!(taken, [note("resolve executed"), note("purge")], "notes outlive their record");
 }

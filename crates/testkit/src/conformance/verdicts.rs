@@ -151,14 +151,22 @@ pub(super) async fn only_an_unknown_takes_a_verdict(subject: &dyn Subject) {
             Change::resolve_not_executed(Proof::ProviderTombstone),
         ]
     };
-    for id in [running.id, released.id, sample::id(&done)] {
+    let [executed, not_executed] = verdicts();
+    for (id, verdicts) in [
+        (running.id, &[executed.clone(), not_executed.clone()][..]),
+        (released.id, std::slice::from_ref(&not_executed)),
+        (sample::id(&done), &[executed.clone(), not_executed.clone()]),
+    ] {
         let before = read(&*store, &id).await;
-        for verdict in verdicts() {
+        for verdict in verdicts.iter().cloned() {
             let answer = apply(&*store, &id, verdict).await;
             assert_eq!(answer.decision, Decision::Refused(Refusal::WrongState));
             assert_eq!(read(&*store, &id).await, before);
         }
     }
+    // Evidence of the effect of what was thought not to have run.
+    applied(&*store, &released.id, executed).await;
+    assert_eq!(read(&*store, &released.id).await.head.state.name(), StateName::Succeeded);
     for verdict in verdicts() {
         let answer = apply(&*store, &sample::id(&sample::claim("nobody")), verdict).await;
         assert_eq!(answer.decision, Decision::Refused(Refusal::Absent));

@@ -97,6 +97,7 @@ pub(super) fn webhooks(reconciler: Arc<Reconciler>, secret: &str) -> Result<Webh
     let reading = EventReading {
         event_id: Some(JsonPointer::parse("/id")?),
         operation_id: JsonPointer::parse("/data/reference")?,
+        attempt: None,
         verdict: JsonPointer::parse("/type")?,
         executed: vec!["charge.captured".to_owned()],
         failed: vec!["charge.declined".to_owned()],

@@ -176,7 +176,7 @@ async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<T
     // Whoever only looks is told that it is unknown before a sweep has written that down.
     let open = world.record()?.filter(|record| record.state != "succeeded");
     if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, open) {
-        world.resolve(&record.operation_id, VERDICT)?;
+        world.resolve(&record.operation_id, record.epoch, VERDICT)?;
         notes.operator = Some(VERDICT.to_owned());
     }
     world.a.stop(false);

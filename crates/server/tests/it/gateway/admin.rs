@@ -245,7 +245,10 @@ async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
             changed += 1;
             let noted = office.noted();
             assert_eq!(noted.len(), changed, "{}: one note: {noted:?}", endpoint.path);
-            let what = endpoint.action.unwrap_or_default();
+            let what = match endpoint.action.unwrap_or_default() {
+                "resolve" => "resolve executed",
+                what => what,
+            };
             let what = match case.id.split_once(':') {
                 Some((_, kind)) => format!("{what} {kind}"),
                 None => what.to_owned(),
@@ -329,7 +332,7 @@ async fn an_unknown_that_is_resolved_is_replayed_to_its_client() {
     assert_eq!(after.header("location"), Some("/payments/7"));
     assert_eq!(after.header("content-type"), Some("application/json"));
     assert_eq!(after.headers.get_all("link").iter().count(), 2);
-    assert_eq!(office.noted(), ["token:otto|resolve|found in the ledger"]);
+    assert_eq!(office.noted(), ["token:otto|resolve executed|found in the ledger"]);
 
     let again = office.act(&resolve, &verdict).await;
     assert_eq!(refusal(&again), problem(409, "ACTION_REFUSED"));
@@ -343,7 +346,7 @@ async fn an_unknown_that_is_resolved_is_replayed_to_its_client() {
     );
     let audit = office.get("/admin/v1/audit").await;
     assert_eq!(audit["notes"][0]["operationId"], unknown, "{audit}");
-    assert_eq!(audit["notes"][0]["action"], "resolve", "{audit}");
+    assert_eq!(audit["notes"][0]["action"], "resolve executed", "{audit}");
 }
 
 #[tokio::test]

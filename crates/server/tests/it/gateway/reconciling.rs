@@ -20,11 +20,11 @@ use tokio::sync::Semaphore;
 use super::lab::{Gateway, Reply, Send, Site, pay, problem};
 
 const TOKEN: (&str, &str) = ("PROVIDER_TOKEN", "Bearer of the provider");
-const SECRET: (&str, &str) = ("PROVIDER_WEBHOOK_SECRET", "a secret of the provider");
+pub(super) const SECRET: (&str, &str) = ("PROVIDER_WEBHOOK_SECRET", "a secret of the provider");
 
 /// A provider: it charges, then does as it is told; and it can be asked about its charges.
-struct Bank {
-    address: SocketAddr,
+pub(super) struct Bank {
+    pub(super) address: SocketAddr,
     /// By operation id.
     charges: Mutex<HashMap<String, Value>>,
     /// Every operation id that it was called or asked about.
@@ -35,7 +35,7 @@ struct Bank {
 }
 
 impl Bank {
-    async fn start() -> Arc<Bank> {
+    pub(super) async fn start() -> Arc<Bank> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let bank = Arc::new(Bank {
             address: listener.local_addr().expect("it is bound"),
@@ -53,7 +53,7 @@ impl Bank {
         bank
     }
 
-    fn calls(&self) -> Vec<String> {
+    pub(super) fn calls(&self) -> Vec<String> {
         self.calls.lock().expect("nobody panics with it").clone()
     }
 
@@ -66,7 +66,7 @@ impl Bank {
     }
 
     /// Waits until a call has arrived, and says about which operation.
-    async fn arrived(&self) -> String {
+    pub(super) async fn arrived(&self) -> String {
         self.arrived.acquire().await.expect("it is never closed").forget();
         self.calls().pop().expect("it has just come")
     }
@@ -109,7 +109,7 @@ async fn charges(
 }
 
 /// The settings of a gateway that asks this bank, with these lines in `[operation.reconcile]` and in `[reconcile]`.
-fn settings(bank: &Bank, asked: &str, reconcile: &str) -> String {
+pub(super) fn settings(bank: &Bank, asked: &str, reconcile: &str) -> String {
     format!(
         r#"[[operation]]
 name = "payments.create"
@@ -136,6 +136,7 @@ operations = ["payments.create"]
 event_id = "/id"
 operation_id = "/data/reference"
 step = "charge"
+attempt = "/attempt"
 verdict = "/type"
 executed = ["charge.captured"]
 failed = ["charge.declined"]
@@ -150,22 +151,22 @@ interval = "20ms"
     )
 }
 
-fn site() -> Site {
+pub(super) fn site() -> Site {
     let mut site = Site::new();
     site.variables = vec![TOKEN, SECRET];
     site
 }
 
 /// Calls of the upstream end soon, and leases soon after.
-const SHORT: [&str; 8] =
+pub(super) const SHORT: [&str; 8] =
     ["--timeout", "300ms", "--lease", "600ms", "--wait", "0s", "--quarantine-margin", "1s"];
 
-fn keyed(key: &str) -> Send {
+pub(super) fn keyed(key: &str) -> Send {
     pay("{}").set("idempotency-key", format!("{key}-0123456789abcdef"))
 }
 
 /// Sends until the answer is no longer "unknown" or "in progress". Bounded, since what never comes fails.
-async fn settled(gateway: &Gateway, key: &str) -> Reply {
+pub(super) async fn settled(gateway: &Gateway, key: &str) -> Reply {
     let mut last = None;
     for _ in 0..1000 {
         let reply = gateway.send(keyed(key)).await;
@@ -179,24 +180,24 @@ async fn settled(gateway: &Gateway, key: &str) -> Reply {
 }
 
 /// What the program prints as JSON, and its exit code.
-fn json_of(site: &Site, arguments: &[&str]) -> (Value, i32) {
+pub(super) fn json_of(site: &Site, arguments: &[&str]) -> (Value, i32) {
     let output = site.semel().args(arguments).arg("--json").output().expect("the program runs");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let value = serde_json::from_str(&said).unwrap_or_else(|_| panic!("{arguments:?}: {output:?}"));
     (value, output.status.code().expect("no signal ends it"))
 }
 
-fn event(id: &str, kind: &str, about: &str) -> String {
+pub(super) fn event(id: &str, kind: &str, about: &str) -> String {
     json!({ "id": id, "type": kind, "data": { "reference": format!("{about}:charge"), "by": "event" } })
         .to_string()
 }
 
-fn seconds() -> i64 {
+pub(super) fn seconds() -> i64 {
     SystemClock.now().as_millis() / 1000
 }
 
 /// An event of the provider, signed at this second.
-fn signed(secret: &str, at: i64, id: &str, body: &str) -> Send {
+pub(super) fn signed(secret: &str, at: i64, id: &str, body: &str) -> Send {
     pay(body)
         .target("/.well-known/semel/webhooks/provider")
         .without("idempotency-key")
@@ -204,7 +205,7 @@ fn signed(secret: &str, at: i64, id: &str, body: &str) -> Send {
         .with("semel-signature", signature(secret.as_bytes(), at, id, body.as_bytes()))
 }
 
-fn from_provider(id: &str, kind: &str, about: &str) -> Send {
+pub(super) fn from_provider(id: &str, kind: &str, about: &str) -> Send {
     signed(SECRET.1, seconds(), id, &event(id, kind, about))
 }
 
@@ -527,7 +528,11 @@ async fn an_operator_has_one_command_looked_for_and_is_noted() {
     let again = look().await;
     assert_eq!((again.status.as_u16(), &again.json()["code"]), (409, &json!("ACTION_REFUSED")));
     let noted = site.column("SELECT who || ' ' || action FROM semel_audit ORDER BY who");
-    assert_eq!(noted, ["local reconcile", "reconciler resolve"], "who wished for it, and what was found");
+    assert_eq!(
+        noted,
+        ["local reconcile", "reconciler resolve executed"],
+        "who wished for it, and what was found"
+    );
     let wished = site.column("SELECT why FROM semel_audit WHERE who = 'local'");
     assert_eq!(wished, ["the customer asks"]);
 }

@@ -1,0 +1,61 @@
+//! What each source of evidence may speak about. A source that nobody has bound, such as one that was removed from the settings,
+//! may speak about nothing.
+
+use std::collections::HashMap;
+use std::sync::{MutexGuard, PoisonError};
+
+use semel_core::reconcile::Statement;
+use semel_core::{OperationName, Record};
+
+use super::look::Looks;
+
+/// What a source of evidence may speak about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceBounds {
+    /// The operations.
+    pub operations: Vec<OperationName>,
+    /// The tenants; `None`: all of them.
+    pub tenants: Option<Vec<String>>,
+    /// Whether whoever it speaks for carries a command out once, however often it is asked.
+    pub deduplicates: bool,
+}
+
+impl SourceBounds {
+    /// These operations, of every tenant, at a provider that does not deduplicate.
+    pub fn operations(operations: Vec<OperationName>) -> SourceBounds {
+        SourceBounds { operations, tenants: None, deduplicates: false }
+    }
+
+    /// Returns true for a command that the source may speak about.
+    pub fn contain(&self, record: &Record) -> bool {
+        let tenant = record.principal.tenant();
+        self.operations.contains(&record.operation)
+            && self.tenants.as_ref().is_none_or(|tenants| tenants.iter().any(|name| name == tenant))
+    }
+}
+
+impl Looks {
+    pub(super) fn bounds(&self) -> MutexGuard<'_, HashMap<String, SourceBounds>> {
+        self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether this source may speak about this command.
+    pub(super) fn may_speak(&self, statement: &Statement, record: &Record) -> bool {
+        self.bounds().get(&statement.source).is_some_and(|bounds| bounds.contain(record))
+    }
+
+    /// Whether this source may speak about anything.
+    pub(super) fn is_bound(&self, source: &str) -> bool {
+        self.bounds().contains_key(source)
+    }
+
+    /// Whether this source may speak about commands of every tenant.
+    pub(super) fn speaks_for_all(&self, source: &str) -> bool {
+        self.bounds().get(source).is_some_and(|bounds| bounds.tenants.is_none())
+    }
+
+    /// Whether whoever this source speaks for deduplicates.
+    pub(super) fn deduplicates(&self, source: &str) -> bool {
+        self.bounds().get(source).is_some_and(|bounds| bounds.deduplicates)
+    }
+}
