@@ -13,6 +13,7 @@ pub mod fingerprint;
 pub mod history;
 pub mod ids;
 pub mod json;
+pub mod jump;
 pub mod keep;
 pub mod key;
 pub mod local;
@@ -62,6 +63,6 @@ pub use store::{
     Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Unreadable, Waiting,
     WaitingFilter,
 };
-pub use time::{Clock, SystemClock, Timestamp};
+pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};
 pub use transition::{About, Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};

@@ -1,10 +1,13 @@
 //! Points in time, and where they come from.
 //!
 //! Leases and expiry belong to the store's clock; a [`Clock`] serves stores that have none of their own and
-//! the few decisions a node takes for itself. This file is the only place that reads the wall clock.
+//! the few decisions a node takes for itself. This file is the only place that reads the wall clock, and the time since the
+//! machine was booted, by which jumps of the wall clock are noticed (`jump.rs`).
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// A point in time: milliseconds since the Unix epoch, by the clock of the store that said it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -97,9 +100,85 @@ impl Clock for SystemClock {
     }
 }
 
+/// The time since this machine was booted. Nobody sets it, and it goes on while the machine is suspended, which
+/// [`Instant`](std::time::Instant) does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BootTime(Duration);
+
+impl BootTime {
+    /// Returns the present.
+    pub fn now() -> BootTime {
+        #[cfg(target_os = "linux")]
+        return BootTime(read(ClockId::Boottime));
+        #[cfg(not(target_os = "linux"))]
+        return BootTime(read(ClockId::Monotonic));
+    }
+
+    /// Returns the instant so long after the machine was booted, for tests.
+    pub const fn from_duration(since_boot: Duration) -> BootTime {
+        BootTime(since_boot)
+    }
+
+    /// Returns the milliseconds since the machine was booted.
+    pub fn as_millis(self) -> i64 {
+        i64::try_from(self.0.as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// Returns this instant moved `by` into the future.
+    pub fn plus(self, by: Duration) -> BootTime {
+        BootTime(self.0.saturating_add(by))
+    }
+}
+
+/// Returns how long this machine has been suspended since it was booted: by so much, [`Instant`](std::time::Instant) is behind.
+pub fn suspended() -> Duration {
+    let awake = read(ClockId::Monotonic);
+    BootTime::now().0.saturating_sub(awake)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let now = clock_gettime(clock);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
+}
+
+/// A clock that was set once, when it was made, and goes on with the machine: it never jumps.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyClock {
+    set: Timestamp,
+    since: BootTime,
+}
+
+impl SteadyClock {
+    /// Returns a clock that is set by the machine's wall clock.
+    pub fn new() -> SteadyClock {
+        SteadyClock { set: SystemClock.now(), since: BootTime::now() }
+    }
+}
+
+impl Default for SteadyClock {
+    fn default() -> SteadyClock {
+        SteadyClock::new()
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Timestamp {
+        self.set.plus(BootTime::now().0.saturating_sub(self.since.0))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_since_boot_goes_on() {
+        let (one, clock) = (BootTime::now(), SteadyClock::new());
+        let first = clock.now();
+        let other = BootTime::now();
+        assert!(one <= other && one.as_millis() > 0 && first <= clock.now());
+        assert!(one < one.plus(Duration::from_nanos(1)));
+    }
 
     #[test]
     fn dates_have_the_forms_of_their_specifications() {

@@ -94,7 +94,9 @@ pub(crate) fn watch(pull: impl Fn(Lever) -> bool + Send + 'static) {
     let Some(folder) = folder() else { return };
     std::thread::spawn(move || {
         loop {
-            for name in ["lever-clock", "lever-lose-answer", "lever-read-only", "lever-lose-commit"] {
+            for name in
+                ["lever-clock", "lever-jump", "lever-lose-answer", "lever-read-only", "lever-lose-commit"]
+            {
                 let file = folder.join(name);
                 if let Ok(value) = std::fs::read_to_string(&file)
                     && Lever::read(name, value.trim()).is_some_and(&pull)

@@ -102,6 +102,8 @@ points! {
 pub enum Lever {
     /// The store's present is so many milliseconds away from the database's.
     Clock(i64),
+    /// The store's clock was set so many milliseconds forward since the process began.
+    Jump(i64),
     /// The next write is made, and its answer lost.
     LoseAnswer,
     /// The database takes no writes, or does again.
@@ -115,6 +117,7 @@ impl Lever {
     pub fn name(self) -> &'static str {
         match self {
             Lever::Clock(_) => "lever-clock",
+            Lever::Jump(_) => "lever-jump",
             Lever::LoseAnswer => "lever-lose-answer",
             Lever::ReadOnly(_) => "lever-read-only",
             Lever::LoseCommit => "lever-lose-commit",
@@ -124,7 +127,7 @@ impl Lever {
     /// What its file says.
     pub fn value(self) -> String {
         match self {
-            Lever::Clock(millis) => millis.to_string(),
+            Lever::Clock(millis) | Lever::Jump(millis) => millis.to_string(),
             Lever::LoseAnswer | Lever::LoseCommit => String::new(),
             Lever::ReadOnly(is_so) => is_so.to_string(),
         }
@@ -134,6 +137,7 @@ impl Lever {
     pub(crate) fn read(name: &str, value: &str) -> Option<Lever> {
         match name {
             "lever-clock" => value.parse().ok().map(Lever::Clock),
+            "lever-jump" => value.parse().ok().map(Lever::Jump),
             "lever-lose-answer" => Some(Lever::LoseAnswer),
             "lever-read-only" => value.parse().ok().map(Lever::ReadOnly),
             "lever-lose-commit" => Some(Lever::LoseCommit),

@@ -16,7 +16,7 @@ use semel_core::{
     Vault,
 };
 use semel_faults::{Point, reached};
-use semel_stores::postgres::{self as store, DbError, Executor};
+use semel_stores::postgres::{self as store, DbError, Executor, StoreClock};
 use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
@@ -43,13 +43,19 @@ pub struct PostgresTransactions {
     pool: PgPool,
     gate: Gate,
     seals: Seals,
+    clock: StoreClock,
 }
 
 impl PostgresTransactions {
     /// On the connections of this pool. The tables are made by `PostgresStore::open` on the same database, or by
     /// `semel migrate`.
     pub fn new(pool: PgPool) -> PostgresTransactions {
-        PostgresTransactions { pool, gate: Gate::default(), seals: Seals::default() }
+        PostgresTransactions {
+            pool,
+            gate: Gate::default(),
+            seals: Seals::default(),
+            clock: StoreClock::default(),
+        }
     }
 
     /// Seals the responses that are stored, and opens those that are given back. The layer's own store must be a
@@ -217,6 +223,7 @@ impl PostgresTransactions {
         let begin = store::begin(wait);
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
         for _ in 0..MAX_TRIES {
+            let asked = self.clock.ask();
             let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
             let mut tx = match begun.map_err(|error| db_error(&error)) {
                 Ok(tx) => tx,
@@ -228,7 +235,17 @@ impl PostgresTransactions {
                 Err(error) => return Err(error),
             };
             match claim_within(&mut tx, claim).await.map_err(DbError::not_committed) {
-                Ok(Some((answer, is_first))) => return Ok(Claimed { tx, answer, is_first }),
+                // A first claim ends nothing, whatever the time.
+                Ok(Some((answer, is_first))) if self.clock.is_steady(asked, answer.now) || is_first => {
+                    return Ok(Claimed { tx, answer, is_first });
+                }
+                Ok(Some(_)) => {
+                    // A time that did not pass must not end anything: the store is told first.
+                    tx.rollback().await.map_err(|error| db_error(&error).not_committed())?;
+                    let mut connection = self.pool.acquire().await.map_err(|error| db_error(&error))?;
+                    self.clock.look(&mut Lent(Joined::new(&mut connection))).await?;
+                    continue;
+                }
                 Ok(None) => {}
                 Err(error @ DbError::Conflict(_)) => last = error,
                 Err(error) => return Err(error),

@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected, Reserved};
-use crate::execution::{CloseDelimited, Execution, Lease, NotExecuted};
+use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
 use crate::layer::Shared;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::operations::Rule;
@@ -40,7 +40,7 @@ pub(crate) struct Acquired {
     pub(crate) rule: Rule,
     /// When the store was asked for it, by the clock of this process: the lease counts from then, so that it ends here
     /// before it ends in the store.
-    pub(crate) asked: Instant,
+    pub(crate) asked: Asked,
     /// What is written if it provably does not run.
     pub(crate) unexecuted: Unexecuted,
 }
@@ -139,7 +139,7 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
     let mut pause = third;
     loop {
         tokio::time::sleep(pause).await;
-        let asked = Instant::now();
+        let asked = Asked::now();
         let renewal = Change::renew(record.head.fence());
         // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, shared.store.apply(&record.id, &renewal)).await;

@@ -5,24 +5,54 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use semel_core::{Epoch, OperationId, OperationName, Principal, RecordId};
+use semel_core::{Epoch, OperationId, OperationName, Principal, RecordId, time};
 use tokio::time::Instant;
 
-/// An executor's lease, on a monotonic clock that was started before the claim was sent: by this clock it ends
-/// no later than by the store's.
+/// The moment at which a store was asked, by the clock of this process's timers, which stands still while the machine is suspended;
+/// and how long that had been so far.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    pub(crate) at: Instant,
+    suspended: Duration,
+}
+
+impl Asked {
+    pub(crate) fn now() -> Asked {
+        Asked { at: Instant::now(), suspended: time::suspended() }
+    }
+
+    fn plus(self, length: Duration) -> Asked {
+        Asked { at: self.at + length, ..self }
+    }
+
+    /// Whether this moment is still to come, also if the machine was suspended for so long in all.
+    fn is_ahead(self, suspended: Duration) -> bool {
+        let suspended = suspended.saturating_sub(self.suspended);
+        // The two clocks behind it are not read at one moment.
+        let counted = if suspended < SHORTEST_SUSPENSION { Duration::ZERO } else { suspended };
+        Instant::now() + counted < self.at
+    }
+}
+
+/// Less than this is how long it takes to read two clocks.
+const SHORTEST_SUSPENSION: Duration = Duration::from_millis(100);
+
+/// An executor's lease, on a clock that was read before the claim was sent and that nobody sets: by it the lease ends no later than
+/// by the store's.
 #[derive(Clone, Debug)]
-pub(crate) struct Lease(Arc<Mutex<Option<Instant>>>);
+pub(crate) struct Lease(Arc<Mutex<Option<Asked>>>);
 
 impl Lease {
     /// A lease of this length, asked for at `asked`.
-    pub(crate) fn new(asked: Instant, length: Duration) -> Lease {
-        Lease(Arc::new(Mutex::new(Some(asked + length))))
+    pub(crate) fn new(asked: Asked, length: Duration) -> Lease {
+        Lease(Arc::new(Mutex::new(Some(asked.plus(length)))))
     }
 
     /// It was renewed for this length by a request sent at `asked`.
-    pub(crate) fn renewed(&self, asked: Instant, length: Duration) {
+    pub(crate) fn renewed(&self, asked: Asked, length: Duration) {
         let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *end = end.map(|end| end.max(asked + length));
+        let renewed = asked.plus(length);
+        *end = end.map(|end| if end.at < renewed.at { renewed } else { end });
     }
 
     /// It is over, whatever the clock says: the store fenced a renewal.
@@ -32,7 +62,10 @@ impl Lease {
 
     /// Whether it still holds.
     pub(crate) fn is_held(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| Instant::now() < end)
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_some_and(|end| end.is_ahead(time::suspended()))
     }
 }
 
@@ -106,3 +139,23 @@ pub struct NotExecuted(pub String);
 /// neither a length nor chunks. A sender that died looks alike, so the body is passed on and not stored.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseDelimited;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_while_the_machine_is_suspended() {
+        let (length, asked) = (Duration::from_secs(60), Asked::now());
+        let end = asked.plus(length);
+        assert!(end.is_ahead(asked.suspended));
+        assert!(end.is_ahead(asked.suspended + length / 2));
+        assert!(!end.is_ahead(asked.suspended + length), "it was suspended for longer than the lease");
+        assert!(!asked.is_ahead(asked.suspended));
+        let lease = Lease::new(asked, length);
+        assert!(lease.is_held());
+        lease.lost();
+        lease.renewed(Asked::now(), length);
+        assert!(!lease.is_held());
+    }
+}

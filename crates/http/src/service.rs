@@ -20,6 +20,7 @@ use tower::Service;
 use crate::body::{Body, BoxError};
 use crate::coding::Accepted;
 use crate::execute::{self, Acquired, Handler};
+use crate::execution::Asked;
 use crate::fetch;
 use crate::layer::Shared;
 use crate::local;
@@ -184,7 +185,7 @@ where
     let policy = command.rule.policy.clone();
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
-    let asked = Instant::now();
+    let asked = Asked::now();
     let sent = {
         let claim = command.asked().claim(id, token);
         send_claim(&shared, &claim, &command.rule, admission).await
@@ -209,7 +210,7 @@ where
         }
         (Decision::Wait, Some(record)) => AfterClaim::Wait(record),
         (decision, record) => {
-            let answer = decided(&shared, decision, record.as_deref(), claimed.now, Some(asked), &policy);
+            let answer = decided(&shared, decision, record.as_deref(), claimed.now, Some(asked.at), &policy);
             AfterClaim::Answered(Box::new(answer))
         }
     }

@@ -16,11 +16,11 @@ use semel_core::{
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
-use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Reserved};
 use crate::execute::{self, Acquired, Handler};
+use crate::execution::Asked;
 use crate::layer::Shared;
 use crate::operations::Rule;
 use crate::request;
@@ -278,7 +278,7 @@ async fn carry_out<S, R>(
     R::Error: Into<BoxError>,
 {
     let Some(_active) = shared.running.enter() else { return };
-    let asked = Instant::now();
+    let asked = Asked::now();
     let Some(record) = start(&shared, &job.waiting).await.map(Box::new) else { return };
     drop(starting);
     if shared.running.is_closing() {

@@ -17,8 +17,8 @@ use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
     Holder, Item, Note, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference,
-    Snapshot, State, StateName, Statement, StepKind, Store, StoreError, StoredRequest, StoredResult,
-    SystemClock, Tier, Timestamp, Waiting, WaitingFilter, transition,
+    Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreError, StoredRequest,
+    StoredResult, Tier, Timestamp, Waiting, WaitingFilter, transition,
 };
 
 /// Keeps records in memory.
@@ -52,9 +52,9 @@ struct Kept {
 }
 
 impl MemoryStore {
-    /// An empty store on the machine's clock.
+    /// An empty store on the machine's clock as it is now; it does not follow when that is set.
     pub fn new() -> MemoryStore {
-        MemoryStore::with_clock(SystemClock)
+        MemoryStore::with_clock(SteadyClock::new())
     }
 
     /// An empty store on this clock.

@@ -3,6 +3,7 @@
 mod canonical;
 mod changes;
 mod fingerprints;
+mod jumps;
 mod keys;
 mod late_evidence;
 mod records;

@@ -2,12 +2,12 @@
 //! how it ended.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use semel_core::outbox::{Next, Tried, after_try};
 use semel_core::{
-    Answer, Change, Decision, Event, Mark, Policy, Progress, Reason, Record, RecordId, Store, StoreError,
-    Timestamp, Transacted, transition,
+    Answer, BootTime, Change, Decision, Event, Mark, Policy, Progress, Reason, Record, RecordId, Store,
+    StoreError, Timestamp, Transacted, transition,
 };
 use tokio::task::JoinSet;
 
@@ -212,7 +212,7 @@ async fn keep(store: &dyn Store, record: &Record, lease: &Lease, journal: &Mutex
         if !is_ours {
             continue;
         }
-        let asked = Instant::now();
+        let asked = BootTime::now();
         let renewal = Change::renew(record.head.fence());
         // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, store.apply(&record.id, &renewal)).await;

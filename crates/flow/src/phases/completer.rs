@@ -4,9 +4,9 @@
 //! epoch of its own.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use semel_core::{Answer, Change, Decision, Ids, RandomIds, Waiting, WaitingFilter};
+use semel_core::{Answer, BootTime, Change, Decision, Ids, RandomIds, Waiting, WaitingFilter};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -117,7 +117,7 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, waiting: Wa
         return;
     };
     // Before the store's clock starts to count, so that the executor's is never behind it.
-    let asked = Instant::now();
+    let asked = BootTime::now();
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());
     match phases.store.apply(&record.id, &start).await {
         Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {

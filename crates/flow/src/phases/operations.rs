@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use semel_core::{
-    Answer, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store, StoreError,
-    SystemClock, Transacted, transition,
+    Answer, BootTime, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store,
+    StoreError, SystemClock, Transacted, transition,
 };
 
 use super::attempt::{Taken, settle};
@@ -138,7 +138,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
         let claim = command.claim_in_phases(id, token, input.encode(), operation.terms.resume_for);
         // Before the store's clock starts to count, so that the executor's is never behind it.
-        let asked = Instant::now();
+        let asked = BootTime::now();
         match self.store.claim(&claim).await {
             Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
                 let lease = Lease::new(asked, record.head.terms.lease);

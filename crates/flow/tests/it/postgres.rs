@@ -270,3 +270,21 @@ async fn whoever_lost_its_session_and_cannot_ask_what_became_of_it_does_not_say_
         assert_eq!(direct.counts().await, (1, 1, 1));
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failover_to_a_wrong_clock_runs_nothing_again() {
+    let lab = Postgres::new().await;
+    let for_an_hour = |key| command_with(key, |policy| policy.ttl = Duration::from_secs(3600));
+    assert!(lab.see(&for_an_hour("paid"), pays()).await.executed());
+    let name = lab.database.name();
+    let wrong = format!(
+        "CREATE FUNCTION public.now() RETURNS timestamptz LANGUAGE sql STABLE
+             AS $$ SELECT pg_catalog.now() + interval '3 hours' $$;
+         ALTER DATABASE \"{name}\" SET search_path = public, pg_catalog"
+    );
+    lab.database.sql(&wrong).expect("the server takes it");
+    lab.database.terminate_backends().expect("the server ends them");
+    assert!(lab.see(&for_an_hour("paid"), pays()).await.replayed(), "three hours have not passed");
+    let skipped = lab.database.sql("SELECT skipped_ms / 60000 FROM semel_store").expect("it reads");
+    assert_eq!(skipped, "180");
+}

@@ -4,6 +4,7 @@ mod admin;
 mod authority;
 mod authorize;
 mod canary;
+mod clock;
 mod contract;
 mod crashes;
 mod cut_off;

@@ -178,7 +178,7 @@ async fn durability(db: &mut ReadOnly) -> Result<Check, DbError> {
 /// The clock that decides about leases and expiry, against this machine's.
 async fn clock(db: &mut ReadOnly) -> Result<Check, DbError> {
     let before = SystemClock.now();
-    let theirs = schema::now(db).await?;
+    let theirs = schema::clock(db).await?;
     Ok(skew(before, theirs, SystemClock.now()))
 }
 
@@ -240,17 +240,25 @@ async fn records(db: &mut ReadOnly) -> Result<Check, DbError> {
         Ok(0..=COUNT_UP_TO_BYTES) => Some(upkeep::census(db).await?),
         _ => None,
     };
-    Ok(telling::records(unknown, schema::now(db).await?, census.as_deref()))
+    Ok(telling::records(unknown, now(db).await?, census.as_deref()))
+}
+
+/// The store's time. An older schema has none but the database's.
+async fn now(db: &mut ReadOnly) -> Result<Timestamp, DbError> {
+    match schema::now(db).await {
+        Err(DbError::Refused { .. }) => schema::clock(db).await,
+        now => now,
+    }
 }
 
 async fn leases(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
-    let now = schema::now(db).await?;
+    let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.sweep_interval);
     Ok(telling::leases(waiting(db, NOT_SWEPT, &[Value::Int(Some(before.as_millis()))]).await?, now))
 }
 
 async fn expiry(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {
-    let now = schema::now(db).await?;
+    let now = now(db).await?;
     let before = telling::long_ago(now, upkeep.reap_interval);
     Ok(telling::expiry(waiting(db, NOT_REAPED, &[Value::Int(Some(before.as_millis()))]).await?, now))
 }

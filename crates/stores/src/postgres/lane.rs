@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use semel_core::{AttemptToken, Event, Record, RecordId, Snapshot, Timestamp};
@@ -18,6 +18,7 @@ use semel_faults::Lever;
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
+use super::clock::{Asked, StoreClock};
 use super::decide::{Decided, Settled, decide};
 use super::errors::DbError;
 use super::executor::Executor;
@@ -41,8 +42,8 @@ const MAX_ROUNDS: usize = 24;
 /// What tests may do to a store.
 #[derive(Clone, Default)]
 pub(super) struct Levers {
-    /// Added to the database's present, in milliseconds.
-    pub(super) clock_offset: Arc<AtomicI64>,
+    /// The store's clock, which tests move.
+    pub(super) clock: StoreClock,
     /// The next write is made, and its answer lost.
     pub(super) lose_answer: Arc<AtomicBool>,
 }
@@ -53,7 +54,8 @@ impl Levers {
         let levers = self.clone();
         semel_faults::levers(move |lever| {
             match lever {
-                Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
+                Lever::Clock(millis) => levers.clock.passed.store(millis, Ordering::SeqCst),
+                Lever::Jump(millis) => levers.clock.jumped.store(millis, Ordering::SeqCst),
                 Lever::LoseAnswer => levers.lose_answer.store(true, Ordering::SeqCst),
                 // A server can be told to be read-only.
                 Lever::ReadOnly(_) | Lever::LoseCommit => return false,
@@ -280,7 +282,15 @@ impl Lane {
             pending.iter().filter_map(|pending| pending.job.work.record_id()).collect();
         ids.sort_unstable_by_key(|id| *id.as_bytes());
         ids.dedup();
-        let read = match group::get(link, &ids, self.offset()).await {
+        let asked = self.levers.clock.ask();
+        let read = match group::get(link, &ids, asked.offset).await {
+            Ok(read) if !self.levers.clock.is_steady(asked, read.now) => {
+                let again = match self.levers.clock.look(link).await {
+                    Ok(()) => pending,
+                    Err(error) => settle_failed(pending, &error, |_| true),
+                };
+                return again.into_iter().chain(later).collect();
+            }
             Ok(read) => read,
             // Nothing was written in this round.
             Err(error) => {
@@ -352,7 +362,8 @@ impl Lane {
 
     /// One in a transaction of its own. Gives it back if it has to be tried again.
     async fn one(&self, link: &mut Link, pending: Pending, wait: LockPatience) -> Option<Pending> {
-        let (offset, confirm) = (self.offset(), pending.doubt.is_some());
+        let (asked, confirm) = (self.levers.clock.ask(), pending.doubt.is_some());
+        let (offset, way) = (asked.offset, Way { confirm, wait, asked, clock: &self.levers.clock });
         let attempted = match &pending.job.work {
             Work::Get(id) => {
                 let read = queries::get(link, id, offset).await.map_err(DbError::not_committed);
@@ -368,11 +379,10 @@ impl Lane {
                 );
             }
             Work::Claim(claim) => {
-                transaction(link, confirm, wait, async |link| queries::claim(link, claim, offset).await).await
+                transaction(link, way, async |link| queries::claim(link, claim, offset).await).await
             }
             Work::Apply(id, change) => {
-                transaction(link, confirm, wait, async |link| queries::apply(link, id, change, offset).await)
-                    .await
+                transaction(link, way, async |link| queries::apply(link, id, change, offset).await).await
             }
         };
         self.count(1);
@@ -384,7 +394,7 @@ impl Lane {
     }
 
     fn offset(&self) -> i64 {
-        self.levers.clock_offset.load(Ordering::SeqCst)
+        self.levers.clock.ask().offset
     }
 
     fn count(&self, changes: usize) {
@@ -411,29 +421,40 @@ enum LockPatience {
     Brief,
 }
 
-/// Runs it in a transaction, and commits only what counted.
-///
-/// `confirm`: it was sent before, and nobody knows what came of that. The row is locked and written once more, so
-/// that this commit waits for everything that the earlier one should have waited for.
-async fn transaction(
-    link: &mut Link,
+/// How a transaction is carried out.
+struct Way<'a> {
+    /// It was sent before, and nobody knows what came of that. The row is locked and written once more, so that this commit
+    /// waits for everything that the earlier one should have waited for.
     confirm: bool,
     wait: LockPatience,
+    asked: Asked,
+    clock: &'a StoreClock,
+}
+
+/// Runs it in a transaction, and commits only what counted, and what was decided at a time that counts.
+async fn transaction(
+    link: &mut Link,
+    way: Way<'_>,
     change: impl AsyncFnOnce(&mut Link) -> Attempted,
 ) -> Attempted {
-    let begun = match wait {
+    let begun = match way.wait {
         LockPatience::Group => link.begin().await,
         LockPatience::Brief => link.run(BEGIN_BRIEFLY).await,
     };
     begun.map_err(DbError::not_committed)?;
     let attempted = match change(link).await {
-        Ok(Some(answer)) if confirm => match &answer.record {
+        Ok(Some(answer)) if way.confirm => match &answer.record {
             Some(record) => queries::confirm(link, record).await.map(|counted| counted.then_some(answer)),
             None => Ok(Some(answer)),
         },
         other => other,
     };
     match attempted {
+        Ok(Some(answer)) if !way.clock.is_steady(way.asked, answer.now) => {
+            link.run("ROLLBACK").await.map_err(DbError::not_committed)?;
+            way.clock.look(link).await?;
+            Ok(None)
+        }
         Ok(Some(answer)) => {
             link.run("COMMIT").await?;
             Ok(Some(answer))

@@ -1,6 +1,6 @@
 //! Records in PostgreSQL: the store for several gateways, and for services that keep their own data there.
 //!
-//! `address.rs` and `link.rs` connect, `expected.rs` refuses another store, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
+//! `address.rs` and `link.rs` connect, `expected.rs` refuses another store, `clock.rs` notices that the clock was set, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
 //! locked record wait, `known.rs` which
@@ -14,6 +14,7 @@
 
 mod address;
 mod api_keys;
+mod clock;
 mod decide;
 pub mod doctor;
 mod errors;
@@ -51,6 +52,7 @@ use tokio::sync::{Mutex, mpsc, oneshot};
 
 pub use address::{Address, AddressError};
 pub use api_keys::PostgresKeys;
+pub use clock::{Asked, StoreClock};
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
 use job::{Done, Pending, Work};
@@ -161,6 +163,7 @@ impl PostgresStore {
         let waiting_room = WaitingRoom::new(sender.downgrade(), dialer.lock_wait, options.queue);
         let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
         levers.obey();
+        levers.clock.look(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let claimed = known::Claimed::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
@@ -173,18 +176,24 @@ impl PostgresStore {
             };
             tokio::spawn(lane.run());
         }
-        let outbox = outbox::Connections::new(&dialer, &levers.clock_offset);
+        let outbox = outbox::Connections::new(&dialer, &levers.clock);
         // Sweeps, the polls of workers and lists do not wait for one another.
-        let upkeep = Upkeep::new(dialer.for_groups(), None, levers.clock_offset.clone());
-        let polls = Upkeep::new(dialer.clone(), Some(link), levers.clock_offset.clone());
-        let reports = Upkeep::new(dialer.clone(), None, levers.clock_offset.clone());
+        let upkeep = Upkeep::new(dialer.for_groups(), None, levers.clock.clone());
+        let polls = Upkeep::new(dialer.clone(), Some(link), levers.clock.clone());
+        let reports = Upkeep::new(dialer.clone(), None, levers.clock.clone());
         Ok(PostgresStore { jobs: sender, upkeep, polls, reports, outbox, dialer, levers, counters, tier })
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
     pub fn shift_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
-        self.levers.clock_offset.fetch_add(millis, Ordering::SeqCst);
+        self.levers.clock.passed.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Sets the database's clock forward, for tests, as far as this store can see.
+    pub fn jump_clock(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.levers.clock.jumped.fetch_add(millis, Ordering::SeqCst);
     }
 
     /// The next write is made, and its answer lost with its connection, for tests.

@@ -3,8 +3,7 @@
 //! Workers pass over what another one is just taking (`SKIP LOCKED`), and every write carries the epoch and the token of
 //! its take. Each statement is a transaction of its own, but where the message's command changes with it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -15,6 +14,7 @@ use semel_core::outbox::{
 use semel_core::{AttemptToken, Event, Head, Ids, Note, OperationId, RandomIds, StoreError, Timestamp};
 
 use super::PostgresStore;
+use super::clock::StoreClock;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
@@ -156,8 +156,8 @@ pub(super) struct Connections {
 }
 
 impl Connections {
-    pub(super) fn new(dialer: &Dialer, clock_offset: &Arc<AtomicI64>) -> Connections {
-        let connection = || Upkeep::new(dialer.clone(), None, clock_offset.clone());
+    pub(super) fn new(dialer: &Dialer, clock: &StoreClock) -> Connections {
+        let connection = || Upkeep::new(dialer.clone(), None, clock.clone());
         Connections { all: (0..CONNECTIONS).map(|_| connection()).collect(), turn: AtomicUsize::new(0) }
     }
 

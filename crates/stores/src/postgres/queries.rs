@@ -17,10 +17,18 @@ use super::join::{Tried, is_joined, reset_lock_timeout, try_first};
 use super::rows::{Versioned, record, record_columns};
 use crate::columns::Columns;
 
-/// The database's present in milliseconds, moved by the offset `$1`, which is 0 but in tests.
+/// The store's time in milliseconds: the database's clock less what it skipped (see `clock.rs`).
+macro_rules! steady {
+    () => {
+        "((extract(epoch FROM now()) * 1000)::bigint - (SELECT coalesce(max(skipped_ms), 0) FROM semel_store))"
+    };
+}
+pub(super) use steady;
+
+/// The store's time, moved by the offset `$1`, which is 0 but in tests.
 macro_rules! now {
     () => {
-        "(SELECT (extract(epoch FROM now()) * 1000)::bigint + $1 AS now) AS n"
+        concat!("(SELECT ", crate::postgres::queries::steady!(), " + $1 AS now) AS n")
     };
 }
 pub(super) use now;
@@ -76,17 +84,20 @@ const CONFIRM: &str =
 const DELETE: &str =
     "DELETE FROM semel_records WHERE id = $1 AND token = $2 AND revision = $3 RETURNING revision";
 
-const PUSH: &str = "
-    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
-    SELECT $1, $2, coalesce(max(position) + 1, 0), $3, $4, 'pending', (extract(epoch FROM now()) * 1000)::bigint,
-        (extract(epoch FROM now()) * 1000)::bigint
-    FROM semel_outbox WHERE operation_id = $2
+const PUSH: &str = concat!(
+    "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
+    SELECT $1, $2, coalesce(max(position) + 1, 0), $3, $4, 'pending', ",
+    steady!(),
+    ", ",
+    steady!(),
+    " FROM semel_outbox WHERE operation_id = $2
     ON CONFLICT (event_id) DO UPDATE SET
         payload = excluded.payload, state = 'pending', created_at = excluded.created_at, due_at = excluded.due_at,
         attempts = 0, epoch = semel_outbox.epoch + 1, token = NULL, provider_reference = NULL, last_error = NULL,
         done_at = NULL
     WHERE semel_outbox.state = 'dead'
-    RETURNING position";
+    RETURNING position"
+);
 
 /// The record of a command, if there is one, and the time in any case. Nobody else changes it until the transaction ends.
 const LOCK_COMMAND: &str = concat!(

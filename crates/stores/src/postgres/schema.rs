@@ -5,6 +5,7 @@ use semel_core::Timestamp;
 
 use super::errors::DbError;
 use super::executor::{Executor, Value};
+use super::queries::steady;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
 const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];
@@ -194,10 +195,11 @@ ALTER TABLE semel_records
     ADD COLUMN earlier_may_have_run bigint; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store; the attempt that evidence names, and what tells an event that comes again from another one of its name.
+/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from another one of its name.
 const VERSION_6: &str = "
 CREATE TABLE semel_store (
-    id uuid NOT NULL PRIMARY KEY -- drawn here and never again: tells this store from any other
+    id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
+    skipped_ms bigint NOT NULL DEFAULT 0    -- how far the database's clock jumped forward: this much does not count
 );
 INSERT INTO semel_store (id) VALUES (gen_random_uuid());
 ALTER TABLE semel_evidence
@@ -281,9 +283,18 @@ async fn migrate_within(db: &mut impl Executor) -> Result<Found, DbError> {
     Ok(Found::Current)
 }
 
-/// The database's present: the clock that decides.
+/// The database's clock.
+pub(super) async fn clock(db: &mut impl Executor) -> Result<Timestamp, DbError> {
+    time(db, "SELECT (extract(epoch FROM now()) * 1000)::bigint").await
+}
+
+/// The store's time, which decides.
 pub(super) async fn now(db: &mut impl Executor) -> Result<Timestamp, DbError> {
-    let rows = db.query("SELECT (extract(epoch FROM now()) * 1000)::bigint", &[]).await?;
+    time(db, concat!("SELECT ", steady!())).await
+}
+
+async fn time(db: &mut impl Executor, sql: &'static str) -> Result<Timestamp, DbError> {
+    let rows = db.query(sql, &[]).await?;
     let now = rows.first().and_then(|row| row.int(0));
     now.map(Timestamp::from_millis).ok_or_else(|| DbError::unreadable("now", "there is no time"))
 }

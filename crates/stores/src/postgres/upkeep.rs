@@ -2,7 +2,6 @@
 //! no command.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::{
     AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
@@ -12,6 +11,7 @@ use semel_core::{
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::clock::StoreClock;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::group::{Side, SideWrite, Update, Writes};
@@ -128,7 +128,7 @@ const BATCH: usize = 256;
 pub(super) struct Upkeep {
     dialer: Dialer,
     link: Arc<Mutex<Option<Link>>>,
-    clock_offset: Arc<AtomicI64>,
+    clock: StoreClock,
 }
 
 /// The one row that says what was found and when.
@@ -140,8 +140,8 @@ fn found(rows: Vec<Row>) -> Result<Snapshot, DbError> {
 
 impl Upkeep {
     /// Without a connection, one is made when it is needed.
-    pub(super) fn new(dialer: Dialer, link: Option<Link>, clock_offset: Arc<AtomicI64>) -> Upkeep {
-        Upkeep { dialer, link: Arc::new(Mutex::new(link)), clock_offset }
+    pub(super) fn new(dialer: Dialer, link: Option<Link>, clock: StoreClock) -> Upkeep {
+        Upkeep { dialer, link: Arc::new(Mutex::new(link)), clock }
     }
 
     /// Runs it on the connection, in a task of its own: nobody who loses patience leaves it half done.
@@ -152,14 +152,14 @@ impl Upkeep {
         R: Future<Output = Result<T, DbError>> + Send + 'static,
     {
         let (dialer, link) = (self.dialer.clone(), self.link.clone());
-        let offset = self.clock_offset.load(Ordering::SeqCst);
+        let (offset, clock) = (self.clock.ask().offset, self.clock.clone());
         let running = tokio::spawn(async move {
             let mut link = link.lock_owned().await;
             if link.as_ref().is_none_or(|link| !link.is_usable()) {
                 *link = None;
                 *link = Some(dialer.connect().await?);
             }
-            task(Lent { link, offset }).await
+            task(Lent { link, offset, clock }).await
         });
         match running.await {
             Ok(Ok(result)) => Ok(result),
@@ -349,6 +349,7 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbErro
 pub(super) struct Lent {
     link: OwnedMutexGuard<Option<Link>>,
     pub(super) offset: i64,
+    clock: StoreClock,
 }
 
 impl Lent {
@@ -362,12 +363,14 @@ impl Lent {
 /// left for the next time. None keeps the others waiting.
 async fn age(lent: &mut Lent, due: &'static str, limit: usize) -> Result<usize, DbError> {
     let (mut aged, mut passed) = (0, 0);
+    let clock = lent.clock.clone();
+    clock.look(lent.link()?).await?;
     let mut after = (i64::MIN, RecordId::from_bytes([0; 32]));
     let mut batch = BATCH;
     while aged < limit && passed < MAX_PAGES {
         let wanted = (limit - aged).min(batch);
         let offset = lent.offset;
-        let page = match age_page(lent.link()?, due, offset, after, wanted).await {
+        let page = match age_page(lent.link()?, due, &clock, after, wanted).await {
             // Live traffic was faster: the same page once more.
             Err(DbError::Conflict(_)) => {
                 passed += 1;
@@ -426,15 +429,19 @@ fn place(row: &Row) -> Option<(i64, RecordId)> {
 async fn age_page(
     link: &mut Link,
     due: &'static str,
-    offset: i64,
+    clock: &StoreClock,
     after: (i64, RecordId),
     wanted: usize,
 ) -> Result<Option<Page>, DbError> {
+    let asked = clock.ask();
     link.begin().await?;
     let page = async {
-        let rows = link.query(due, &page_values(offset, &after, wanted)).await?;
+        let rows = link.query(due, &page_values(asked.offset, &after, wanted)).await?;
         let now = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis);
         let (Some(now), Some(last)) = (now, rows.last().and_then(place)) else { return Ok(None) };
+        if !clock.is_steady(asked, now) {
+            return Err(DbError::Conflict("the database's clock was set".to_owned()));
+        }
         let is_full = rows.len() == wanted;
         Ok(Some(Page { changed: age_rows(link, rows, now).await?, last, is_full }))
     }

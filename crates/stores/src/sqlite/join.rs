@@ -8,7 +8,7 @@ use semel_core::{Answer, Change, Claim, OperationId, Record, RecordId, StoreErro
 
 use super::errors::store_error;
 use super::writer::{Done, Work};
-use super::{OpenError, Place, SqliteOptions, change, connect, place, queries};
+use super::{OpenError, Place, SqliteOptions, change, clock, connect, place, queries};
 
 /// A connection to the file with the settings that durability needs, and with this version's schema.
 pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Connection, OpenError> {
@@ -24,9 +24,9 @@ pub fn place_of(connection: &Connection, path: impl AsRef<Path>) -> Result<Place
     Place::of(connection, path).map_err(|trouble| trouble.at(path))
 }
 
-/// The database's present.
+/// The store's time, within the exclusive transaction that is open.
 pub fn now(connection: &Connection) -> rusqlite::Result<Timestamp> {
-    queries::now(connection).map(Timestamp::from_millis)
+    clock::now(connection, 0)
 }
 
 /// Claims, within the exclusive transaction that is open.

@@ -2,12 +2,13 @@
 //!
 //! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `claimed.rs` which
 //! outcomes need no look, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
-//! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `errors.rs` what SQLite's errors mean.
+//! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `clock.rs` that the clock was set, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
 mod change;
 mod claimed;
+mod clock;
 pub mod doctor;
 mod errors;
 mod evidence;
@@ -310,6 +311,18 @@ impl SqliteStore {
         self.levers.clock_offset.fetch_add(millis, Ordering::SeqCst);
     }
 
+    /// Sets the machine's clock forward, for tests, as far as this store can see.
+    pub fn jump_clock(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.levers.jumped.fetch_add(millis, Ordering::SeqCst);
+    }
+
+    /// Sets the machine's clock back, for tests.
+    pub fn jump_clock_back(&self, by: Duration) {
+        let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
+        self.levers.jumped.fetch_sub(millis, Ordering::SeqCst);
+    }
+
     /// The next commit is made and then reported as failed, for tests, as a failing disk may do.
     pub fn lose_next_commit_answer(&self) {
         self.levers.lose_commit.store(true, Ordering::SeqCst);
@@ -361,11 +374,11 @@ impl SqliteStore {
         &self,
         query: impl FnOnce(&Connection, Timestamp) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let offset = self.levers.clock_offset.load(Ordering::SeqCst);
+        let levers = self.levers.clone();
         self.place.check()?;
         self.readers
             .with(move |connection| {
-                let now = Timestamp::from_millis(queries::now(connection)?.saturating_add(offset));
+                let now = levers.passed(clock::peek(connection, levers.jumped())?);
                 query(connection, now)
             })
             .await

@@ -195,10 +195,13 @@ const VERSION_9: &str = "
 ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store; the attempt that evidence names, and what tells an event that comes again from another one of its name.
+/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from another one of its name.
 const VERSION_10: &str = "
 CREATE TABLE semel_store (
-    id BLOB NOT NULL -- drawn here and never again: tells this store from any other
+    id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
+    skipped_ms      INTEGER NOT NULL DEFAULT 0, -- how far the machine's clock jumped forward: this much does not count
+    clock           TEXT,                       -- the boot of the machine whose clock was last seen
+    clock_offset_ms INTEGER                     -- how far that clock was ahead of the time since that boot
 ) STRICT;
 INSERT INTO semel_store (id) VALUES (randomblob(16));
 ALTER TABLE semel_evidence ADD COLUMN attempt INTEGER; -- NULL: it names none

@@ -16,11 +16,11 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::change::perform;
 use super::claimed::Claimed;
+use super::clock;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
 use super::evidence::EvidenceWork;
 use super::outbox::{OutboxDone, OutboxWork};
 use super::place::Place;
-use super::queries;
 use super::usage::UsageWork;
 
 /// The most changes that share one transaction.
@@ -56,8 +56,10 @@ pub(super) enum Done {
 /// What tests may do to the writer.
 #[derive(Clone, Default)]
 pub(super) struct Levers {
-    /// Milliseconds added to the database's now.
+    /// Milliseconds added to the store's time, as if they had passed.
     pub(super) clock_offset: Arc<AtomicI64>,
+    /// Milliseconds added to the machine's clock, as if it had been set.
+    pub(super) jumped: Arc<AtomicI64>,
     /// The next COMMIT is made and then reported as failed, as a failing disk may do.
     pub(super) lose_commit: Arc<AtomicBool>,
     /// SQLite refuses every write, as it does for a file on a medium that cannot be written.
@@ -71,12 +73,25 @@ impl Levers {
         semel_faults::levers(move |lever| {
             match lever {
                 Lever::Clock(millis) => levers.clock_offset.store(millis, Ordering::SeqCst),
+                Lever::Jump(millis) => levers.jumped.store(millis, Ordering::SeqCst),
                 Lever::LoseAnswer => levers.lose_commit.store(true, Ordering::SeqCst),
                 Lever::ReadOnly(is_so) => levers.read_only.store(is_so, Ordering::SeqCst),
                 Lever::LoseCommit => return false,
             }
             true
         });
+    }
+}
+
+impl Levers {
+    /// How far the machine's clock was set.
+    pub(super) fn jumped(&self) -> i64 {
+        self.jumped.load(Ordering::SeqCst)
+    }
+
+    /// This time, after the time that passed for tests alone.
+    pub(super) fn passed(&self, now: Timestamp) -> Timestamp {
+        Timestamp::from_millis(now.as_millis().saturating_add(self.clock_offset.load(Ordering::SeqCst)))
     }
 }
 
@@ -201,15 +216,13 @@ impl Writer {
         self.counters.tried.fetch_add(1, Ordering::Relaxed);
         points(group, Work::about_to_be_sent);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
-        let offset = self.levers.clock_offset.load(Ordering::SeqCst);
         if cfg!(debug_assertions) {
             let read_only = self.levers.read_only.load(Ordering::SeqCst);
             self.connection.pragma_update(None, "query_only", read_only).map_err(not_begun)?;
         }
         let transaction =
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_begun)?;
-        let now = queries::now(&transaction).map_err(not_begun)?;
-        let now = Timestamp::from_millis(now.saturating_add(offset));
+        let now = self.levers.passed(clock::now(&transaction, self.levers.jumped()).map_err(not_begun)?);
         let mut results = Vec::with_capacity(group.len());
         for job in group {
             if job.is_orphaned() {

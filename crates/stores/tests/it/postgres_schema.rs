@@ -131,6 +131,7 @@ async fn a_role_that_may_not_create_tables_is_told_who_may() {
     // Somebody else may; then it needs no more than to read and write.
     migrate_database(&address(&database.url())).await.expect("its owner may");
     role.grant("SELECT ON semel_schema");
+    role.grant("SELECT, UPDATE ON semel_store");
     role.grant("SELECT, INSERT, UPDATE, DELETE ON semel_records, semel_references, semel_audit");
     let store = PostgresStore::open(&address(&role.url())).await.expect("there is nothing to migrate");
     let claim = sample::with_reference(sample::claim("k"), "order 7");

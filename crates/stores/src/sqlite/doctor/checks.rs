@@ -7,6 +7,7 @@ use std::path::Path;
 use rusqlite::Connection;
 use semel_core::Timestamp;
 
+use super::super::clock;
 use super::super::queries;
 use super::super::schema::{self, Part};
 use super::super::{damage, make_durable};
@@ -207,6 +208,10 @@ fn expiry(look: &Look<'_>) -> rusqlite::Result<Check> {
     Ok(telling::expiry(queries::not_reaped(&look.connection, before)?, now))
 }
 
+/// The store's time. An older schema has none but the machine's.
 fn now(look: &Look<'_>) -> rusqlite::Result<Timestamp> {
-    queries::now(&look.connection).map(Timestamp::from_millis)
+    match look.version {
+        schema::SCHEMA_VERSION => clock::peek(&look.connection, 0),
+        _ => queries::now(&look.connection).map(Timestamp::from_millis),
+    }
 }

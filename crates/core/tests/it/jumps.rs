@@ -1,0 +1,229 @@
+//! The store's time goes on as time does, whatever is done to the store's clock, whoever sees it, and in whichever order.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use semel_core::Timestamp;
+use semel_core::jump::{ClockWatch, JUMP_TOLERANCE, Reading};
+use semel_core::time::BootTime;
+
+const HOUR: i64 = 3_600_000;
+const TOLERANCE: i64 = JUMP_TOLERANCE.as_millis() as i64;
+/// When the world begins, by the store's clock.
+const BEGIN: i64 = 1_800_000_000_000;
+
+/// A store, the true time, and machines that watch the store's clock.
+struct World {
+    /// The true time since the beginning.
+    time: i64,
+    /// How far the store's clock is from the truth.
+    wrong_by: i64,
+    skipped: i64,
+    watches: Vec<(ClockWatch, i64)>,
+}
+
+impl World {
+    fn new(machines: usize) -> World {
+        // Each was booted at another time.
+        let watches =
+            (0..machines).map(|number| (ClockWatch::default(), 1_000 * (1 + number as i64))).collect();
+        let mut world = World { time: 0, wrong_by: 0, skipped: 0, watches };
+        (0..machines).for_each(|number| world.look(number, 0));
+        world
+    }
+
+    fn clock(&self) -> i64 {
+        BEGIN + self.time + self.wrong_by
+    }
+
+    /// The store's time, which decides.
+    fn now(&self) -> i64 {
+        self.clock() - self.skipped
+    }
+
+    fn own(&self, number: usize, time: i64) -> BootTime {
+        let since_boot = u64::try_from(self.watches[number].1 + time).expect("time goes on");
+        BootTime::from_duration(Duration::from_millis(since_boot))
+    }
+
+    /// What a machine reads over a network that takes so long in all.
+    fn read(&mut self, number: usize, delay: i64) -> Reading {
+        let before = self.own(number, self.time);
+        self.time += delay / 2;
+        let (clock, skipped) = (Timestamp::from_millis(self.clock()), self.skipped);
+        self.time += delay - delay / 2;
+        Reading { clock, skipped, before, after: self.own(number, self.time) }
+    }
+
+    /// One look, and what is written down after it.
+    fn look(&mut self, number: usize, delay: i64) {
+        for _ in 0..4 {
+            let reading = self.read(number, delay);
+            let mut watch = self.watches[number].0;
+            let wanted = watch.see(&reading);
+            self.watches[number].0 = watch;
+            match wanted {
+                Some(skipped) if self.skipped == reading.skipped => self.skipped = skipped,
+                Some(_) => {}
+                None => return,
+            }
+        }
+        panic!("a look ends");
+    }
+
+    fn restart(&mut self, number: usize) {
+        self.watches[number].0 = ClockWatch::default();
+        self.look(number, 0);
+    }
+}
+
+#[test]
+fn a_jump_forward_is_skipped_once_whoever_sees_it() {
+    let mut world = World::new(3);
+    world.time += 1_000;
+    world.wrong_by += 3 * HOUR;
+    for number in [2, 0, 1, 1, 0, 2] {
+        world.look(number, 10);
+        assert_eq!(world.skipped / 60_000, 180, "machine {number}");
+        assert!((world.now() - BEGIN - world.time).abs() <= 10);
+    }
+}
+
+#[test]
+fn a_watch_that_began_between_a_jump_and_its_note_believes_the_others() {
+    let mut world = World::new(3);
+    world.wrong_by += 3 * HOUR;
+    world.restart(1);
+    assert_eq!(world.skipped, 0, "it cannot know");
+    world.look(0, 0);
+    assert_eq!(world.skipped, 3 * HOUR);
+    for number in [1, 2, 1, 0] {
+        world.look(number, 0);
+        assert_eq!(world.skipped, 3 * HOUR, "machine {number}");
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_to_the_truth_takes_its_skip_back() {
+    let mut world = World::new(2);
+    world.wrong_by = 3 * HOUR;
+    world.look(0, 0);
+    world.wrong_by = 0;
+    world.restart(1);
+    world.look(0, 0);
+    assert_eq!(world.skipped, 0);
+    assert_eq!(world.now(), BEGIN + world.time);
+    world.look(1, 0);
+    assert!(
+        world.now() <= BEGIN + world.time,
+        "who began in between may hold time back, and never lets it jump"
+    );
+}
+
+#[test]
+fn a_clock_that_goes_back_and_forth_again_is_skipped_on_the_way_forth() {
+    let mut world = World::new(1);
+    world.wrong_by = -2 * HOUR;
+    world.look(0, 0);
+    assert_eq!(world.skipped, 0, "the store's time is never ahead of its clock");
+    let now = world.now();
+    world.wrong_by = 0;
+    world.look(0, 0);
+    assert!(world.now() - now <= TOLERANCE, "records of the time between are not forgotten early");
+}
+
+#[test]
+fn a_time_is_steady_until_the_clock_is_set_and_again_once_that_is_written_down() {
+    let mut world = World::new(2);
+    world.skipped = 500;
+    let steady = |world: &mut World, number: usize| {
+        let before = world.own(number, world.time);
+        world.time += 20;
+        let told = Timestamp::from_millis(world.now());
+        let after = world.own(number, world.time);
+        world.watches[number].0.is_steady(told, before, after)
+    };
+    world.look(0, 0);
+    for _ in 0..3 {
+        world.time += 60_000;
+        assert!(steady(&mut world, 0));
+    }
+    world.wrong_by += 3 * HOUR;
+    assert!(!steady(&mut world, 0));
+    world.look(0, 10);
+    assert!(steady(&mut world, 0));
+    // One that has only ever been told times, and no clock.
+    world.watches[1].0 = ClockWatch::default();
+    assert!(steady(&mut world, 1));
+    world.wrong_by += 3 * HOUR;
+    assert!(!steady(&mut world, 1));
+    world.look(1, 10);
+    assert_eq!(world.skipped / 60_000, 360);
+    assert!(steady(&mut world, 1));
+    world.wrong_by -= 5 * HOUR;
+    assert!(!steady(&mut world, 1));
+}
+
+#[test]
+fn drift_and_small_corrections_are_no_jumps() {
+    let mut world = World::new(1);
+    for _ in 0..10_000 {
+        world.time += 60_000;
+        world.wrong_by += 30;
+        world.look(0, 200);
+    }
+    assert_eq!(world.skipped, 0);
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Happens {
+    Time(i64),
+    Jump(i64),
+    Look { number: usize, delay: i64 },
+    Restart(usize),
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    prop_oneof![
+        (1..HOUR).prop_map(Happens::Time),
+        (-5 * HOUR..5 * HOUR).prop_map(Happens::Jump),
+        (0..3usize, 0..400i64).prop_map(|(number, delay)| Happens::Look { number, delay }),
+        (1..3usize).prop_map(Happens::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    /// As long as one machine keeps watching, no time that did not pass counts, for any record made at any moment at which the
+    /// store had been looked at.
+    #[test]
+    fn no_time_counts_that_did_not_pass(steps in prop::collection::vec(happens(), 1..60)) {
+        let mut world = World::new(3);
+        let mut jumps = 0;
+        let mut moments = vec![(world.now(), world.time)];
+        for step in steps {
+            match step {
+                Happens::Time(time) => world.time += time,
+                Happens::Jump(by) => {
+                    world.wrong_by += by;
+                    jumps += 1;
+                    // The first machine sees every one, before or after the others do.
+                }
+                Happens::Look { number, delay } => world.look(number, delay),
+                Happens::Restart(number) => world.restart(number),
+            }
+            if matches!(step, Happens::Look { number: 0, .. }) {
+                prop_assert!(world.skipped >= 0);
+                for (then, time) in &moments {
+                    let counted = world.now() - then;
+                    let passed = world.time - time;
+                    // What each jump may keep: the tolerance, and how long the store's answers took.
+                    let allowed = (jumps + 1) * (TOLERANCE + 800);
+                    prop_assert!(counted <= passed + allowed, "{counted} of {passed} ms after {jumps} jumps");
+                }
+                moments.push((world.now(), world.time));
+            }
+        }
+    }
+}

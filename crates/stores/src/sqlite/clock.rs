@@ -1,0 +1,95 @@
+//! The store's time: the machine's clock less what it skipped (see `semel_core::jump`).
+//!
+//! Everybody who uses a file does so on one machine, so the file keeps where that machine's clock was last seen, beside the name of
+//! the clock: the machine's boot. A jump is noticed by the first transaction after it, whichever process makes that; not one across
+//! a reboot, which cannot be told from time that passed.
+
+use std::sync::OnceLock;
+
+use rusqlite::{Connection, params};
+use semel_core::Timestamp;
+use semel_core::jump::{ClockWatch, JUMP_TOLERANCE, Reading};
+use semel_core::time::BootTime;
+
+use super::queries;
+
+/// The clock as the file has it.
+struct Kept {
+    skipped: i64,
+    /// The boot whose clock was seen, and how far it was ahead of the time since then.
+    seen: Option<(String, i64)>,
+}
+
+/// The clock as it is to be written down.
+struct Seen {
+    skipped: i64,
+    offset: i64,
+    is_jump: bool,
+}
+
+/// Returns the store's time in a transaction that can write, and writes a jump down. `jumped` is for tests: milliseconds by which
+/// the machine's clock was set forward.
+pub(super) fn now(connection: &Connection, jumped: i64) -> rusqlite::Result<Timestamp> {
+    let (time, write) = tell(connection, jumped)?;
+    if let Some(Seen { skipped, offset, is_jump }) = write {
+        if is_jump {
+            tracing::error!(
+                skipped_ms = skipped,
+                "the machine's clock was set: the difference does not count for leases and expiry"
+            );
+        }
+        connection
+            .prepare_cached("UPDATE semel_store SET skipped_ms = ?1, clock = ?2, clock_offset_ms = ?3")?
+            .execute(params![skipped, boot(), offset])?;
+    }
+    Ok(time)
+}
+
+/// Returns the store's time where nothing can be written. A jump that nobody has written down does not count here either.
+pub(super) fn peek(connection: &Connection, jumped: i64) -> rusqlite::Result<Timestamp> {
+    tell(connection, jumped).map(|(time, _)| time)
+}
+
+/// The store's time, and what is to be written down about its clock.
+fn tell(connection: &Connection, jumped: i64) -> rusqlite::Result<(Timestamp, Option<Seen>)> {
+    let kept = read(connection)?;
+    let before = BootTime::now();
+    let clock = Timestamp::from_millis(queries::now(connection)?.saturating_add(jumped));
+    let reading = Reading { clock, skipped: kept.skipped, before, after: BootTime::now() };
+    let seen = kept.seen.filter(|(clock, _)| clock == boot()).map(|(_, offset)| offset);
+    let mut watch = seen.map_or_else(ClockWatch::default, |offset| ClockWatch::seen(offset, kept.skipped));
+    let jump = watch.see(&reading);
+    let skipped = jump.unwrap_or(kept.skipped);
+    if jump.is_some() {
+        watch = ClockWatch::default();
+        watch.see(&Reading { skipped, ..reading });
+    }
+    let offset = watch.offset().unwrap_or_default();
+    // Within the tolerance it stays where it was, so that small steps add up to a jump.
+    let is_kept = seen.is_some_and(|seen| seen.abs_diff(offset) <= JUMP_TOLERANCE.as_millis() as u64);
+    let write = (jump.is_some() || !is_kept).then_some(Seen { skipped, offset, is_jump: jump.is_some() });
+    Ok((Timestamp::from_millis(clock.as_millis().saturating_sub(skipped)), write))
+}
+
+fn read(connection: &Connection) -> rusqlite::Result<Kept> {
+    let sql = "SELECT skipped_ms, clock, clock_offset_ms FROM semel_store";
+    connection.prepare_cached(sql)?.query_row([], |row| {
+        let clock: Option<String> = row.get(1)?;
+        let offset: Option<i64> = row.get(2)?;
+        Ok(Kept { skipped: row.get(0)?, seen: clock.zip(offset) })
+    })
+}
+
+/// The name of this machine's time since boot: it is another after every boot, on every machine, and in every container that has a
+/// time of its own. Elsewhere than on Linux each process has one of its own.
+fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        let space = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
+        match boot {
+            Ok(boot) => format!("{} {}", boot.trim(), space.display()),
+            Err(_) => format!("process {} {}", std::process::id(), BootTime::now().as_millis()),
+        }
+    })
+}
