@@ -1,23 +1,25 @@
 //! Commands in one transaction of PostgreSQL, with sqlx.
 //!
-//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT; and one more where the pool asks each
-//! connection whether it is well before it hands it out, as sqlx's pools do by default.
+//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT; one more where the pool asks each
+//! connection whether it is well before it hands it out, as sqlx's pools do by default; and one more where commits wait for
+//! standbys. Nobody but the pool waits for the look at a connection that work has had.
 
 mod joined;
 mod phases;
+mod transaction;
 
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use semel_core::{
-    Answer, Change, Claim, Command, Decision, Note, OperationId, Record, RecordId, Timestamp, Transacted,
-    Vault,
+    Answer, Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, Timestamp,
+    Transacted, Vault,
 };
 use semel_faults::{Point, reached};
-use semel_stores::postgres::{self as store, DbError, Executor, StoreClock};
-use sqlx::{PgConnection, PgPool, Postgres, Transaction};
+use semel_stores::postgres::{self as store, Address, DbError, Executor, Standbys, StoreClock};
+use sqlx::{ConnectOptions, PgConnection, PgPool};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::gate::Gate;
@@ -25,8 +27,9 @@ use crate::outbox::{EventId, InvalidKind};
 use crate::reply::{Answered, Failure, Reply};
 use crate::seals::Seals;
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
-use joined::{Joined, Lent, db_error};
+use joined::{Joined, Lent};
 pub use phases::{PgRun, PostgresPhases};
+use transaction::{OpenTransaction, RolledBack};
 
 /// How often a claim is tried against others that are faster.
 const MAX_TRIES: usize = 8;
@@ -44,6 +47,7 @@ pub struct PostgresTransactions {
     gate: Gate,
     seals: Seals,
     clock: StoreClock,
+    standbys: Arc<OnceLock<Standbys>>,
 }
 
 impl PostgresTransactions {
@@ -55,6 +59,7 @@ impl PostgresTransactions {
             gate: Gate::default(),
             seals: Seals::default(),
             clock: StoreClock::default(),
+            standbys: Arc::default(),
         }
     }
 
@@ -65,6 +70,12 @@ impl PostgresTransactions {
         self
     }
 
+    /// Asks for the replication of commits at this address, where `synchronous_standby_names` is set. Without it the
+    /// address is that of the pool, as far as its options tell: client certificates, for instance, they do not.
+    pub fn standbys_at(self, address: Address) -> PostgresTransactions {
+        PostgresTransactions { standbys: Arc::new(OnceLock::from(Standbys::new(address))), ..self }
+    }
+
     /// Carries out a command: its claim, what `work` writes, and the response commit together, or nothing happened.
     ///
     /// It runs to its end also if nobody waits for it any more. If `work` fails or panics, its writes are rolled
@@ -72,7 +83,8 @@ impl PostgresTransactions {
     ///
     /// `work` gets a transaction of sqlx in READ COMMITTED. It calls no other service, since that would not be rolled
     /// back with it; what others must hear goes through [`PgTx::push`]. It may use savepoints, but must not end the
-    /// transaction, nor keep it after its own end.
+    /// transaction, nor keep it after its own end: that is noticed, and the command is *unknown* from then on. What it
+    /// sets with `SET LOCAL` ends with it. If it changes the session beyond that, its connection is closed.
     ///
     /// ```no_run
     /// # use semel_core::Command;
@@ -117,16 +129,21 @@ impl PostgresTransactions {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply, pushed).await
             }
-            Ran::Failed { why: Failure::Retryable(reply), is_lost: true } => {
-                self.taken_back(command, &claim, rolled_back(&reply)).await
+            Ran::Failed { why: Failure::Retryable(reply), back } => {
+                self.taken_back(command, &claim, back, rolled_back(&reply)).await
             }
-            Ran::Failed { why: Failure::Retryable(reply), .. } => rolled_back(&reply),
             // What it wrote goes; that it failed for good, stays.
-            Ran::Failed { why: Failure::Final(reply), is_lost } => {
+            Ran::Failed { why: Failure::Final(reply), back } => {
+                let nothing = self.taken_back(command, &claim, back, failed()).await;
+                if !matches!(nothing, Transacted::RolledBack { .. }) {
+                    return nothing;
+                }
                 match self.begin(&claim, command.policy.wait).await {
                     Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
                     // Somebody else may have been faster, and nobody could ask.
-                    Err(told) if is_lost && matches!(*told, Transacted::Unavailable) => Transacted::InDoubt,
+                    Err(told) if back == RolledBack::Lost && matches!(*told, Transacted::Unavailable) => {
+                        Transacted::InDoubt
+                    }
                     // Somebody else was faster.
                     Err(told) => *told,
                 }
@@ -170,6 +187,9 @@ impl PostgresTransactions {
             };
             let (tx, record, reply) = match run(tx, id, work).await {
                 Ran::Done { tx, reply, .. } => (tx, record, reply),
+                Ran::Failed { back: RolledBack::EndedBefore, .. } => {
+                    return own.settled_by_work(&record).await;
+                }
                 Ran::Failed { why: Failure::Retryable(_), .. } => return Settled::RolledBack,
                 Ran::Failed { why: Failure::Final(reply), .. } => match own.open(id, &word).await {
                     Ok((tx, record)) => (tx, record, reply),
@@ -182,18 +202,14 @@ impl PostgresTransactions {
     }
 
     /// Begins a transaction in which the command can be settled by this word, and by no other.
-    async fn open(
-        &self,
-        id: OperationId,
-        word: &Word,
-    ) -> Result<(Transaction<'static, Postgres>, Record), Settled> {
+    async fn open(&self, id: OperationId, word: &Word) -> Result<(OpenTransaction, Record), Settled> {
         let unavailable = |error: &DbError| {
             tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
             Settled::Unavailable
         };
-        let begun = self.pool.begin_with(sqlx::AssertSqlSafe(store::begin(QUESTION_WAIT))).await;
-        let mut tx = begun.map_err(|error| unavailable(&db_error(&error)))?;
-        let mut joined = Joined::new(&mut tx);
+        let begun = OpenTransaction::begin(&self.pool, &store::begin(QUESTION_WAIT)).await;
+        let mut tx = begun.map_err(|error| unavailable(&error))?;
+        let mut joined = tx.joined();
         let locked = store::lock_command(&mut joined, id, 0).await.map_err(|error| unavailable(&error))?;
         let Some((record, now)) = locked else { return Err(Settled::Absent) };
         if !word.counts(&record.head, now) {
@@ -213,7 +229,7 @@ impl PostgresTransactions {
             }
             answer => Err(Box::new(match tx.commit().await {
                 Ok(()) => decided(self.seals.answer(answer)),
-                Err(error) => not_begun(&db_error(&error)),
+                Err(error) => not_begun(&error),
             })),
         }
     }
@@ -224,8 +240,7 @@ impl PostgresTransactions {
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
         for _ in 0..MAX_TRIES {
             let asked = self.clock.ask();
-            let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
-            let mut tx = match begun.map_err(|error| db_error(&error)) {
+            let mut tx = match OpenTransaction::begin(&self.pool, &begin).await {
                 Ok(tx) => tx,
                 // It may have died in the pool, long ago: another connection is as good.
                 Err(error @ DbError::Lost(_)) => {
@@ -241,8 +256,9 @@ impl PostgresTransactions {
                 }
                 Ok(Some(_)) => {
                     // A time that did not pass must not end anything: the store is told first.
-                    tx.rollback().await.map_err(|error| db_error(&error).not_committed())?;
-                    let mut connection = self.pool.acquire().await.map_err(|error| db_error(&error))?;
+                    tx.roll_back().await;
+                    let acquired = self.pool.acquire().await;
+                    let mut connection = acquired.map_err(|error| joined::db_error(&error))?;
                     self.clock.look(&mut Lent(Joined::new(&mut connection))).await?;
                     continue;
                 }
@@ -250,7 +266,7 @@ impl PostgresTransactions {
                 Err(error @ DbError::Conflict(_)) => last = error,
                 Err(error) => return Err(error),
             }
-            let _ = tx.rollback().await;
+            tx.roll_back().await;
         }
         Err(last)
     }
@@ -266,19 +282,15 @@ impl PostgresTransactions {
     ) -> Transacted {
         let Begun { mut tx, record, now, is_first } = begun;
         let id = record.operation_id;
-        let change = match written(&command.policy, record.head.fence(), reply, pushed) {
-            Ok(change) => self.seals.change(&record, change).map_err(|why| why.to_string()),
-            Err(why) => Err(why.to_owned()),
-        };
-        let change = match change {
+        let change = match self.written(&mut tx, command, &record, reply, pushed).await {
             Ok(change) => change,
             Err(why) => {
-                let is_lost = tx.rollback().await.is_err();
                 tracing::error!(operation_id = %id, "{why}: rolled back");
-                return if is_lost { self.taken_back(command, claim, failed()).await } else { failed() };
+                let back = tx.roll_back().await;
+                return self.taken_back(command, claim, back, failed()).await;
             }
         };
-        let mut joined = Joined::new(&mut tx);
+        let mut joined = tx.joined();
         let settled = if is_first {
             store::settle_first(&mut joined, record, &change, now).await
         } else {
@@ -288,21 +300,15 @@ impl PostgresTransactions {
             Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), now, .. })) => {
                 (settled, now)
             }
-            Ok(other) => {
-                // Nobody else can change the record. If its transaction was ended, so may have been anything.
-                let _ = tx.rollback().await;
-                tracing::error!(operation_id = %id, ?other, "the work ended its transaction itself");
-                return Transacted::InDoubt;
-            }
-            Err(error) => {
-                // Nothing is committed, so nothing happened.
-                let is_lost = tx.rollback().await.is_err();
-                tracing::error!(operation_id = %id, %error, "a command could not be completed: rolled back");
-                return if is_lost { self.taken_back(command, claim, failed()).await } else { failed() };
+            // Without a COMMIT of ours nothing is committed, unless the work has ended the transaction itself.
+            other => {
+                tracing::error!(operation_id = %id, ?other, "a command could not be completed");
+                let back = tx.roll_back().await;
+                return self.taken_back(command, claim, back, failed()).await;
             }
         };
         reached(Point::WorkDone).await;
-        match tx.commit().await.map_err(|error| db_error(&error)) {
+        match self.commit(tx).await {
             Ok(()) => {
                 reached(Point::WorkCommitted).await;
                 executed(self.seals.opened(record), now, reply)
@@ -315,6 +321,48 @@ impl PostgresTransactions {
         }
     }
 
+    /// The change that is written about work that is done. A message that it leaves its outcome to must be there.
+    async fn written(
+        &self,
+        tx: &mut OpenTransaction,
+        command: &Command,
+        record: &Record,
+        reply: &Reply,
+        pushed: usize,
+    ) -> Result<Change, String> {
+        let change = written(&command.policy, record.head.fence(), reply, pushed)?;
+        if reply.deferral().is_some() {
+            // A savepoint may have taken it back.
+            let found = store::has_message(&mut tx.joined(), record.operation_id).await;
+            if !found.map_err(|error| error.to_string())? {
+                return Err("the work left its outcome to a message and took it back".to_owned());
+            }
+        }
+        self.seals.change(record, change).map_err(|why| why.to_string())
+    }
+
+    /// Commits, and waits until that is where it should be.
+    async fn commit(&self, tx: OpenTransaction) -> Result<(), DbError> {
+        let waits = tx.waits();
+        tx.commit().await?;
+        // A wait that was cancelled looks like one that was not: sqlx passes no warnings on.
+        match waits {
+            true => self.standbys()?.wait().await,
+            false => Ok(()),
+        }
+    }
+
+    fn standbys(&self) -> Result<&Standbys, DbError> {
+        if self.standbys.get().is_none() {
+            let url = self.pool.connect_options().to_url_lossy();
+            let address = address_of(url.as_str()).map_err(|why| {
+                DbError::Lost(format!("commits wait for standbys, which cannot be asked about: {why}"))
+            })?;
+            let _ = self.standbys.set(Standbys::new(address));
+        }
+        self.standbys.get().ok_or_else(|| DbError::Lost("there is no address of standbys".to_owned()))
+    }
+
     /// What a COMMIT whose answer was lost came to. The same claim is sent again: it waits for the transaction that
     /// may still be on its way, and then either finds its own record or takes its place, which proves that there
     /// is none.
@@ -325,7 +373,7 @@ impl PostgresTransactions {
                 let own = answer.record.as_ref().filter(|record| record.head.token == claim.attempt.token);
                 match (answer.decision, own) {
                     (Decision::Execute, _) => {
-                        let _ = tx.rollback().await;
+                        tx.roll_back().await;
                         tracing::warn!("a lost COMMIT turned out not to have been made: nothing happened");
                         return Transacted::Unavailable;
                     }
@@ -348,17 +396,61 @@ impl PostgresTransactions {
         Transacted::InDoubt
     }
 
+    /// What a command came to whose transaction was taken back: nothing. In doubt, and *unknown* from now on, if the work had
+    /// ended the transaction itself. If the session was lost, others may have carried the command out since.
+    async fn taken_back(
+        &self,
+        command: &Command,
+        claim: &Claim,
+        back: RolledBack,
+        nothing: Transacted,
+    ) -> Transacted {
+        match back {
+            RolledBack::Certainly => nothing,
+            RolledBack::Lost => self.lost(command, claim, nothing).await,
+            RolledBack::EndedBefore => {
+                tracing::error!(operation = %command.scope.operation, "the work ended its transaction itself");
+                self.record_unknown(claim).await;
+                Transacted::InDoubt
+            }
+        }
+    }
+
+    /// Records that nobody knows what the work of this claim has committed.
+    async fn record_unknown(&self, claim: &Claim) {
+        let recording = async {
+            let Claimed { mut tx, answer, .. } = self.claim(claim, QUESTION_WAIT).await?;
+            let own = answer.record.filter(|record| record.head.token == claim.attempt.token);
+            let Some(record) = own else { return Ok(()) };
+            let unknown = Change::abandon(record.head.fence(), Reason::HandlerUnsure);
+            store::apply(&mut tx.joined(), &record.id, &unknown, 0).await?;
+            self.commit(tx).await
+        };
+        if let Err(error) = recording.await {
+            // What it has committed holds the claim, whose lease ends.
+            tracing::error!(%error, "a command whose work ended its transaction cannot be recorded as unknown yet");
+        }
+    }
+
     /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
     /// since, or has it in hand. The server may have ended the session long ago. In doubt, if nobody can be asked.
-    async fn taken_back(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
+    async fn lost(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
         // Shorter than the whole question, so that whoever has it in hand is noticed.
         let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait.min(QUESTION_WAIT / 2));
         // In a task of its own: if it takes too long, its transaction is still ended.
         let asking = tokio::spawn(async move {
             match own.begin(&claim, wait).await {
                 Ok(begun) => {
-                    let _ = begun.tx.rollback().await;
-                    None
+                    begun.tx.roll_back().await;
+                    match own.is_committed(&claim).await {
+                        Ok(false) => None,
+                        // The work had ended the transaction before its session was lost.
+                        Ok(true) => {
+                            own.record_unknown(&claim).await;
+                            Some(Transacted::InDoubt)
+                        }
+                        Err(_) => Some(Transacted::InDoubt),
+                    }
                 }
                 Err(told) => Some(*told),
             }
@@ -376,38 +468,59 @@ impl PostgresTransactions {
         }
     }
 
-    async fn confirm(&self, mut tx: Transaction<'static, Postgres>, record: &Record) -> bool {
-        let confirmed = store::confirm(&mut Joined::new(&mut tx), record).await;
-        matches!(confirmed, Ok(true)) && tx.commit().await.is_ok()
+    /// Whether this claim is committed.
+    async fn is_committed(&self, claim: &Claim) -> Result<bool, DbError> {
+        let mut connection = self.pool.acquire().await.map_err(|error| joined::db_error(&error))?;
+        let mut joined = Joined::new(&mut connection);
+        store::is_claimed_by(&mut joined, claim.record_ids(), claim.attempt.token).await
+    }
+
+    /// What a settlement came to whose work ended the transaction itself. The work must not run again for the same word.
+    async fn settled_by_work(&self, record: &Record) -> Settled {
+        tracing::error!(operation_id = %record.operation_id, "the work ended its transaction itself");
+        let recording = async {
+            let mut tx = OpenTransaction::begin(&self.pool, &store::begin(QUESTION_WAIT)).await?;
+            let unknown = Change::abandon(record.head.fence(), Reason::HandlerUnsure);
+            store::apply(&mut tx.joined(), &record.id, &unknown, 0).await?;
+            self.commit(tx).await
+        };
+        if let Err(error) = recording.await {
+            tracing::error!(operation_id = %record.operation_id, %error, "it cannot be recorded as unknown yet");
+        }
+        Settled::InDoubt
+    }
+
+    async fn confirm(&self, mut tx: OpenTransaction, record: &Record) -> bool {
+        let confirmed = store::confirm(&mut tx.joined(), record).await;
+        matches!(confirmed, Ok(true)) && self.commit(tx).await.is_ok()
     }
 
     /// Keeps the reply of a command whose own transaction is long over, and commits.
-    async fn conclude(
-        &self,
-        mut tx: Transaction<'static, Postgres>,
-        record: Record,
-        word: &Word,
-        reply: &Reply,
-    ) -> Settled {
+    async fn conclude(&self, mut tx: OpenTransaction, record: Record, word: &Word, reply: &Reply) -> Settled {
         let change = match self.seals.change(&record, word.change(&record.head, reply)) {
             Ok(change) => change,
             Err(why) => {
-                let _ = tx.rollback().await;
                 tracing::error!(operation_id = %record.operation_id, %why, "a command could not be settled");
-                return Settled::Unavailable;
+                return match tx.roll_back().await {
+                    RolledBack::EndedBefore => self.settled_by_work(&record).await,
+                    RolledBack::Certainly | RolledBack::Lost => Settled::Unavailable,
+                };
             }
         };
-        let applied = store::apply(&mut Joined::new(&mut tx), &record.id, &change, 0).await;
+        let applied = store::apply(&mut tx.joined(), &record.id, &change, 0).await;
         let settled = match applied {
             Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
             other => {
                 // Nobody else can change the record: the work has ended the transaction itself, or lost its connection.
-                let _ = tx.rollback().await;
                 tracing::error!(operation_id = %record.operation_id, ?other, "a command could not be settled");
-                return Settled::InDoubt;
+                return match tx.roll_back().await {
+                    RolledBack::Certainly => Settled::RolledBack,
+                    RolledBack::EndedBefore => self.settled_by_work(&record).await,
+                    RolledBack::Lost => Settled::InDoubt,
+                };
             }
         };
-        match tx.commit().await.map_err(|error| db_error(&error)) {
+        match self.commit(tx).await {
             Ok(()) => Settled::Now(Box::new(self.seals.opened(settled))),
             Err(error) if error.is_ambiguous() => Settled::InDoubt,
             Err(error) => {
@@ -418,42 +531,53 @@ impl PostgresTransactions {
     }
 }
 
+/// The address of a pool, as a connection of the store reads it.
+fn address_of(url: &str) -> Result<Address, String> {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    // `allow` prefers none, which is less than `prefer`.
+    let tls =
+        query.split('&').filter(|pair| pair.starts_with("sslmode=") || pair.starts_with("sslrootcert="));
+    let tls: Vec<String> = tls.map(|pair| pair.replace("sslmode=allow", "sslmode=prefer")).collect();
+    format!("{base}?{}", tls.join("&")).parse().map_err(|error| format!("{error}"))
+}
+
 /// What came of the work.
 enum Ran {
     /// It is done, and not committed.
-    Done { tx: Transaction<'static, Postgres>, reply: Reply, pushed: usize },
-    /// It is rolled back, or was lost with its session, which comes to the same.
-    Failed { why: Failure, is_lost: bool },
+    Done { tx: OpenTransaction, reply: Reply, pushed: usize },
+    /// It failed, and was to be taken back.
+    Failed { why: Failure, back: RolledBack },
 }
 
 /// Runs the work in a task of its own, so that a panic ends only that.
-async fn run<F, R>(tx: Transaction<'static, Postgres>, id: OperationId, work: F) -> Ran
+async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, work: F) -> Ran
 where
     F: FnOnce(PgTx) -> R + Send + 'static,
     R: Future<Output = Result<Reply, Failure>> + Send + 'static,
 {
-    let fault = |is_lost| Ran::Failed { why: Failure::Retryable(Reply::rolled_back()), is_lost };
+    let fault = |back| Ran::Failed { why: Failure::Retryable(Reply::rolled_back()), back };
+    tx.lend();
     let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
     let lent = PgTx { connection: shared.clone().lock_owned().await, command: id, pushed: pushed.clone() };
     let done = tokio::spawn(async move { work(lent).await }).await;
     let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
-        tracing::error!(operation_id = %id, "the work kept its transaction after it ended: rolled back");
-        return fault(false);
+        tracing::error!(operation_id = %id, "the work kept its transaction after it ended");
+        // It may still commit it.
+        return fault(RolledBack::EndedBefore);
     };
     match done {
         Ok(Ok(reply)) => Ran::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
-        Ok(Err(why)) => Ran::Failed { why, is_lost: tx.rollback().await.is_err() },
+        Ok(Err(why)) => Ran::Failed { why, back: tx.roll_back().await },
         Err(_) => {
-            let is_lost = tx.rollback().await.is_err();
-            tracing::error!(operation_id = %id, "the work of a command panicked and was rolled back");
-            fault(is_lost)
+            tracing::error!(operation_id = %id, "the work of a command panicked");
+            fault(tx.roll_back().await)
         }
     }
 }
 
 /// A transaction with a claim in it.
 struct Claimed {
-    tx: Transaction<'static, Postgres>,
+    tx: OpenTransaction,
     answer: Answer,
     /// The record was made by this very claim, in one statement.
     is_first: bool,
@@ -461,15 +585,15 @@ struct Claimed {
 
 /// A transaction in which the work is done.
 struct Begun {
-    tx: Transaction<'static, Postgres>,
+    tx: OpenTransaction,
     record: Record,
     now: Timestamp,
     is_first: bool,
 }
 
 /// Claims. `None` if somebody else was faster: roll back and try again.
-async fn claim_within(tx: &mut PgConnection, claim: &Claim) -> Result<Option<(Answer, bool)>, DbError> {
-    let mut joined = Joined::new(tx);
+async fn claim_within(tx: &mut OpenTransaction, claim: &Claim) -> Result<Option<(Answer, bool)>, DbError> {
+    let mut joined = tx.joined();
     let Some(answer) = store::claim(&mut joined, claim, 0).await? else { return Ok(None) };
     let is_first = joined.statements() == 1;
     if answer.decision == Decision::Execute && !is_first {
@@ -503,7 +627,7 @@ fn not_begun(error: &DbError) -> Transacted {
 
 /// The transaction, for as long as the work runs. `&mut *tx` is what sqlx wants.
 pub struct PgTx {
-    connection: OwnedMutexGuard<Transaction<'static, Postgres>>,
+    connection: OwnedMutexGuard<OpenTransaction>,
     command: OperationId,
     pushed: Arc<AtomicUsize>,
 }
@@ -518,7 +642,7 @@ impl PgTx {
     pub async fn push(&mut self, kind: &str, payload: &[u8]) -> Result<EventId, PushError> {
         let event = EventId::new(self.command, kind)?;
         let command = self.command;
-        let mut joined = Joined::new(&mut self.connection);
+        let mut joined = self.connection.joined();
         if !store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await? {
             return Err(PushError::Twice(event.to_string()));
         }

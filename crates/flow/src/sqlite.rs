@@ -223,6 +223,9 @@ impl SqliteTransactions {
             Ran::Failed(reply) => return Ok(rolled_back(&reply)),
             Ran::Fault(why) => return fault(why),
         };
+        // A savepoint may have taken a message back.
+        let took_back = reply.deferral().is_some() && !store::has_message(&transaction, record.operation_id)?;
+        let pushed = if took_back { 0 } else { pushed };
         let change = match written(&command.policy, record.head.fence(), &reply, pushed) {
             Ok(change) => change,
             Err(why) => return fault(why),

@@ -10,11 +10,17 @@ use sqlx::{Column, PgConnection, Postgres, Row as _, TypeInfo};
 pub(super) struct Joined<'a> {
     connection: &'a mut PgConnection,
     statements: usize,
+    waits: Option<&'a mut bool>,
 }
 
 impl<'a> Joined<'a> {
     pub(super) fn new(connection: &'a mut PgConnection) -> Joined<'a> {
-        Joined { connection, statements: 0 }
+        Joined { connection, statements: 0, waits: None }
+    }
+
+    /// Writes down whether the COMMIT waits for standbys.
+    pub(super) fn telling(self, waits: &'a mut bool) -> Joined<'a> {
+        Joined { waits: Some(waits), ..self }
     }
 
     /// How many were sent.
@@ -38,6 +44,12 @@ impl Executor for Lent<'_> {
 
 impl Executor for Joined<'_> {
     const JOINED: bool = true;
+
+    fn commit_waits(&mut self, waits: bool) {
+        if let Some(known) = &mut self.waits {
+            **known |= waits;
+        }
+    }
 
     async fn query(&mut self, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
         self.statements += 1;

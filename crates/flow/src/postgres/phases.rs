@@ -12,11 +12,10 @@ use semel_core::{Mark, Store};
 use semel_stores::postgres::{self as store, DbError, Hold};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use sqlx::{Postgres, Transaction};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::joined::{Joined, db_error};
+use super::transaction::{OpenTransaction, RolledBack};
 use super::{MAX_DOUBT, MAX_QUESTIONS, MAX_TRIES, PgTx, PostgresTransactions};
 use crate::phases::output::encode;
 use crate::phases::run::Local;
@@ -76,7 +75,8 @@ impl PostgresTransactions {
         R: Future<Output = Result<T, Failure>> + Send + 'static,
     {
         let not_committed = |error: DbError| LocalEnded::NotCommitted(error.to_string());
-        let tx = self.begin_phase(local.timeout).await.map_err(not_committed)?;
+        let mut tx = self.begin_phase(local.timeout).await.map_err(not_committed)?;
+        tx.lend();
         let shared = Arc::new(Mutex::new(tx));
         let (connection, command) = (shared.clone().lock_owned().await, local.held.command);
         let lent = PgTx { connection, command, pushed: Arc::default() };
@@ -86,7 +86,7 @@ impl PostgresTransactions {
         // What did not end in time gives its transaction back, too.
         let _ = tokio::time::timeout(PATIENCE, task.shutdown()).await;
         let Ok(mut tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
-            return Err(LocalEnded::NotCommitted("the work kept its transaction after it ended".to_owned()));
+            return Err(LocalEnded::Broken("the work kept its transaction after it ended".to_owned()));
         };
         let failed = match done {
             Ok(Some(Ok(Ok(value)))) => {
@@ -103,20 +103,24 @@ impl PostgresTransactions {
             Ok(Some(Err(_)) | None) => LocalEnded::Panicked,
             Err(_) => LocalEnded::TimedOut,
         };
-        let _ = tx.rollback().await;
-        Err(failed)
+        match tx.roll_back().await {
+            RolledBack::EndedBefore => {
+                Err(LocalEnded::Broken("the work ended its transaction itself".to_owned()))
+            }
+            RolledBack::Certainly | RolledBack::Lost => Err(failed),
+        }
     }
 
     /// Writes the recovery point into the transaction of the work. From here to its end, nobody else takes up the command.
     async fn write_local(
         &self,
-        tx: &mut Transaction<'static, Postgres>,
+        tx: &mut OpenTransaction,
         local: &Local,
         output: Bytes,
     ) -> Result<Bytes, LocalEnded> {
         let Local { held, position, name, .. } = local;
         let writing = async {
-            let mut joined = Joined::new(tx);
+            let mut joined = tx.joined();
             let hold = store::hold(&mut joined, &held.record, held.fence).await?;
             if hold == Hold::Held {
                 let local = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
@@ -137,16 +141,14 @@ impl PostgresTransactions {
 
     async fn commit_local(
         &self,
-        tx: Transaction<'static, Postgres>,
+        tx: OpenTransaction,
         local: &Local,
         output: Bytes,
     ) -> Result<Bytes, LocalEnded> {
-        let lost = match tokio::time::timeout(PATIENCE, tx.commit()).await {
+        let lost = match tokio::time::timeout(PATIENCE, self.commit(tx)).await {
             Ok(Ok(())) => return Ok(output),
-            Ok(Err(error)) => match db_error(&error) {
-                error if error.is_ambiguous() => error.to_string(),
-                error => return Err(LocalEnded::NotCommitted(error.to_string())),
-            },
+            Ok(Err(error)) if error.is_ambiguous() => error.to_string(),
+            Ok(Err(error)) => return Err(LocalEnded::NotCommitted(error.to_string())),
             Err(_) => "no answer to a COMMIT in time".to_owned(),
         };
         tracing::warn!(operation_id = %local.held.command, why = lost, "the answer to a COMMIT was lost");
@@ -175,21 +177,20 @@ impl PostgresTransactions {
     /// Whether a local phase is written, for good; `None` if somebody else has the command.
     async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
         let mut tx = self.begin_phase(PATIENCE).await?;
-        let mut joined = Joined::new(&mut tx);
+        let mut joined = tx.joined();
         if store::hold(&mut joined, &held.record, held.fence).await? != Hold::Held {
             return Ok(None);
         }
         let is_there = store::confirm_phase(&mut joined, held.command, name).await?;
-        tx.commit().await.map_err(|error| db_error(&error))?;
+        self.commit(tx).await?;
         Ok(Some(is_there))
     }
 
-    async fn begin_phase(&self, idle: Duration) -> Result<Transaction<'static, Postgres>, DbError> {
+    async fn begin_phase(&self, idle: Duration) -> Result<OpenTransaction, DbError> {
         let begin = store::begin_phase(idle);
         let mut last = DbError::Unconnected("no connection".to_owned());
         for _ in 0..MAX_TRIES {
-            let begun = self.pool.begin_with(sqlx::AssertSqlSafe(begin.clone())).await;
-            match begun.map_err(|error| db_error(&error)) {
+            match OpenTransaction::begin(&self.pool, &begin).await {
                 Ok(tx) => return Ok(tx),
                 // It may have died in the pool, long ago: another connection is as good.
                 Err(error @ DbError::Lost(_)) => last = error.not_committed(),
@@ -202,7 +203,7 @@ impl PostgresTransactions {
     /// Whether it was written: `false` if somebody else has the command.
     async fn try_to_write(&self, held: &Held, mark: &Mark) -> Result<bool, DbError> {
         let mut tx = self.begin_phase(PATIENCE).await?;
-        let mut joined = Joined::new(&mut tx);
+        let mut joined = tx.joined();
         let hold = store::hold(&mut joined, &held.record, held.fence).await;
         if hold.map_err(DbError::not_committed)? != Hold::Held {
             return Ok(false);
@@ -212,7 +213,7 @@ impl PostgresTransactions {
             let message = "the phase is not there that was to be written about".to_owned();
             return Err(DbError::Refused { code: "P0002".to_owned(), message });
         }
-        tx.commit().await.map(|()| true).map_err(|error| db_error(&error))
+        self.commit(tx).await.map(|()| true)
     }
 }
 

@@ -17,6 +17,7 @@ both!(
     settling_twice_does_nothing_twice,
     of_many_who_settle_one_does,
     a_command_that_defers_and_sends_nothing_is_rolled_back,
+    a_command_that_defers_and_takes_its_message_back_is_rolled_back,
     work_that_fails_settles_nothing_and_can_be_done_again,
     a_command_that_was_not_deferred_is_not_settled_by_a_message,
     evidence_settles_it_before_its_message_does,
@@ -48,6 +49,14 @@ async fn defer(lab: &impl Lab, key: &str) -> Record {
     assert_eq!(response.status.as_u16(), 202);
     assert_eq!((record.head.state.name(), record.head.reason), (StateName::Processing, Reason::Deferred));
     (**record).clone()
+}
+
+async fn a_command_that_defers_and_takes_its_message_back_is_rolled_back(lab: impl Lab) {
+    let mut later = pays_later();
+    later.steps.insert(1, Step::Sql("SAVEPOINT part"));
+    later.steps.push(Step::Sql("ROLLBACK TO part"));
+    assert_eq!(lab.see(&command("key"), later).await, Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
 }
 
 async fn record(lab: &impl Lab, id: OperationId) -> Record {

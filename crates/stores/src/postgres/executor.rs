@@ -85,6 +85,9 @@ pub trait Executor: Send {
     /// as for other things, and that its owner may end.
     const JOINED: bool = false;
 
+    /// Hears whether the COMMIT of this transaction waits for standbys.
+    fn commit_waits(&mut self, _waits: bool) {}
+
     /// Sends one statement with its values, and waits for its rows.
     fn query(
         &mut self,

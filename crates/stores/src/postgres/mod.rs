@@ -34,6 +34,7 @@ mod queries;
 mod reseal;
 mod rows;
 mod schema;
+mod standbys;
 mod tls;
 mod upkeep;
 mod usage;
@@ -56,14 +57,17 @@ pub use clock::{Asked, StoreClock};
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
 use job::{Done, Pending, Work};
-pub use join::{RESET_LOCK_TIMEOUT, begin};
+pub use join::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
 use locked::WaitingRoom;
 pub use phases::{Hold, begin_phase, confirm_phase, hold, mark};
-pub use queries::{Attempted, apply, claim, confirm, lock_command, push_message, settle_first};
+pub use queries::{
+    Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
+};
 use schema::Found;
 pub use schema::SCHEMA_VERSION;
+pub use standbys::Standbys;
 use upkeep::Upkeep;
 
 /// How a database is used.
@@ -124,6 +128,9 @@ pub enum OpenError {
     Tls(String),
 }
 
+/// How often sweeps ask the server what it promises.
+const TIER_INTERVAL: Duration = Duration::from_secs(10);
+
 /// Keeps records in PostgreSQL.
 pub struct PostgresStore {
     jobs: mpsc::Sender<Pending>,
@@ -134,7 +141,13 @@ pub struct PostgresStore {
     dialer: Dialer,
     levers: Levers,
     counters: Arc<Counters>,
+    tier: Arc<std::sync::Mutex<KnownTier>>,
+}
+
+/// What the server promised when it was last asked.
+pub(super) struct KnownTier {
     tier: Tier,
+    asked: tokio::time::Instant,
 }
 
 /// How many statements carried how many changes: the second by the first is what travelling together saves.
@@ -158,6 +171,8 @@ impl PostgresStore {
         migrate(address, &mut link).await?;
         learn(address, &dialer, &mut link).await?;
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
+        let tier = KnownTier { tier, asked: tokio::time::Instant::now() };
+        let tier = Arc::new(std::sync::Mutex::new(tier));
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let jobs = Arc::new(Mutex::new(jobs));
         let waiting_room = WaitingRoom::new(sender.downgrade(), dialer.lock_wait, options.queue);
@@ -206,6 +221,37 @@ impl PostgresStore {
         Sent {
             writes: self.counters.writes.load(Ordering::Relaxed),
             changes: self.counters.changes.load(Ordering::Relaxed),
+        }
+    }
+
+    fn known_tier(&self) -> std::sync::MutexGuard<'_, KnownTier> {
+        self.tier.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Asks the server what it promises, unless it was asked within this time. Sweeps do this now and then: settings and
+    /// standbys change while a gateway runs.
+    pub async fn read_tier_again(&self, interval: Duration) {
+        {
+            let mut known = self.known_tier();
+            if known.asked.elapsed() < interval {
+                return;
+            }
+            known.asked = tokio::time::Instant::now();
+        }
+        match self.upkeep.tier().await {
+            Ok(now) => {
+                let before = std::mem::replace(&mut self.known_tier().tier, now);
+                if before < now {
+                    tracing::error!(
+                        ?before,
+                        ?now,
+                        "the database promises less than it did: see its durability settings"
+                    );
+                } else if now < before {
+                    tracing::info!(?before, ?now, "the database promises more than it did");
+                }
+            }
+            Err(error) => tracing::debug!(%error, "the database does not say what it promises"),
         }
     }
 
@@ -337,6 +383,7 @@ impl Store for PostgresStore {
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
+        self.read_tier_again(TIER_INTERVAL).await;
         self.upkeep.sweep(limit).await
     }
 
@@ -353,6 +400,6 @@ impl Store for PostgresStore {
     }
 
     fn tier(&self) -> Tier {
-        self.tier
+        self.known_tier().tier
     }
 }

@@ -9,13 +9,15 @@ use semel_core::{Fence, Mark, OperationId, RecordId};
 
 use super::errors::DbError;
 use super::executor::{Executor, Value};
-use super::join::is_joined;
+use super::join::{BEGIN, commit_as_begun, is_joined};
 
 /// The row of a record that is being carried out under this fence, until the transaction ends.
 const HOLD: &str = concat!(
     "SELECT (",
     is_joined!(),
-    ")::int::bigint FROM semel_records WHERE id = $1 AND epoch = $2 AND token = $3 AND state = 'processing' FOR UPDATE"
+    ")::int::bigint, ",
+    commit_as_begun!(),
+    " FROM semel_records WHERE id = $1 AND epoch = $2 AND token = $3 AND state = 'processing' FOR UPDATE"
 );
 
 const LOCAL: &str = "
@@ -62,11 +64,7 @@ pub enum Hold {
 /// session after `idle`, so that it does not hold its locks for longer.
 pub fn begin_phase(idle: Duration) -> String {
     let idle = idle.as_millis().clamp(1, 86_400_000);
-    format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; \
-         SELECT set_config('semel.lock_timeout', current_setting('lock_timeout'), true), \
-         set_config('idle_in_transaction_session_timeout', '{idle}ms', true)"
-    )
+    format!("{BEGIN}, set_config('idle_in_transaction_session_timeout', '{idle}ms', true)")
 }
 
 /// Sees to it that nobody else takes up the command before the transaction ends.
@@ -77,6 +75,7 @@ pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result
         Value::Bytes(Some(fence.token.as_bytes())),
     ];
     let rows = db.query(HOLD, &values).await?;
+    db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
     Ok(match rows.first().map(|row| row.int(0)) {
         None => Hold::Fenced,
         Some(Some(1)) => Hold::Held,

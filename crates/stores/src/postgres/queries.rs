@@ -5,15 +5,15 @@
 
 use semel_core::outbox::ends_messages;
 use semel_core::{
-    Answer, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OperationId,
-    Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp, Transition,
-    Write,
+    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
+    OperationId, Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp,
+    Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::join::{Tried, is_joined, reset_lock_timeout, try_first};
+use super::join::{Tried, commit_as_begun, is_joined, reset_lock_timeout, try_first};
 use super::rows::{Versioned, record, record_columns};
 use crate::columns::Columns;
 
@@ -60,7 +60,7 @@ const INSERT: &str = insert!("created_at");
 const INSERT_JOINED: &str = insert!("created_at", ", ", reset_lock_timeout!());
 
 macro_rules! update {
-    ($($guard:expr),*) => {
+    (($($guard:expr),*) ($($returning:expr),*)) => {
         concat!("
     UPDATE semel_records SET
         operation_id = $4, fingerprint_version = $5, fingerprint = $6, state = $7, reason = $8, epoch = $9, token = $10,
@@ -69,17 +69,28 @@ macro_rules! update {
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
         earlier_may_have_run = $33, revision = revision + 1
-    WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision")
+    WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision" $(, $returning)*)
     };
 }
 
-const UPDATE: &str = update!();
+const UPDATE: &str = update!(()());
 
 /// The same in a service's own transaction, if it has not ended it.
-const UPDATE_JOINED: &str = update!(" AND ", is_joined!());
+const UPDATE_JOINED: &str = update!((" AND ", is_joined!())(", ", commit_as_begun!()));
 
-const CONFIRM: &str =
-    "UPDATE semel_records SET revision = revision + 1 WHERE id = $1 AND token = $2 RETURNING revision";
+macro_rules! confirm {
+    ($($returning:expr),*) => {
+        concat!(
+            "UPDATE semel_records SET revision = revision + 1 WHERE id = $1 AND token = $2 RETURNING revision"
+            $(, $returning)*
+        )
+    };
+}
+
+const CONFIRM: &str = confirm!();
+
+/// The same in a service's own transaction.
+const CONFIRM_JOINED: &str = confirm!(", ", commit_as_begun!());
 
 const DELETE: &str =
     "DELETE FROM semel_records WHERE id = $1 AND token = $2 AND revision = $3 RETURNING revision";
@@ -98,6 +109,11 @@ const PUSH: &str = concat!(
     WHERE semel_outbox.state = 'dead'
     RETURNING position"
 );
+
+const HAS_MESSAGE: &str =
+    "SELECT position FROM semel_outbox WHERE operation_id = $1 AND state = 'pending' LIMIT 1";
+
+const IS_CLAIMED_BY: &str = "SELECT epoch FROM semel_records WHERE id = ANY($1) AND token = $2";
 
 /// The record of a command, if there is one, and the time in any case. Nobody else changes it until the transaction ends.
 const LOCK_COMMAND: &str = concat!(
@@ -260,11 +276,30 @@ pub async fn push_message(
     db.query(PUSH, &values).await.map(|rows| !rows.is_empty())
 }
 
+/// Whether the command has a message that is not delivered: one that was pushed and not taken back.
+pub async fn has_message(db: &mut impl Executor, command: OperationId) -> Result<bool, DbError> {
+    Ok(!db.query(HAS_MESSAGE, &[Value::Uuid(*command.as_bytes())]).await?.is_empty())
+}
+
+/// Whether one of these attempts at a command was committed: its record carries the token.
+pub async fn is_claimed_by(
+    db: &mut impl Executor,
+    ids: impl Iterator<Item = RecordId>,
+    token: AttemptToken,
+) -> Result<bool, DbError> {
+    let ids: Vec<RecordId> = ids.collect();
+    let ids = ids.iter().map(|id| Some(&id.as_bytes()[..])).collect();
+    let values = [Value::BytesList(ids), Value::Bytes(Some(token.as_bytes()))];
+    Ok(!db.query(IS_CLAIMED_BY, &values).await?.is_empty())
+}
+
 /// Writes a record once more as it is. The commit of this waits for everything that an earlier one should have
 /// waited for. `false` if it is not the same attempt's any more.
-pub async fn confirm(db: &mut impl Executor, record: &Record) -> Result<bool, DbError> {
+pub async fn confirm<E: Executor>(db: &mut E, record: &Record) -> Result<bool, DbError> {
     let values = [Value::Bytes(Some(record.id.as_bytes())), Value::Bytes(Some(record.head.token.as_bytes()))];
-    Ok(!db.query(CONFIRM, &values).await?.is_empty())
+    let rows = db.query(if E::JOINED { CONFIRM_JOINED } else { CONFIRM }, &values).await?;
+    db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
+    Ok(!rows.is_empty())
 }
 
 /// The record with this id, if there is one, and the database's time.
@@ -411,7 +446,9 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Int(row.earlier_may_have_run.map(Into::into)),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
-    Ok(!db.query(sql, &values).await?.is_empty())
+    let rows = db.query(sql, &values).await?;
+    db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
+    Ok(!rows.is_empty())
 }
 
 async fn delete(db: &mut impl Executor, before: &Versioned) -> Result<bool, DbError> {

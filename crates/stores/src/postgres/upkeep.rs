@@ -304,6 +304,10 @@ impl Upkeep {
         self.with(move |mut lent| async move { census(lent.link()?).await }).await
     }
 
+    pub(super) async fn tier(&self) -> Result<Tier, StoreError> {
+        self.with(move |mut lent| async move { tier(lent.link()?).await }).await
+    }
+
     pub(super) async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
         self.with(move |mut lent| async move { age(&mut lent, DUE_TO_SWEEP, limit).await }).await
     }

@@ -64,6 +64,12 @@ pub fn write_anew(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute("UPDATE semel_schema SET version = version", []).map(|_| ())
 }
 
+/// Whether the command has a message that is not delivered: one that was pushed and not taken back.
+pub fn has_message(connection: &Connection, command: OperationId) -> rusqlite::Result<bool> {
+    let sql = "SELECT EXISTS (SELECT 1 FROM semel_outbox WHERE operation_id = ?1 AND state = 'pending')";
+    connection.prepare_cached(sql)?.query_row([command.as_bytes()], |row| row.get(0))
+}
+
 /// Adds a message to the outbox. Its place comes after those of the same command. One that was given up before its command
 /// was carried out anew begins again. `false` if there is another of its id.
 pub fn push_message(

@@ -43,8 +43,8 @@ pub use api_keys::ApiKeys;
 use claimed::Claimed;
 use errors::store_error;
 pub use join::{
-    apply_within, claim_within, find_command, find_within, now, open_connection, place_of, push_message,
-    write_anew,
+    apply_within, claim_within, find_command, find_within, has_message, now, open_connection, place_of,
+    push_message, write_anew,
 };
 pub use phases::{has_phase, is_held, mark};
 pub use place::Place;

@@ -265,6 +265,28 @@ async fn only_a_standby_that_is_waited_for_keeps_the_promise() {
     }
 }
 
+/// Settings change while a gateway runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_promise_is_read_again_while_the_store_is_open() {
+    let cluster = Cluster::start().expect("a server can be started");
+    let database = cluster.create_database().expect("a database can be made");
+    let store = open(&database.url(), &PostgresOptions::default()).await;
+    assert_eq!(store.tier(), Tier::One);
+    for (value, promise) in [("off", Tier::Two), ("on", Tier::One)] {
+        let set = format!("ALTER SYSTEM SET synchronous_commit = '{value}'");
+        cluster.server().sql("postgres", &set).expect("it can be set");
+        cluster.server().sql("postgres", "SELECT pg_reload_conf()").expect("it is heard");
+        for _ in 0..1_000 {
+            store.read_tier_again(Duration::ZERO).await;
+            if store.tier() == promise {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        assert_eq!(store.tier(), promise);
+    }
+}
+
 /// A server that keeps its warnings to itself would hide that it gave up waiting.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_keeps_warnings_to_itself_is_told_not_to() {
