@@ -23,6 +23,7 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Command};
 use semel_core::{Outbox, Store, StoreError};
+use semel_stores::access::Access;
 use tokio::runtime::Runtime;
 
 use crate::config::{self, Loaded, Sources, StoreLocation};
@@ -119,17 +120,25 @@ pub(crate) fn json_flag() -> Arg {
     Arg::new("json").long("json").action(clap::ArgAction::SetTrue).help("Print JSON")
 }
 
+/// Access of a command that does this: those that only look change nothing, not even an older schema.
+pub(crate) fn access_of(name: &str) -> Access {
+    match name {
+        "list" | "show" | "explain" => Access::Read,
+        _ => Access::Write,
+    }
+}
+
 /// Opens the store that the configuration names. A file that is not there holds nothing to work on.
-pub(crate) fn open_store(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Store>> {
+pub(crate) fn open_store(matches: &ArgMatches, access: Access) -> anyhow::Result<Arc<dyn Store>> {
     let config = load(matches)?.config;
     existing(&config.store)?;
-    runtime()?.block_on(crate::gateway::open_store(&config))
+    runtime()?.block_on(crate::gateway::open_store(&config, access))
 }
 
 /// The same for the messages in it.
-pub(crate) fn open_outbox(matches: &ArgMatches) -> anyhow::Result<Arc<dyn Outbox>> {
+pub(crate) fn open_outbox(matches: &ArgMatches, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
     let location = existing(&load(matches)?.config.store)?;
-    runtime()?.block_on(crate::gateway::open_outbox(&location))
+    runtime()?.block_on(crate::gateway::open_outbox(&location, access))
 }
 
 /// This store, if there is one.

@@ -10,7 +10,10 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::quota::Usage;
 use semel_core::{AuditLog, Evidence, Outbox, Reseal, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_stores::access::Access;
 use semel_stores::encryption::{SealedEvidence, SealedStore};
+use semel_stores::postgres::PostgresOptions;
+use semel_stores::sqlite::SqliteOptions;
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -61,7 +64,7 @@ impl Gateway {
         let clients = bind("listen", config.listen).await?;
         let admins = bind("admin_listen", config.admin_listen).await?;
         let gate = Gate::new(config).await?;
-        let Opened { store, evidence, outbox, audit, usage } = open(config).await?;
+        let Opened { store, evidence, outbox, audit, usage } = open(config, Access::Write).await?;
         if config.limits.is_capped() {
             usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
         }
@@ -183,7 +186,7 @@ pub(crate) struct Plain {
 }
 
 /// Opens a store as it is. For whoever looks at no response and no request.
-pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain> {
+pub(crate) async fn open_plain(location: &StoreLocation, access: Access) -> anyhow::Result<Plain> {
     fn plain<S: Store + Evidence + Reseal + Usage + AuditLog>(store: &Arc<S>) -> Plain {
         Plain {
             store: store.clone(),
@@ -200,9 +203,21 @@ pub(crate) async fn open_plain(location: &StoreLocation) -> anyhow::Result<Plain
     }
     Ok(match location {
         StoreLocation::Memory => plain(&Arc::new(MemoryStore::new())),
-        StoreLocation::Sqlite(path) => with_messages(SqliteStore::open(path)?),
-        StoreLocation::Postgres(url) => with_messages(PostgresStore::open(&url.address()?).await?),
+        StoreLocation::Sqlite(path) => {
+            let options = SqliteOptions { access, ..SqliteOptions::default() };
+            with_messages(SqliteStore::open_with(path, &options)?)
+        }
+        StoreLocation::Postgres(url) => {
+            let options = PostgresOptions { access, ..PostgresOptions::default() };
+            with_messages(PostgresStore::open_with(&url.address()?, &options).await?)
+        }
     })
+}
+
+/// Whether a store was not opened because it is older than this version reads.
+pub(crate) fn is_older(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(semel_stores::sqlite::OpenError::OlderSchema { .. }))
+        || matches!(error.downcast_ref(), Some(semel_stores::postgres::OpenError::OlderSchema { .. }))
 }
 
 /// A store with its keys, as all that it is.
@@ -220,18 +235,18 @@ pub struct Opened {
 }
 
 /// Opens the store that the configuration names, with its keys.
-pub async fn open_store(config: &Config) -> anyhow::Result<Arc<dyn Store>> {
-    Ok(open(config).await?.store)
+pub async fn open_store(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Store>> {
+    Ok(open(config, access).await?.store)
 }
 
 /// The same, with all that it keeps.
-pub async fn open(config: &Config) -> anyhow::Result<Opened> {
+pub async fn open(config: &Config, access: Access) -> anyhow::Result<Opened> {
     // First the keys: a store that is opened may be brought to a newer schema.
     let vault = match &config.encryption {
         Some(encryption) => Some(encryption::vault(encryption).await?),
         None => None,
     };
-    let Plain { store, evidence, outbox, audit, usage, .. } = open_plain(&config.store).await?;
+    let Plain { store, evidence, outbox, audit, usage, .. } = open_plain(&config.store, access).await?;
     Ok(match vault {
         Some(vault) => Opened {
             store: Arc::new(SealedStore::new(store, vault.clone())),
@@ -245,8 +260,8 @@ pub async fn open(config: &Config) -> anyhow::Result<Opened> {
 }
 
 /// Opens the messages of the store that the configuration names. A store in memory has none.
-pub async fn open_outbox(location: &StoreLocation) -> anyhow::Result<Arc<dyn Outbox>> {
-    open_plain(location).await?.outbox.context("a store in memory has no messages")
+pub async fn open_outbox(location: &StoreLocation, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
+    open_plain(location, access).await?.outbox.context("a store in memory has no messages")
 }
 
 async fn layer(

@@ -9,6 +9,7 @@ use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::Denied;
+use semel_stores::access::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
@@ -36,7 +37,7 @@ pub async fn identify(config: &Config) -> anyhow::Result<Identify> {
             let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
             Ok(Box::new(move |parts| trusted(parts, &proxies, &tenant, &caller)))
         }
-        Identity::ApiKey => api_keys(Keys::open(&config.store).await?).await,
+        Identity::ApiKey => api_keys(Keys::open(&config.store, Access::Write).await?).await,
         Identity::Jwt(settings) => jwt::identify(settings).await,
         Identity::ClientCertificate(settings) => Ok(client_certificate::identify(settings)),
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
 use semel_core::Principal;
+use semel_stores::access::Access;
 use semel_stores::api_keys::{ApiKey, KeyMac};
 use semel_stores::postgres::PostgresKeys;
 use semel_stores::sqlite::ApiKeys;
@@ -20,20 +21,20 @@ pub(crate) enum Keys {
 
 impl Keys {
     /// Opens the keys that are kept beside the records.
-    pub(crate) async fn open(location: &StoreLocation) -> anyhow::Result<Keys> {
+    pub(crate) async fn open(location: &StoreLocation, access: Access) -> anyhow::Result<Keys> {
         match location {
             StoreLocation::Memory => {
                 anyhow::bail!("keys need a store that keeps them: set `store` to sqlite:PATH or postgres://…")
             }
-            StoreLocation::Sqlite(path) => Keys::open_file(path),
+            StoreLocation::Sqlite(path) => Keys::open_file(path, access),
             StoreLocation::Postgres(url) => {
-                Ok(Keys::Postgres(Arc::new(PostgresKeys::open(&url.address()?).await?)))
+                Ok(Keys::Postgres(Arc::new(PostgresKeys::open_for(&url.address()?, access).await?)))
             }
         }
     }
 
-    fn open_file(path: &Path) -> anyhow::Result<Keys> {
-        Ok(Keys::Sqlite(Arc::new(Mutex::new(ApiKeys::open(path)?))))
+    fn open_file(path: &Path, access: Access) -> anyhow::Result<Keys> {
+        Ok(Keys::Sqlite(Arc::new(Mutex::new(ApiKeys::open_for(path, access)?))))
     }
 
     /// Makes a key, and returns it: this is the only time that anybody sees it.

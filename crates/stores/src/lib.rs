@@ -4,6 +4,8 @@
 //! Read [`memory`] first: it is the contract with nothing around it.
 
 #[cfg(feature = "sql")]
+pub mod access;
+#[cfg(feature = "sql")]
 pub mod api_keys;
 #[cfg(feature = "sql")]
 mod claimed;

@@ -8,7 +8,7 @@ use clap::{Arg, ArgMatches, Command};
 use semel_core::{Principal, Timestamp};
 use semel_stores::api_keys::ApiKey;
 
-use super::{Done, runtime, say};
+use super::{Done, access_of, runtime, say};
 use crate::config::StoreLocation;
 use crate::keys::Keys;
 
@@ -98,7 +98,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         {
             bail!("there is no store at {location}, and so there are no keys");
         }
-        let keys = Keys::open(location).await?;
+        let keys = Keys::open(location, access_of(name)).await?;
         match name {
             "create" => create(&keys, location, matches, json).await,
             "list" => list(&keys, json).await,

@@ -9,7 +9,7 @@ use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Out
 use serde_json::Value;
 
 use super::records::{reason, who};
-use super::{Done, blocking, open_outbox, printable, say};
+use super::{Done, access_of, blocking, open_outbox, printable, say};
 use crate::operate::Acted;
 use crate::operate::messages::{self, Wanted, summary};
 
@@ -117,7 +117,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let outbox = open_outbox(matches)?;
+    let outbox = open_outbox(matches, access_of(name))?;
     let json = matches.get_flag("json");
     match name {
         "list" => list(&outbox, matches, json),

@@ -11,6 +11,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_core::reconcile::is_dead_letter;
 use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
 use semel_flow::reconcile::{Look, Outcome, Reconciler};
+use semel_stores::access::Access;
 use serde_json::{Value, json};
 
 use super::{Done, blocking, existing, load, printable, runtime, say};
@@ -70,7 +71,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         matches.get_one::<String>("id").map(|id| operation_id(id)).transpose().map_err(anyhow::Error::msg)?;
     let config = load(matches)?.config;
     existing(&config.store)?;
-    let Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config))?;
+    let access = if matches.get_flag("list") { Access::Read } else { Access::Write };
+    let Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config, access))?;
     if matches.get_flag("list") {
         return list(&store, json);
     }

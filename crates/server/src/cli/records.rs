@@ -15,7 +15,7 @@ use semel_core::{
 };
 use serde_json::Value;
 
-use super::{Done, blocking, load, open_store, printable, say};
+use super::{Done, access_of, blocking, load, open_store, printable, say};
 use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
 use crate::operate::{self, Acted, records};
 
@@ -182,7 +182,7 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let store = open_store(matches)?;
+    let store = open_store(matches, access_of(name))?;
     let json = matches.get_flag("json");
     match name {
         "list" => list(&store, matches, json),

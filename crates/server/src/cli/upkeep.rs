@@ -3,6 +3,7 @@
 use clap::{Arg, ArgMatches, Command};
 use semel_faults::{Point, reached_by_thread};
 use semel_stores::SqliteStore;
+use semel_stores::access::Access;
 use semel_stores::sqlite::SqliteOptions;
 use serde_json::json;
 
@@ -47,8 +48,8 @@ pub(super) fn commands() -> [Command; 3] {
         Command::new("migrate")
             .about("Bring the store to the schema of this version")
             .long_about(
-                "Brings the tables of the store to the schema of this version. Every command that opens the store does \
-                 so too; use it to choose the moment, or, on PostgreSQL, a role that may change tables, which the \
+                "Brings the tables of the store to the schema of this version. The gateway does so when it starts, and so does every \
+                 command that changes the store; commands that only look do not. Use it to choose the moment, or, on PostgreSQL, a role that may change tables, which the \
                  gateway's own role then need not be. There is no way back: copy the store first.\n\n\
                  A SQLite store that is gone is not replaced by an empty one: the file with its id, PATH.id, is still there, \
                  and every command that the store held might run again. `--create` says that this is meant.",
@@ -81,7 +82,7 @@ pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
     if name != "migrate" || !matches!(location, StoreLocation::Postgres(_)) {
         super::existing(&location)?;
     }
-    let store = super::runtime()?.block_on(crate::gateway::open_plain(&location))?.store;
+    let store = super::runtime()?.block_on(crate::gateway::open_plain(&location, Access::Write))?.store;
     let json = matches.get_flag("json");
     if name == "migrate" {
         // Opening it was the migration.

@@ -269,6 +269,66 @@ fn upkeep_works_by_hand() {
     assert!(text(&newer.stderr).contains("run the version of Semel that wrote it"), "{newer:?}");
 }
 
+/// Commands that only look, each of which once brought the store to its own schema.
+const LOOKS: [&[&str]; 6] = [
+    &["records", "list"],
+    &["records", "show", "01a1df32-caa3-786d-a196-45c465f24292"],
+    &["outbox", "list"],
+    &["reconcile", "--list"],
+    &["keys", "list"],
+    &["keys", "encryption"],
+];
+
+#[test]
+fn commands_that_only_look_leave_an_older_store_as_it_is() {
+    let folder = TempDir::new().expect("there is room");
+    let upstream = ["--upstream", "http://127.0.0.1:1"];
+    run(folder.path(), &["keys", "create", "--tenant", "t", "--caller", "c"]);
+    let path = folder.path().join("semel.db");
+    let file = rusqlite::Connection::open(&path).expect("the file opens");
+    let older = "DROP TABLE semel_store; ALTER TABLE semel_evidence DROP COLUMN attempt;
+                 ALTER TABLE semel_evidence DROP COLUMN content; UPDATE semel_schema SET version = 9";
+    file.execute_batch(older).expect("it is older");
+    drop(file);
+    std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
+    let before = std::fs::read(&path).expect("it is there");
+    for look in LOOKS {
+        let looked = run(folder.path(), look);
+        assert_eq!(looked.status.code(), Some(2), "{look:?}: {looked:?}");
+        let said = text(&looked.stderr);
+        assert!(said.contains("schema version 9") && said.contains("semel migrate"), "{look:?}: {said}");
+    }
+    let checked = run(folder.path(), &[&["config", "check"], &upstream[..]].concat());
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
+    assert_eq!(std::fs::read(&path).expect("it is there"), before, "nothing was written");
+    assert!(!folder.path().join("semel.db.id").exists(), "nor beside it");
+    assert!(run(folder.path(), &["migrate"]).status.success());
+    for look in LOOKS.iter().filter(|look| look[1] != "show") {
+        let looked = run(folder.path(), look);
+        assert_eq!(looked.status.code(), Some(0), "{look:?}: {looked:?}");
+    }
+}
+
+#[test]
+fn commands_that_only_look_leave_an_older_database_as_it_is() {
+    let folder = TempDir::new().expect("there is room");
+    let database = semel_testkit::postgres::shared().expect("there is a server").create_database();
+    let database = database.expect("a database can be made");
+    let url = database.url();
+    assert!(run(folder.path(), &["migrate", "--store", &url]).status.success());
+    let older = "DROP TABLE semel_store; UPDATE semel_schema SET version = 5";
+    database.sql(older).expect("it is older");
+    for look in LOOKS {
+        let looked = run(folder.path(), &[look, &["--store", &url]].concat());
+        assert_eq!(looked.status.code(), Some(2), "{look:?}: {looked:?}");
+        let said = text(&looked.stderr);
+        assert!(said.contains("schema version 5") && said.contains("semel migrate"), "{look:?}: {said}");
+    }
+    let version = database.sql("SELECT max(version) FROM semel_schema").expect("it reads");
+    assert_eq!(version.trim(), "5", "nothing was written");
+}
+
 #[test]
 fn the_demo_proves_what_it_claims() {
     let folder = TempDir::new().expect("there is room");

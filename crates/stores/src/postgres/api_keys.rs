@@ -8,7 +8,8 @@ use super::address::Address;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
-use super::{OpenError, PostgresOptions, connect, learn, migrate, schema};
+use super::{OpenError, PostgresOptions, connect, learn, prepare, schema};
+use crate::access::Access;
 use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
 
 /// The keys of a database.
@@ -21,10 +22,15 @@ pub struct PostgresKeys {
 impl PostgresKeys {
     /// Opens the keys of the database, bringing it to this version's schema where needed.
     pub async fn open(address: &Address) -> Result<PostgresKeys, OpenError> {
+        PostgresKeys::open_for(address, Access::Write).await
+    }
+
+    /// Opens the keys of the database for this access.
+    pub async fn open_for(address: &Address, access: Access) -> Result<PostgresKeys, OpenError> {
         let (dialer, mut link) = connect(address, &PostgresOptions::default()).await?;
-        migrate(address, &mut link).await?;
+        prepare(address, access, &mut link).await?;
         learn(address, &dialer, &mut link).await?;
-        let secret = secret(&mut link).await.map_err(|error| super::unreachable(address, &error))?;
+        let secret = secret(&mut link, access).await.map_err(|error| super::unreachable(address, &error))?;
         Ok(PostgresKeys { dialer, link: Mutex::new(link), secret })
     }
 
@@ -96,13 +102,17 @@ impl PostgresKeys {
     }
 }
 
-async fn secret(link: &mut Link) -> Result<[u8; 32], DbError> {
+async fn secret(link: &mut Link, access: Access) -> Result<[u8; 32], DbError> {
     let drawn = semel_core::ids::secret();
     // Whoever comes first draws it; everybody reads what was drawn.
     let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', $1) ON CONFLICT DO NOTHING";
-    link.query(sql, &[Value::Bytes(Some(&drawn))]).await?;
+    if access == Access::Write {
+        link.query(sql, &[Value::Bytes(Some(&drawn))]).await?;
+    }
     let rows = link.query("SELECT value FROM semel_secrets WHERE name = 'api_keys'", &[]).await?;
     let secret = rows.first().and_then(|row| row.bytes(0)).and_then(|value| value[..].try_into().ok());
+    // Without keys, nothing is compared with it.
+    let secret = secret.or((access == Access::Read && rows.is_empty()).then_some(drawn));
     secret.ok_or_else(|| DbError::unreadable("value", "there is no secret"))
 }
 

@@ -51,6 +51,7 @@ use semel_core::{
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
+use crate::access::Access;
 pub use address::{Address, AddressError};
 pub use api_keys::PostgresKeys;
 pub use clock::{Asked, StoreClock};
@@ -79,11 +80,13 @@ pub struct PostgresOptions {
     pub queue: usize,
     /// How long an answer of the database may take. After that its connection is dropped.
     pub patience: Duration,
+    /// What this process may do with the database.
+    pub access: Access,
 }
 
 impl Default for PostgresOptions {
     fn default() -> PostgresOptions {
-        PostgresOptions { lanes: 3, queue: 8192, patience: Duration::from_secs(10) }
+        PostgresOptions { lanes: 3, queue: 8192, patience: Duration::from_secs(10), access: Access::Write }
     }
 }
 
@@ -110,6 +113,17 @@ pub enum OpenError {
         /// The database.
         address: String,
         /// Its version.
+        found: i64,
+    },
+    /// It was written by an older version, and may only be read.
+    #[error(
+        "{address} has schema version {found}, and this version of Semel reads version {SCHEMA_VERSION}. Nothing was changed: run \
+         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it"
+    )]
+    OlderSchema {
+        /// The database.
+        address: String,
+        /// Its version; 0 if it has no tables yet.
         found: i64,
     },
     /// The tables cannot be made or changed.
@@ -168,7 +182,7 @@ impl PostgresStore {
     /// The same, with options.
     pub async fn open_with(address: &Address, options: &PostgresOptions) -> Result<PostgresStore, OpenError> {
         let (dialer, mut link) = connect(address, options).await?;
-        migrate(address, &mut link).await?;
+        prepare(address, options.access, &mut link).await?;
         learn(address, &dialer, &mut link).await?;
         let tier = upkeep::tier(&mut link).await.map_err(|error| unreachable(address, &error))?;
         let tier = KnownTier { tier, asked: tokio::time::Instant::now() };
@@ -302,6 +316,20 @@ async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer
     let dialer = Dialer::new(address.clone(), tls, options.patience);
     let link = dialer.connect().await.map_err(|error| unreachable(address, &error))?;
     Ok((dialer, link))
+}
+
+/// Brings the tables to this version's schema; where they may only be read, refuses any other.
+async fn prepare(address: &Address, access: Access, link: &mut link::Link) -> Result<(), OpenError> {
+    if access == Access::Write {
+        return migrate(address, link).await;
+    }
+    let (found, address) =
+        (schema::version(link).await.map_err(|error| unreachable(address, &error))?, address.describe());
+    match found {
+        Found::Current => Ok(()),
+        Found::Older(found) => Err(OpenError::OlderSchema { address, found }),
+        Found::Newer(found) => Err(OpenError::NewerSchema { address, found }),
+    }
 }
 
 async fn migrate(address: &Address, link: &mut link::Link) -> Result<(), OpenError> {

@@ -8,6 +8,7 @@ use semel_core::scope::PrincipalError;
 use semel_core::{Principal, Timestamp, ids};
 
 use super::{OpenError, SqliteOptions, Trouble, connect, place, queries};
+use crate::access::Access;
 use crate::api_keys::{ApiKey, KeyMac, NewKey, key_mac};
 
 /// The keys of a file.
@@ -19,12 +20,17 @@ pub struct ApiKeys {
 impl ApiKeys {
     /// Opens the keys of the file, creating it where needed.
     pub fn open(path: impl AsRef<Path>) -> Result<ApiKeys, OpenError> {
+        ApiKeys::open_for(path, Access::Write)
+    }
+
+    /// Opens the keys of the file for this access.
+    pub fn open_for(path: impl AsRef<Path>, access: Access) -> Result<ApiKeys, OpenError> {
         let path = path.as_ref();
         let open = || -> Result<ApiKeys, Trouble> {
-            let options = SqliteOptions::default();
+            let options = SqliteOptions { access, ..SqliteOptions::default() };
             let mut connection = connect(path, &options)?;
             place::adopt(&mut connection, path, &options)?;
-            let secret = secret(&connection)?;
+            let secret = secret(&connection, access)?;
             Ok(ApiKeys { connection, secret })
         };
         open().map_err(|trouble| trouble.at(path))
@@ -94,7 +100,7 @@ pub(super) fn count(connection: &Connection) -> rusqlite::Result<u64> {
     Ok(u64::try_from(keys).unwrap_or(0))
 }
 
-fn secret(connection: &Connection) -> rusqlite::Result<[u8; 32]> {
+fn secret(connection: &Connection, access: Access) -> rusqlite::Result<[u8; 32]> {
     let drawn = ids::secret();
     // Whoever comes first draws it; everybody reads what was drawn.
     let sql = "INSERT INTO semel_secrets (name, value) VALUES ('api_keys', ?1) ON CONFLICT DO NOTHING";
@@ -103,8 +109,11 @@ fn secret(connection: &Connection) -> rusqlite::Result<[u8; 32]> {
             .query_row("SELECT value FROM semel_secrets WHERE name = 'api_keys'", [], |row| row.get(0))
             .optional()
     };
-    if let Some(secret) = read(connection)? {
-        return Ok(secret);
+    match read(connection)? {
+        Some(secret) => return Ok(secret),
+        // There are no keys yet, so nothing is compared with it.
+        None if access == Access::Read => return Ok(drawn),
+        None => {}
     }
     connection.execute(sql, [drawn])?;
     read(connection)?.ok_or(rusqlite::Error::QueryReturnedNoRows)

@@ -39,6 +39,7 @@ use semel_core::{
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::access::Access;
 pub use api_keys::ApiKeys;
 use claimed::Claimed;
 use errors::store_error;
@@ -78,6 +79,8 @@ pub struct SqliteOptions {
     /// Makes a new store where one was before and is gone, or takes the one that is there in its place. Its commands may run
     /// again.
     pub create: bool,
+    /// What this process may do with the file.
+    pub access: Access,
 }
 
 impl Default for SqliteOptions {
@@ -91,6 +94,7 @@ impl Default for SqliteOptions {
             max_record_bytes: 64 << 20,
             check_up_to_bytes: 1 << 30,
             create: false,
+            access: Access::Write,
         }
     }
 }
@@ -123,6 +127,17 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
         /// The file's version.
+        found: u32,
+    },
+    /// The file was written by an older version, and may only be read.
+    #[error(
+        "{path} has schema version {found}, and this version of Semel reads version {SCHEMA_VERSION}. Nothing was changed: run \
+         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it"
+    )]
+    OlderSchema {
+        /// The file.
+        path: PathBuf,
+        /// The file's version; 0 if it has no records yet.
         found: u32,
     },
     /// The file system does not do what durability needs.
@@ -201,6 +216,7 @@ enum Trouble {
     Sqlite(rusqlite::Error),
     Damaged(String),
     NewerSchema(u32),
+    OlderSchema(u32),
     NotDurable(String),
     Remains(PathBuf),
     Gone(PathBuf),
@@ -221,6 +237,7 @@ impl Trouble {
         let path = path.to_owned();
         let error = match self {
             Trouble::NewerSchema(found) => return OpenError::NewerSchema { path, found },
+            Trouble::OlderSchema(found) => return OpenError::OlderSchema { path, found },
             Trouble::NotDurable(mode) => return OpenError::NotDurable { path, mode },
             Trouble::Damaged(why) => return OpenError::Damaged { path, why },
             Trouble::Remains(left) => return OpenError::Remains { path, left },
@@ -282,6 +299,7 @@ impl SqliteStore {
         let (sender, jobs) = mpsc::channel(options.queue.max(1));
         let levers = Levers::default();
         levers.obey();
+        levers.read_only.store(options.access == Access::Read, Ordering::SeqCst);
         let counters = Arc::new(Counters::default());
         let (own_path, own_options) = (path.to_owned(), options.clone());
         let connect = move || {
@@ -526,11 +544,16 @@ impl Readers {
 
 /// A connection with the settings that durability needs.
 fn connect(path: &Path, options: &SqliteOptions) -> Result<Connection, Trouble> {
-    let flags =
-        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     place::refuse_remains(path, options)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    if options.access == Access::Read {
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(options.busy_timeout)?;
+        connection.execute_batch("PRAGMA query_only = ON; PRAGMA trusted_schema = OFF")?;
+        return Ok(connection);
+    }
     make_private(path);
-    let connection = Connection::open_with_flags(path, flags)?;
+    let connection = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_CREATE)?;
     connection.busy_timeout(options.busy_timeout)?;
     let max_record = i32::try_from(options.max_record_bytes).unwrap_or(i32::MAX);
     connection.set_limit(Limit::SQLITE_LIMIT_LENGTH, max_record)?;

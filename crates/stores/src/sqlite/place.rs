@@ -14,6 +14,7 @@ use semel_core::{Ids, RandomIds, StoreError};
 
 use super::errors::ambiguous;
 use super::{SqliteOptions, Trouble, schema};
+use crate::access::Access;
 use crate::identity::StoreId;
 
 /// The files that SQLite has beside one that is in use, or that a crash left behind.
@@ -70,6 +71,13 @@ pub(super) fn adopt(
 ) -> Result<(), Trouble> {
     // Before anything is written to a file that is not ours to change.
     expect_store(connection, path, options)?;
+    if options.access == Access::Read {
+        return match schema::version(connection)?.unwrap_or(0) {
+            schema::SCHEMA_VERSION => Ok(()),
+            found if found > schema::SCHEMA_VERSION => Err(Trouble::NewerSchema(found)),
+            found => Err(Trouble::OlderSchema(found)),
+        };
+    }
     schema::migrate(connection)?;
     let marker = marker_path(path);
     let expected = read_marker(&marker)?.filter(|_| !options.create);

@@ -10,6 +10,7 @@ use clap::{Arg, ArgMatches, Command};
 use semel_core::reseal::{KeyUse, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Plaintext, Reseal, StoreError, Vault};
+use semel_stores::access::Access;
 use semel_stores::encryption::{Rotated, Rotation, Step};
 use serde_json::{Value, json};
 
@@ -78,7 +79,7 @@ pub(super) fn commands() -> [Command; 2] {
 /// `semel keys encryption`.
 pub(super) fn list(matches: &ArgMatches) -> anyhow::Result<Done> {
     let config = load(matches)?.config;
-    let reseal = open(&config)?;
+    let reseal = open(&config, Access::Read)?;
     let uses = by_key(&blocking(reseal.key_uses())?);
     let state = |key: &Option<String>| {
         let configured = config.encryption.as_ref();
@@ -140,7 +141,7 @@ pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
     let pause = parse_duration(pause)
         .with_context(|| format!("{pause:?} is not a duration such as \"10ms\", \"1s\" or \"0s\""))?;
     let batch = matches.get_one::<u32>("batch").map_or(100, |batch| *batch as usize);
-    let reseal = open(&config)?;
+    let reseal = open(&config, Access::Write)?;
     let vault: Arc<dyn Vault> = runtime()?.block_on(encryption::vault(encryption))?;
     let others = |uses: Vec<KeyUse>| {
         let others = uses.iter().filter(|used| used.key_id.as_deref() != Some(vault.current()));
@@ -170,9 +171,9 @@ fn shown(row: &Unreadable) -> Value {
     json!({ "kind": row.kind.as_str(), "name": row.name, "why": row.why })
 }
 
-fn open(config: &Config) -> anyhow::Result<Arc<dyn Reseal>> {
+fn open(config: &Config, access: Access) -> anyhow::Result<Arc<dyn Reseal>> {
     let location = existing(&config.store)?;
-    Ok(runtime()?.block_on(gateway::open_plain(&location))?.reseal)
+    Ok(runtime()?.block_on(gateway::open_plain(&location, access))?.reseal)
 }
 
 /// Goes on to the end, and tells how far it is.

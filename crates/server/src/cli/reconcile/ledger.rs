@@ -8,6 +8,8 @@ use semel_core::StateName;
 use semel_flow::reconcile::ledger::{Condition, Counted, Finding, Format, Kind, Report};
 use serde_json::{Value, json};
 
+use semel_stores::access::Access;
+
 use crate::cli::{Done, open_store, printable, runtime, say};
 use crate::config::{parse_condition, parse_duration};
 use crate::ledger::{Compared, Comparison, Settings, Source, compare, plan};
@@ -70,7 +72,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         false => configured(matches)?,
     };
     let store = match comparison.ours.source {
-        Source::Store { .. } => Some(open_store(matches)?),
+        Source::Store { .. } => Some(open_store(matches, Access::Read)?),
         Source::File(..) | Source::Input(_) | Source::Url(_) => None,
     };
     let compared = runtime()?.block_on(compare(&comparison, store.as_ref()))?;
