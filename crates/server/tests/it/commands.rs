@@ -194,6 +194,35 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
     drop(upstream);
 }
 
+#[tokio::test]
+async fn a_list_shows_records_that_cannot_be_read() {
+    use crate::gateway::lab::{lab, pay};
+    let (site, _upstream, gateway) = lab(&[]).await;
+    let mut ids = Vec::new();
+    for key in ["one", "two", "three"] {
+        let reply = gateway.send(pay("{}").set("idempotency-key", format!("{key}-0123456789abcdef"))).await;
+        ids.push(reply.header("idempotency-operation-id").expect("it is named").to_owned());
+    }
+    let folder = site.folder.path();
+    assert_eq!(run(folder, &["records", "list"]).status.code(), Some(0));
+    let file = rusqlite::Connection::open(site.database()).expect("the file opens");
+    let poison = "UPDATE semel_records SET reason = 'nonsense' WHERE operation_id =
+        (SELECT max(operation_id) FROM semel_records)";
+    assert_eq!(file.execute(poison, []).expect("it runs"), 1);
+    let list = run(folder, &["records", "list", "--json"]);
+    assert_eq!(list.status.code(), Some(1), "{list:?}");
+    let records: serde_json::Value = serde_json::from_slice(&list.stdout).expect("it is JSON");
+    let unreadable: Vec<_> =
+        records.as_array().into_iter().flatten().filter(|record| record["state"] == "unreadable").collect();
+    assert_eq!(records.as_array().map(Vec::len), Some(3), "{records}");
+    assert_eq!((unreadable.len(), &unreadable[0]["operationId"]), (1, &ids[2].clone().into()), "{records}");
+    assert!(unreadable[0]["why"].as_str().is_some_and(|why| why.contains("reason")), "{records}");
+    let told = run(folder, &["records", "list"]);
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text(&told.stdout).contains(&format!("{}  unreadable", ids[2])), "{told:?}");
+    assert!(text(&told.stderr).contains("1 of them cannot be read"), "{told:?}");
+}
+
 #[test]
 fn a_fingerprint_tells_why_two_requests_differ() {
     let folder = TempDir::new().expect("there is room");

@@ -49,6 +49,7 @@ fn every_default_of_the_page_is_the_default() {
     };
     for (name, value) in [
         ("not_found", "\"unknown\""),
+        ("gone", "\"no-answer\""),
         ("deduplicates", "false"),
         ("response_status", "200"),
         ("failed_status", "422"),
@@ -115,6 +116,12 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
             "",
             "goes with `status` only, which says where in the answer it is looked for",
         ),
+        (
+            "reference = \"/reference\"           # where the charge says which command it is of",
+            "gone = \"tombstone\"",
+            "needs `reference`: a tombstone names its command",
+        ),
+        ("not_found =", "gone = \"tombston\"\nnot_found =", "did you mean \"tombstone\"?"),
         ("executed = [\"captured\"]", "", "`executed` does not say which word means that it took place"),
         (
             "[\"processing\"]",
@@ -169,6 +176,15 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
     let webhook = &webhook[..webhook.find("[reconcile]").expect("it has an end")];
     let twice = format!("{}{webhook}", example());
     assert!(refused(&file(&twice)).contains("another webhook has this name already"));
+    // Two secrets speak about one operation: whose commands each may settle has to be said.
+    let other = webhook.replace("\"provider\"", "\"other\"");
+    let said = refused(&file(&format!("{}{other}", example())));
+    assert!(said.contains("name the tenants whose commands each of them may settle"), "{said}");
+    let bound =
+        |text: &str, tenant: &str| text.replace("scheme =", &format!("tenants = [\"{tenant}\"]\nscheme ="));
+    let both = loaded(&file(&format!("{}{}", bound(example(), "acme"), bound(&other, "umbrella"))));
+    let tenants: Vec<_> = both.config.webhooks.iter().map(|webhook| webhook.tenants.clone()).collect();
+    assert_eq!(tenants, [Some(vec!["acme".to_owned()]), Some(vec!["umbrella".to_owned()])]);
 }
 
 #[test]
