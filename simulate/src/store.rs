@@ -9,7 +9,7 @@ use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
 use semel_core::{
     Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Statement as Said, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Snapshot, Statement as Said, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 
@@ -119,7 +119,7 @@ impl Store for RemoteStore {
         self.read("list", move |store| at_once(store.list(&filter))).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         let filter = filter.clone();
         self.read("waiting", move |store| at_once(store.waiting(&filter))).await
     }

@@ -38,6 +38,7 @@ pub mod store;
 pub mod time;
 pub mod transition;
 pub mod vault;
+pub mod waiting;
 
 pub use audit::{AuditEntry, AuditId, AuditLog};
 pub use fingerprint::{Fingerprint, FingerprintInput};
@@ -60,9 +61,9 @@ pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
 pub use store::{
-    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Unreadable, Waiting,
-    WaitingFilter,
+    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Unreadable,
 };
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};
 pub use transition::{About, Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};
+pub use waiting::{Waiting, WaitingFilter, WaitingPage, WaitingPlace, WaitingSearch};

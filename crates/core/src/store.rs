@@ -8,11 +8,11 @@ use async_trait::async_trait;
 use crate::ids::OperationId;
 use crate::progress::{Item, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
-use crate::request::StoredRequest;
 use crate::scope::{Principal, RecordId};
 use crate::state::{Fence, Reason, StateName};
 use crate::time::Timestamp;
 use crate::transition::{About, Decision, Event, Proof, Verdict};
+use crate::waiting::{WaitingFilter, WaitingPage};
 
 /// Keeps one record for each scope, and changes it only as
 /// [`transition`](crate::transition::transition) decides.
@@ -93,9 +93,10 @@ pub trait Store: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// Commands that wait for a worker and may be started now, the longest ready first, with what a worker needs. Whoever
-    /// wants to carry one out must [`start`](Change::start) it first: others may see it, too.
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError>;
+    /// A page of the commands that wait for a worker and may be started now, with their requests: tenant by tenant, of each
+    /// tenant at most a share, the longest ready first. A worker must [`start`](Change::start) a command before it carries
+    /// it out: others may see it, too.
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError>;
 
     /// At most `limit` commands whose outcome is unknown and for which evidence is to be sought now, the longest due
     /// first. A store may leave out [`Record::result`], which they do not have.
@@ -341,26 +342,6 @@ pub struct Unreadable {
     pub operation_id: OperationId,
     /// Why it cannot.
     pub why: String,
-}
-
-/// Which commands a worker can start.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WaitingFilter {
-    /// Those with phases, or else those without.
-    pub phased: bool,
-    /// Only those of these operations; `None` takes any.
-    pub operations: Option<Vec<String>>,
-    /// At most so many.
-    pub limit: usize,
-}
-
-/// A command that waits for a worker.
-#[derive(Clone, Debug)]
-pub struct Waiting {
-    /// Its record.
-    pub record: Record,
-    /// What a worker needs to carry it out.
-    pub request: StoredRequest,
 }
 
 /// The records of one operation in one state.

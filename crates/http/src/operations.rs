@@ -7,7 +7,7 @@ use http::Method;
 use semel_core::operation::OperationNameError;
 use semel_core::pointer::PointerError;
 use semel_core::policy::{KeyRequirement, Mode, PolicyError, StoreResponse};
-use semel_core::{JsonPointer, OperationName, Policy, WaitingFilter};
+use semel_core::{JsonPointer, OperationName, Policy, WaitingSearch};
 
 /// A rule for the commands of one route: a name, and what is different from the defaults.
 ///
@@ -208,11 +208,15 @@ impl Operations {
         self.by_name.get(name.as_str()).unwrap_or(&self.defaults)
     }
 
-    /// At most `limit` of the commands that a worker carries out here; `None` if none are left to one.
-    pub(crate) fn waiting(&self, limit: usize) -> Option<WaitingFilter> {
+    /// A search for the commands that a worker carries out here.
+    pub(crate) fn waiting(&self) -> WaitingSearch {
         let any = self.defaults.mode == Mode::Async;
-        let operations = (!any).then(|| self.asynchronous.clone());
-        (any || !self.asynchronous.is_empty()).then_some(WaitingFilter { phased: false, operations, limit })
+        WaitingSearch::new(false, (!any).then(|| self.asynchronous.clone()))
+    }
+
+    /// Whether any commands are left to a worker.
+    pub(crate) fn has_async(&self) -> bool {
+        self.defaults.mode == Mode::Async || !self.asynchronous.is_empty()
     }
 
     /// The rule by which a worker carries out a command that was claimed under `name`; `None` if there is none any more.
@@ -346,12 +350,18 @@ mod tests {
             ]
         };
         let named = operations(rules()).expect("the rules are fine");
-        let names = named.waiting(1).and_then(|filter| filter.operations).expect("only those with rules");
-        assert_eq!(names, ["reports.create", "reports"]);
+        let sought = |operations: &Operations| {
+            let mut search = operations.waiting();
+            search.begin(1);
+            search.page().map(|filter| filter.operations)
+        };
+        let names = vec!["reports.create".to_owned(), "reports".to_owned()];
+        assert_eq!(sought(&named), Some(Some(names)), "only those with rules");
         let all = Policy { mode: Mode::Async, ..Policy::default() };
         let all = Operations::new(all, rules()).expect("the rules are fine");
-        assert_eq!(all.waiting(1).map(|filter| filter.operations), Some(None));
-        assert!(operations(vec![]).expect("no rules are fine").waiting(1).is_none());
+        assert_eq!(sought(&all), Some(None));
+        assert!(named.has_async() && all.has_async());
+        assert!(!operations(vec![]).expect("no rules are fine").has_async());
 
         let under = |operations: &Operations, path: &str, name: &str| {
             let name = OperationName::new(name).expect("tests use real names");

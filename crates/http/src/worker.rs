@@ -6,13 +6,14 @@
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
 use semel_core::{
     Change, Decision, Epoch, Fence, KeyRules, KeySyntax, OperationId, Reason, Record, Scope, StoreError,
-    Waiting,
+    Waiting, WaitingSearch,
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -34,8 +35,11 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 /// How long a worker pauses at the most while it cannot work.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// How many commands that cannot be carried out here are passed over for those behind them.
-const MAX_SET_ASIDE: usize = 256;
+/// Commands that cannot be carried out here are looked at again after this time.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Commands that cannot be carried out here are named in the log, up to so many.
+const MAX_NAMED: usize = 256;
 
 /// How a worker works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,8 +64,13 @@ pub struct Worker<S> {
     stop: watch::Sender<bool>,
     /// What is being started: the store may still show it.
     starting: HashMap<Name, oneshot::Receiver<()>>,
-    /// What cannot be carried out here.
-    set_aside: HashSet<Name>,
+    search: WaitingSearch,
+    /// Starts that failed: their commands are behind the search, which has to look for them again.
+    failed_starts: Arc<AtomicBool>,
+    /// The moment from which on commands that were passed over are looked at again.
+    look_again: Instant,
+    /// Commands that cannot be carried out here, as far as the log names them.
+    named: HashSet<Name>,
 }
 
 /// Names one wait of a command for a worker.
@@ -90,6 +99,24 @@ struct Job {
     room: Arc<Reserved>,
 }
 
+/// The start of a command, which is answered when this is dropped.
+struct Starting {
+    _answered: oneshot::Sender<()>,
+    failed: Arc<AtomicBool>,
+}
+
+/// Use of a waiting command for this worker.
+enum Fit {
+    /// It can be carried out.
+    Here(Box<Job>),
+    /// It is being started already.
+    InHand,
+    /// There is no room for it in memory.
+    NotNow,
+    /// It cannot be carried out here.
+    Never,
+}
+
 /// What a look for commands came to.
 enum Looked {
     /// There may be more of them.
@@ -102,13 +129,17 @@ impl<S> Worker<S> {
     pub(crate) fn new(shared: Arc<Shared>, inner: S, options: WorkerOptions) -> Worker<S> {
         let concurrency = options.concurrency.clamp(1, Semaphore::MAX_PERMITS);
         let options = WorkerOptions { concurrency, poll: options.poll.max(Duration::from_millis(1)) };
+        let search = shared.operations.waiting();
         Worker {
             shared,
             inner,
             options,
             stop: watch::Sender::new(false),
             starting: HashMap::new(),
-            set_aside: HashSet::new(),
+            search,
+            failed_starts: Arc::default(),
+            look_again: Instant::now() + LOOK_AGAIN,
+            named: HashSet::new(),
         }
     }
 
@@ -175,36 +206,58 @@ impl<S> Worker<S> {
         R::Error: Into<BoxError>,
     {
         let mut place = Some(places.clone().acquire_owned().await?);
+        if !self.shared.operations.has_async() {
+            return Ok(Looked::Idle);
+        }
         // Before the store is asked: what it answered until now, it does not show any more.
         self.starting.retain(|_, answered| answered.try_recv() == Err(TryRecvError::Empty));
+        if self.failed_starts.swap(false, Ordering::Relaxed) || Instant::now() >= self.look_again {
+            self.search.forget();
+            self.look_again = Instant::now() + LOOK_AGAIN;
+        }
         // Nobody else takes places, so there will not be fewer.
-        let limit = 1 + places.available_permits() + self.starting.len() + self.set_aside.len();
-        let Some(filter) = self.shared.operations.waiting(limit) else { return Ok(Looked::Idle) };
-        let found = self.shared.within("waiting", self.shared.store.waiting(&filter)).await?;
-        let all = found.len() < limit;
-        if all {
-            let there: HashSet<_> = found.iter().map(name).collect();
-            self.set_aside.retain(|name| there.contains(name));
+        self.search.begin(1 + places.available_permits());
+        while let Some(filter) = self.search.page() {
+            let page = self.shared.within("waiting", self.shared.store.waiting(&filter)).await?;
+            for waiting in page.found {
+                let at = waiting.place();
+                if !self.search.wants(&at) {
+                    continue;
+                }
+                let name = name(&waiting);
+                let job = match self.fit(waiting) {
+                    Fit::Here(job) => *job,
+                    Fit::InHand => continue,
+                    Fit::NotNow => {
+                        self.search.leave(&at);
+                        continue;
+                    }
+                    Fit::Never => {
+                        self.search.pass_over(&at, page.now);
+                        continue;
+                    }
+                };
+                let place = match place.take() {
+                    Some(place) => place,
+                    None => places.clone().acquire_owned().await?,
+                };
+                let inner = self.ready().await?;
+                self.search.took();
+                let (started, answered) = oneshot::channel();
+                self.starting.insert(name, answered);
+                let starting = Starting { _answered: started, failed: self.failed_starts.clone() };
+                tokio::spawn(carry_out(self.shared.clone(), job, inner, place, starting));
+            }
+            self.search.turn(page.next);
         }
-        let in_hand = self.starting.len() + self.set_aside.len();
-        for waiting in found {
-            let name = name(&waiting);
-            let Some(job) = self.job(waiting) else { continue };
-            let Some(place) = place.take().or_else(|| places.clone().try_acquire_owned().ok()) else { break };
-            let inner = self.ready().await?;
-            let (started, answered) = oneshot::channel();
-            self.starting.insert(name, answered);
-            tokio::spawn(carry_out(self.shared.clone(), job, inner, place, started));
-        }
-        let progress = self.starting.len() + self.set_aside.len() > in_hand;
-        Ok(if progress && !all { Looked::More } else { Looked::Idle })
+        Ok(if self.search.has_more() { Looked::More } else { Looked::Idle })
     }
 
-    /// What it takes to carry out a command; `None` if that cannot be done here, or not now.
-    fn job(&mut self, waiting: Waiting) -> Option<Job> {
+    /// Says whether a command can be carried out, and makes a job of it.
+    fn fit(&mut self, waiting: Waiting) -> Fit {
         let name = name(&waiting);
-        if self.set_aside.contains(&name) || self.starting.contains_key(&name) {
-            return None;
+        if self.starting.contains_key(&name) {
+            return Fit::InHand;
         }
         let (operations, record) = (&self.shared.operations, waiting.record);
         let known = waiting.request.decode().map_err(|error| error.to_string()).and_then(|request| {
@@ -216,21 +269,20 @@ impl<S> Worker<S> {
         let (kept, rule) = match known {
             Ok(known) => known,
             Err(why) => {
-                if self.set_aside.len() < MAX_SET_ASIDE {
-                    self.set_aside.insert(name);
+                if self.named.len() < MAX_NAMED && self.named.insert(name) {
                     tracing::error!(operation_id = %record.operation_id, why, "a command is left to its deadline");
                 }
-                return None;
+                return Fit::Never;
             }
         };
         let body = Body::full(kept.body.clone());
-        let room = Arc::new(self.shared.room.reserve(&body, kept.body.len())?);
+        let Some(room) = self.shared.room.reserve(&body, kept.body.len()) else { return Fit::NotNow };
         let mut request = Request::new(body);
         *request.method_mut() = kept.method;
         *request.uri_mut() = kept.target;
         *request.headers_mut() = kept.headers;
         request.extensions_mut().insert(ByWorker(self.shared.clone()));
-        Some(Job { waiting: record, rule, request, room })
+        Fit::Here(Box::new(Job { waiting: record, rule, request, room: Arc::new(room) }))
     }
 
     /// A clone of the service that may be called.
@@ -271,7 +323,7 @@ async fn carry_out<S, R>(
     job: Job,
     inner: S,
     _place: OwnedSemaphorePermit,
-    starting: oneshot::Sender<()>,
+    starting: Starting,
 ) where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -279,7 +331,7 @@ async fn carry_out<S, R>(
 {
     let Some(_active) = shared.running.enter() else { return };
     let asked = Asked::now();
-    let Some(record) = start(&shared, &job.waiting).await.map(Box::new) else { return };
+    let Some(record) = start(&shared, &job.waiting, &starting.failed).await.map(Box::new) else { return };
     drop(starting);
     if shared.running.is_closing() {
         settle::give_back(&shared, &record, Unexecuted::Requeue(Duration::ZERO), Reason::ShutDown).await;
@@ -293,7 +345,7 @@ async fn carry_out<S, R>(
 }
 
 /// Starts a command under a token of its own. `None`: somebody else has it, or it could not be confirmed.
-async fn start(shared: &Arc<Shared>, waiting: &Record) -> Option<Record> {
+async fn start(shared: &Arc<Shared>, waiting: &Record, failed: &AtomicBool) -> Option<Record> {
     let token = shared.ids.attempt_token();
     let own = Fence { epoch: waiting.head.epoch, token };
     let start = Change::start(waiting.head.fence(), token);
@@ -309,6 +361,7 @@ async fn start(shared: &Arc<Shared>, waiting: &Record) -> Option<Record> {
         }
         Err(error) => {
             tracing::warn!(%error, operation_id = %waiting.operation_id, "a command was not started yet");
+            failed.store(true, Ordering::Relaxed);
             if matches!(error, StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)) {
                 let (shared, waiting, held) = (shared.clone(), waiting.clone(), shared.running.hold());
                 tokio::spawn(settle::requeue_unconfirmed(shared, waiting, own, held));

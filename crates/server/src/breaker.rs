@@ -13,7 +13,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Answer, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting, WaitingFilter,
+    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, WaitingFilter, WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -217,7 +217,7 @@ impl Store for Breaker {
         self.read(self.inner.unreadable(filter)).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         self.read(self.inner.waiting(filter)).await
     }
 

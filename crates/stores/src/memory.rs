@@ -18,7 +18,7 @@ use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Clock, Decision, Event, Evidence, Filter,
     Holder, Item, Note, NoteTaken, OperationId, OperationName, Progress, Record, RecordId, Reference,
     Snapshot, State, StateName, Statement, SteadyClock, StepKind, Store, StoreError, StoredRequest,
-    StoredResult, Tier, Timestamp, Waiting, WaitingFilter, transition,
+    StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage, transition,
 };
 
 /// Keeps records in memory.
@@ -234,14 +234,14 @@ impl Store for MemoryStore {
         Ok(records)
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         let (tables, now) = (self.tables(), self.clock.now());
-        let ready_at = |record: &Record| match record.head.state {
-            State::Claimed { ready_at, start_by } if ready_at <= now && start_by > now => Some(ready_at),
-            _ => None,
+        let ready = |record: &Record| match record.head.state {
+            State::Claimed { ready_at, start_by } => ready_at <= now && start_by > now,
+            _ => false,
         };
         let wanted = |record: &&Record| {
-            ready_at(record).is_some()
+            ready(record)
                 && (record.head.terms.on_lease_expired == OnLeaseExpired::Resume) == filter.phased
                 && filter
                     .operations
@@ -252,11 +252,8 @@ impl Store for MemoryStore {
             let request = tables.requests.get(&record.operation_id)?.clone();
             Some(Waiting { record: record.clone(), request })
         };
-        let mut waiting: Vec<Waiting> =
-            tables.records.values().filter(wanted).filter_map(with_request).collect();
-        waiting.sort_by_key(|waiting| (ready_at(&waiting.record), waiting.record.operation_id));
-        waiting.truncate(filter.limit);
-        Ok(waiting)
+        let found = tables.records.values().filter(wanted).filter_map(with_request).collect();
+        Ok(WaitingPage::select(found, filter, now))
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {

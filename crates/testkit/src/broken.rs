@@ -13,7 +13,8 @@ use semel_core::transition::Proof;
 use semel_core::{
     Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item,
     NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, StepKind, Store,
-    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, Write, transition,
+    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage,
+    WaitingPlace, Write, transition,
 };
 
 use crate::clock::ManualClock;
@@ -71,11 +72,19 @@ pub enum Flaw {
     HandsOutTooEarly,
     /// Keeps of a command only what its last attempt may have done.
     ForgetsEarlierAttempts,
+    /// Hands out the commands that have waited longest, whosever they are.
+    LetsOneTenantFillThePage,
+    /// Hands out the front of the queue, whatever was seen of it already.
+    ListsFromTheFront,
+    /// Says that a page is the last one.
+    EndsWithTheFirstPage,
+    /// Leaves out the rest of a tenant's commands when a page ends among them.
+    GoesOnWithTheNextTenant,
 }
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 24] = [
+    pub const ALL: [(Flaw, &'static str); 28] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -103,6 +112,10 @@ impl Flaw {
             Flaw::ForgetsEarlierAttempts,
             "what_an_earlier_attempt_may_have_done_is_remembered_until_it_is_known",
         ),
+        (Flaw::LetsOneTenantFillThePage, "one_tenants_backlog_leaves_room_for_others"),
+        (Flaw::ListsFromTheFront, "waiting_commands_are_listed_page_by_page"),
+        (Flaw::EndsWithTheFirstPage, "waiting_commands_are_listed_page_by_page"),
+        (Flaw::GoesOnWithTheNextTenant, "waiting_commands_are_listed_page_by_page"),
     ];
 }
 
@@ -302,6 +315,27 @@ impl BrokenStore {
         StoredResult { response: response.encode(), ..result.clone() }
     }
 
+    /// Flaws in reading which page is asked for.
+    fn misfilter(&self, filter: &WaitingFilter) -> WaitingFilter {
+        match self.flaw {
+            Some(Flaw::LetsOneTenantFillThePage) => WaitingFilter { share: usize::MAX, ..filter.clone() },
+            Some(Flaw::ListsFromTheFront) => WaitingFilter { after: None, ..filter.clone() },
+            _ => filter.clone(),
+        }
+    }
+
+    /// Flaws in ending a page.
+    fn mispage(&self, page: WaitingPage) -> WaitingPage {
+        match self.flaw {
+            Some(Flaw::EndsWithTheFirstPage) => WaitingPage { next: None, ..page },
+            Some(Flaw::GoesOnWithTheNextTenant) => {
+                let next = page.next.map(|place| WaitingPlace::end_of(&place.tenant));
+                WaitingPage { next, ..page }
+            }
+            _ => page,
+        }
+    }
+
     fn age(&self, limit: usize, due: impl Fn(&State, Timestamp) -> bool, forget: bool) -> usize {
         let now = self.clock.now();
         let limit = if self.has(Flaw::ReapsWithoutLimit) { usize::MAX } else { limit };
@@ -383,7 +417,7 @@ impl Store for BrokenStore {
         Ok(records)
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         let now = self.clock.now();
         let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let ready = |record: &&Record| match record.head.state {
@@ -397,11 +431,10 @@ impl Store for BrokenStore {
             let named = |names: &Vec<String>| names.iter().any(|name| name == record.operation.as_str());
             phased == filter.phased && filter.operations.as_ref().is_none_or(named)
         };
-        let mut records: Vec<Record> =
-            self.records().values().filter(ready).filter(wanted).cloned().collect();
-        records.sort_by_key(|record| record.operation_id);
+        let records: Vec<Record> = self.records().values().filter(ready).filter(wanted).cloned().collect();
         let with = |record: Record| Some(Waiting { request: requests.get(&record.id)?.clone(), record });
-        Ok(records.into_iter().filter_map(with).take(filter.limit).collect())
+        let all = records.into_iter().filter_map(with).collect();
+        Ok(self.mispage(WaitingPage::select(all, &self.misfilter(filter), now)))
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use async_trait::async_trait;
 use semel_core::{
     Answer, Census, Change, Claim, Event, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Snapshot, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 
 /// A call of a store.
@@ -149,7 +149,7 @@ impl Store for FaultyStore {
         self.through(Call::Other, self.inner.list(filter)).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         self.through(Call::Other, self.inner.waiting(filter)).await
     }
 

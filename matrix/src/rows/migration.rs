@@ -28,17 +28,24 @@ use judge::{Migrated, Refused};
 pub(crate) const STEPS: [usize; 1] = [19];
 
 /// From which version to which it goes back, and how.
-const BACK_IN_A_FILE: (u32, u32) = (9, 6);
-const BACK_ON_A_SERVER: (u32, u32) = (5, 2);
+const BACK_IN_A_FILE: (u32, u32) = (10, 6);
+const BACK_ON_A_SERVER: (u32, u32) = (6, 2);
 const BACK: &str = "
+    DROP INDEX semel_outbox_due;
+    DROP INDEX semel_outbox_blocked;
+    ALTER TABLE semel_outbox DROP COLUMN blocked;
+    CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
     ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
     DROP TABLE semel_usage;
     DROP TABLE semel_evidence;
     DROP TABLE semel_phases;
     DROP TABLE semel_requests;
-    DROP INDEX semel_records_ready;
+    DROP INDEX semel_records_turn;
     ALTER TABLE semel_records DROP COLUMN ready_at;
     ALTER TABLE semel_records DROP COLUMN start_by;";
+
+/// A server has this beside it.
+const BACK_ON_A_SERVER_ALONE: &str = "ALTER TABLE semel_outbox DROP COLUMN holds;";
 
 const PARTS_OF_A_FILE: &str = "
     SELECT type || ' ' || name AS part FROM sqlite_schema WHERE name LIKE 'semel%'
@@ -91,7 +98,8 @@ fn go_back(site: &Site<'_>) -> Result<(), String> {
     if !parts(site)?.contains(&format!("version {from}")) {
         return Err(format!("the schema has another version than {from}: `BACK` must go back from there"));
     }
-    site.change(&format!("{BACK} UPDATE semel_schema SET version = {to}"))
+    let alone = if site.place.file().is_some() { "" } else { BACK_ON_A_SERVER_ALONE };
+    site.change(&format!("{BACK} {alone} UPDATE semel_schema SET version = {to}"))
 }
 
 async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {

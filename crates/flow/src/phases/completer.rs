@@ -96,9 +96,10 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
             tracing::warn!(%error, "ended leases cannot be seen to");
         }
         let operations = Some(self.names.clone());
-        match self.phases.store.waiting(&WaitingFilter { phased: true, operations, limit }).await {
-            Ok(found) => {
-                for waiting in found {
+        let filter = WaitingFilter { phased: true, operations, after: None, share: limit, limit };
+        match self.phases.store.waiting(&filter).await {
+            Ok(page) => {
+                for waiting in page.found {
                     running.spawn(resume(self.phases.clone(), waiting));
                 }
             }

@@ -148,8 +148,7 @@ async fn what_is_not_let_in_is_not_kept() {
 
 /// The header of the one request that is kept, as it would be sent, and all of its bytes.
 async fn kept(lab: &Later) -> (http::HeaderMap, Vec<u8>) {
-    let filter = WaitingFilter { phased: false, operations: None, limit: 9 };
-    let mut waiting = lab.store.waiting(&filter).await.expect("the store reads");
+    let mut waiting = lab.store.waiting(&WaitingFilter::default()).await.expect("the store reads").found;
     assert_eq!(waiting.len(), 1);
     let request = waiting.remove(0).request;
     (request.decode().expect("it can be read").headers, request.bytes.to_vec())

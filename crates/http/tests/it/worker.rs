@@ -16,7 +16,7 @@ use semel_testkit::faulty::{Call, Fault};
 use tokio::sync::Notify;
 
 use crate::lab::identify;
-use crate::later_lab::{EAGER, Kept, Later, later};
+use crate::later_lab::{EAGER, Kept, Later, get, later};
 
 fn another(number: usize) -> String {
     format!("another-key-of-a-client-{number}")
@@ -115,6 +115,66 @@ async fn commands_that_cannot_be_carried_out_do_not_stop_others() {
         assert_eq!(lab.poll(left).await["state"], "failed_retryable");
     }
     assert_eq!(lab.count(), 1);
+}
+
+/// A command for later of this tenant, under a key of its own, whose request is `bytes`.
+async fn claim_for_later(lab: &Later, tenant: &str, key: &str, bytes: StoredRequest) {
+    let scope = Scope {
+        principal: Principal::new(tenant, "alice").expect("they are names"),
+        operation: OperationName::new("POST /payments").expect("it is a name"),
+        key: later().key_rules.parse([key.as_bytes()]).ok().flatten().expect("it is a key"),
+    };
+    let fingerprint = semel_testkit::sample::fingerprint("{}");
+    let command =
+        Command { scope, fingerprint, business_reference: None, former: [].into(), policy: later().into() };
+    let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
+    lab.store.claim(&command.claim_for_later(id, token, bytes)).await.expect("the store writes");
+}
+
+#[tokio::test]
+async fn any_number_of_unreadable_commands_is_passed_over() {
+    for kept in [Later::in_memory(), Later::in_a_file()] {
+        let lab = Later::with(kept, |builder| builder.defaults(later())).await;
+        for number in 0..700 {
+            let unreadable = StoredRequest::input(Bytes::from_static(b"not a request"));
+            claim_for_later(&lab, "acme", &another(number), unreadable).await;
+        }
+        lab.work_with(WorkerOptions { concurrency: 1, ..EAGER });
+        for number in 700..703 {
+            let good = lab.send(pay("{}").set("idempotency-key", another(number))).await;
+            assert_eq!(good.status, 202);
+            lab.becomes(&good, "succeeded").await;
+        }
+        assert_eq!(lab.count(), 3);
+    }
+}
+
+#[tokio::test]
+async fn a_tenants_single_command_does_not_wait_for_anothers_backlog() {
+    for kept in [Later::in_memory(), Later::in_a_file()] {
+        let lab = Later::with(kept, |builder| builder.defaults(later())).await;
+        for number in 0..60 {
+            let held = lab.send(pay("{}").doing("hold").set("idempotency-key", another(number))).await;
+            assert_eq!(held.status, 202);
+        }
+        lab.work_with(WorkerOptions { concurrency: 2, ..EAGER });
+        for _ in 0..2 {
+            lab.begun().await;
+        }
+        let single = lab.send(pay("{}").doing("hold").with("x-tenant", "zeta")).await;
+        assert_eq!(single.status, 202);
+        // Two places are taken; of the next two that begin one is the single command.
+        for _ in 0..2 {
+            lab.open_gate();
+            lab.begun().await;
+        }
+        let address = single.header("location").expect("it says where to ask");
+        let state = lab.send(get(address).with("x-tenant", "zeta")).await.json();
+        assert_eq!(state["state"], "processing", "although 58 others came before it");
+        for _ in 0..61 {
+            lab.open_gate();
+        }
+    }
 }
 
 #[tokio::test]

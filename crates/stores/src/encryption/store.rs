@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use semel_core::{
     Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal,
     Progress, Record, RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Unreadable,
-    Vault, VaultError, Waiting, WaitingFilter,
+    Vault, VaultError, Waiting, WaitingFilter, WaitingPage,
 };
 
 /// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
@@ -143,14 +143,14 @@ impl Store for SealedStore {
         self.inner.unreadable(filter).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
-        let mut found = self.inner.waiting(filter).await?;
-        for Waiting { record, request } in &mut found {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
+        let mut page = self.inner.waiting(filter).await?;
+        for Waiting { record, request } in &mut page.found {
             if let Err(why) = self.vault.open_request(record, request) {
-                tracing::warn!(operation_id = %record.operation_id, %why, "a kept request stays sealed");
+                tracing::debug!(operation_id = %record.operation_id, %why, "a kept request stays sealed");
             }
         }
-        Ok(found)
+        Ok(page)
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {

@@ -38,6 +38,7 @@ mod standbys;
 mod tls;
 mod upkeep;
 mod usage;
+mod waiting;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,8 +47,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting,
-    WaitingFilter,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, WaitingFilter,
+    WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -394,7 +395,7 @@ impl Store for PostgresStore {
         self.reports.unreadable(filter).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         self.polls.waiting(filter).await
     }
 

@@ -195,7 +195,9 @@ ALTER TABLE semel_records
     ADD COLUMN earlier_may_have_run bigint; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from another one of its name.
+/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
+/// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
+/// leave the index of those that are due. The first take that meets such a message marks it.
 const VERSION_6: &str = "
 CREATE TABLE semel_store (
     id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
@@ -205,18 +207,30 @@ INSERT INTO semel_store (id) VALUES (gen_random_uuid());
 ALTER TABLE semel_evidence
     ADD COLUMN attempt bigint, -- NULL: it names none
     ADD COLUMN content bytea;  -- digest of what it says; NULL: kept before there was one
+CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
+DROP INDEX semel_records_ready;
+ALTER TABLE semel_outbox
+    ADD COLUMN blocked bigint NOT NULL DEFAULT 0, -- 1: the one before it is not delivered, and holds it;
+                                                  -- 0: whoever takes it looks
+    ADD COLUMN holds   bigint NOT NULL DEFAULT 0; -- 1: the one behind it may be blocked, and is freed with its end
+DROP INDEX semel_outbox_due;
+CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
+CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
 ";
 
 /// The tables, indexes and triggers of this version, by their names.
 pub(super) fn names(version: i64) -> Vec<&'static str> {
     const MADE_BY: [&str; 4] = ["CREATE TABLE ", "CREATE INDEX ", "CREATE UNIQUE INDEX ", "CREATE TRIGGER "];
     let scripts = MIGRATIONS.iter().take(usize::try_from(version).unwrap_or(0));
-    let made = |line: &'static str| MADE_BY.iter().find_map(|statement| line.strip_prefix(statement));
-    scripts
-        .flat_map(|script| script.lines())
-        .filter_map(made)
-        .filter_map(|rest| rest.split(' ').next())
-        .collect()
+    let mut names = Vec::new();
+    for line in scripts.flat_map(|script| script.lines()) {
+        if let Some(dropped) = line.strip_prefix("DROP INDEX ") {
+            names.retain(|name| *name != dropped.trim_end_matches(';'));
+        }
+        let made = MADE_BY.iter().find_map(|statement| line.strip_prefix(statement));
+        names.extend(made.and_then(|rest| rest.split(' ').next()));
+    }
+    names
 }
 
 /// What a database is found to be.
@@ -316,5 +330,7 @@ mod tests {
         }
         assert!(names.iter().all(|name| name.starts_with("semel_")), "{names:?}");
         assert!(super::names(0).is_empty());
+        let dropped = "semel_records_ready";
+        assert!(super::names(3).contains(&dropped) && !names.contains(&dropped), "{names:?}");
     }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use semel_core::{
     AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition,
-    Unreadable, Waiting, WaitingFilter, Write, transition,
+    Record, RecordId, Snapshot, StateName, StoreError, Tier, Timestamp, Transition,
+    Unreadable, WaitingFilter, WaitingPage, Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -18,6 +18,7 @@ use super::group::{Side, SideWrite, Update, Writes};
 use super::link::{Dialer, Link};
 use super::queries::{self, now, snapshot};
 use super::rows::{Versioned, record, record_columns, record_columns_without_response};
+use super::waiting;
 use crate::columns::StepColumns;
 
 const FIND: &str = concat!(
@@ -72,22 +73,6 @@ pub(super) const DUE_TO_REAP: &str = concat!(
     now!(),
     ", semel_records WHERE expires_at IS NOT NULL AND expires_at <= n.now AND (expires_at, id) > ($2, $3)
       ORDER BY expires_at, id LIMIT $4 FOR UPDATE OF semel_records SKIP LOCKED"
-);
-
-/// Commands that wait for a worker and may be started now.
-pub(super) const WAITING: &str = concat!(
-    "SELECT q.format, q.encryption_key_id, q.request, ",
-    record_columns_without_response!(),
-    " FROM ",
-    now!(),
-    ", semel_records JOIN LATERAL (
-          SELECT format, encryption_key_id, request FROM semel_requests
-          WHERE semel_requests.operation_id = semel_records.operation_id
-      ) AS q ON true
-      WHERE ready_at IS NOT NULL AND ready_at <= n.now AND state = 'claimed' AND due_at > n.now
-        AND (on_lease_expired = 'resume')::int = $2
-        AND ($3::int = 0 OR operation = ANY($4))
-      ORDER BY ready_at, id LIMIT $5"
 );
 
 /// Commands whose outcome is unknown and for which evidence is to be sought now.
@@ -240,28 +225,12 @@ impl Upkeep {
         .await
     }
 
-    /// Commands that wait for a worker, without those that cannot be read.
-    pub(super) async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    /// A page of the commands that wait for a worker, without those that cannot be read.
+    pub(super) async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         let filter = filter.clone();
         self.with(move |mut lent| async move {
-            let names = filter.operations.as_deref().unwrap_or_default();
-            let values = [
-                Value::Int(Some(lent.offset)),
-                Value::Int(Some(filter.phased.into())),
-                Value::Int(Some(filter.operations.is_some().into())),
-                Value::TextList(names.iter().map(|name| Some(name.as_str())).collect()),
-                Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
-            ];
-            let rows = lent.link()?.query(WAITING, &values).await?;
-            let read = |row: Row| {
-                let request = StoredRequest {
-                    format: row.int(0).and_then(|format| u8::try_from(format).ok())?,
-                    encryption_key_id: row.text(1).map(str::to_owned),
-                    bytes: row.bytes(2)?.clone(),
-                };
-                Some(Waiting { record: record(row, 3).ok()?.record, request })
-            };
-            Ok(rows.into_iter().filter_map(read).collect())
+            let offset = lent.offset;
+            waiting::page(lent.link()?, &filter, offset).await
         })
         .await
     }

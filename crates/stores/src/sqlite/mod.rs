@@ -21,6 +21,7 @@ mod reseal;
 mod rows;
 mod schema;
 mod usage;
+mod waiting;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -34,8 +35,8 @@ use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, Waiting,
-    WaitingFilter,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, WaitingFilter,
+    WaitingPage,
 };
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
@@ -468,9 +469,9 @@ impl Store for SqliteStore {
         self.read(move |connection, _| queries::unreadable(connection, &filter)).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         let filter = filter.clone();
-        self.read(move |connection, now| queries::waiting_commands(connection, &filter, now)).await
+        self.read(move |connection, now| waiting::page(connection, &filter, now)).await
     }
 
     async fn due_to_reconcile(&self, limit: usize) -> Result<Vec<Record>, StoreError> {

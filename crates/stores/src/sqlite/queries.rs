@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Row, named_params, params};
 use semel_core::{
     AuditEntry, AuditId, Census, Claim, Filter, Head, Holder, Item, Note, NoteTaken, OperationId,
     OperationName, Principal, Progress, Record, RecordId, State, StateName, StoredRequest, Timestamp,
-    Unreadable, Waiting as WaitingCommand, WaitingFilter,
+    Unreadable,
 };
 
 use super::errors::is_unreadable;
@@ -376,40 +376,6 @@ pub(super) fn keep_request(
 /// Erases the request of a command.
 pub(super) fn erase_request(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
     connection.prepare_cached("DELETE FROM semel_requests WHERE operation_id = ?1")?.execute([id.as_bytes()])
-}
-
-/// Commands that wait for a worker and may be started now, without those that cannot be read.
-pub(super) fn waiting_commands(
-    connection: &Connection,
-    filter: &WaitingFilter,
-    now: Timestamp,
-) -> rusqlite::Result<Vec<WaitingCommand>> {
-    // The names as one text, each between separators that no name contains.
-    let operations = filter.operations.as_ref().map(|names| format!("\u{1f}{}\u{1f}", names.join("\u{1f}")));
-    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
-    let sql = format!(
-        "SELECT {WITHOUT_RESPONSE}, format AS request_format, request_key_id, request
-         FROM semel_records JOIN (
-             SELECT operation_id AS request_of, format, encryption_key_id AS request_key_id, request FROM semel_requests
-         ) ON request_of = operation_id
-         WHERE ready_at IS NOT NULL AND ready_at <= ?1 AND state = 'claimed' AND due_at > ?1
-           AND (on_lease_expired = 'resume') = ?2
-           AND (?3 IS NULL OR instr(?3, char(31) || operation || char(31)) > 0)
-         ORDER BY ready_at, id LIMIT ?4"
-    );
-    let read = |row: &Row<'_>| {
-        let request = StoredRequest {
-            format: row.get("request_format")?,
-            encryption_key_id: row.get("request_key_id")?,
-            bytes: row.get::<_, Vec<u8>>("request")?.into(),
-        };
-        Ok(WaitingCommand { record: record(row)?, request })
-    };
-    connection
-        .prepare_cached(&sql)?
-        .query_map(params![now.as_millis(), filter.phased, operations, limit], read)?
-        .filter(|row| !row.as_ref().is_err_and(is_unreadable))
-        .collect()
 }
 
 /// Commands whose outcome is unknown and for which evidence is to be sought now, without those that cannot be read.

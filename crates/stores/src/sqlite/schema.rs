@@ -195,7 +195,9 @@ const VERSION_9: &str = "
 ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
 ";
 
-/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from another one of its name.
+/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
+/// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
+/// leave the index of those that are due. The first take that meets such a message marks it.
 const VERSION_10: &str = "
 CREATE TABLE semel_store (
     id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
@@ -206,6 +208,16 @@ CREATE TABLE semel_store (
 INSERT INTO semel_store (id) VALUES (randomblob(16));
 ALTER TABLE semel_evidence ADD COLUMN attempt INTEGER; -- NULL: it names none
 ALTER TABLE semel_evidence ADD COLUMN content BLOB;    -- digest of what it says; NULL: kept before there was one
+CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
+DROP INDEX semel_records_ready;
+ALTER TABLE semel_outbox ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0; -- 1: an earlier one of its command is not
+                                                                        -- delivered; 0: whoever takes it looks
+UPDATE semel_outbox SET blocked = 1 WHERE state = 'pending' AND EXISTS (
+    SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = semel_outbox.operation_id
+        AND earlier.position < semel_outbox.position AND earlier.state <> 'delivered');
+DROP INDEX semel_outbox_due;
+CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
+CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

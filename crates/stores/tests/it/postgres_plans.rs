@@ -176,8 +176,8 @@ async fn no_worker_or_reconciler_reads_all_records() {
     let (before, after) = scans(&database, async |store| {
         for round in 0..TIMES {
             for operations in [None, Some(vec!["payments.create".to_owned()])] {
-                let filter = WaitingFilter { phased: false, operations, limit: 20 };
-                let waiting = store.waiting(&filter).await.expect("it reads");
+                let filter = WaitingFilter { operations, limit: 20, ..WaitingFilter::default() };
+                let waiting = store.waiting(&filter).await.expect("it reads").found;
                 assert_eq!(waiting.len(), 20);
                 let record = &waiting[round % 20].record;
                 let start = Change::start(record.head.fence(), RandomIds.attempt_token());
@@ -237,4 +237,44 @@ async fn no_worker_reads_all_messages() {
     })
     .await;
     assert_eq!(before, after);
+}
+
+/// Commands whose first message is dead and whose second waits for it.
+const FILL_BLOCKED: &str = "
+    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, done_at)
+    SELECT operation_id || ':first', operation_id, 0, 'first', '{}', 'dead', 1, 1 FROM (
+        SELECT ('00000000-0000-4000-8000-' || lpad(to_hex(n), 12, '0'))::uuid AS operation_id
+        FROM generate_series(1, 20000) AS n) AS made;
+    INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
+    SELECT operation_id || ':second', operation_id, 1, 'second', '{}', 'pending', 1 FROM semel_outbox";
+
+/// Rows that were read, by whichever way.
+const READ: &str =
+    "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables WHERE relname = 'semel_outbox'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_does_not_visit_messages_that_have_to_wait() {
+    let database = database().await;
+    database.sql(FILL_BLOCKED).expect("there is room");
+    database.sql("ANALYZE").expect("its owner may");
+    let take = || Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 16 };
+    scans(&database, async |store| {
+        // Each is met once.
+        for _ in 0..20_000 / 1024 + 1 {
+            assert!(store.take(&take()).await.expect("they can be taken").is_empty());
+        }
+    })
+    .await;
+    let blocked =
+        database.sql("SELECT count(*) FROM semel_outbox WHERE blocked = 1").expect("it can be read");
+    assert_eq!(blocked, "20000");
+    let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    let before = read();
+    scans(&database, async |store| {
+        for _ in 0..TIMES {
+            assert!(store.take(&take()).await.expect("they can be taken").is_empty());
+        }
+    })
+    .await;
+    assert!(read() - before < 100, "{} rows were read for nothing", read() - before);
 }

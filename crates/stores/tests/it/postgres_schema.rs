@@ -79,9 +79,14 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
         }
     }
     drop(store);
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
+    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store;
         ALTER TABLE semel_evidence DROP COLUMN attempt, DROP COLUMN content;
-        DROP TABLE semel_store; UPDATE semel_schema SET version = 4";
+        DROP INDEX semel_records_turn;
+        CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
+        DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
+        ALTER TABLE semel_outbox DROP COLUMN blocked, DROP COLUMN holds;
+        CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+        UPDATE semel_schema SET version = 4";
     database.sql(back).expect("an older version would have left it so");
     let store = PostgresStore::open(&address).await.expect("it is migrated");
     for (id, expected) in [(ids[0], false), (ids[1], true)] {

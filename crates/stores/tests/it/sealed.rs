@@ -205,8 +205,7 @@ fn for_later(key: &str) -> Claim {
 }
 
 async fn waiting(store: &dyn Store) -> Vec<Waiting> {
-    let filter = WaitingFilter { phased: false, operations: None, limit: 100 };
-    store.waiting(&filter).await.expect("it reads")
+    store.waiting(&WaitingFilter::default()).await.expect("it reads").found
 }
 
 fn has_canary(bytes: &[u8]) -> bool {

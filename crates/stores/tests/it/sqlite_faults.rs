@@ -102,9 +102,14 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
     acquire(&store, "twice").await;
     drop(store);
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let back =
-        "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; ALTER TABLE semel_evidence DROP COLUMN attempt;
-         ALTER TABLE semel_evidence DROP COLUMN content; DROP TABLE semel_store; UPDATE semel_schema SET version = 8";
+    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store;
+        ALTER TABLE semel_evidence DROP COLUMN attempt; ALTER TABLE semel_evidence DROP COLUMN content;
+        DROP INDEX semel_records_turn;
+        CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
+        DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
+        ALTER TABLE semel_outbox DROP COLUMN blocked;
+        CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+        UPDATE semel_schema SET version = 8";
     file.execute_batch(back).expect("an older version would have left it so");
     std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
     drop(file);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use semel_core::{
     Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, Waiting, WaitingFilter,
+    Snapshot, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -56,7 +56,7 @@ impl Store for WithoutReferences {
         self.0.list(filter).await
     }
 
-    async fn waiting(&self, filter: &WaitingFilter) -> Result<Vec<Waiting>, StoreError> {
+    async fn waiting(&self, filter: &WaitingFilter) -> Result<WaitingPage, StoreError> {
         self.0.waiting(filter).await
     }
 

@@ -138,6 +138,8 @@ macro_rules! for_each_conformance_case {
             references: a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back
             references: a_former_name_of_an_operation_still_counts
             workers: a_command_for_later_waits_with_its_request
+            workers: waiting_commands_are_listed_page_by_page
+            workers: one_tenants_backlog_leaves_room_for_others
             workers: a_waiting_command_is_started_by_one_worker
             workers: a_requeued_command_waits_until_it_is_ready
             workers: a_new_attempt_brings_its_own_request

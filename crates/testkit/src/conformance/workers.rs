@@ -6,8 +6,8 @@ use bytes::Bytes;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Refusal;
 use semel_core::{
-    Attempt, Change, Claim, Decision, Ids, Item, RandomIds, Reason, Record, Start, StateName, StepKind,
-    Store, StoredRequest, Terms, Waiting, WaitingFilter,
+    Attempt, Change, Claim, Decision, Ids, Item, RandomIds, Reason, Record, RecordId, Start, StateName,
+    StepKind, Store, StoredRequest, Terms, Waiting, WaitingFilter, WaitingPlace,
 };
 
 use super::{Subject, acquire, applied, apply, claim_decision, race, read};
@@ -29,8 +29,8 @@ fn in_phases(key: &str) -> Claim {
 }
 
 async fn waiting(store: &dyn Store, phased: bool) -> Vec<Waiting> {
-    let filter = WaitingFilter { phased, operations: None, limit: 100 };
-    store.waiting(&filter).await.expect("the store reads")
+    let page = store.waiting(&WaitingFilter { phased, ..WaitingFilter::default() }).await;
+    page.expect("the store reads").found
 }
 
 async fn only_waiting(store: &dyn Store) -> Waiting {
@@ -54,14 +54,98 @@ pub(super) async fn a_command_for_later_waits_with_its_request(subject: &dyn Sub
     let found = only_waiting(&*store).await;
     assert_eq!(found.record, read(&*store, &sample::id(&first)).await);
     assert_eq!(Some(found.request), first.request, "the request of the claim that counts");
-    let other = WaitingFilter { phased: false, operations: Some(vec!["x".into()]), limit: 9 };
-    assert!(store.waiting(&other).await.expect("the store reads").is_empty());
+    let other = WaitingFilter { operations: Some(vec!["x".into()]), ..WaitingFilter::default() };
+    assert!(store.waiting(&other).await.expect("the store reads").found.is_empty());
     let own = vec!["x".to_owned(), found.record.operation.to_string()];
     let own = WaitingFilter { operations: Some(own), ..other };
-    assert_eq!(store.waiting(&own).await.expect("the store reads").len(), 1);
+    assert_eq!(store.waiting(&own).await.expect("the store reads").found.len(), 1);
     assert!(waiting(&*store, true).await.is_empty(), "it has no phases");
     subject.advance(HOUR);
     assert!(waiting(&*store, false).await.is_empty(), "nobody starts it any more");
+}
+
+/// Claims `count` commands of a tenant for a worker, one a second, and says which.
+async fn queue(subject: &dyn Subject, tenant: &str, count: usize) -> Vec<RecordId> {
+    let store = subject.store();
+    let mut ids = Vec::new();
+    for number in 0..count {
+        let scope = sample::scope_of(tenant, "alice", "payments.create", &format!("k-{number}"));
+        let claim = Claim { request: for_later("k", "input").request, ..sample::claim_on(scope) };
+        let claim = sample::for_worker(claim, HOUR);
+        assert_eq!(claim_decision(&*store, &claim).await, Decision::Wait);
+        ids.push(sample::id(&claim));
+        subject.advance(Duration::from_secs(1));
+    }
+    ids
+}
+
+/// Every page from the front to the end of the queue.
+async fn pages(store: &dyn Store, share: usize, limit: usize) -> Vec<Vec<Waiting>> {
+    let mut filter = WaitingFilter { share, limit, ..WaitingFilter::default() };
+    let mut pages = Vec::new();
+    for _ in 0..100 {
+        let page = store.waiting(&filter).await.expect("the store reads");
+        assert!(page.found.len() <= limit, "{} of {limit}", page.found.len());
+        let ready = |waiting: &Waiting| waiting.place().ready_at <= page.now;
+        assert!(page.found.iter().all(ready), "the page has the store's time");
+        pages.push(page.found);
+        match page.next {
+            Some(next) => filter.after = Some(next),
+            None => return pages,
+        }
+    }
+    panic!("the queue has no end");
+}
+
+fn of_tenant(found: &[Waiting], tenant: &str) -> Vec<RecordId> {
+    let own = |waiting: &&Waiting| waiting.record.principal.tenant() == tenant;
+    found.iter().filter(own).map(|waiting| waiting.record.id).collect()
+}
+
+pub(super) async fn waiting_commands_are_listed_page_by_page(subject: &dyn Subject) {
+    let store = subject.store();
+    let tenants = ["acme", "Zeta", "b", "émile"];
+    let mut queued = Vec::new();
+    for (tenant, count) in tenants.into_iter().zip([5, 3, 1, 2]) {
+        queued.push((tenant, queue(subject, tenant, count).await));
+    }
+    for limit in [1, 2, 3, 4, 100] {
+        let found: Vec<Waiting> = pages(&*store, limit, limit).await.into_iter().flatten().collect();
+        assert_eq!(found.len(), 11, "each once, on pages of {limit}");
+        for (tenant, ids) in &queued {
+            assert_eq!(of_tenant(&found, tenant), *ids, "the longest ready first, on pages of {limit}");
+        }
+    }
+    // From a place whose command is gone, and from behind one tenant's commands.
+    let first = store.waiting(&WaitingFilter { limit: 1, ..WaitingFilter::default() }).await;
+    let first = first.expect("the store reads").found.remove(0);
+    assert!(start(&*store, &first.record).await.is_some());
+    for (after, left) in [
+        (first.place(), 10),
+        (WaitingPlace::end_of(first.record.principal.tenant()), 11 - queued_of(&queued, &first).len()),
+    ] {
+        let filter = WaitingFilter { after: Some(after), ..WaitingFilter::default() };
+        let page = store.waiting(&filter).await.expect("the store reads");
+        assert_eq!((page.found.len(), page.next), (left, None));
+    }
+}
+
+fn queued_of<'a>(queued: &'a [(&str, Vec<RecordId>)], waiting: &Waiting) -> &'a [RecordId] {
+    let tenant = waiting.record.principal.tenant();
+    queued.iter().find(|(name, _)| *name == tenant).map_or(&[], |(_, ids)| ids)
+}
+
+pub(super) async fn one_tenants_backlog_leaves_room_for_others(subject: &dyn Subject) {
+    let store = subject.store();
+    let flood = queue(subject, "flood", 12).await;
+    let [before, after] = [queue(subject, "a", 1).await, queue(subject, "z", 1).await];
+    let filter = WaitingFilter { share: 2, limit: 4, ..WaitingFilter::default() };
+    let page = store.waiting(&filter).await.expect("the store reads");
+    assert_eq!(of_tenant(&page.found, "flood"), flood[..2], "its share, the longest ready first");
+    assert_eq!(of_tenant(&page.found, "a"), before);
+    assert_eq!(of_tenant(&page.found, "z"), after, "although it came last");
+    let all = pages(&*store, 2, 2).await;
+    assert!(all.iter().all(|page| of_tenant(page, "flood").len() <= 2), "on every page");
 }
 
 pub(super) async fn a_waiting_command_is_started_by_one_worker(subject: &dyn Subject) {
