@@ -1,6 +1,8 @@
 //! What messages cost: commands that carry one beside the same commands without, how fast messages are delivered, and how
-//! long one takes from its commit to its receiver. On SQLite and on PostgreSQL (`fsync` on), without HTTP.
+//! long one takes from its commit to its receiver; and both again beside a backlog of messages that wait for dead ones. On
+//! SQLite and on PostgreSQL (`fsync` on), without HTTP.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,7 @@ use semel_stores::postgres::Address;
 use semel_stores::{PostgresStore, SqliteStore};
 use semel_testkit::postgres::Cluster;
 use semel_testkit::sample;
+use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -38,6 +41,14 @@ const fn sizes(form: Form) -> (usize, u64) {
     }
 }
 
+/// Commands in the backlog: the first message of each is dead, and the second waits for it.
+const fn backlog(form: Form) -> usize {
+    match form {
+        Form::Quick => 20_000,
+        Form::Whole => 100_000,
+    }
+}
+
 /// Measures both databases, in turn.
 pub async fn run(form: Form) -> Result<Section> {
     let folder = tempfile::TempDir::new()?;
@@ -47,7 +58,8 @@ pub async fn run(form: Form) -> Result<Section> {
         outboxes.push(Arc::new(SqliteStore::open(&path)?));
     }
     let commands = Commands::Sqlite(SqliteTransactions::open(&path)?);
-    let sqlite = Database { name: "SQLite", commands, outboxes, seen: Seen::default() };
+    let place = Place::Sqlite(path.clone());
+    let sqlite = Database { name: "SQLite", place, commands, outboxes, backlog: 0, seen: Seen::default() };
 
     let cluster = tokio::task::block_in_place(Cluster::start)?;
     let database = cluster.create_database()?;
@@ -57,14 +69,23 @@ pub async fn run(form: Form) -> Result<Section> {
         outboxes.push(Arc::new(PostgresStore::open(&address).await?));
     }
     let pool = PgPoolOptions::new().max_connections(AT_ONCE as u32).connect(&database.url()).await?;
+    let place = Place::Postgres(pool.clone());
     let commands = Commands::Postgres(PostgresTransactions::new(pool));
-    let postgres = Database { name: "PostgreSQL", commands, outboxes, seen: Seen::default() };
+    let postgres =
+        Database { name: "PostgreSQL", place, commands, outboxes, backlog: 0, seen: Seen::default() };
 
     let mut databases = [sqlite, postgres];
     for round in 0..form.rounds() {
         println!("   round {} of {}", round + 1, form.rounds());
         for database in &mut databases {
             database.turn(form, round).await?;
+        }
+    }
+    println!("   beside a backlog");
+    for database in &mut databases {
+        database.fill(backlog(form)).await?;
+        for round in 0..form.rounds() {
+            database.turn_beside_backlog(form, round).await?;
         }
     }
     Ok(section(&databases.map(|database| (database.name, database.seen)), form))
@@ -76,6 +97,8 @@ struct Seen {
     plain: Figures,
     with_message: Figures,
     delivered: [Figures; 4],
+    /// Commands with a message, and deliveries by one worker, beside a backlog.
+    beside_backlog: [Figures; 2],
     /// Milliseconds from commit to receiver, of a worker that looks by itself, and of one that is woken.
     latencies: [Latency; 2],
     sent: u64,
@@ -101,12 +124,66 @@ impl Latency {
 /// A database: who carries out commands there, and its outbox, once for each worker.
 struct Database {
     name: &'static str,
+    place: Place,
     commands: Commands,
     outboxes: Vec<Arc<dyn Outbox>>,
+    /// Messages that are never delivered.
+    backlog: u64,
     seen: Seen,
 }
 
+/// The database itself, past the outbox.
+enum Place {
+    Sqlite(PathBuf),
+    Postgres(PgPool),
+}
+
 impl Database {
+    /// Adds commands whose first message is dead and whose second waits for it, and lets a worker meet them.
+    async fn fill(&mut self, commands: usize) -> Result<()> {
+        let insert = |id: &str, text: &str, empty: &str| {
+            let message = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)";
+            [
+                format!(
+                    "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < {commands}) {message}
+                     SELECT {text} || ':first', operation_id, 0, 'first', {empty}, 'dead', 0
+                     FROM (SELECT {id} AS operation_id FROM n) AS made"
+                ),
+                format!(
+                    "{message} SELECT {text} || ':second', operation_id, 1, 'second', {empty}, 'pending', 0
+                     FROM semel_outbox WHERE kind = 'first'"
+                ),
+            ]
+        };
+        match &self.place {
+            Place::Sqlite(path) => {
+                let file = rusqlite::Connection::open(path)?;
+                file.busy_timeout(PATIENCE)?;
+                for sql in insert("CAST(printf('%016d', x) AS BLOB)", "lower(hex(operation_id))", "x''") {
+                    file.execute(&sql, [])?;
+                }
+            }
+            Place::Postgres(pool) => {
+                let id = "('00000000-0000-4000-8000-' || lpad(to_hex(x), 12, '0'))::uuid";
+                for sql in insert(id, "operation_id::text", "''::bytea") {
+                    sqlx::raw_sql(sqlx::AssertSqlSafe(sql)).execute(pool).await?;
+                }
+            }
+        }
+        self.backlog = commands as u64;
+        self.commands.send("behind-the-backlog", true).await?;
+        self.deliver(1, 1, None).await.map(drop)
+    }
+
+    async fn turn_beside_backlog(&mut self, form: Form, round: usize) -> Result<()> {
+        let (messages, _) = sizes(form);
+        let rate = self.commands.send_all(&format!("beside-{round}"), messages, true).await?;
+        self.seen.beside_backlog[0].push(rate);
+        let rate = self.deliver(messages, 1, None).await?;
+        self.seen.beside_backlog[1].push(rate);
+        Ok(())
+    }
+
     async fn turn(&mut self, form: Form, round: usize) -> Result<()> {
         let (messages, samples) = sizes(form);
         for (number, (workers, reference)) in DELIVERIES.into_iter().enumerate() {
@@ -137,7 +214,7 @@ impl Database {
         let all = async {
             receiver.got(messages as u64).await?;
             // The receiver has them all; that the last ones are delivered is yet to be written down.
-            while self.outboxes[0].depth().await?.pending > 0 {
+            while self.outboxes[0].depth().await?.pending > self.backlog {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             Ok(begun.elapsed())
@@ -312,6 +389,22 @@ fn section(databases: &[(&str, Seen)], form: Form) -> Section {
             |seen: &Seen| seen.delivered[number].median() / seen.with_message.median().max(f64::MIN_POSITIVE);
         row(&format!("{delivery}, of commands with a message"), &|seen| format!("{:.2}", of_commands(seen)));
     }
+    let beside = |seen: &Seen, number: usize, alone: &Figures| {
+        format!("{:.2}", seen.beside_backlog[number].median() / alone.median().max(f64::MIN_POSITIVE))
+    };
+    let waiting = count(backlog(form) as u64);
+    row(
+        &format!(
+            "commands with a message beside {waiting} that wait for dead ones, of those without a backlog"
+        ),
+        &|seen| beside(seen, 0, &seen.with_message),
+    );
+    row(
+        &format!(
+            "delivered by 1 worker beside {waiting} that wait for dead ones, of those without a backlog"
+        ),
+        &|seen| beside(seen, 1, &seen.delivered[0]),
+    );
     row("commands without a message, a second", &|seen| seen.plain.words());
     row("commands with a message, a second", &|seen| seen.with_message.words());
     for (number, delivery) in deliveries.iter().enumerate() {
@@ -343,8 +436,10 @@ fn section(databases: &[(&str, Seen)], form: Form) -> Section {
         what: format!(
             "Commands in one transaction, {AT_ONCE} at a time, without HTTP: with one message each, beside the same without. Then \
              workers deliver the {} messages to a receiver that takes no time; with a reference of the receiver, each is a second \
-             write. From commit to receiver, {samples} messages are sent one at a time to an idle worker.",
-            count(messages as u64)
+             write. From commit to receiver, {samples} messages are sent one at a time to an idle worker. In the end, commands and \
+             deliveries beside {} commands whose first message is dead and whose second waits for it.",
+            count(messages as u64),
+            count(backlog(form) as u64)
         ),
         charts: vec![(
             "outbox.svg".into(),

@@ -17,6 +17,7 @@ use semel_core::{
 };
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Reserved};

@@ -31,6 +31,7 @@ pub(crate) const STEPS: [usize; 1] = [19];
 const BACK_IN_A_FILE: (u32, u32) = (10, 6);
 const BACK_ON_A_SERVER: (u32, u32) = (6, 2);
 const BACK: &str = "
+    DROP TABLE semel_store;
     DROP INDEX semel_outbox_due;
     DROP INDEX semel_outbox_blocked;
     ALTER TABLE semel_outbox DROP COLUMN blocked;
@@ -99,7 +100,11 @@ fn go_back(site: &Site<'_>) -> Result<(), String> {
         return Err(format!("the schema has another version than {from}: `BACK` must go back from there"));
     }
     let alone = if site.place.file().is_some() { "" } else { BACK_ON_A_SERVER_ALONE };
-    site.change(&format!("{BACK} {alone} UPDATE semel_schema SET version = {to}"))
+    site.change(&format!("{BACK} {alone} UPDATE semel_schema SET version = {to}"))?;
+    let Some(file) = site.place.file() else { return Ok(()) };
+    let mut identity = file.as_os_str().to_owned();
+    identity.push(".id");
+    std::fs::remove_file(identity).map_err(|error| format!("the identity beside the file: {error}"))
 }
 
 async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {

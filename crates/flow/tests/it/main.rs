@@ -15,6 +15,7 @@ mod late_evidence;
 mod look_up;
 mod lost_commits;
 mod outbox;
+mod outbox_backlog;
 mod outbox_http;
 mod outbox_killed;
 mod phases;

@@ -47,8 +47,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use semel_core::{
     Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, WaitingFilter,
-    WaitingPage,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable,
+    WaitingFilter, WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 

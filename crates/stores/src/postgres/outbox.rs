@@ -62,21 +62,70 @@ macro_rules! columns {
     };
 }
 
-/// Of one command only the first message that is not delivered.
+/// Messages that one take looks at: some of them may have to wait for others, and are marked.
+const WINDOW: usize = 64;
+
+/// Takes of one call at most, while it meets messages that have to wait.
+const ROUNDS: usize = 4;
+
+/// Messages that are due, the longest due first.
+macro_rules! due {
+    ($limit:literal) => {
+        concat!(
+            "due AS MATERIALIZED (
+                 SELECT own.event_id, own.operation_id, own.position, own.due_at, n.now FROM semel_outbox AS own, ",
+            now!(),
+            "    WHERE own.state = 'pending' AND own.blocked = 0 AND own.due_at <= n.now
+                 ORDER BY own.due_at, own.event_id LIMIT ",
+            $limit,
+            ")"
+        )
+    };
+}
+
+/// Of one command only the first message that is not delivered. The number of those that were looked at comes with each.
 pub(super) const TAKE: &str = concat!(
-    "WITH due AS MATERIALIZED (
-         SELECT own.event_id, n.now FROM semel_outbox AS own, ",
-    now!(),
-    "    WHERE own.state = 'pending' AND own.due_at <= n.now
+    "WITH ",
+    due!("$5"),
+    ", free AS MATERIALIZED (
+         SELECT own.event_id, due.now FROM due JOIN semel_outbox AS own ON own.event_id = due.event_id
+         WHERE own.state = 'pending' AND own.due_at <= due.now
              AND NOT EXISTS (
-                 SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = own.operation_id
-                     AND earlier.position < own.position AND earlier.state <> 'delivered')
-         ORDER BY own.due_at, own.event_id LIMIT $4 FOR UPDATE OF own SKIP LOCKED)
-     UPDATE semel_outbox AS o
-     SET token = $2, epoch = o.epoch + 1, attempts = o.attempts + 1, due_at = due.now + $3
-     FROM due WHERE o.event_id = due.event_id RETURNING ",
-    columns!("o.", "o.payload")
+                 SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = due.operation_id
+                     AND earlier.position < due.position AND earlier.state <> 'delivered')
+         ORDER BY due.due_at, own.event_id LIMIT $4 FOR UPDATE OF own SKIP LOCKED),
+     taken AS (
+         UPDATE semel_outbox AS o
+         SET token = $2, epoch = o.epoch + 1, attempts = o.attempts + 1, due_at = free.now + $3
+         FROM free WHERE o.event_id = free.event_id RETURNING ",
+    columns!("o.", "o.payload"),
+    ") SELECT taken.*, counted.number FROM (SELECT count(*) AS number FROM due) AS counted LEFT JOIN taken ON true"
 );
+
+/// Messages that are due and have to wait, with the one before them in their command, which is locked: it cannot end until
+/// both are marked. What another is about to change is passed over.
+const WAITING_FOR: &str = concat!(
+    "WITH ",
+    due!("$2"),
+    ", pairs AS MATERIALIZED (
+         SELECT due.event_id, before.event_id AS holder FROM due CROSS JOIN LATERAL (
+             SELECT earlier.event_id FROM semel_outbox AS earlier
+             WHERE earlier.operation_id = due.operation_id AND earlier.position < due.position
+                 AND earlier.state <> 'delivered' ORDER BY earlier.position DESC LIMIT 1) AS before)
+     SELECT pairs.event_id, pairs.holder FROM pairs JOIN semel_outbox AS o ON o.event_id = pairs.holder
+     WHERE o.state <> 'delivered' FOR UPDATE OF o SKIP LOCKED"
+);
+
+const HOLD: &str = "UPDATE semel_outbox SET holds = 1 WHERE event_id = ANY($1) AND holds = 0";
+
+const BLOCK: &str = "UPDATE semel_outbox SET blocked = 1 WHERE event_id = ANY($1) AND state = 'pending'";
+
+/// The next message of a command waits no longer for the one in this place. One that still has to wait for another is marked
+/// again. Sent after that one has ended and in its transaction: it sees everybody who marked a message before.
+const UNBLOCK: &str = "
+    UPDATE semel_outbox SET blocked = 0 WHERE event_id = (
+        SELECT event_id FROM semel_outbox WHERE operation_id = $1 AND position > $2 AND state <> 'delivered'
+        ORDER BY position LIMIT 1)";
 
 const ACCEPT: &str = "
     UPDATE semel_outbox SET provider_reference = $4
@@ -89,7 +138,16 @@ const SETTLE: &str = concat!(
          done_at = CASE $5 WHEN 'pending' THEN NULL ELSE n.now END
      FROM ",
     now!(),
-    " WHERE event_id = $2 AND epoch = $3 AND token = $4 AND state = 'pending' RETURNING epoch"
+    " WHERE event_id = $2 AND epoch = $3 AND token = $4 AND state = 'pending' AND (holds = 0 OR $5 <> 'delivered')
+      RETURNING epoch"
+);
+
+/// The same for a message that holds the one behind it, which the transaction frees after this.
+const SETTLE_HOLDER: &str = concat!(
+    "UPDATE semel_outbox SET state = 'delivered', due_at = n.now, last_error = coalesce($5, last_error), done_at = n.now
+     FROM ",
+    now!(),
+    " WHERE event_id = $2 AND epoch = $3 AND token = $4 AND state = 'pending' RETURNING operation_id, position"
 );
 
 /// The action, its message's kind and the reason, for a message that is dead, or pending and in nobody's hand.
@@ -99,9 +157,10 @@ macro_rules! intervene {
             "WITH changed AS (",
             $statement,
             " WHERE event_id = $1 AND (state = 'dead' OR (state = 'pending' AND (token IS NULL OR due_at <= $2)))
-               RETURNING operation_id, kind)
-             INSERT INTO semel_audit (id, at, operation_id, who, action, why)
-             SELECT $3, $2, operation_id, $4, $5 || ' ' || kind, $6 FROM changed RETURNING at"
+               RETURNING operation_id, kind, position),
+             noted AS (INSERT INTO semel_audit (id, at, operation_id, who, action, why)
+                       SELECT $3, $2, operation_id, $4, $5 || ' ' || kind, $6 FROM changed)
+             SELECT operation_id, position FROM changed"
         )
     };
 }
@@ -146,7 +205,8 @@ const REAP: &str = concat!(
 );
 
 const DEPTH: &str = "
-    SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending'),
+    SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 0)
+            + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
 
 /// The connections for messages, made when they are needed.
@@ -187,8 +247,10 @@ async fn with_command(
         let Ok(event) = record.as_ref().map_or(Ok(None), |record| event(&record.head, others)) else {
             return Ok(false);
         };
-        if link.query(sql, values).await?.is_empty() {
-            return Ok(false);
+        let changed = link.query(sql, values).await?;
+        let Some(changed) = changed.first() else { return Ok(false) };
+        if sql == DISCARD {
+            unblock_after(link, changed).await?;
         }
         match (record, event) {
             (Some(record), Some(event)) => tell(link, &record.id, &event, offset).await,
@@ -199,6 +261,63 @@ async fn with_command(
     let end = if matches!(changed, Ok(true)) { "COMMIT" } else { "ROLLBACK" };
     link.run(end).await?;
     changed
+}
+
+/// Frees the message behind the one that has ended: the row has its command and its place.
+async fn unblock_after(link: &mut Link, ended: &Row) -> Result<(), DbError> {
+    let (Some(command), Some(place)) = (ended.uuid(0), ended.int(1)) else {
+        return Err(DbError::unreadable("position", "there is none"));
+    };
+    link.query(UNBLOCK, &[Value::Uuid(command), Value::Int(Some(place))]).await.map(|_| ())
+}
+
+/// Sends statements as one transaction: committed if `work` says that something changed.
+async fn in_transaction<T>(
+    link: &mut Link,
+    work: impl AsyncFnOnce(&mut Link) -> Result<Option<T>, DbError>,
+) -> Result<Option<T>, DbError> {
+    link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let changed = work(link).await;
+    link.run(if matches!(changed, Ok(Some(_))) { "COMMIT" } else { "ROLLBACK" }).await?;
+    changed
+}
+
+/// Marks messages that are due and have to wait, so that nobody looks at them before the one in front of them has ended. Says
+/// how many.
+async fn block(link: &mut Link, offset: i64) -> Result<usize, DbError> {
+    let blocked = in_transaction(link, async |link: &mut Link| {
+        let pairs = link.query(WAITING_FOR, &[Value::Int(Some(offset)), count(WINDOW)]).await?;
+        if pairs.is_empty() {
+            return Ok(None);
+        }
+        let list = |column| Value::TextList(pairs.iter().map(|row| row.text(column)).collect());
+        link.query(HOLD, &[list(1)]).await?;
+        link.query(BLOCK, &[list(0)]).await?;
+        Ok(Some(pairs.len()))
+    });
+    Ok(blocked.await?.unwrap_or(0))
+}
+
+/// Settles a delivered message that holds the one behind it.
+async fn settle_holder(
+    link: &mut Link,
+    fence: &MessageFence,
+    why: Option<&str>,
+    offset: i64,
+) -> Result<bool, DbError> {
+    let settled = in_transaction(link, async |link: &mut Link| {
+        let values = [
+            Value::Int(Some(offset)),
+            Value::Text(Some(&fence.event_id)),
+            Value::Int(Some(fence.epoch)),
+            Value::Bytes(Some(fence.token.as_bytes())),
+            Value::Text(why),
+        ];
+        let settled = link.query(SETTLE_HOLDER, &values).await?;
+        let Some(settled) = settled.first() else { return Ok(None) };
+        unblock_after(link, settled).await.map(Some)
+    });
+    Ok(settled.await?.is_some())
 }
 
 fn message(row: &Row) -> Result<Message, DbError> {
@@ -247,13 +366,35 @@ impl Outbox for PostgresStore {
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::Bytes(Some(take.token.as_bytes())),
-                    Value::Int(Some(millis(take.lease))),
-                    count(take.limit),
-                ];
-                lent.link()?.query(TAKE, &values).await?.iter().map(message).collect()
+                let offset = lent.offset;
+                let link = lent.link()?;
+                let mut taken: Vec<Message> = Vec::new();
+                for _ in 0..ROUNDS {
+                    let values = [
+                        Value::Int(Some(offset)),
+                        Value::Bytes(Some(take.token.as_bytes())),
+                        Value::Int(Some(millis(take.lease))),
+                        count(take.limit - taken.len()),
+                        count(WINDOW.max(take.limit)),
+                    ];
+                    let rows = link.query(TAKE, &values).await?;
+                    let seen = rows.first().and_then(|row| row.int(15)).unwrap_or(0);
+                    let before = taken.len();
+                    for row in rows.iter().filter(|row| row.text(0).is_some()) {
+                        taken.push(message(row)?);
+                    }
+                    let all = usize::try_from(seen).is_ok_and(|seen| seen <= taken.len() - before);
+                    if all || taken.len() == take.limit {
+                        break;
+                    }
+                    match block(link, offset).await {
+                        Ok(1..) => {}
+                        // Those in hand are delivered, and not left to the end of their lease.
+                        Err(error) if taken.is_empty() => return Err(error),
+                        Ok(0) | Err(_) => break,
+                    }
+                }
+                Ok(taken)
             })
             .await
     }
@@ -300,7 +441,16 @@ impl Outbox for PostgresStore {
                         with_command(link, command, offset, SETTLE, &values, |head, _| Ok(given_up(head)))
                             .await
                     }
-                    None => Ok(link.query(SETTLE, &values).await?.len() == 1),
+                    None => {
+                        let settled = link.query(SETTLE, &values).await?.len() == 1;
+                        match state {
+                            // Nothing changed: it holds another, or somebody else has it.
+                            MessageState::Delivered if !settled => {
+                                settle_holder(link, &fence, why.as_deref(), offset).await
+                            }
+                            _ => Ok(settled),
+                        }
+                    }
                 }
             })
             .await

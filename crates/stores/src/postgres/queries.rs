@@ -103,7 +103,7 @@ const PUSH: &str = concat!(
     steady!(),
     " FROM semel_outbox WHERE operation_id = $2
     ON CONFLICT (event_id) DO UPDATE SET
-        payload = excluded.payload, state = 'pending', created_at = excluded.created_at, due_at = excluded.due_at,
+        blocked = 0, payload = excluded.payload, state = 'pending', created_at = excluded.created_at, due_at = excluded.due_at,
         attempts = 0, epoch = semel_outbox.epoch + 1, token = NULL, provider_reference = NULL, last_error = NULL,
         done_at = NULL
     WHERE semel_outbox.state = 'dead'

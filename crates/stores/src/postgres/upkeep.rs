@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use semel_core::{
     AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, StateName, StoreError, Tier, Timestamp, Transition,
-    Unreadable, WaitingFilter, WaitingPage, Write, transition,
+    Record, RecordId, Snapshot, StateName, StoreError, Tier, Timestamp, Transition, Unreadable,
+    WaitingFilter, WaitingPage, Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};

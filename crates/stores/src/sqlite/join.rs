@@ -80,10 +80,13 @@ pub fn push_message(
     payload: &[u8],
     now: Timestamp,
 ) -> rusqlite::Result<bool> {
-    let sql = "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at, due_at)
-               SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5 FROM semel_outbox WHERE operation_id = ?2
+    let sql = "INSERT INTO semel_outbox (
+                   event_id, operation_id, position, kind, payload, state, created_at, due_at, blocked)
+               SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5,
+                   coalesce(max(state <> 'delivered'), 0)
+               FROM semel_outbox WHERE operation_id = ?2
                ON CONFLICT (event_id) DO UPDATE SET
-                   payload = ?4, state = 'pending', created_at = ?5, due_at = ?5, attempts = 0, epoch = epoch + 1,
+                   blocked = 0, payload = ?4, state = 'pending', created_at = ?5, due_at = ?5, attempts = 0, epoch = epoch + 1,
                    token = NULL, provider_reference = NULL, last_error = NULL, done_at = NULL
                WHERE state = 'dead'";
     let added = connection.prepare_cached(sql)?.execute(params![

@@ -32,18 +32,47 @@ macro_rules! columns {
     };
 }
 
+/// Messages that one take looks at: some of them may have to wait for others, and are marked.
+const WINDOW: usize = 256;
+
+/// Takes of one call at most, while it meets messages that have to wait.
+const ROUNDS: usize = 4;
+
+macro_rules! has_earlier {
+    () => {
+        "EXISTS (SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = own.operation_id
+             AND earlier.position < own.position AND earlier.state <> 'delivered')"
+    };
+}
+
+/// Messages that are due, the longest due first, and which of them have to wait for an earlier one of their command.
+const DUE: &str = concat!(
+    "SELECT event_id, ",
+    has_earlier!(),
+    " FROM semel_outbox AS own WHERE state = 'pending' AND blocked = 0 AND due_at <= ?1
+      ORDER BY due_at, event_id LIMIT ?2"
+);
+
 /// Of one command only the first message that is not delivered.
 const TAKE: &str = concat!(
-    "UPDATE semel_outbox SET token = ?2, epoch = epoch + 1, attempts = attempts + 1, due_at = ?1 + ?3
-     WHERE event_id IN (
-         SELECT event_id FROM semel_outbox AS own WHERE state = 'pending' AND due_at <= ?1
-             AND NOT EXISTS (
-                 SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = own.operation_id
-                     AND earlier.position < own.position AND earlier.state <> 'delivered')
-         ORDER BY due_at, event_id LIMIT ?4)
-     RETURNING ",
+    "UPDATE semel_outbox AS own SET token = ?2, epoch = epoch + 1, attempts = attempts + 1, due_at = ?1 + ?3
+     WHERE event_id = ?4 AND state = 'pending' AND due_at <= ?1 AND NOT ",
+    has_earlier!(),
+    " RETURNING ",
     columns!("payload")
 );
+
+const BLOCK: &str = concat!(
+    "UPDATE semel_outbox AS own SET blocked = 1 WHERE event_id = ?1 AND state = 'pending' AND ",
+    has_earlier!()
+);
+
+/// The next message of a command waits for `?1` no longer. One that still has to wait for another is marked again.
+const UNBLOCK: &str = "
+    UPDATE semel_outbox SET blocked = 0 WHERE blocked = 1 AND event_id = (
+        SELECT next.event_id FROM semel_outbox AS own JOIN semel_outbox AS next
+            ON next.operation_id = own.operation_id AND next.position > own.position
+        WHERE own.event_id = ?1 AND next.state <> 'delivered' ORDER BY next.position LIMIT 1)";
 
 const ACCEPT: &str = "
     UPDATE semel_outbox SET provider_reference = ?4
@@ -92,16 +121,25 @@ const REAP: &str = "
         ORDER BY done_at, event_id LIMIT ?2)";
 
 const DEPTH: &str = "
-    SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending'),
+    SELECT (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 0)
+            + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
 
 /// A change to messages.
 pub(super) enum OutboxWork {
-    Take(Take),
+    /// These messages, as far as they are still due; the others, as far as they still have to wait, are marked.
+    Take(Take, Due),
     Accept(MessageFence, String),
     Settle(MessageFence, Next, Option<String>),
     Intervene(String, Intervention, Note),
     Reap(Duration, usize),
+}
+
+/// Event ids of messages that are due, found without the lock that writing takes.
+#[derive(Default)]
+pub(super) struct Due {
+    free: Vec<String>,
+    blocked: Vec<String>,
 }
 
 /// What was changed.
@@ -116,15 +154,15 @@ impl OutboxWork {
     pub(super) fn is_repeatable(&self) -> bool {
         match self {
             OutboxWork::Accept(..) | OutboxWork::Settle(..) | OutboxWork::Reap(..) => true,
-            OutboxWork::Take(_) | OutboxWork::Intervene(..) => false,
+            OutboxWork::Take(..) | OutboxWork::Intervene(..) => false,
         }
     }
 
     /// Makes the change within the transaction that is open.
     pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<OutboxDone, StoreError> {
         let changed = match self {
-            OutboxWork::Take(take) => {
-                return self::take(connection, take, now)
+            OutboxWork::Take(take, due) => {
+                return self::take(connection, take, due, now)
                     .map(OutboxDone::Taken)
                     .map_err(|error| store_error(&error));
             }
@@ -153,9 +191,32 @@ impl OutboxWork {
     }
 }
 
-fn take(connection: &Connection, take: &Take, now: Timestamp) -> rusqlite::Result<Vec<Message>> {
-    let values = params![now.as_millis(), take.token.as_bytes(), millis(take.lease), count(take.limit)];
-    connection.prepare_cached(TAKE)?.query_map(values, message)?.collect()
+fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Due> {
+    let mut due = Due::default();
+    let mut statement = connection.prepare_cached(DUE)?;
+    let mut rows = statement.query(params![now.as_millis(), count(WINDOW)])?;
+    while let Some(row) = rows.next()? {
+        let list = if row.get(1)? { &mut due.blocked } else { &mut due.free };
+        list.push(row.get(0)?);
+    }
+    Ok(due)
+}
+
+fn take(connection: &Connection, take: &Take, due: &Due, now: Timestamp) -> rusqlite::Result<Vec<Message>> {
+    let mut block = connection.prepare_cached(BLOCK)?;
+    for event_id in &due.blocked {
+        block.execute([event_id])?;
+    }
+    let mut one = connection.prepare_cached(TAKE)?;
+    let mut taken = Vec::new();
+    for event_id in &due.free {
+        if taken.len() == take.limit {
+            break;
+        }
+        let values = params![now.as_millis(), take.token.as_bytes(), millis(take.lease), event_id];
+        taken.extend(one.query_row(values, message).optional()?);
+    }
+    Ok(taken)
 }
 
 fn accept(connection: &Connection, fence: &MessageFence, reference: &str) -> rusqlite::Result<usize> {
@@ -175,6 +236,10 @@ fn settle(
         Next::Retry { after } => (MessageState::Pending, now.plus(after), None),
         Next::Dead => (MessageState::Dead, now, Some(now)),
     };
+    // Before it: whatever fails in between, nothing is left to wait for a message that is delivered.
+    if next == Next::Delivered {
+        connection.prepare_cached(UNBLOCK)?.execute([&fence.event_id])?;
+    }
     connection.prepare_cached(SETTLE)?.execute(params![
         fence.event_id,
         fence.epoch,
@@ -211,6 +276,12 @@ fn intervene(
             (DISCARD, head.as_ref().and_then(|head| discarded(head, others)))
         }
     };
+    if intervention == Intervention::Discard {
+        connection
+            .prepare_cached(UNBLOCK)
+            .and_then(|mut unblock| unblock.execute([event_id]))
+            .map_err(sqlite)?;
+    }
     let changed = connection
         .prepare_cached(sql)
         .and_then(|mut change| change.execute(params![event_id, now.as_millis()]))
@@ -284,18 +355,29 @@ impl SqliteStore {
 #[async_trait]
 impl Outbox for SqliteStore {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
-        // Looked at without the lock that writing takes: an idle worker disturbs nobody.
-        let any = self.read(move |connection, now| {
-            let sql = "SELECT 1 FROM semel_outbox WHERE state = 'pending' AND due_at <= ?1 LIMIT 1";
-            connection.prepare_cached(sql)?.exists([now.as_millis()])
-        });
-        if !any.await? {
-            return Ok(Vec::new());
+        let mut taken = Vec::new();
+        for _ in 0..ROUNDS {
+            // Looked for without the lock that writing takes: an idle worker, or a long search, disturbs nobody.
+            let due = self.read(due).await?;
+            let waiting = due.blocked.len();
+            if due.free.is_empty() && waiting == 0 {
+                break;
+            }
+            let rest = Take { limit: take.limit - taken.len(), ..*take };
+            match self.change_messages(OutboxWork::Take(rest, due)).await {
+                Ok(OutboxDone::Taken(messages)) => taken.extend(messages),
+                Ok(OutboxDone::Changed(_)) => {
+                    return Err(StoreError::Ambiguous("the writer answered something else".into()));
+                }
+                // Those in hand are delivered, and not left to the end of their lease.
+                Err(_) if !taken.is_empty() => break,
+                Err(error) => return Err(error),
+            }
+            if waiting == 0 || taken.len() == take.limit {
+                break;
+            }
         }
-        match self.change_messages(OutboxWork::Take(*take)).await? {
-            OutboxDone::Taken(messages) => Ok(messages),
-            OutboxDone::Changed(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
-        }
+        Ok(taken)
     }
 
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError> {
@@ -354,5 +436,63 @@ impl Outbox for SqliteStore {
             })
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::sqlite::schema;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_000);
+
+    /// Commands whose first message is dead, and whose second waits for it.
+    fn with_blocked(commands: usize) -> Connection {
+        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+        assert!(schema::migrate(&mut connection).is_ok(), "it is new");
+        let sql =
+            "INSERT INTO semel_outbox (event_id, operation_id, position, kind, payload, state, created_at)
+                   VALUES (?1 || ':' || ?2, CAST(?1 AS BLOB), ?2, 'kind', x'', ?3, 0)";
+        for number in 0..commands {
+            let command = format!("{number:016}");
+            connection.execute(sql, params![command, 0, "dead"]).expect("there is room");
+            connection.execute(sql, params![command, 1, "pending"]).expect("there is room");
+        }
+        connection
+    }
+
+    fn taken(connection: &Connection) -> usize {
+        let take =
+            Take { token: AttemptToken::from_bytes([7; 16]), lease: Duration::from_secs(60), limit: 16 };
+        let due = due(connection, NOW).expect("it reads");
+        self::take(connection, &take, &due, NOW).expect("it writes").len()
+    }
+
+    /// Steps of SQLite's machine for one search.
+    fn steps(connection: &Connection) -> i32 {
+        let mut statement = connection.prepare(DUE).expect("it is a statement");
+        let rows = statement.query_map(params![NOW.as_millis(), count(WINDOW)], |_| Ok(()));
+        assert_eq!(rows.expect("it runs").count(), 0, "nothing is due");
+        statement.get_status(StatementStatus::VmStep)
+    }
+
+    #[test]
+    fn a_search_takes_as_many_steps_however_many_messages_have_to_wait() {
+        let (few, many) = (with_blocked(1), with_blocked(5_000));
+        for connection in [&few, &many] {
+            for _ in 0..5_000 / WINDOW + 1 {
+                assert_eq!(taken(connection), 0);
+            }
+        }
+        assert_eq!(steps(&few), steps(&many));
+    }
+
+    #[test]
+    fn a_search_takes_no_more_than_its_window_before_messages_are_marked() {
+        let connection = with_blocked(1_000);
+        let found = due(&connection, NOW).expect("it reads");
+        assert_eq!((found.free.len(), found.blocked.len()), (0, WINDOW));
     }
 }

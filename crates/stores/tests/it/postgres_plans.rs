@@ -260,7 +260,7 @@ async fn a_take_does_not_visit_messages_that_have_to_wait() {
     let take = || Take { token: RandomIds.attempt_token(), lease: Duration::from_secs(60), limit: 16 };
     scans(&database, async |store| {
         // Each is met once.
-        for _ in 0..20_000 / 1024 + 1 {
+        for _ in 0..20_000 / (4 * 64) + 1 {
             assert!(store.take(&take()).await.expect("they can be taken").is_empty());
         }
     })
