@@ -365,8 +365,10 @@ fn fence_of(event: &Event) -> Option<semel_core::Fence> {
         | Event::Abandon { fence, .. } => Some(fence),
         Event::Claim(_)
         | Event::Look { .. }
+        | Event::Advance
         | Event::Age
         | Event::Resolve { .. }
+        | Event::ResolvePhase { .. }
         | Event::Postpone { .. }
         | Event::Free
         | Event::Purge => None,

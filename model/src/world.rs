@@ -70,6 +70,8 @@ pub struct Row {
     pub reason: Reason,
     /// See [`Head::earlier_may_have_run`].
     pub earlier_may_have_run: bool,
+    /// See [`Head::partly_done`].
+    pub partly_done: bool,
     /// The stored response.
     pub answer: Option<Answer>,
     /// Whether its one phase is written down as begun.
@@ -510,6 +512,7 @@ impl Row {
             state: self.state,
             reason: self.reason,
             earlier_may_have_run: self.earlier_may_have_run,
+            partly_done: self.partly_done,
         }
     }
 
@@ -525,6 +528,7 @@ impl Row {
             state: head.state,
             reason: head.reason,
             earlier_may_have_run: head.earlier_may_have_run,
+            partly_done: head.partly_done,
             answer: None,
             begun: false,
             life,
@@ -540,6 +544,7 @@ impl Row {
             state: head.state,
             reason: head.reason,
             earlier_may_have_run: head.earlier_may_have_run,
+            partly_done: head.partly_done,
             answer: if head.state.is_terminal() { answer.or(self.answer) } else { None },
             ..self
         }
@@ -590,6 +595,7 @@ mod tests {
             state,
             reason: Reason::Claimed,
             earlier_may_have_run: false,
+            partly_done: false,
         };
         let row = Row::created(&head, 0);
         assert_eq!((row.op, row.claim, row.payload), (3, 3, 2));

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
-use semel_core::transition::{Proof, Refusal, Verdict, age};
+use semel_core::transition::{PhaseVerdict, Proof, Recorded, Refusal, Verdict, age};
 use semel_core::{
     Attempt, AttemptToken, Decision, Event, Fence, FingerprintInput, Head, Policy, Reason, Reference, Start,
     State, StateName, Terms, Timestamp, Write as Change, transition,
@@ -87,8 +87,8 @@ fn attempt(token: AttemptToken, body: &[u8]) -> Attempt {
 
 fn head(state: State) -> Head {
     let Attempt { fingerprint, token, terms, .. } = attempt(MINE, b"");
-    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
-    Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run }
+    let (reason, earlier_may_have_run, partly_done) = (Reason::Claimed, false, false);
+    Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run, partly_done }
 }
 
 /// The events, each as its rightful sender sends it.
@@ -118,10 +118,22 @@ fn events() -> Vec<(&'static str, Event)> {
         ("verdict: executed", Event::resolve(Verdict::Succeeded)),
         ("verdict: failed", Event::resolve(Verdict::FailedFinal)),
         ("verdict: not executed", Event::resolve(Verdict::NotExecuted(Proof::Quarantine))),
+        ("advance", Event::Advance),
         ("postpone", Event::Postpone { until: LATER, attempts: 0, counts: true }),
         ("free", Event::Free),
         ("purge", Event::Purge),
     ]
+}
+
+/// Evidence about the open call of a command in phases, whose input is kept.
+fn on_open_call() -> Event {
+    Event::ResolvePhase {
+        epoch: 1,
+        verdict: PhaseVerdict::Executed,
+        seen: None,
+        within: Duration::from_secs(1),
+        recorded: Recorded { fits: true, has_input: true },
+    }
 }
 
 fn name(state: Option<StateName>) -> &'static str {
@@ -183,6 +195,16 @@ fn diagram() -> String {
                 };
                 edge(from, aged.map(|head| head.state.name()), label);
             }
+        }
+    }
+    for (_, head) in states() {
+        let phased = head.map(|head| Head {
+            terms: Terms { on_lease_expired: OnLeaseExpired::Resume, ..head.terms },
+            ..head
+        });
+        let from = phased.map(|head| head.state.name());
+        if let Some(to) = target(transition(phased.as_ref(), &on_open_call(), NOW).write) {
+            edge(from, to, "verdict on an open call");
         }
     }
     let mut text = String::from("```mermaid\nstateDiagram-v2\n");

@@ -111,6 +111,8 @@ pub enum Event {
         /// Why not.
         reason: Reason,
     },
+    /// A part of the command is committed with this, or may be from now on: a finished phase, the items of a bulk request.
+    Advance,
     /// Nothing but time: the sweeper's and the reaper's event.
     Age,
     /// Evidence about a command whose outcome is unknown.
@@ -122,6 +124,19 @@ pub enum Event {
         seen: Option<Timestamp>,
         /// The attempt that it is about.
         about: About,
+    },
+    /// Evidence about the open call of a command in phases, after which the command is resumed.
+    ResolvePhase {
+        /// The attempt it is about.
+        epoch: Epoch,
+        /// What it says.
+        verdict: PhaseVerdict,
+        /// When that was seen, by the store's clock; `None`: in this moment.
+        seen: Option<Timestamp>,
+        /// How long a worker may take to resume the command.
+        within: Duration,
+        /// What the store has of the command.
+        recorded: Recorded,
     },
     /// Evidence is sought, and if that is in vain, sought again later.
     Postpone {
@@ -157,8 +172,10 @@ impl Event {
             | Event::Abandon { fence, .. } => Some(fence),
             Event::Claim(_)
             | Event::Look { .. }
+            | Event::Advance
             | Event::Age
             | Event::Resolve { .. }
+            | Event::ResolvePhase { .. }
             | Event::Postpone { .. }
             | Event::Free
             | Event::Purge => None,
@@ -180,8 +197,13 @@ impl Event {
             | Event::Requeue { .. }
             | Event::Defer { .. }
             | Event::Abandon { .. }
+            | Event::Advance
             | Event::Age => true,
-            Event::Resolve { .. } | Event::Postpone { .. } | Event::Free | Event::Purge => false,
+            Event::Resolve { .. }
+            | Event::ResolvePhase { .. }
+            | Event::Postpone { .. }
+            | Event::Free
+            | Event::Purge => false,
         }
     }
 }
@@ -225,6 +247,26 @@ pub enum Verdict {
     FailedFinal,
     /// It did not take place.
     NotExecuted(Proof),
+}
+
+/// What evidence says about the open call of a command in phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PhaseVerdict {
+    /// The call took place, and its output is known.
+    Executed,
+    /// The call did not take place.
+    NotExecuted(Proof),
+    /// No call is open: there is nothing to be said but that the command goes on.
+    NothingOpen,
+}
+
+/// What a store has of a command in phases. Only the store can know, so only the store says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Recorded {
+    /// Whether the verdict is about the call that is open, or, where it says that none is, whether none is.
+    pub fits: bool,
+    /// Whether the command's input is kept, so that a worker can resume it.
+    pub has_input: bool,
 }
 
 /// Why a verdict of "not executed" cannot be overtaken by a call that is still on its way.
@@ -285,6 +327,18 @@ pub enum Refusal {
         /// The record's last attempt.
         epoch: Epoch,
     },
+    /// An attempt has committed a part of the command.
+    #[error(
+        "a part of the command is committed and stays: send its message again, send the request again, or settle it with \
+         the response that retries are to get"
+    )]
+    PartlyDone,
+    /// The command runs in phases.
+    #[error("the command runs in phases: name the phase whose call is open, which `records show` tells")]
+    InPhases,
+    /// The verdict is not about the call that is open.
+    #[error("the command has no open call of that phase")]
+    NotOpen,
     /// A call of an attempt could still land.
     #[error("a call of it could still be in flight until {until}")]
     StillInFlight {

@@ -142,6 +142,7 @@ mod tests {
             state,
             reason,
             earlier_may_have_run: false,
+            partly_done: false,
         }
     }
 

@@ -52,7 +52,7 @@ pub use outcome::{Outcome, Settlement, is_server_error};
 pub use pointer::JsonPointer;
 pub use policy::Policy;
 pub use problem::Problem;
-pub use progress::{Item, Mark, Progress, StepKind};
+pub use progress::{InvalidOutput, Item, Mark, OpenCall, Progress, StepKind};
 pub use reconcile::{Evidence, Found, Statement};
 pub use record::{Claim, Holder, Record, StoredResult};
 pub use request::{Request, StoredRequest};

@@ -10,7 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 
-use crate::event::{Event, Refusal, Verdict};
+use crate::event::Event;
 use crate::ids::{AttemptToken, OperationId};
 use crate::state::{Head, Reason, State};
 use crate::store::{Note, StoreError};
@@ -198,31 +198,25 @@ pub fn given_up(head: &Head) -> Option<Event> {
 /// delivered, which may be sent from now on.
 pub fn discarded(head: &Head, has_others: bool) -> Option<Event> {
     match has_others {
-        true => sent_after_all(head).ok().flatten(),
+        true => sent_after_all(head),
         false => given_up(head),
     }
 }
 
-/// Whether the messages of a command that are not delivered end with this event: it is declared not executed, and sends them
-/// anew if it is carried out after all.
-pub fn ends_messages(event: &Event) -> bool {
-    matches!(event, Event::Resolve { verdict: Verdict::NotExecuted(_), .. })
-}
-
-/// What is said about a command whose message an operator has sent after all. `Err` if it must not be sent: the command was
-/// declared not executed, and may be carried out anew at any time.
-pub fn sent_after_all(head: &Head) -> Result<Option<Event>, Refusal> {
+/// What is said about a command whose message an operator has sent after all: `None` if nothing. A message is committed
+/// with what it tells of, so it may always be sent.
+pub fn sent_after_all(head: &Head) -> Option<Event> {
     match head.state {
-        State::FailedRetryable { .. } => Err(Refusal::WrongState),
         State::Unknown { .. } if head.reason == Reason::MessageDead => {
-            Ok(Some(Event::Defer { fence: head.fence(), time: Duration::ZERO }))
+            Some(Event::Defer { fence: head.fence(), time: Duration::ZERO })
         }
         State::Claimed { .. }
         | State::Processing { .. }
         | State::Succeeded { .. }
         | State::FailedFinal { .. }
+        | State::FailedRetryable { .. }
         | State::Unknown { .. }
-        | State::Expired { .. } => Ok(None),
+        | State::Expired { .. } => None,
     }
 }
 
@@ -439,7 +433,16 @@ mod tests {
     fn head(state: State, reason: Reason) -> Head {
         let fingerprint = crate::Fingerprint::from_parts(crate::fingerprint::FingerprintVersion::V1, [0; 32]);
         let (token, terms) = (AttemptToken::from_bytes([1; 16]), crate::Policy::default().terms());
-        Head { fingerprint, epoch: 1, token, terms, state, reason, earlier_may_have_run: false }
+        Head {
+            fingerprint,
+            epoch: 1,
+            token,
+            terms,
+            state,
+            reason,
+            earlier_may_have_run: false,
+            partly_done: false,
+        }
     }
 
     #[test]
@@ -461,25 +464,10 @@ mod tests {
         for not_left in [other, free] {
             assert_eq!((given_up(&not_left), discarded(&not_left, false)), (None, None), "{not_left:?}");
         }
-        assert_eq!(sent_after_all(&given_up_before), Ok(again(&given_up_before)));
+        assert_eq!(sent_after_all(&given_up_before), again(&given_up_before));
         assert_eq!(discarded(&given_up_before, true), again(&given_up_before), "others are sent now");
-        for unmoved in [open, late, other] {
-            assert_eq!(
-                (sent_after_all(&unmoved), discarded(&unmoved, true)),
-                (Ok(None), None),
-                "{unmoved:?}"
-            );
-        }
-        assert_eq!(sent_after_all(&free), Err(Refusal::WrongState));
-        assert_eq!(discarded(&free, true), None);
-    }
-
-    #[test]
-    fn only_not_executed_ends_the_messages_of_a_command() {
-        use crate::event::Proof;
-        assert!(ends_messages(&Event::resolve(Verdict::NotExecuted(Proof::Quarantine))));
-        for event in [Event::resolve(Verdict::Succeeded), Event::resolve(Verdict::FailedFinal), Event::Free] {
-            assert!(!ends_messages(&event), "{event:?}");
+        for unmoved in [open, late, other, free] {
+            assert_eq!((sent_after_all(&unmoved), discarded(&unmoved, true)), (None, None), "{unmoved:?}");
         }
     }
 

@@ -7,14 +7,16 @@ use crate::state::Reason;
 
 /// What a handler says about its own answer, where the status alone does not tell.
 ///
-/// Put it into the response's extensions, or into the header `Semel-Outcome` as `final`, `not-executed` or
-/// `unknown`.
+/// Put it into the response's extensions, or into the header `Semel-Outcome` as `final`, `not-executed`, `partly-done`
+/// or `unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The answer is final: retries get it.
     Final,
     /// Nothing happened: the key may be used again.
     NotExecuted,
+    /// Some of it is done and stays; the same request under the same key, sent again, does the rest.
+    PartlyDone,
     /// It is not known whether anything happened.
     Unknown,
 }
@@ -25,6 +27,7 @@ impl Outcome {
         match text {
             "final" => Some(Outcome::Final),
             "not-executed" => Some(Outcome::NotExecuted),
+            "partly-done" => Some(Outcome::PartlyDone),
             "unknown" => Some(Outcome::Unknown),
             _ => None,
         }
@@ -44,7 +47,7 @@ pub enum Settlement {
     Complete,
     /// A final failure.
     Fail(Reason),
-    /// Nothing ran.
+    /// Nothing ran, or the reason says that the rest waits for the same request.
     Release(Reason),
     /// Nobody can know.
     Abandon(Reason),
@@ -63,6 +66,7 @@ impl Policy {
         match declared {
             Some(Outcome::Final) => answered(),
             Some(Outcome::NotExecuted) => Settlement::Release(Reason::NotExecuted),
+            Some(Outcome::PartlyDone) => Settlement::Release(Reason::PartlyDone),
             Some(Outcome::Unknown) => Settlement::Abandon(Reason::HandlerUnsure),
             None if self.not_executed_statuses.contains(&status) => Settlement::Release(Reason::NotExecuted),
             None if status == StatusCode::REQUEST_TIMEOUT || is_server_error(status) => {
@@ -121,6 +125,7 @@ mod tests {
         assert_eq!(settle(429, retry, Some(Outcome::Final)), Settlement::Fail(Reason::Answered));
         assert_eq!(settle(201, retry, Some(Outcome::Final)), Settlement::Complete);
         assert_eq!(settle(503, retry, Some(Outcome::NotExecuted)), Settlement::Release(Reason::NotExecuted));
+        assert_eq!(settle(207, retry, Some(Outcome::PartlyDone)), Settlement::Release(Reason::PartlyDone));
         assert_eq!(settle(200, retry, Some(Outcome::Unknown)), Settlement::Abandon(Reason::HandlerUnsure));
     }
 
@@ -128,6 +133,7 @@ mod tests {
     fn words_are_spelled_as_in_the_header() {
         assert_eq!(Outcome::parse("final"), Some(Outcome::Final));
         assert_eq!(Outcome::parse("not-executed"), Some(Outcome::NotExecuted));
+        assert_eq!(Outcome::parse("partly-done"), Some(Outcome::PartlyDone));
         assert_eq!(Outcome::parse("unknown"), Some(Outcome::Unknown));
         assert_eq!(Outcome::parse("FINAL"), None);
     }

@@ -63,9 +63,95 @@ pub enum Mark {
     },
     /// A call that was begun provably had no effect: as if it had not been begun.
     TakenBack {
-        /// The phase's name; `None` for every call of the command without an answer.
-        name: Option<String>,
+        /// The phase's name.
+        name: String,
     },
+}
+
+/// The largest output of a phase, in bytes of JSON: it is a recovery point, not a place for documents.
+pub const MAX_OUTPUT: usize = 64 << 10;
+
+/// The call that a verdict on a command in phases is about, and its output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenCall {
+    /// The call of this phase took place.
+    Executed {
+        /// The phase's name.
+        phase: String,
+        /// What the call came to, in JSON, as the run would have kept it.
+        output: Bytes,
+    },
+    /// The call of this phase did not take place.
+    NotExecuted {
+        /// The phase's name.
+        phase: String,
+    },
+    /// No call is open.
+    None,
+}
+
+/// Why an output cannot be that of a phase.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidOutput {
+    /// It is not JSON.
+    #[error("the output of a phase is JSON, as its code would have kept it: {0}")]
+    NotJson(String),
+    /// It is too large.
+    #[error("the output has {found} bytes; at most {MAX_OUTPUT} are kept")]
+    TooLarge {
+        /// So many bytes.
+        found: usize,
+    },
+}
+
+impl OpenCall {
+    /// The call of this phase took place and came to this.
+    ///
+    /// # Errors
+    /// If no run could read the output.
+    pub fn executed(phase: &str, output: Bytes) -> Result<OpenCall, InvalidOutput> {
+        if output.len() > MAX_OUTPUT {
+            return Err(InvalidOutput::TooLarge { found: output.len() });
+        }
+        serde_json::from_slice::<serde_json::Value>(&output)
+            .map_err(|error| InvalidOutput::NotJson(error.to_string()))?;
+        Ok(OpenCall::Executed { phase: phase.to_owned(), output })
+    }
+
+    /// Whether it is the call that is open among these steps, or, if it is none, whether none is.
+    pub fn fits(&self, steps: &[Progress]) -> bool {
+        let mut open = steps.iter().filter(|step| step.is_open());
+        match (self, open.next()) {
+            (OpenCall::Executed { phase, .. } | OpenCall::NotExecuted { phase }, Some(step)) => {
+                step.name == *phase
+            }
+            (OpenCall::None, None) => true,
+            (OpenCall::Executed { .. } | OpenCall::NotExecuted { .. } | OpenCall::None, _) => false,
+        }
+    }
+
+    /// What is written about the phase, in the transaction of the verdict.
+    pub fn mark(&self) -> Option<Mark> {
+        match self.clone() {
+            OpenCall::Executed { phase, output } => Some(Mark::Answered { name: phase, output }),
+            OpenCall::NotExecuted { phase } => Some(Mark::TakenBack { name: phase }),
+            OpenCall::None => None,
+        }
+    }
+}
+
+impl Progress {
+    /// Whether it is a call that was begun, and nobody knows what came of it.
+    pub fn is_open(&self) -> bool {
+        matches!(self.what, StepKind::External { output: None, .. })
+    }
+}
+
+impl Mark {
+    /// Whether it says that a part of the command is committed.
+    pub const fn is_done(&self) -> bool {
+        matches!(self, Mark::Local { .. } | Mark::Answered { .. })
+    }
 }
 
 /// What a step is.

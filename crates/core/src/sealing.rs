@@ -63,7 +63,9 @@ impl Settler {
             | Event::Requeue { .. }
             | Event::Defer { .. }
             | Event::Abandon { .. }
+            | Event::Advance
             | Event::Age
+            | Event::ResolvePhase { .. }
             | Event::Postpone { .. }
             | Event::Free
             | Event::Purge => Settler::Nobody,

@@ -243,6 +243,8 @@ pub enum Reason {
     Started,
     /// Its transaction is committed, and what it comes to is left to the message that it sends.
     Deferred,
+    /// The handler has done some of it; the same request, sent again, does the rest.
+    PartlyDone,
     /// The handler answered, and its answer is final.
     Answered,
     /// The handler, or the connection to it, proved that nothing ran.
@@ -275,6 +277,8 @@ pub enum Reason {
     VerdictNotExecuted,
     /// Evidence says that it was not executed so far, by somebody who never executes it twice: a call may still land.
     VerdictDeduplicated,
+    /// An operator has it resumed: none of its calls was open.
+    Resumed,
     /// Its time to live is over.
     Expired,
     /// An operator purged it.
@@ -283,10 +287,11 @@ pub enum Reason {
 
 impl Reason {
     /// Every reason.
-    pub const ALL: [Reason; 21] = [
+    pub const ALL: [Reason; 23] = [
         Reason::Claimed,
         Reason::Started,
         Reason::Deferred,
+        Reason::PartlyDone,
         Reason::Answered,
         Reason::NotExecuted,
         Reason::ServerError,
@@ -303,6 +308,7 @@ impl Reason {
         Reason::VerdictExecuted,
         Reason::VerdictNotExecuted,
         Reason::VerdictDeduplicated,
+        Reason::Resumed,
         Reason::Expired,
         Reason::Purged,
     ];
@@ -313,6 +319,7 @@ impl Reason {
             Reason::Claimed => "claimed",
             Reason::Started => "started",
             Reason::Deferred => "deferred",
+            Reason::PartlyDone => "partly_done",
             Reason::Answered => "answered",
             Reason::NotExecuted => "not_executed",
             Reason::ServerError => "server_error",
@@ -329,6 +336,7 @@ impl Reason {
             Reason::VerdictExecuted => "verdict_executed",
             Reason::VerdictNotExecuted => "verdict_not_executed",
             Reason::VerdictDeduplicated => "verdict_deduplicated",
+            Reason::Resumed => "resumed",
             Reason::Expired => "expired",
             Reason::Purged => "purged",
         }
@@ -364,12 +372,30 @@ pub struct Head {
     /// Whether an attempt before that one may have had an effect, or may still have one. What a later attempt proves of itself
     /// says nothing about it.
     pub earlier_may_have_run: bool,
+    /// Whether an attempt has committed a part of the command that stays: a finished phase, a transaction whose outcome is
+    /// left to a message, items of a bulk request. Such a command is continued or settled, and never taken back.
+    pub partly_done: bool,
 }
 
 impl Head {
     /// Whether an attempt that is over, this one or an earlier one, may have had an effect, or may still have one.
     pub const fn may_have_run(&self) -> bool {
         self.earlier_may_have_run || self.reason.proves_nothing()
+    }
+
+    /// Whether another command may have its business reference: no attempt has left anything behind, nor can one.
+    pub const fn left_nothing(&self) -> bool {
+        !self.may_have_run() && !self.partly_done
+    }
+
+    /// Whether it runs in phases, so that an executor resumes it where the last one was.
+    pub const fn is_phased(&self) -> bool {
+        matches!(self.terms.on_lease_expired, OnLeaseExpired::Resume)
+    }
+
+    /// Whether its request is kept: a worker may have to start it, or to resume it after a verdict on its open call.
+    pub const fn keeps_request(&self) -> bool {
+        self.state.keeps_request() || (self.is_phased() && matches!(self.state, State::Unknown { .. }))
     }
 
     /// What the executor of the current attempt proves itself with.

@@ -4,14 +4,15 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::ids::OperationId;
-use crate::progress::{Item, Progress};
+use crate::progress::{InvalidOutput, Item, OpenCall, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
 use crate::scope::{Principal, RecordId};
-use crate::state::{Fence, Reason, StateName};
+use crate::state::{Epoch, Fence, Reason, StateName};
 use crate::time::Timestamp;
-use crate::transition::{About, Decision, Event, Proof, Verdict};
+use crate::transition::{About, Decision, Event, PhaseVerdict, Proof, Recorded, Verdict};
 use crate::waiting::{WaitingFilter, WaitingPage};
 
 /// Keeps one record for each scope, and changes it only as
@@ -157,7 +158,11 @@ pub struct Change {
     event: Event,
     result: Option<StoredResult>,
     note: Option<Note>,
+    call: Option<OpenCall>,
 }
+
+/// How long a worker may take to resume a command in phases after a verdict on its open call.
+const RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3600);
 
 /// Who did something to a record by hand, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -196,60 +201,96 @@ pub struct NoteTaken {
 impl Change {
     /// A worker takes up a `Claimed` command under a token of its own.
     pub fn start(fence: Fence, token: crate::ids::AttemptToken) -> Change {
-        Change { event: Event::Start { fence, token }, result: None, note: None }
+        Change::of(Event::Start { fence, token })
     }
 
     /// The executor is still at it.
     pub fn renew(fence: Fence) -> Change {
-        Change { event: Event::Renew { fence }, result: None, note: None }
+        Change::of(Event::Renew { fence })
     }
 
     /// The executor has a final success.
     pub fn complete(fence: Fence, result: StoredResult) -> Change {
-        Change { event: Event::Complete { fence }, result: Some(result), note: None }
+        Change { result: Some(result), ..Change::of(Event::Complete { fence }) }
     }
 
     /// The executor has a final failure.
     pub fn fail(fence: Fence, reason: Reason, result: StoredResult) -> Change {
-        Change { event: Event::Fail { fence, reason }, result: Some(result), note: None }
+        Change { result: Some(result), ..Change::of(Event::Fail { fence, reason }) }
     }
 
     /// The executor proves that nothing ran.
     pub fn release(fence: Fence, reason: Reason) -> Change {
-        Change { event: Event::Release { fence, reason }, result: None, note: None }
+        Change::of(Event::Release { fence, reason })
     }
 
     /// The executor proves that nothing more has happened than its phases say, and leaves the rest to a worker.
     pub fn requeue(fence: Fence, reason: Reason, after: Duration) -> Change {
-        Change { event: Event::Requeue { fence, reason, after }, result: None, note: None }
+        Change::of(Event::Requeue { fence, reason, after })
     }
 
     /// The executor has committed its part, and leaves the outcome to the message that it sends with it.
     pub fn defer(fence: Fence, time: Duration) -> Change {
-        Change { event: Event::Defer { fence, time }, result: None, note: None }
+        Change::of(Event::Defer { fence, time })
     }
 
     /// The executor cannot know what happened.
     pub fn abandon(fence: Fence, reason: Reason) -> Change {
-        Change { event: Event::Abandon { fence, reason }, result: None, note: None }
+        Change::of(Event::Abandon { fence, reason })
     }
 
     /// Evidence that the command was carried out, with the response that retries are to get. A status of 400
     /// or more is a stable failure.
     pub fn resolve_executed(result: StoredResult) -> Change {
         let verdict = if result.status < 400 { Verdict::Succeeded } else { Verdict::FailedFinal };
-        Change { event: Event::resolve(verdict), result: Some(result), note: None }
+        Change { result: Some(result), ..Change::of(Event::resolve(verdict)) }
     }
 
     /// Evidence that the command was not carried out.
     pub fn resolve_not_executed(proof: Proof) -> Change {
-        Change { event: Event::resolve(Verdict::NotExecuted(proof)), result: None, note: None }
+        Change::of(Event::resolve(Verdict::NotExecuted(proof)))
+    }
+
+    /// Evidence that the call which the attempt `epoch` of a command in phases left open took place. The command is resumed
+    /// after it.
+    ///
+    /// # Errors
+    /// If no run could read the output.
+    pub fn resolve_call_executed(epoch: Epoch, phase: &str, output: Bytes) -> Result<Change, InvalidOutput> {
+        let call = OpenCall::executed(phase, output)?;
+        Ok(Change::on_call(epoch, PhaseVerdict::Executed, call))
+    }
+
+    /// Evidence that the call which the attempt `epoch` of a command in phases left open did not take place. The command is
+    /// resumed, and makes it anew.
+    pub fn resolve_call_not_executed(epoch: Epoch, phase: &str, proof: Proof) -> Change {
+        let call = OpenCall::NotExecuted { phase: phase.to_owned() };
+        Change::on_call(epoch, PhaseVerdict::NotExecuted(proof), call)
+    }
+
+    /// A command in phases that was given up in the attempt `epoch`, with no call open, is resumed.
+    pub fn resume(epoch: Epoch) -> Change {
+        Change::on_call(epoch, PhaseVerdict::NothingOpen, OpenCall::None)
+    }
+
+    fn on_call(epoch: Epoch, verdict: PhaseVerdict, call: OpenCall) -> Change {
+        let (within, recorded) = (RESUMED_WITHIN, Recorded::default());
+        let event = Event::ResolvePhase { epoch, verdict, seen: None, within, recorded };
+        Change { call: Some(call), ..Change::of(event) }
+    }
+
+    const fn of(event: Event) -> Change {
+        Change { event, result: None, note: None, call: None }
     }
 
     /// The same evidence, seen at this moment by the store's clock, and not only now.
     pub fn seen_at(self, seen: Timestamp) -> Change {
-        let Event::Resolve { verdict, about, .. } = self.event else { return self };
-        Change { event: Event::Resolve { verdict, seen: Some(seen), about }, ..self }
+        let seen = Some(seen);
+        let mut event = self.event;
+        if let Event::Resolve { seen: known, .. } | Event::ResolvePhase { seen: known, .. } = &mut event {
+            *known = seen;
+        }
+        Change { event, ..self }
     }
 
     /// The same evidence, about this attempt.
@@ -261,23 +302,23 @@ impl Change {
     /// Evidence is sought for the time after `attempts` others, and if that is in vain, sought again later.
     pub fn postpone(until: Timestamp, attempts: u32) -> Change {
         let event = Event::Postpone { until, attempts, counts: true };
-        Change { event, result: None, note: None }
+        Change::of(event)
     }
 
     /// A look that was counted as the `attempts`-th is in vain, and the next one is at another time than was thought.
     pub fn put_off(until: Timestamp, attempts: u32) -> Change {
         let event = Event::Postpone { until, attempts, counts: false };
-        Change { event, result: None, note: None }
+        Change::of(event)
     }
 
     /// An operator gives up a command that has not run.
     pub fn free() -> Change {
-        Change { event: Event::Free, result: None, note: None }
+        Change::of(Event::Free)
     }
 
     /// An operator forgets a settled command.
     pub fn purge() -> Change {
-        Change { event: Event::Purge, result: None, note: None }
+        Change::of(Event::Purge)
     }
 
     /// The same, with a note for the record's history. It is kept in the same write, for good, if the change
@@ -293,12 +334,29 @@ impl Change {
     /// The same, with another form of its result, if it has one: sealed, for a store.
     pub fn with_result(&self, result: StoredResult) -> Change {
         let result = self.result.is_some().then_some(result);
-        Change { event: self.event, result, note: self.note.clone() }
+        Change { result, ..self.clone() }
     }
 
     /// The note that goes with it.
     pub fn note(&self) -> Option<&Note> {
         self.note.as_ref()
+    }
+
+    /// The open call that it is a verdict on. A store that has one decides on [`event_for`](Change::event_for), and writes
+    /// the call's [mark](OpenCall::mark) with an applied decision.
+    pub fn call(&self) -> Option<&OpenCall> {
+        self.call.as_ref()
+    }
+
+    /// The event, for a command of which the store has these steps, and its input or not.
+    pub fn event_for(&self, steps: &[Progress], has_input: bool) -> Event {
+        match (self.event, &self.call) {
+            (Event::ResolvePhase { epoch, verdict, seen, within, .. }, Some(call)) => {
+                let recorded = Recorded { fits: call.fits(steps), has_input };
+                Event::ResolvePhase { epoch, verdict, seen, within, recorded }
+            }
+            (event, _) => event,
+        }
     }
 
     /// The event.

@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 pub use crate::event::{
-    About, Attempt, Decision, Event, Proof, Reference, ReferenceWrite, Refusal, RequestWrite, Start,
-    Transition, Verdict, Write,
+    About, Attempt, Decision, Event, PhaseVerdict, Proof, Recorded, Reference, ReferenceWrite, Refusal,
+    RequestWrite, Start, Transition, Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
 use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State, Terms};
@@ -41,10 +41,12 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
     Transition { write, reference, request, decision }
 }
 
-/// A request is kept as long as a worker may have to start its command.
+/// A request is kept as long as a worker may have to start or resume its command.
 fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> RequestWrite {
-    let kept = |head: Option<Head>| head.is_some_and(|head| head.state.keeps_request());
-    let acquired = aged.is_none_or(|aged| !aged.state.keeps_request());
+    let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
+    // What is unknown never had one, if it has none now.
+    let acquired = aged.is_none_or(|aged| !aged.keeps_request())
+        && after.is_some_and(|after| after.state.keeps_request());
     match (kept(before), kept(after)) {
         (_, true) if acquired => RequestWrite::Store,
         (true, false) => RequestWrite::Erase,
@@ -53,8 +55,8 @@ fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> Req
 }
 
 /// A reference is taken with the command, and given back only when nothing can have come of it, by no attempt: the
-/// last one is proven not executed, or was answered with a stored 4xx, and none before it may have run. Should its
-/// executor's late word prove otherwise, it is taken back.
+/// last one is proven not executed, or was answered with a stored 4xx, none before it may have run, and none has
+/// committed a part of the command. Should its executor's late word prove otherwise, it is taken back.
 fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, event: &Event) -> ReferenceWrite {
     let acquired = after.map(|head| head.fence()) != before.map(|head| head.fence());
     let why = |head: Head| (head.state, head.reason);
@@ -67,6 +69,9 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
         }
         // What time has forgotten was not freed, and may have had an effect.
         (Event::Free, None) if aged.is_some() => ReferenceWrite::GiveBack,
+        (_, Some(after)) if before.is_some_and(|before| is_late_part(&before, &after)) => {
+            ReferenceWrite::TakeBack
+        }
         (_, Some(after)) if before.map(why) != Some(why(after)) => match after.state {
             State::Succeeded { .. }
                 if before.is_some_and(|before| matches!(before.state, State::FailedRetryable { .. })) =>
@@ -75,7 +80,7 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
             }
             // A lease that ended proves nothing, not even where the operation is declared safe to repeat. And whoever
             // deduplicates does so on this command's key: another command has another one, and would run beside it.
-            State::FailedRetryable { .. } | State::FailedFinal { .. } if after.may_have_run() => {
+            State::FailedRetryable { .. } | State::FailedFinal { .. } if !after.left_nothing() => {
                 ReferenceWrite::Keep
             }
             State::FailedRetryable { .. } => ReferenceWrite::GiveBack,
@@ -89,6 +94,12 @@ fn reference(before: Option<Head>, aged: Option<Head>, after: Option<Head>, even
         },
         (_, Some(_) | None) => ReferenceWrite::Keep,
     }
+}
+
+/// Whether a command that was taken for not executed turns out to be partly done.
+fn is_late_part(before: &Head, after: &Head) -> bool {
+    let free = |head: &Head| matches!(head.state, State::FailedRetryable { .. });
+    free(before) && free(after) && after.partly_done && !before.partly_done
 }
 
 /// What time alone makes of a command. `Claimed`, `Processing` and `Unknown` are never forgotten.
@@ -236,17 +247,17 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::Expired { .. } => keep(Decision::Fenced),
         },
         // What a deferred command has committed is not taken back by anybody's word.
-        Event::Release { .. } | Event::Requeue { .. }
-            if matches!(head.reason, Reason::Deferred | Reason::DeferralExpired) =>
-        {
+        Event::Release { .. } | Event::Requeue { .. } if head.is_left_to_a_message() => {
             keep(Decision::Fenced)
         }
         Event::Release { reason, .. } => match head.state {
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
                 apply(released(head, reason, now))
             }
-            // It was taken from its executor without proof, and here is the proof.
-            State::FailedRetryable { .. } if head.reason.proves_nothing() => {
+            // It was taken from its executor without proof, and here is the proof; or proof that a part of it is done.
+            State::FailedRetryable { .. }
+                if head.reason.proves_nothing() || (reason == Reason::PartlyDone && !head.partly_done) =>
+            {
                 apply(released(head, reason, now))
             }
             State::FailedRetryable { .. } => keep(Decision::Applied),
@@ -259,9 +270,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 apply(waiting(head, start_by, now.plus(after), reason))
             }
             State::Processing { .. } => apply(given_up(head, reason, now)),
-            State::Unknown { .. } if head.terms.on_lease_expired != OnLeaseExpired::Resume => {
-                apply(released(head, reason, now))
-            }
+            State::Unknown { .. } if !head.is_phased() => apply(released(head, reason, now)),
             State::Unknown { .. }
             | State::Claimed { .. }
             | State::Succeeded { .. }
@@ -272,7 +281,7 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         Event::Defer { time, .. } => match head.state {
             State::Processing { .. } => {
                 let deferred = State::Processing { lease_until: now.plus(time), start_by: None };
-                apply(head.moved(deferred, Reason::Deferred))
+                apply(Head { partly_done: true, ..head.moved(deferred, Reason::Deferred) })
             }
             // An operator has the message sent after all: what it comes to is open again.
             State::Unknown { .. } if head.reason == Reason::MessageDead => apply(deferral_expired(head, now)),
@@ -296,7 +305,55 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
             | State::FailedRetryable { .. }
             | State::Expired { .. } => keep(Decision::Fenced),
         },
+        Event::Advance if head.partly_done => keep(Decision::Applied),
+        Event::Advance => match head.state {
+            State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => {
+                apply(Head { partly_done: true, ..head })
+            }
+            State::FailedRetryable { .. } => {
+                apply(released(Head { partly_done: true, ..head }, head.reason, now))
+            }
+            // What is settled is not continued.
+            State::Succeeded { .. } | State::FailedFinal { .. } | State::Expired { .. } => {
+                keep(Decision::Idle)
+            }
+        },
         Event::Age => keep(Decision::Idle),
+        // Evidence about the whole says nothing about its open call, nor about the phases after that.
+        Event::Resolve { .. } if head.is_phased() => keep(Decision::Refused(Refusal::InPhases)),
+        Event::ResolvePhase { epoch, verdict, seen, within, recorded } => match head.state {
+            State::Unknown { .. } if !head.is_phased() => keep(Decision::Refused(Refusal::NotOpen)),
+            State::Unknown { .. } if head.epoch != epoch => {
+                keep(Decision::Refused(Refusal::OtherAttempt { epoch: head.epoch }))
+            }
+            State::Unknown { .. } if !recorded.fits => keep(Decision::Refused(Refusal::NotOpen)),
+            State::Unknown { quarantine_until, .. } => match verdict {
+                PhaseVerdict::Executed => {
+                    let head = Head { partly_done: true, ..head };
+                    apply(resumable(head, Reason::VerdictExecuted, within, recorded, now))
+                }
+                PhaseVerdict::NotExecuted(Proof::Quarantine)
+                    if seen.unwrap_or(now).min(now) < quarantine_until =>
+                {
+                    keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
+                }
+                PhaseVerdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine) => {
+                    apply(resumable(head, Reason::VerdictNotExecuted, within, recorded, now))
+                }
+                // The call may still land: what the next one is answered is said of both, but no run need make it.
+                PhaseVerdict::NotExecuted(Proof::ProviderDeduplicates) => {
+                    let head = Head { earlier_may_have_run: true, ..head };
+                    apply(resumable(head, Reason::VerdictDeduplicated, within, recorded, now))
+                }
+                PhaseVerdict::NothingOpen => apply(resumable(head, Reason::Resumed, within, recorded, now)),
+            },
+            State::Claimed { .. }
+            | State::Processing { .. }
+            | State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => keep(Decision::Refused(Refusal::WrongState)),
+        },
         // Somebody looked at another attempt; and what an earlier one did not do says nothing about the last.
         Event::Resolve { verdict, about, .. }
             if about.excludes(head.epoch) || verdict != Verdict::Succeeded && about.is_before(head.epoch) =>
@@ -333,6 +390,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
                 // Its message may still be sent, whatever the provider has seen so far.
                 Verdict::NotExecuted(_) if head.reason == Reason::DeferralExpired => {
                     keep(Decision::Refused(Refusal::StillInFlight { until: quarantine_until }))
+                }
+                // Its transaction is committed: running it again would make it twice.
+                Verdict::NotExecuted(_) if head.is_left_to_a_message() => {
+                    keep(Decision::Refused(Refusal::PartlyDone))
                 }
                 // What was not there when it was looked for may have landed since: a call of this attempt, or, after a verdict
                 // that was slow to come, one of an attempt that nobody had seen.
@@ -376,11 +437,10 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
         },
         Event::Free => match head.state {
             // Some of its phases may have run, or all of it.
-            State::Claimed { .. }
-                if head.terms.on_lease_expired == OnLeaseExpired::Resume || head.earlier_may_have_run =>
-            {
+            State::Claimed { .. } if head.is_phased() || head.earlier_may_have_run || head.partly_done => {
                 keep(Decision::Refused(Refusal::WrongState))
             }
+            State::FailedRetryable { .. } if head.partly_done => keep(Decision::Refused(Refusal::PartlyDone)),
             State::FailedRetryable { expires_at } if head.may_have_run() => {
                 keep(Decision::Refused(Refusal::StillInFlight { until: expires_at }))
             }
@@ -434,10 +494,12 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
         | Event::Requeue { .. }
         | Event::Defer { .. }
         | Event::Abandon { .. } => (None, Decision::Fenced),
-        Event::Age => (None, Decision::Idle),
-        Event::Resolve { .. } | Event::Postpone { .. } | Event::Free | Event::Purge => {
-            (None, Decision::Refused(Refusal::Absent))
-        }
+        Event::Advance | Event::Age => (None, Decision::Idle),
+        Event::Resolve { .. }
+        | Event::ResolvePhase { .. }
+        | Event::Postpone { .. }
+        | Event::Free
+        | Event::Purge => (None, Decision::Refused(Refusal::Absent)),
     }
 }
 
@@ -453,13 +515,16 @@ fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, De
             (State::Processing { lease_until: now.plus(terms.lease), start_by }, Decision::Execute)
         }
     };
-    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
-    (Some(Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run }), decision)
+    let (reason, earlier_may_have_run, partly_done) = (Reason::Claimed, false, false);
+    let head = Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run, partly_done };
+    (Some(head), decision)
 }
 
-/// What an attempt before this one may have done is remembered, and waited for as long as that one's terms say.
+/// What an attempt before this one has done, or may have done, is remembered, and waited for as long as that one's terms
+/// say.
 fn acquired_again(before: Head, attempt: Attempt, now: Timestamp) -> (Option<Head>, Decision) {
     let (acquired, decision) = acquired(attempt, before.epoch.saturating_add(1), now);
+    let acquired = acquired.map(|head| Head { partly_done: before.partly_done, ..head });
     let remembered = |head: Head| {
         let quarantine = head.terms.quarantine.max(before.terms.quarantine);
         Head { terms: Terms { quarantine, ..head.terms }, earlier_may_have_run: true, ..head }
@@ -477,8 +542,11 @@ fn failed_final(head: Head, settled_by: SettledBy, reason: Reason, now: Timestam
 }
 
 fn released(head: Head, reason: Reason, now: Timestamp) -> Head {
-    let head = Head { reason, ..head };
-    Head { state: State::FailedRetryable { expires_at: forgotten_at(&head, now) }, ..head }
+    let partly_done = head.partly_done || reason == Reason::PartlyDone;
+    let head = Head { reason, partly_done, ..head };
+    // What is partly done is open, and no more forgotten than what is unknown: whoever goes on must find it.
+    let expires_at = if partly_done { Timestamp::MAX } else { forgotten_at(&head, now) };
+    Head { state: State::FailedRetryable { expires_at }, ..head }
 }
 
 /// When a record that had no effect so far may be forgotten: not while a call may still land. The next request would be
@@ -494,12 +562,18 @@ fn waiting(head: Head, start_by: Timestamp, ready_at: Timestamp, reason: Reason)
     Head { epoch, ..head.moved(State::Claimed { start_by, ready_at }, reason) }
 }
 
+/// Whoever resumes the command goes on after its open call, which is known now: a worker, if it has the input, and
+/// otherwise the next request with the key. Whoever had it has it no longer.
+fn resumable(head: Head, reason: Reason, within: Duration, recorded: Recorded, now: Timestamp) -> Head {
+    if recorded.has_input {
+        return waiting(head, now.plus(within), now, reason);
+    }
+    Head { epoch: head.epoch.saturating_add(1), ..released(head, reason, now) }
+}
+
 /// No worker goes on with it. What has phases may have had an effect; nothing else has run.
 fn given_up(head: Head, reason: Reason, now: Timestamp) -> Head {
-    match head.terms.on_lease_expired {
-        OnLeaseExpired::Resume => unknown(head, reason, now),
-        OnLeaseExpired::Unknown | OnLeaseExpired::Rerun => released(head, reason, now),
-    }
+    if head.is_phased() { unknown(head, reason, now) } else { released(head, reason, now) }
 }
 
 /// Its message may still be sent, at any time: no quarantine ends that, only a word about the message.

@@ -361,15 +361,23 @@ impl BulkAnswer {
         !self.items.iter().any(|item| item.retryable)
     }
 
+    /// Whether every item provably did nothing, in this attempt and before.
+    fn did_nothing(&self) -> bool {
+        let nothing =
+            |item: &ItemAnswer| matches!(item.outcome, ItemOutcome::NotExecuted | ItemOutcome::Duplicate);
+        self.items.iter().all(nothing)
+    }
+
     /// The handler's response: 200, final, if nothing is left to do; otherwise 207, with the key free, so that the same
-    /// request, sent again, does the rest.
+    /// request, sent again, does the rest. Its business reference stays its own: another key would do everything again.
     pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
-        let complete = self.is_complete();
+        let (complete, did_nothing) = (self.is_complete(), self.did_nothing());
         let body = serde_json::to_vec(&self).unwrap_or_default();
         let mut response = json(StatusCode::OK, "application/json", body);
         if !complete {
             *response.status_mut() = StatusCode::MULTI_STATUS;
-            response.extensions_mut().insert(Outcome::NotExecuted);
+            let outcome = if did_nothing { Outcome::NotExecuted } else { Outcome::PartlyDone };
+            response.extensions_mut().insert(outcome);
         }
         response
     }

@@ -5,7 +5,7 @@ use semel_core::outbox::Tried;
 use semel_core::transition::Verdict;
 use semel_core::{
     Answer, Change, Claim, Clock, Command, Decision, Event, Fence, Head, Ids, Note, Outcome, Policy,
-    RandomIds, Reason, Record, Settlement, State, StoredResult, SystemClock, Timestamp, Transacted, Write,
+    RandomIds, Reason, Record, Settlement, StoredResult, SystemClock, Timestamp, Transacted, Write,
     transition,
 };
 
@@ -54,7 +54,7 @@ impl Word {
     /// Whether this word still counts: asked before the work is run, and decided anew when it is written.
     pub(crate) fn counts(&self, head: &Head, now: Timestamp) -> bool {
         let event = match self {
-            Word::Message if !speaks_for(head) => return false,
+            Word::Message if !head.is_left_to_a_message() => return false,
             Word::Message => Event::Complete { fence: head.fence() },
             Word::Evidence(_) => Event::resolve(Verdict::Succeeded),
         };
@@ -71,14 +71,6 @@ impl Word {
             }
         }
     }
-}
-
-/// Whether a message may speak for this command: its outcome was left to it; also if evidence has it that nothing was executed,
-/// since whoever delivered the message knows better.
-fn speaks_for(head: &Head) -> bool {
-    let denied = matches!(head.state, State::FailedRetryable { .. })
-        && matches!(head.reason, Reason::VerdictNotExecuted | Reason::VerdictDeduplicated);
-    head.is_left_to_a_message() || denied
 }
 
 /// What came of settling a command after its own transaction.

@@ -183,7 +183,7 @@ where
     };
     match declared.get() {
         Some(Outcome::NotExecuted) => Ran::NotExecuted,
-        Some(Outcome::Final | Outcome::Unknown) | None => Ran::Failed(reason),
+        Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => Ran::Failed(reason),
     }
 }
 

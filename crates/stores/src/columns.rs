@@ -44,6 +44,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) attempts: Option<u32>,
     pub(crate) quarantine_until: Option<i64>,
     pub(crate) earlier_may_have_run: Option<bool>,
+    pub(crate) partly_done: bool,
     pub(crate) created_at: i64,
     pub(crate) updated_at: i64,
     pub(crate) history: Cow<'a, str>,
@@ -84,7 +85,8 @@ pub(crate) fn settled_by(text: &str) -> Option<SettledBy> {
 impl<'a> Columns<'a> {
     /// The columns of a record.
     pub(crate) fn of(record: &'a Record) -> Columns<'a> {
-        let Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run } = record.head;
+        let Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run, partly_done } =
+            record.head;
         let common = Columns {
             id: *record.id.as_bytes(),
             operation_id: *record.operation_id.as_bytes(),
@@ -119,6 +121,7 @@ impl<'a> Columns<'a> {
             quarantine_until: None,
             // A first attempt has none before it, and says nothing.
             earlier_may_have_run: (earlier_may_have_run || epoch > 1).then_some(earlier_may_have_run),
+            partly_done,
             created_at: record.created_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
             history: record.history.as_text().into(),
@@ -190,6 +193,7 @@ impl<'a> Columns<'a> {
             // Nothing is written with a first claim, which has none before it. Nor did versions write it that had no
             // such column: what came of an attempt that they took for over is not known, and so it may have run.
             earlier_may_have_run: self.earlier_may_have_run.unwrap_or(self.epoch > 1),
+            partly_done: self.partly_done,
         })
     }
 

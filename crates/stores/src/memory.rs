@@ -197,7 +197,10 @@ impl Store for MemoryStore {
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
         let operation_id = tables.records.get(id).map(|record| record.operation_id);
-        let answer = tables.change(*id, change.event(), None, change.result(), now);
+        // No phase is recorded here, so no call is open.
+        let has_input = operation_id.is_some_and(|id| tables.requests.contains_key(&id));
+        let event = change.event_for(&[], has_input);
+        let answer = tables.change(*id, &event, None, change.result(), now);
         if let (Decision::Applied, Some(id), Some(note)) = (answer.decision, operation_id, change.note()) {
             tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
         }
@@ -271,7 +274,12 @@ impl Store for MemoryStore {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.tables().items.entry(operation_id).or_insert_with(|| items.to_vec());
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let record = tables.records.values().find(|record| record.operation_id == operation_id);
+        if let Some(id) = record.map(|record| record.id) {
+            tables.change(id, &Event::Advance, None, None, now);
+        }
+        tables.items.entry(operation_id).or_insert_with(|| items.to_vec());
         Ok(())
     }
 

@@ -37,6 +37,8 @@ const BACK: &str = "
     ALTER TABLE semel_outbox DROP COLUMN blocked;
     CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
     ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
+    ALTER TABLE semel_records DROP COLUMN partly_done;
+    DROP TABLE semel_store;
     DROP TABLE semel_usage;
     DROP TABLE semel_evidence;
     DROP TABLE semel_phases;

@@ -6,6 +6,7 @@ mod fingerprints;
 mod jumps;
 mod keys;
 mod late_evidence;
+mod partly_done;
 mod records;
 mod transitions;
 mod vaults;

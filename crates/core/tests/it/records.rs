@@ -88,6 +88,7 @@ fn head(state: State) -> Head {
         state,
         reason: Reason::Claimed,
         earlier_may_have_run: false,
+        partly_done: false,
     }
 }
 

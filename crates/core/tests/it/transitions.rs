@@ -7,7 +7,8 @@ use proptest::prelude::*;
 use semel_core::policy::OnLeaseExpired;
 use semel_core::state::SettledBy;
 use semel_core::transition::{
-    CACHE_RECHECK, PURGE_GRACE, Proof, ReferenceWrite, Refusal, RequestWrite, Verdict, age,
+    CACHE_RECHECK, PURGE_GRACE, PhaseVerdict, Proof, Recorded, ReferenceWrite, Refusal, RequestWrite,
+    Verdict, age,
 };
 use semel_core::{
     About, Attempt, AttemptToken, Decision, Event, Fence, Fingerprint, FingerprintInput, Head, Policy,
@@ -43,8 +44,8 @@ fn attempt(token: AttemptToken, body: &str) -> Attempt {
 
 fn head(state: State) -> Head {
     let Attempt { fingerprint, token, terms, .. } = attempt(MINE, "body");
-    let (reason, earlier_may_have_run) = (Reason::Claimed, false);
-    Head { fingerprint, epoch: EPOCH, token, terms, state, reason, earlier_may_have_run }
+    let (reason, earlier_may_have_run, partly_done) = (Reason::Claimed, false, false);
+    Head { fingerprint, epoch: EPOCH, token, terms, state, reason, earlier_may_have_run, partly_done }
 }
 
 fn unknown(quarantine_until: Timestamp) -> State {
@@ -87,6 +88,9 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Refused(Refusal::StillInFlight { .. }) => "Q",
         Decision::Refused(Refusal::OtherAttempt { epoch: EPOCH }) => "T",
         Decision::Refused(Refusal::OtherAttempt { .. }) => "?",
+        Decision::Refused(Refusal::PartlyDone) => "P",
+        Decision::Refused(Refusal::InPhases) => "H",
+        Decision::Refused(Refusal::NotOpen) => "L",
         Decision::Idle => "I",
         Decision::Duplicate => "D",
     };
@@ -191,12 +195,15 @@ fn long_running() -> [(&'static str, Head); 4] {
         ..head(state)
     };
     let deferred = head(State::Processing { lease_until: later(60), start_by: None });
-    let deferred = Head { reason: Reason::Deferred, ..deferred };
+    let deferred = Head { reason: Reason::Deferred, partly_done: true, ..deferred };
     [
         ("phas", phased(State::Processing { lease_until: later(60), start_by: Some(later(99)) })),
         ("wait", phased(State::Claimed { start_by: later(99), ready_at: NOW })),
         ("defe", deferred),
-        ("late", Head { reason: Reason::DeferralExpired, ..head(unknown(Timestamp::MAX)) }),
+        (
+            "late",
+            Head { reason: Reason::DeferralExpired, partly_done: true, ..head(unknown(Timestamp::MAX)) },
+        ),
     ]
 }
 
@@ -220,11 +227,11 @@ fn every_event_meets_commands_that_are_more_than_one_call() {
         ("release",       Event::Release { fence: mine, reason },            "A>retr A>retr F F"),
         ("defer",         Event::Defer { fence: mine, time: Duration::ZERO }, "A>proc F A>proc F"),
         ("abandon",       Event::Abandon { fence: mine, reason },            "A>unkn F A>unkn A>unkn"),
-        ("executed",      Event::resolve(Verdict::Succeeded),                "N N A>succ A>succ"),
-        ("failed",        Event::resolve(Verdict::FailedFinal),              "N N A>fail A>fail"),
-        ("not executed",  not_executed(Proof::Quarantine),                   "N N N Q"),
-        ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "N N N Q"),
-        ("tombstone",     not_executed(Proof::ProviderTombstone),            "N N N Q"),
+        ("executed",      Event::resolve(Verdict::Succeeded),                "H H A>succ A>succ"),
+        ("failed",        Event::resolve(Verdict::FailedFinal),              "H H A>fail A>fail"),
+        ("not executed",  not_executed(Proof::Quarantine),                   "H H N Q"),
+        ("deduplicated",  not_executed(Proof::ProviderDeduplicates),         "H H N Q"),
+        ("tombstone",     not_executed(Proof::ProviderTombstone),            "H H N Q"),
         ("free",          Event::Free,                                       "N N N N"),
         ("purge",         Event::Purge,                                      "N N N N"),
     ];
@@ -265,15 +272,14 @@ fn a_message_that_may_still_be_sent_keeps_its_command_in_quarantine() {
         panic!("a message that is given up begins the quarantine")
     };
     let over = later(70).plus(dead.terms.quarantine);
-    assert_eq!(transition(Some(&dead), &verdict, over).decision, Decision::Applied);
+    let refused = transition(Some(&dead), &verdict, over).decision;
+    assert_eq!(refused, Decision::Refused(Refusal::PartlyDone), "its transaction is committed");
     let again = Event::Defer { fence: left.fence(), time: Duration::ZERO };
     let Write::Update(retried) = transition(Some(&dead), &again, later(80)).write else {
         panic!("a message that is sent after all ends the quarantine")
     };
     assert_eq!((retried.state.name(), retried.reason), (StateName::Unknown, Reason::DeferralExpired));
     assert_ne!(transition(Some(&retried), &verdict, a_year_on).decision, Decision::Applied);
-    let before = Timestamp::from_millis(over.as_millis() - 1);
-    assert_ne!(transition(Some(&dead), &verdict, before).decision, Decision::Applied);
 }
 
 #[test]
@@ -296,10 +302,14 @@ fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
     assert_eq!(write(Some(phased), &Event::Age, later(60)), RequestWrite::Keep, "it is resumed");
     assert_eq!(write(Some(phased), &Event::Claim(attempt(FRESH, "body")), later(60)), RequestWrite::Keep);
     assert_eq!(write(Some(waits), &Event::Start { fence, token: FRESH }, NOW), RequestWrite::Keep);
-    for event in [Event::Complete { fence }, Event::Abandon { fence, reason: Reason::TimedOut }] {
+    for event in [Event::Complete { fence }, Event::Fail { fence, reason: Reason::Answered }] {
         assert_eq!(write(Some(phased), &event, NOW), RequestWrite::Erase, "{event:?}");
     }
-    assert_eq!(write(Some(waits), &Event::Age, later(99)), RequestWrite::Erase, "it is given up");
+    let abandon = Event::Abandon { fence, reason: Reason::TimedOut };
+    assert_eq!(write(Some(phased), &abandon, NOW), RequestWrite::Keep, "a verdict lets it be resumed");
+    assert_eq!(write(Some(waits), &Event::Age, later(99)), RequestWrite::Keep, "also after it is given up");
+    let plain = Head { terms: head(waits.state).terms, ..phased };
+    assert_eq!(write(Some(plain), &abandon, NOW), RequestWrite::Erase);
     let plain = head(State::Claimed { start_by: later(60), ready_at: NOW });
     assert_eq!(write(Some(plain), &Event::Free, NOW), RequestWrite::Erase);
 }
@@ -701,7 +711,7 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
     let reruns =
         prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun, OnLeaseExpired::Resume]);
     let tombstones = prop::option::of(Just(Duration::from_secs(500)));
-    (0..60_u64, 0..18_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
+    (0..60_u64, 0..21_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
         |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl)| {
             let fence = Fence { epoch, token };
             let reason = Reason::Answered;
@@ -736,6 +746,21 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 14 => Event::Defer { fence, time: Duration::from_secs(seconds) },
                 15 => Event::Claim(Attempt { start: Start::Resumable(Duration::from_secs(90)), ..attempt }),
                 16 => Event::Free,
+                17 => Event::Advance,
+                18 => Event::ResolvePhase {
+                    epoch,
+                    verdict: match seconds % 5 {
+                        0 => PhaseVerdict::Executed,
+                        1 => PhaseVerdict::NotExecuted(Proof::ProviderDeduplicates),
+                        2 => PhaseVerdict::NotExecuted(Proof::ProviderTombstone),
+                        3 => PhaseVerdict::NotExecuted(Proof::Quarantine),
+                        _ => PhaseVerdict::NothingOpen,
+                    },
+                    seen: None,
+                    within: Duration::from_secs(90),
+                    recorded: Recorded { fits: seconds % 7 > 0, has_input: seconds % 2 == 0 },
+                },
+                19 => Event::Release { fence, reason: Reason::PartlyDone },
                 _ => Event::Purge,
             };
             (seconds, event)
@@ -754,7 +779,7 @@ proptest! {
         // Who was told to execute, by life and epoch.
         let mut executors: HashMap<(u32, u32), AttemptToken> = HashMap::new();
         // Of the present life: the epoch of the last claim, and those whose execution may have had an effect.
-        let (mut claimed, mut suspects) = (0, HashSet::new());
+        let (mut claimed, mut suspects, mut committed) = (0, HashSet::new(), false);
         let mut lives = 0;
         for (seconds, event) in life {
             now = now.plus(Duration::from_secs(seconds));
@@ -769,7 +794,7 @@ proptest! {
 
             let next = match step.write {
                 Write::Keep => head,
-                Write::Create(head) => { lives += 1; suspects.clear(); Some(head) }
+                Write::Create(head) => { lives += 1; suspects.clear(); committed = false; Some(head) }
                 Write::Update(head) => Some(head),
                 Write::Delete => None,
             };
@@ -782,7 +807,7 @@ proptest! {
                     prop_assert!(after == before || expired, "terminal records do not change");
                 }
                 if matches!(before.state, State::Unknown { .. }) && after.state != before.state {
-                    let verdict = matches!(event, Event::Resolve { .. });
+                    let verdict = matches!(event, Event::Resolve { .. } | Event::ResolvePhase { .. });
                     let word = match event {
                         Event::Complete { fence }
                         | Event::Fail { fence, .. }
@@ -804,9 +829,14 @@ proptest! {
                 let open = matches!(before.state, State::Processing { .. } | State::Unknown { .. });
                 prop_assert!(!open, "what runs or is unknown is never forgotten");
             }
-            let kept = |head: Option<Head>| head.is_some_and(|head| head.state.keeps_request());
+            let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
             match step.request {
-                RequestWrite::Keep => prop_assert_eq!(kept(head), kept(next), "{:?}", event),
+                RequestWrite::Keep => {
+                    // Unknown, or resumed from there: with its request, if it ever had one.
+                    let never_had_one = matches!(next, Some(Head { state: State::Unknown { .. }, .. }))
+                        || matches!(event, Event::ResolvePhase { .. });
+                    prop_assert!(kept(head) == kept(next) || never_had_one, "{:?}", event);
+                }
                 RequestWrite::Store => prop_assert!(kept(next)),
                 RequestWrite::Erase => prop_assert!(kept(head) && !kept(next)),
             }
@@ -830,12 +860,35 @@ proptest! {
                 }
                 (Event::Resolve { verdict: Verdict::NotExecuted(proof), .. }, Some(_))
                     if proof != Proof::ProviderDeduplicates => 0..=u32::MAX,
+                (
+                    Event::ResolvePhase {
+                        verdict:
+                            PhaseVerdict::NotExecuted(Proof::ProviderTombstone | Proof::Quarantine)
+                            | PhaseVerdict::NothingOpen,
+                        ..
+                    },
+                    Some(head),
+                ) => speaks_for(head.epoch, head),
                 // Nobody's: epochs begin with 1.
                 _ => 0..=0,
             };
             suspects.retain(|epoch| !acquitted.contains(epoch));
             if event == Event::Free && step.decision == Decision::Applied {
                 prop_assert!(suspects.is_empty(), "attempts {:?} may have had an effect", suspects);
+            }
+            // What was committed, by the events that commit, and not by the record.
+            let commits = match event {
+                Event::Advance | Event::Defer { .. } | Event::Release { reason: Reason::PartlyDone, .. } => true,
+                Event::ResolvePhase { verdict, .. } => verdict == PhaseVerdict::Executed,
+                _ => false,
+            };
+            committed |= commits && step.decision == Decision::Applied && !born;
+            if committed {
+                prop_assert!(step.reference != ReferenceWrite::GiveBack, "{:?}", event);
+                let terminal = head.is_some_and(|head| {
+                    head.state.is_terminal() || head.state.name() == StateName::Expired
+                });
+                prop_assert!(next.is_some() || terminal, "what is partly done is never forgotten");
             }
             if step.reference == ReferenceWrite::GiveBack {
                 prop_assert!(suspects.is_empty(), "attempts {:?} may have had an effect", suspects);
@@ -846,6 +899,7 @@ proptest! {
                 let executor = executors.entry((lives, held.epoch)).or_insert(held.token);
                 prop_assert_eq!(*executor, held.token, "one executor for each epoch");
             }
+            committed &= next.is_some();
             head = next;
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use semel_core::outbox::{Next, Tried, after_try};
 use semel_core::{
-    Answer, BootTime, Change, Decision, Event, Mark, Policy, Progress, Reason, Record, RecordId, Store,
-    StoreError, Timestamp, Transacted, transition,
+    Answer, BootTime, Change, Decision, Event, Policy, Progress, Reason, Record, RecordId, Store, StoreError,
+    Timestamp, Transacted, transition,
 };
 use tokio::task::JoinSet;
 
@@ -16,7 +16,7 @@ use super::journal::{Ending, Journal};
 use super::lease::Lease;
 use super::operations::{Operation, PhaseTerms, Phases};
 use super::run::Run;
-use super::steps::{Held, NotWritten};
+use super::steps::Held;
 use crate::outbox::chance;
 use crate::settle::{completion, decided, executed, rolled_back};
 
@@ -34,6 +34,8 @@ pub(super) struct Taken {
     pub(super) lease: Lease,
     /// Somebody waits for the answer: the claim was made for them.
     pub(super) attended: bool,
+    /// A verdict has it resumed, however many attempts it has had.
+    pub(super) resolved: bool,
 }
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
@@ -54,13 +56,13 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
 
     /// Runs the code. Says how that ended, and whether anything is recorded of the command.
     async fn run(&self, operation: &Operation<D>, taken: &Taken) -> (Ending, bool) {
-        let Taken { record, input, lease, attended } = taken;
+        let Taken { record, input, lease, attended, resolved } = taken;
         let recorded = match self.recorded(taken).await {
             Ok(recorded) => recorded,
             Err(ending) => return (ending, true),
         };
         let (attempt, most) = (record.head.epoch, operation.terms.retry.max_attempts);
-        if attempt > most && !attended {
+        if attempt > most && !attended && !resolved {
             tracing::error!(operation_id = %record.operation_id, most, "a command has had all its attempts");
             // Where nothing is recorded, nothing has run: that is more than that leases have ended.
             let reason = if recorded.is_empty() { Reason::NotExecuted } else { Reason::LeaseExpired };
@@ -97,14 +99,6 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         };
         if taken.attended && record.head.epoch == 1 {
             return Ok(Vec::new());
-        }
-        if taken.attended {
-            // A client could claim it anew only because somebody has proved that a call which is begun was not carried out.
-            let proven = Mark::TakenBack { name: None };
-            self.steps.write(&Held::of(record), &proven).await.map_err(|error| match error {
-                NotWritten::Fenced => Ending::Left,
-                NotWritten::NotCommitted(why) | NotWritten::InDoubt(why) => later(why),
-            })?;
         }
         self.store.progress(record.operation_id).await.map_err(|error| later(error.to_string()))
     }

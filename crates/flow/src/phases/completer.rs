@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Answer, BootTime, Change, Decision, Ids, RandomIds, Waiting, WaitingFilter};
+use semel_core::{Answer, BootTime, Change, Decision, Ids, RandomIds, Reason, Waiting, WaitingFilter};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
@@ -111,6 +111,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
 /// Takes up a command, unless somebody else is faster, and carries it out.
 async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, waiting: Waiting) {
     let Waiting { record, request } = waiting;
+    let resolved = is_verdict(record.head.reason);
     let id = record.operation_id;
     let Some(operation) = phases.operations.get(record.operation.as_str()) else { return };
     let Some(input) = Input::decode(&request) else {
@@ -124,9 +125,17 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, waiting: Wa
         Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
             let lease = Lease::new(asked, record.head.terms.lease);
             tracing::info!(operation_id = %id, attempt = record.head.epoch, "a command is resumed");
-            phases.carry_out(operation, Taken { record, input, lease, attended: false }).await;
+            phases.carry_out(operation, Taken { record, input, lease, attended: false, resolved }).await;
         }
         Ok(_) => {}
         Err(error) => tracing::warn!(%error, operation_id = %id, "a command could not be taken up"),
     }
+}
+
+/// Whether a command waits since somebody's word on its open call, or on none being open.
+fn is_verdict(reason: Reason) -> bool {
+    matches!(
+        reason,
+        Reason::VerdictExecuted | Reason::VerdictNotExecuted | Reason::VerdictDeduplicated | Reason::Resumed
+    )
 }

@@ -152,7 +152,8 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
                         Ok(_) | Err(_) => Transacted::InDoubt,
                     };
                 }
-                self.carry_out(operation, Taken { record, input, lease, attended: true }).await
+                self.carry_out(operation, Taken { record, input, lease, attended: true, resolved: false })
+                    .await
             }
             Ok(answer) => decided(answer),
             Err(StoreError::Ambiguous(why)) => {

@@ -1,11 +1,9 @@
 //! Outputs of phases: any value that serde can write as JSON and read again.
 
 use bytes::Bytes;
+use semel_core::progress::MAX_OUTPUT;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-/// The largest output, in bytes of JSON: it is a recovery point, not a place for documents.
-const MAX_OUTPUT: usize = 64 << 10;
 
 /// As it is kept. What cannot be read again is refused now, and not when a run is resumed.
 pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Result<Bytes, String> {

@@ -111,7 +111,7 @@ impl<D> Run<D> {
             Called::Failed(CallFailed::NotExecuted(why)) => {
                 // What an earlier attempt began is not taken back: this call says nothing about that one.
                 if begun_here {
-                    self.write(name, Mark::TakenBack { name: Some(name.to_owned()) }).await?;
+                    self.write(name, Mark::TakenBack { name: name.to_owned() }).await?;
                     self.journal().taken_back();
                 }
                 let later = Ending::Later { reason: Reason::NotExecuted, reply: None };

@@ -122,14 +122,14 @@ impl PostgresTransactions {
         let writing = async {
             let mut joined = tx.joined();
             let hold = store::hold(&mut joined, &held.record, held.fence).await?;
-            if hold == Hold::Held {
+            if let Hold::Held { partly_done } = hold {
                 let local = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
-                store::mark(&mut joined, held.command, &local).await?;
+                store::mark(&mut joined, &held.record, held.command, &local, partly_done).await?;
             }
             Ok::<Hold, DbError>(hold)
         };
         match tokio::time::timeout(PATIENCE, writing).await {
-            Ok(Ok(Hold::Held)) => Ok(output),
+            Ok(Ok(Hold::Held { .. })) => Ok(output),
             Ok(Ok(Hold::Fenced)) => Err(LocalEnded::Fenced),
             Ok(Ok(Hold::Ended)) => {
                 Err(LocalEnded::Broken("the work ended its transaction itself".to_owned()))
@@ -178,9 +178,9 @@ impl PostgresTransactions {
     async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
         let mut tx = self.begin_phase(PATIENCE).await?;
         let mut joined = tx.joined();
-        if store::hold(&mut joined, &held.record, held.fence).await? != Hold::Held {
+        let Hold::Held { .. } = store::hold(&mut joined, &held.record, held.fence).await? else {
             return Ok(None);
-        }
+        };
         let is_there = store::confirm_phase(&mut joined, held.command, name).await?;
         self.commit(tx).await?;
         Ok(Some(is_there))
@@ -205,10 +205,9 @@ impl PostgresTransactions {
         let mut tx = self.begin_phase(PATIENCE).await?;
         let mut joined = tx.joined();
         let hold = store::hold(&mut joined, &held.record, held.fence).await;
-        if hold.map_err(DbError::not_committed)? != Hold::Held {
-            return Ok(false);
-        }
-        let written = store::mark(&mut joined, held.command, mark).await.map_err(DbError::not_committed)?;
+        let Hold::Held { partly_done } = hold.map_err(DbError::not_committed)? else { return Ok(false) };
+        let written = store::mark(&mut joined, &held.record, held.command, mark, partly_done).await;
+        let written = written.map_err(DbError::not_committed)?;
         if !written {
             let message = "the phase is not there that was to be written about".to_owned();
             return Err(DbError::Refused { code: "P0002".to_owned(), message });

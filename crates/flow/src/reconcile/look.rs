@@ -24,6 +24,10 @@ const MAX_TEXT: usize = 500;
 const UNREAD: &str =
     "not executed as far as the look-up can see, and evidence that came by itself cannot be read";
 
+/// Why nobody looks for a command in phases: a look-up tells of the whole, and not of one call.
+const IN_PHASES: &str =
+    "the command runs in phases: an operator, or the service, resolves its open call by the phase's name";
+
 /// What a look for one command came to.
 #[derive(Clone, Debug)]
 pub struct Look {
@@ -160,6 +164,12 @@ impl Looks {
                 false
             }
         };
+        if held.record.head.is_phased() {
+            return match self.give_up(held, IN_PHASES.to_owned()).await {
+                Ok(outcome) => outcome,
+                Err(error) => self.failed(&held.record, &error),
+            };
+        }
         let looking = tokio::time::timeout(self.timeout, self.look_up.look_up(&held.record)).await;
         let finding = match looking.unwrap_or_else(|_| Finding::no_answer("no answer in time")) {
             Finding { found: Found::NotExecuted(_), .. } if !all_read => Finding::no_answer(UNREAD),
@@ -207,6 +217,9 @@ impl Looks {
             (Decision::Refused(Refusal::StillInFlight { until }), _) => {
                 self.wait_for_quarantine(held, until).await
             }
+            (Decision::Refused(refusal @ (Refusal::PartlyDone | Refusal::InPhases)), _) => {
+                self.without_verdict(held, refusal.to_string()).await
+            }
             // Its executor, an operator or an event was faster.
             (_, Some(record)) => {
                 let deduplicates = self.look_up.deduplicates(record);
@@ -252,6 +265,11 @@ impl Looks {
             return self.put_off(held, until, why).await;
         }
         // No time ends it: a message may be sent whenever somebody sends it.
+        self.without_verdict(held, why).await
+    }
+
+    /// What was found settles nothing: it is looked for again, or left to an operator.
+    async fn without_verdict(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
         match after_look(held.attempts, &Found::no_answer(&why), &self.terms, held.chance) {
             LookedNext::GiveUp => self.give_up(held, why).await,
             LookedNext::Again { .. } | LookedNext::Settle(_) => Ok(Outcome::Again { at: held.until, why }),

@@ -162,7 +162,8 @@ impl SqliteTransactions {
         transaction.execute_batch("RELEASE semel_phase")?;
         *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
         let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
-        store::mark(&transaction, held.command, &mark, now)?;
+        store::mark(&transaction, held.command, &mark, now)
+            .map_err(|error| Ended::Local(LocalEnded::NotCommitted(error.to_string())))?;
         self.file.commit(transaction)
     }
 
@@ -189,7 +190,9 @@ impl SqliteTransactions {
         if !store::is_held(&transaction, &held.record, held.fence)? {
             return Ok(false);
         }
-        if !store::mark(&transaction, held.command, mark, now)? {
+        let written = store::mark(&transaction, held.command, mark, now)
+            .map_err(|error| Ended::Local(LocalEnded::NotCommitted(error.to_string())))?;
+        if !written {
             let why = "the phase is not there that was to be written about".to_owned();
             return Err(Ended::Local(LocalEnded::NotCommitted(why)));
         }

@@ -11,7 +11,11 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::StatusCode;
 use semel_core::policy::OnLeaseExpired;
-use semel_core::{OperationId, OperationName, Policy, Principal, RecordId, StateName, StepKind, Store};
+use semel_core::transition::Proof;
+use semel_core::{
+    Change, Clock, Command, Decision, Filter, Ids, OperationId, OperationName, Policy, Principal, RandomIds,
+    Reason, RecordId, Scope, StateName, StepKind, Store, SystemClock,
+};
 use semel_flow::bulk::{Bulk, BulkAnswer, BulkError, BulkItem, ItemOutcome, Whole};
 use semel_flow::{PostgresTransactions, SqliteTransactions};
 use semel_http::{Denied, Execution, IdempotencyLayer, Operation};
@@ -20,7 +24,10 @@ use semel_testkit::client::pay;
 use serde_json::{Value, json};
 
 use crate::killed::{PLACE, Process, TASK, say, stand};
-use crate::lab::{End, Kept, Lab, Postgres, Sqlite, Step, Work, both, on_postgres, on_sqlite, pays, pool};
+use crate::lab::{
+    End, Kept, Lab, Postgres, Sqlite, Step, Work, both, command, on_postgres, on_sqlite, pays, pool,
+    referring,
+};
 
 both!(
     each_item_is_carried_out_once_however_often_the_request_is_sent,
@@ -29,6 +36,8 @@ both!(
     no_more_items_run_at_a_time_than_allowed,
     an_item_with_a_taken_reference_is_a_duplicate,
     a_request_is_answered_in_parts_until_nothing_is_left,
+    a_request_that_is_partly_done_keeps_its_reference,
+    a_request_that_broke_off_after_an_item_keeps_its_reference,
 );
 
 fn whole() -> Whole {
@@ -231,24 +240,91 @@ async fn handle<L: Lab>(
     }
 }
 
-async fn a_request_is_answered_in_parts_until_nothing_is_left(lab: impl Lab) {
+/// A service of which so many items fail for now, with one business reference for each request.
+async fn service(lab: &impl Lab, fails: usize) -> std::net::SocketAddr {
     let identify =
         |_: &http::request::Parts| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated());
     let policy = Policy { on_lease_expired: OnLeaseExpired::Rerun, ..Policy::default() };
     let layer = IdempotencyLayer::builder(lab.store().await)
         .identify(identify)
         .defaults(policy)
-        .operation(Operation::new("payments.batch", "POST /payments"))
+        .operation(Operation::new("payments.batch", "POST /payments").business_reference("/order"))
         .build()
         .expect("the layer is valid");
     let app = Router::new()
         .route("/payments", post(handle))
-        .with_state((lab.clone(), Arc::new(AtomicUsize::new(2))))
+        .with_state((lab.clone(), Arc::new(AtomicUsize::new(fails))))
         .layer(layer);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
     tokio::spawn(async move { axum::serve(listener, app).await });
+    address
+}
 
+/// A request for an order.
+fn ordered(items: &[(&str, &str)]) -> String {
+    let mut body: Value = serde_json::from_slice(&request(items)).expect("it is JSON");
+    body["order"] = "order-7".into();
+    body.to_string()
+}
+
+async fn a_request_that_is_partly_done_keeps_its_reference(lab: impl Lab) {
+    let address = service(&lab, 2).await;
+    let body = ordered(&[("a", "pay"), ("b", "pay"), ("c", "pay"), ("d", "pay"), ("e", "pay")]);
+    assert_eq!(pay(&body).to(address).await.status, StatusCode::MULTI_STATUS);
+    assert_eq!(lab.counts().await.0, 3);
+    let records = lab.store().await.list(&Filter::default()).await.expect("they can be read");
+    let whole = records.iter().find(|record| record.operation.as_str() == "payments.batch");
+    let head = whole.expect("it is there").head;
+    assert_eq!((head.state.name(), head.reason), (StateName::FailedRetryable, Reason::PartlyDone));
+    let other =
+        pay(&body).set("idempotency-key", "\"7c4a8d09-ca3c-4b5a-9f3e-0242ac120002\"").to(address).await;
+    assert_eq!(other.status, StatusCode::CONFLICT, "another key would pay everything again");
+    assert_eq!(lab.counts().await.0, 3);
+    let second = pay(&body).to(address).await;
+    assert_eq!((second.status, second.replayed()), (StatusCode::OK, false));
+    assert_eq!(lab.counts().await.0, 5, "the rest, and nothing twice");
+}
+
+async fn a_request_that_broke_off_after_an_item_keeps_its_reference(lab: impl Lab) {
+    let store = lab.store().await;
+    let policy = Policy { on_lease_expired: OnLeaseExpired::Unknown, ..Policy::default() };
+    let batch = |key: &str| {
+        let scope = Scope {
+            operation: OperationName::new("payments.batch").expect("it is a name"),
+            ..command(key).scope
+        };
+        referring(Command { scope, policy: Arc::new(policy.clone()), ..command(key) }, "order-7")
+    };
+    let claim =
+        |key: &str| batch(key).claim(RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
+    let claimed = store.claim(&claim("k")).await.expect("it is decided").record.expect("it is acquired");
+    let whole = Whole {
+        record_id: claimed.id,
+        operation_id: claimed.operation_id,
+        principal: claimed.principal.clone(),
+    };
+    let bulk = bulk(store.clone());
+    let items = bulk.read(&whole, &request(&[("one", "pay")])).expect("it can be read");
+    let lab_of = lab.clone();
+    let carry_out = move |item: BulkItem| {
+        let lab = lab_of.clone();
+        async move { lab.transact(&item.command, pays()).await }
+    };
+    bulk.carry_out(&whole, items, carry_out).await.expect("the store is there");
+    // The handler breaks off, and whoever looks for the request as a whole does not find it.
+    let abandon = Change::abandon(claimed.head.fence(), Reason::Panicked);
+    assert_eq!(store.apply(&claimed.id, &abandon).await.expect("it answers").decision, Decision::Applied);
+    let verdict = Change::resolve_not_executed(Proof::ProviderTombstone);
+    let free = store.apply(&claimed.id, &verdict).await.expect("it answers");
+    assert_eq!(free.decision, Decision::Applied, "the same key does the rest");
+    let other = store.claim(&claim("other")).await.expect("it is decided");
+    assert_eq!(other.decision, Decision::Duplicate);
+    assert_eq!(store.claim(&claim("k")).await.expect("it is decided").decision, Decision::Execute);
+}
+
+async fn a_request_is_answered_in_parts_until_nothing_is_left(lab: impl Lab) {
+    let address = service(&lab, 2).await;
     let body = request(&[("a", "pay"), ("b", "pay"), ("c", "pay"), ("d", "pay"), ("e", "pay")]);
     let body = std::str::from_utf8(&body).expect("it is text");
     let first = pay(body).to(address).await;

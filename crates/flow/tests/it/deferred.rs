@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use semel_core::outbox::{Intervention, MessageFence, MessageState, Next, Outbox, Take};
-use semel_core::transition::Proof;
+use semel_core::transition::{Proof, Refusal};
 use semel_core::{
     Change, Decision, Ids, Note, OperationId, RandomIds, Reason, Record, StateName, Transacted,
 };
 use semel_flow::Settled;
 
-use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, stored};
+use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, referring, stored};
 
 both!(
     a_deferred_command_is_settled_by_its_message_and_retries_get_that,
@@ -25,7 +25,8 @@ both!(
     a_discarded_message_leaves_its_command_unknown,
     a_retried_message_ends_the_quarantine_of_its_command,
     a_message_behind_a_discarded_one_ends_the_quarantine_too,
-    a_command_declared_not_executed_sends_its_message_anew,
+    a_deferred_command_is_not_run_again_whatever_became_of_its_message,
+    of_two_messages_one_of_which_was_delivered_the_other_is_sent_again,
     a_late_message_settles_a_command_that_was_waited_for_too_long,
 );
 
@@ -181,8 +182,8 @@ async fn a_message_that_is_given_up_leaves_its_command_unknown(lab: impl Lab) {
     assert!(dead.expect("it can be written"));
     let left = is_given_up(&kept, open.operation_id).await;
     kept.shift_clock(left.head.terms.quarantine);
-    let freed = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
-    assert_eq!(freed.expect("it answers").decision, Decision::Applied);
+    let late = kept.store().apply(&left.id, &Change::resolve_not_executed(Proof::Quarantine)).await;
+    assert_eq!(late.expect("it answers").decision, Decision::Refused(Refusal::PartlyDone));
 }
 
 async fn a_discarded_message_leaves_its_command_unknown(lab: impl Lab) {
@@ -227,22 +228,53 @@ async fn a_message_behind_a_discarded_one_ends_the_quarantine_too(lab: impl Lab)
     assert!(matches!(early.expect("it answers").decision, Decision::Refused(_)));
 }
 
-async fn a_command_declared_not_executed_sends_its_message_anew(lab: impl Lab) {
-    let (open, kept) = (defer(&lab, "k").await, lab.kept().await);
+async fn a_deferred_command_is_not_run_again_whatever_became_of_its_message(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let order = |key: &str| referring(command(key), "order-7");
+    let answered = lab.transact(&order("k"), pays_later()).await;
+    let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
     let fence = take(&*kept.outbox()).await;
     assert!(kept.outbox().settle(&fence, Next::Dead, None).await.expect("it can be written"));
-    let verdict = Change::resolve_not_executed(Proof::ProviderTombstone);
-    assert_eq!(kept.store().apply(&open.id, &verdict).await.expect("it answers").decision, Decision::Applied);
+    kept.shift_clock(open.head.terms.quarantine * 9);
+    for proof in [Proof::Quarantine, Proof::ProviderTombstone, Proof::ProviderDeduplicates] {
+        let verdict = Change::resolve_not_executed(proof);
+        let refused = kept.store().apply(&open.id, &verdict).await.expect("it answers").decision;
+        assert_eq!(refused, Decision::Refused(Refusal::PartlyDone), "{proof:?}");
+    }
+    assert_eq!(lab.see(&order("k"), pays_later()).await, Saw::Decided(Decision::Reconcile));
+    assert_eq!(lab.see(&order("other"), pays_later()).await, Saw::Decided(Decision::Duplicate));
+    assert_eq!(lab.counts().await.0, 1, "one row for one order");
     let retried = kept.outbox().intervene(&fence.event_id, Intervention::Retry, &note()).await;
-    assert!(!retried.expect("it answers"), "the key is free: a retry of the command sends it");
-    let again = defer(&lab, "k").await;
-    assert_eq!((again.operation_id, again.head.epoch), (open.operation_id, 2));
+    assert!(retried.expect("it answers"), "the message is sent again, and not the command run again");
     let (message, _) = kept.outbox().message(&fence.event_id).await.expect("it can be read");
     let message = message.expect("it is there");
     assert_eq!((message.state, message.attempts), (MessageState::Pending, 0));
     let late = kept.outbox().settle(&fence, Next::Delivered, None).await;
     assert!(!late.expect("it answers"), "whoever had it before is fenced");
+    let declined = charged().ending(End::Final(402));
+    assert!(matches!(lab.settle(open.operation_id, None, declined).await, Settled::Now(_)));
+    let other = lab.see(&order("other"), pays_later()).await;
+    assert_eq!(other, Saw::Decided(Decision::Duplicate), "what it committed stays");
+}
+
+async fn of_two_messages_one_of_which_was_delivered_the_other_is_sent_again(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let answered = lab.transact(&command("k"), pays_later().then(Step::Push("capture"))).await;
+    let Transacted::Deferred { record: open, .. } = answered.outcome() else { panic!("{answered:?}") };
+    let first = take(&*kept.outbox()).await;
+    assert!(kept.outbox().settle(&first, Next::Delivered, None).await.expect("it can be written"));
+    let second = take(&*kept.outbox()).await;
+    assert!(kept.outbox().settle(&second, Next::Dead, None).await.expect("it can be written"));
+    let left = is_given_up(&kept, open.operation_id).await;
+    kept.shift_clock(left.head.terms.quarantine);
+    let verdict = Change::resolve_not_executed(Proof::Quarantine);
+    let refused = kept.store().apply(&left.id, &verdict).await.expect("it answers").decision;
+    assert_eq!(refused, Decision::Refused(Refusal::PartlyDone), "its first message has told of it");
+    let retried = kept.outbox().intervene(&second.event_id, Intervention::Retry, &note()).await;
+    assert!(retried.expect("it answers"));
+    assert_eq!(take(&*kept.outbox()).await.event_id, second.event_id);
     assert!(matches!(lab.settle(open.operation_id, None, charged()).await, Settled::Now(_)));
+    assert_eq!(lab.counts().await.0, 2, "both transactions wrote once");
 }
 
 async fn a_late_message_settles_a_command_that_was_waited_for_too_long(lab: impl Lab) {

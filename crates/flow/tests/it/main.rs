@@ -18,6 +18,7 @@ mod outbox;
 mod outbox_backlog;
 mod outbox_http;
 mod outbox_killed;
+mod phase_verdicts;
 mod phases;
 mod phases_http;
 mod phases_killed;

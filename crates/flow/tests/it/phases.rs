@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::StatusCode;
-use semel_core::transition::Proof;
-use semel_core::{Change, Command, Decision, Progress, Reason, Record, StateName, StepKind};
+use semel_core::{Command, Decision, Progress, Reason, Record, StateName, StepKind};
 use semel_flow::outbox::RetryTerms;
 use semel_flow::phases::{CompleterOptions, Deduplication, PhaseTerms, Phases};
 use semel_flow::{Answered, Failure, Reply};
@@ -39,7 +38,6 @@ both!(
     an_operation_that_nobody_knows_is_not_run,
     a_lease_is_renewed_while_a_phase_runs,
     an_executor_that_was_given_up_changes_nothing,
-    a_verdict_lets_a_client_begin_the_call_anew,
     code_that_stands_still_between_phases_is_ended,
     a_call_that_takes_too_long_is_unsure,
     a_phase_that_is_dropped_is_left_to_whoever_resumes_it,
@@ -504,19 +502,6 @@ async fn an_executor_that_was_given_up_changes_nothing(lab: impl Phased) {
         assert_eq!(provider.counts().1, 1, "{place}");
         assert_eq!(names(&steps(&kept, &command).await).len(), 3, "{place}");
     }
-}
-
-async fn a_verdict_lets_a_client_begin_the_call_anew(lab: impl Phased) {
-    let (provider, kept) = (Provider::start(false).await, lab.kept().await);
-    let rides = lab.rides(kept.store(), Ride::new(&provider).once("before sending", || Act::Panic));
-    let command = command("key");
-    assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Reconcile));
-    let verdict = Change::resolve_not_executed(Proof::ProviderTombstone);
-    let settled = kept.store().apply(&command.scope.record_id(), &verdict).await.expect("it is written");
-    assert_eq!(settled.decision, Decision::Applied);
-    let expected = "ride 7: ride_created by attempt 1, charge 1, receipt_sent by attempt 2";
-    assert_eq!(start(&rides, &command).await, Saw::Executed(201, expected.to_owned()));
-    assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
 async fn code_that_stands_still_between_phases_is_ended(lab: impl Phased) {

@@ -81,7 +81,7 @@ pub static ENDPOINTS: [Endpoint; 17] = [
     post(
         "/admin/v1/records/{operationId}/resolve",
         "resolve",
-        &["reason", "verdict", "attempt", "status", "headers", "body", "bodyBase64"],
+        &["reason", "verdict", "attempt", "phase", "output", "status", "headers", "body", "bodyBase64"],
         |call| Box::pin(records::resolve(call)),
     ),
     post("/admin/v1/records/{operationId}/release", "release", REASON, |call| {

@@ -112,7 +112,24 @@ fn attempt(call: &Call) -> Result<Epoch, Problem> {
 /// What an operator says about an unknown.
 fn verdict(call: &Call) -> Result<Said, Problem> {
     let answer = ["status", "headers", "body", "bodyBase64"];
-    match call.member("verdict")?.as_deref() {
+    let (verdict, phase) = (call.member("verdict")?, call.member("phase")?);
+    let output = call.members.get("output");
+    if phase.is_some() || output.is_some() || verdict.as_deref() == Some("resume") {
+        if answer.iter().any(|name| call.members.contains_key(*name)) {
+            return Err(malformed(
+                "`status`, `headers` and `body` settle a whole command, not an open call.",
+            ));
+        }
+        let output = output.map(|output| Bytes::from(output.to_string()));
+        return Said::of_call(
+            attempt(call)?,
+            phase.as_deref(),
+            verdict.as_deref().unwrap_or_default(),
+            output,
+        )
+        .map_err(|wrong| malformed(format!("{wrong}.")));
+    }
+    match verdict.as_deref() {
         Some("executed") => {}
         Some("not-executed") if answer.iter().any(|name| call.members.contains_key(*name)) => {
             return Err(malformed("`status`, `headers` and `body` go with the verdict \"executed\"."));
@@ -120,7 +137,7 @@ fn verdict(call: &Call) -> Result<Said, Problem> {
         Some("not-executed") => return Ok(Said::NotExecuted),
         Some(_) | None => {
             return Err(malformed(
-                "`verdict` says what the evidence says: \"executed\" or \"not-executed\".",
+                "`verdict` says what the evidence says: \"executed\", \"not-executed\" or \"resume\".",
             ));
         }
     }

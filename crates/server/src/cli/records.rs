@@ -108,6 +108,10 @@ pub(super) fn command() -> Command {
                      while a call of the last attempt could still be in flight.\n\n\
                      A verdict is about the attempt that you looked at: `records explain` tells its number, the epoch. It is refused \
                      if the command was run again since, so that it cannot settle an attempt that nobody has looked at.\n\n\
+                     Of a command in phases, the verdict is about its open call, which `records show` names: give its \
+                     `--phase` and the `--attempt` that you looked at. The command is then resumed: after the call with \
+                     the `--output` that the phase's code would have returned, or by making the call anew. `--verdict \
+                     resume` resumes a command that was given up with no call open.\n\n\
                      Who did it and why is kept for good, with the record's story.",
                 )
                 .after_help(format!(
@@ -115,7 +119,9 @@ pub(super) fn command() -> Command {
                      semel records resolve {EXAMPLE} --verdict executed \\\n      \
                      --status 201 --body answer.json --reason 'found in the ledger'\n  \
                      semel records resolve {EXAMPLE} --verdict not-executed \\\n      \
-                     --reason 'not in the ledger an hour later'\n\n\
+                     --reason 'not in the ledger an hour later'\n  \
+                     semel records resolve {EXAMPLE} --attempt 3 --phase charge \\\n      \
+                     --verdict executed --output charge.json --reason 'captured'\n\n\
                      Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, at another attempt, or too early), 2 \
                      wrong use, or the store cannot be used."
                 ))
@@ -125,7 +131,7 @@ pub(super) fn command() -> Command {
                         .long("verdict")
                         .value_name("VERDICT")
                         .required(true)
-                        .value_parser(["executed", "not-executed"])
+                        .value_parser(["executed", "not-executed", "resume"])
                         .help("What the evidence says"),
                 )
                 .arg(
@@ -133,6 +139,13 @@ pub(super) fn command() -> Command {
                         .long("attempt")
                         .value_name("NUMBER")
                         .help("The attempt that you looked at, which `records explain` tells as its epoch; without it, the first"),
+                )
+                .arg(Arg::new("phase").long("phase").value_name("NAME").help("In phases: the phase whose call is open"))
+                .arg(
+                    Arg::new("output")
+                        .long("output")
+                        .value_name("FILE")
+                        .help("In phases, executed: what the call came to, in JSON, as the phase's code returns it"),
                 )
                 .arg(Arg::new("status").long("status").value_name("CODE").help("Executed: the status that retries get"))
                 .arg(Arg::new("body").long("body").value_name("FILE").help("Executed: the body that retries get"))
@@ -328,7 +341,18 @@ fn attempt(matches: &ArgMatches) -> anyhow::Result<Epoch> {
 fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
     let text = |name: &str| matches.get_one::<String>(name);
     let given = ["status", "body", "header"].iter().any(|name| matches.contains_id(name));
-    if text("verdict").is_some_and(|verdict| verdict == "not-executed") {
+    let verdict = text("verdict").map_or("", String::as_str);
+    if verdict == "resume" || text("phase").is_some() || text("output").is_some() {
+        if given {
+            bail!("--status, --body and --header settle a whole command, not the open call of one in phases");
+        }
+        let output =
+            text("output").map(|file| std::fs::read(file).with_context(|| format!("cannot read {file}")));
+        let phase = text("phase").map(String::as_str);
+        return Said::of_call(attempt(matches)?, phase, verdict, output.transpose()?.map(Bytes::from))
+            .map_err(anyhow::Error::msg);
+    }
+    if verdict == "not-executed" {
         if given {
             bail!("--status, --body and --header go with --verdict executed");
         }

@@ -63,6 +63,7 @@ pub(crate) fn summary(record: &Record) -> Value {
         "state": record.head.state.name().as_str(),
         "reason": record.head.reason.as_str(),
         "epoch": record.head.epoch,
+        "partlyDone": record.head.partly_done,
         "createdAt": record.created_at.to_rfc3339(),
         "updatedAt": record.updated_at.to_rfc3339(),
         "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
@@ -173,6 +174,8 @@ pub(crate) enum Said {
     Executed { status: StatusCode, headers: HeaderMap, body: Option<Bytes> },
     /// It did not.
     NotExecuted,
+    /// This, about the open call of a command in phases.
+    OfCall(Box<Change>),
 }
 
 impl Said {
@@ -187,11 +190,41 @@ impl Said {
 
     /// What is written about this attempt, where the operation wants this.
     pub(crate) fn change(&self, policy: &Policy, attempt: Epoch) -> Change {
-        let change = match self.kept(policy) {
-            Some(kept) => Change::resolve_executed(StoredResult::of(&kept)),
-            None => Change::resolve_not_executed(Proof::Quarantine),
+        let change = match (self, self.kept(policy)) {
+            (Said::OfCall(change), _) => return (**change).clone(),
+            (_, Some(kept)) => Change::resolve_executed(StoredResult::of(&kept)),
+            (_, None) => Change::resolve_not_executed(Proof::Quarantine),
         };
         change.about(About::Only(attempt))
+    }
+
+    /// What is said about the open call of the attempt `epoch`, or, without a phase, that none is open.
+    ///
+    /// # Errors
+    /// Says what does not go together.
+    pub(crate) fn of_call(
+        epoch: Epoch,
+        phase: Option<&str>,
+        verdict: &str,
+        output: Option<Bytes>,
+    ) -> Result<Said, String> {
+        let change = match (verdict, phase, output) {
+            ("resume", None, None) => Change::resume(epoch),
+            ("resume", ..) => {
+                return Err("to resume a command needs neither a phase nor an output".to_owned());
+            }
+            ("executed", Some(phase), Some(output)) => {
+                Change::resolve_call_executed(epoch, phase, output).map_err(|error| error.to_string())?
+            }
+            ("executed", Some(_), None) => {
+                return Err("a call that was executed has an output, which later phases read".to_owned());
+            }
+            ("not-executed", Some(phase), None) => {
+                Change::resolve_call_not_executed(epoch, phase, Proof::Quarantine)
+            }
+            _ => return Err("an output goes with a phase and the verdict \"executed\"".to_owned()),
+        };
+        Ok(Said::OfCall(Box::new(change)))
     }
 
     /// Whether a body is given that the operation does not want to be stored.

@@ -128,6 +128,7 @@ fn tell(step: &Step) -> String {
         Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
         Reason::Started => format!("taken up by a worker, as epoch {epoch}"),
         Reason::Deferred => "committed, and its outcome left to the message that it sends".to_owned(),
+        Reason::PartlyDone => "partly done: the same request, sent again, does the rest".to_owned(),
         Reason::Answered => format!("answered: {state}, and kept for retries"),
         Reason::NotExecuted if *state == StateName::Claimed => {
             format!("proven not executed: it waits for a worker again, as epoch {epoch}")
@@ -163,6 +164,13 @@ fn tell(step: &Step) -> String {
         }
         Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
         Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),
+        Reason::VerdictExecuted if in_phases(*state, *epoch) => {
+            format!("evidence says that its open call was executed: it goes on after it, as epoch {epoch}")
+        }
+        Reason::VerdictNotExecuted | Reason::VerdictDeduplicated if *state == StateName::Claimed => {
+            format!("evidence says that its open call was not executed: it waits to be resumed, as epoch {epoch}")
+        }
+        Reason::Resumed => format!("resumed by an operator, with no call open, as epoch {epoch}"),
         Reason::VerdictExecuted => format!("evidence says that it was executed: {state}"),
         Reason::VerdictNotExecuted => {
             "evidence says that it was not executed: the key is free for one retry".to_owned()
@@ -181,6 +189,11 @@ fn tell(step: &Step) -> String {
         }
         (Some((times, last)), _) => format!("{what}; its lease was renewed {}, last at {last}", count(times)),
     }
+}
+
+/// Whether a verdict that leaves a command in this state was about its open call, and not about the whole.
+fn in_phases(state: StateName, epoch: semel_core::Epoch) -> bool {
+    matches!(state, StateName::Claimed | StateName::FailedRetryable) && epoch > 1
 }
 
 fn count(times: u32) -> String {
@@ -219,8 +232,14 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             };
             format!("now: settled; a retry gets the stored{status}{body} until {expires_at}")
         }
+        State::FailedRetryable { .. } if record.head.partly_done => {
+            "now: partly done; the same request under the same key does the rest".to_owned()
+        }
         State::FailedRetryable { expires_at } => {
             format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
+        }
+        State::Unknown { quarantine_until, .. } if record.head.is_phased() => {
+            phased(record, quarantine_until, now, same_store)
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
             "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
@@ -239,4 +258,23 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
         ),
         State::Expired { forget_at } => format!("now: a tombstone; retries get 410 until {forget_at}"),
     }
+}
+/// What a person can do about a command in phases whose outcome is unknown: it is a matter of its open call.
+fn phased(record: &Record, quarantine_until: Timestamp, now: Timestamp, same_store: &str) -> String {
+    let (id, attempt) = (record.operation_id, record.head.epoch);
+    let early = if quarantine_until <= now {
+        String::new()
+    } else {
+        format!("    (from {quarantine_until} on: a call may still be in flight)")
+    };
+    format!(
+        "now: unknown; retries get 409 until somebody knows what came of its open call, which `semel records show` \
+         names. Look where the effect of that call would be, then:\n  \
+         semel records resolve {id} --attempt {attempt} --phase NAME --verdict executed --output FILE --reason \
+         TEXT{same_store}\n  \
+         semel records resolve {id} --attempt {attempt} --phase NAME --verdict not-executed --reason \
+         TEXT{same_store}{early}\n\
+         If no call is open:\n  \
+         semel records resolve {id} --attempt {attempt} --verdict resume --reason TEXT{same_store}"
+    )
 }

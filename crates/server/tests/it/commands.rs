@@ -588,3 +588,63 @@ async fn an_operator_sees_how_far_a_command_with_phases_has_come() {
     let told: serde_json::Value = serde_json::from_str(&run(&["explain", "--json"])).expect("it is JSON");
     assert_eq!(told["timeline"][1]["phase"], "ride_created");
 }
+
+/// A command in phases in this file, with a finished phase and a call of which nobody knows what came.
+async fn in_phases(file: &Path) -> semel_core::Record {
+    use semel_core::policy::OnLeaseExpired;
+    use semel_core::{Change, Mark, Reason, Start, Store, StoredRequest};
+    use semel_stores::sqlite::{SqliteStore, mark, now, open_connection};
+    use semel_testkit::sample;
+
+    let store = SqliteStore::open(file).expect("the file opens");
+    let mut claim = sample::claim("ride");
+    claim.attempt.terms.on_lease_expired = OnLeaseExpired::Resume;
+    claim.attempt.start = Start::Resumable(std::time::Duration::from_secs(3600));
+    claim.request = Some(StoredRequest::input(bytes::Bytes::from_static(b"ride 7")));
+    let claimed = store.claim(&claim).await.expect("it is decided").record.expect("it is acquired");
+    let connection = open_connection(file, &Default::default()).expect("the file opens");
+    let at = now(&connection).expect("there is a time");
+    let local = Mark::Local { position: 0, name: "ride".to_owned(), output: bytes::Bytes::from_static(b"1") };
+    let begun = Mark::Begun { position: 1, name: "charge".to_owned(), deduplicated: false };
+    for phase in [local, begun] {
+        assert!(mark(&connection, claimed.operation_id, &phase, at).expect("it is written"));
+    }
+    let abandon = Change::abandon(claimed.head.fence(), Reason::TimedOut);
+    store.apply(&claimed.id, &abandon).await.expect("it is written").record.expect("it is there")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_settles_the_open_call_of_a_command_in_phases() {
+    let folder = TempDir::new().expect("there is room");
+    let folder = folder.path();
+    let open = in_phases(&folder.join("semel.db")).await;
+    let id = open.operation_id.to_string();
+    let attempt = open.head.epoch.to_string();
+    let why = ["--reason", "charge 17 is captured"];
+    let resolve = |more: &[&str]| run(folder, &[&["records", "resolve", &id][..], &why, more].concat());
+
+    let explained = text(&run(folder, &["records", "explain", &id]).stdout);
+    assert!(explained.contains("--attempt 1 --phase NAME --verdict executed"), "{explained}");
+    for whole in [&["--verdict", "executed", "--status", "201"][..], &["--verdict", "not-executed"]] {
+        let refused = resolve(whole);
+        assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+        assert!(text(&refused.stderr).contains("runs in phases"), "{refused:?}");
+    }
+    std::fs::write(folder.join("output.json"), "17").expect("there is room");
+    std::fs::write(folder.join("broken.json"), "{").expect("there is room");
+    let said = |attempt: &str, phase: &str, file: &str| {
+        let call = ["--attempt", attempt, "--phase", phase, "--verdict", "executed", "--output", file];
+        resolve(&call).status.code()
+    };
+    assert_eq!(said(&attempt, "charge", "broken.json"), Some(2), "no run could read it");
+    assert_eq!(said("7", "charge", "output.json"), Some(1), "nobody looked at that attempt");
+    assert_eq!(said(&attempt, "ride", "output.json"), Some(1), "that phase is done");
+    let without_output = resolve(&["--attempt", &attempt, "--phase", "charge", "--verdict", "executed"]);
+    assert_eq!(without_output.status.code(), Some(2), "{without_output:?}");
+    assert_eq!(said(&attempt, "charge", "output.json"), Some(0));
+    let shown = run(folder, &["records", "show", &id, "--json"]);
+    let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("it is JSON");
+    assert_eq!((&shown["state"], &shown["epoch"]), (&"claimed".into(), &2.into()), "it waits to be resumed");
+    assert!(shown["phases"][1]["doneAt"].is_string(), "{shown}");
+    assert_eq!(said(&attempt, "charge", "output.json"), Some(1), "once is enough");
+}

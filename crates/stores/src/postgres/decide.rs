@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 
-use semel_core::outbox::ends_messages;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Decision, Event, Record, RecordId, Snapshot, Write, transition};
 
@@ -131,13 +130,11 @@ impl Decided<'_> {
         if matches!(self.write, Write::Delete | Write::Create(_)) {
             side(before.operation_id, SideWrite::Forget);
         }
-        if let (Work::Apply(_, change), Decision::Applied) = (&self.pending.job.work, self.answer.decision) {
-            if let Some(note) = change.note() {
-                side(before.operation_id, SideWrite::Note(note));
-            }
-            if ends_messages(change.event()) {
-                side(before.operation_id, SideWrite::EndMessages);
-            }
+        // A change about an open call goes alone.
+        if let (Work::Apply(_, change), Decision::Applied) = (&self.pending.job.work, self.answer.decision)
+            && let Some(note) = change.note()
+        {
+            side(before.operation_id, SideWrite::Note(note));
         }
     }
 }

@@ -10,7 +10,7 @@ use super::executor::{Executor, Row, Value};
 use super::known::Known;
 use super::link::Link;
 use super::queries::{
-    END_MESSAGES, ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
+    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
     TAKE_REFERENCES_BACK, note_values, now, snapshot,
 };
 use super::rows::{Versioned, record_columns};
@@ -54,18 +54,19 @@ const UPDATE: &str = "
         created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
         resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
         response = i.response, start_by = i.start_by, ready_at = i.ready_at,
-        earlier_may_have_run = i.earlier_may_have_run, revision = r.revision + 1
+        earlier_may_have_run = i.earlier_may_have_run, partly_done = i.partly_done, revision = r.revision + 1
     FROM unnest(
             $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
             $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
             $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
-            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[]
+            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[]
         ) AS i (
             id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
             token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
             unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
-            resource, response_format, encryption_key_id, response, start_by, ready_at, earlier_may_have_run
+            resource, response_format, encryption_key_id, response, start_by, ready_at, earlier_may_have_run,
+            partly_done
         )
     WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
     RETURNING r.id";
@@ -219,8 +220,6 @@ pub(super) enum SideWrite<'a> {
     Forget,
     /// Its request is erased.
     EraseRequest,
-    /// Its messages that are not delivered end.
-    EndMessages,
     /// Somebody did it by hand, and said why.
     Note(&'a Note),
 }
@@ -303,7 +302,6 @@ impl Writes<'_> {
             (FORGET_REFERENCES, commands(|what| matches!(what, SideWrite::Forget))),
             (FORGET_PROGRESS, commands(|what| matches!(what, SideWrite::Forget))),
             (ERASE_REQUESTS, commands(|what| matches!(what, SideWrite::EraseRequest))),
-            (END_MESSAGES, commands(|what| matches!(what, SideWrite::EndMessages))),
         ] {
             if !ids.is_empty() {
                 link.query(sql, &[Value::UuidList(ids)]).await?;
@@ -361,6 +359,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
         ints(rows, |row| row.start_by),
         ints(rows, |row| row.ready_at),
         ints(rows, |row| row.earlier_may_have_run.map(Into::into)),
+        ints(rows, |row| Some(row.partly_done.into())),
     ]
 }
 

@@ -89,7 +89,8 @@ impl Work {
                     || !claim.former.is_empty()
                     || claim.attempt.start != Start::Now
             }
-            Work::Apply(..) | Work::Get(_) | Work::Now => false,
+            Work::Apply(_, change) => change.call().is_some(),
+            Work::Get(_) | Work::Now => false,
         }
     }
 

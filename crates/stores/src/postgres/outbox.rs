@@ -226,9 +226,6 @@ impl Connections {
     }
 }
 
-/// The command does not allow it.
-struct Refused;
-
 /// Changes a message, and with it, in one transaction, the command that sent it, if there is something to say about that.
 /// `false` if the message did not change.
 async fn with_command(
@@ -237,16 +234,14 @@ async fn with_command(
     offset: i64,
     sql: &'static str,
     values: &[Value<'_>],
-    event: impl Fn(&Head, bool) -> Result<Option<Event>, Refused>,
+    event: impl Fn(&Head, bool) -> Option<Event>,
 ) -> Result<bool, DbError> {
     link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
     let changed = async {
         let record = lock_command(link, command, offset).await?.map(|(record, _)| record);
         let others = [Value::Uuid(*command.as_bytes())];
         let others = link.query(UNDELIVERED, &others).await?.first().and_then(|row| row.int(0)) > Some(1);
-        let Ok(event) = record.as_ref().map_or(Ok(None), |record| event(&record.head, others)) else {
-            return Ok(false);
-        };
+        let event = record.as_ref().and_then(|record| event(&record.head, others));
         let changed = link.query(sql, values).await?;
         let Some(changed) = changed.first() else { return Ok(false) };
         if sql == DISCARD {
@@ -438,8 +433,7 @@ impl Outbox for PostgresStore {
                 let link = lent.link()?;
                 match fence.operation_id().filter(|_| state == MessageState::Dead) {
                     Some(command) => {
-                        with_command(link, command, offset, SETTLE, &values, |head, _| Ok(given_up(head)))
-                            .await
+                        with_command(link, command, offset, SETTLE, &values, |head, _| given_up(head)).await
                     }
                     None => {
                         let settled = link.query(SETTLE, &values).await?.len() == 1;
@@ -514,16 +508,11 @@ impl Outbox for PostgresStore {
                 };
                 match intervention {
                     Intervention::Retry => {
-                        with_command(link, command, offset, RETRY, &values, |head, _| {
-                            sent_after_all(head).map_err(|_| Refused)
-                        })
-                        .await
+                        with_command(link, command, offset, RETRY, &values, |head, _| sent_after_all(head))
+                            .await
                     }
                     Intervention::Discard => {
-                        with_command(link, command, offset, DISCARD, &values, |head, others| {
-                            Ok(discarded(head, others))
-                        })
-                        .await
+                        with_command(link, command, offset, DISCARD, &values, discarded).await
                     }
                 }
             })

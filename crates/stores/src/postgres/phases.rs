@@ -5,11 +5,13 @@
 
 use std::time::Duration;
 
-use semel_core::{Fence, Mark, OperationId, RecordId};
+use semel_core::{Event, Fence, Mark, OperationId, Progress, RecordId, Timestamp};
 
 use super::errors::DbError;
-use super::executor::{Executor, Value};
+use super::executor::{Executor, Row, Value};
 use super::join::{BEGIN, commit_as_begun, is_joined};
+use super::queries::tell;
+use crate::columns::StepColumns;
 
 /// The row of a record that is being carried out under this fence, until the transaction ends.
 const HOLD: &str = concat!(
@@ -17,7 +19,7 @@ const HOLD: &str = concat!(
     is_joined!(),
     ")::int::bigint, ",
     commit_as_begun!(),
-    " FROM semel_records WHERE id = $1 AND epoch = $2 AND token = $3 AND state = 'processing' FOR UPDATE"
+    ", partly_done FROM semel_records WHERE id = $1 AND epoch = $2 AND token = $3 AND state = 'processing' FOR UPDATE"
 );
 
 const LOCAL: &str = "
@@ -42,18 +44,26 @@ const ANSWERED: &str = "
 
 const TAKEN_BACK: &str = "
     DELETE FROM semel_phases
-    WHERE operation_id = $1 AND ($2::text IS NULL OR name = $2) AND kind = 'external' AND output IS NULL";
+    WHERE operation_id = $1 AND name = $2 AND kind = 'external' AND output IS NULL";
 
 /// Writes a local phase once more as it is, if it is there.
 const CONFIRM: &str = "
     UPDATE semel_phases SET done_at = done_at WHERE operation_id = $1 AND name = $2 AND kind = 'local'
     RETURNING position";
 
+const PROGRESS: &str = "
+    SELECT position, name, kind, deduplicated, output, began_at, done_at, items.operation_id, items.state, items.status
+    FROM semel_phases AS p LEFT JOIN semel_records AS items ON items.id = p.item_id
+    WHERE p.operation_id = $1 ORDER BY position";
+
 /// Whether a command is still carried out under this fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
     /// It is, and stays so until the transaction ends.
-    Held,
+    Held {
+        /// Whether the record says that a part of the command is done.
+        partly_done: bool,
+    },
     /// Somebody else has it, or it is settled.
     Fenced,
     /// It is, but the transaction is not the one that [`begin_phase`] began: somebody has ended that.
@@ -78,13 +88,57 @@ pub async fn hold(db: &mut impl Executor, id: &RecordId, fence: Fence) -> Result
     db.commit_waits(rows.first().and_then(|row| row.int(1)) == Some(1));
     Ok(match rows.first().map(|row| row.int(0)) {
         None => Hold::Fenced,
-        Some(Some(1)) => Hold::Held,
+        Some(Some(1)) => Hold::Held { partly_done: rows.first().and_then(|row| row.int(2)) == Some(1) },
         Some(_) => Hold::Ended,
     })
 }
 
-/// Writes about a phase of the command that is held. `false` if there is no such phase.
-pub async fn mark(db: &mut impl Executor, command: OperationId, mark: &Mark) -> Result<bool, DbError> {
+/// Writes about a phase of the command that is held, and with its first phase that is done, that a part of the command is.
+/// `false` if there is no such phase.
+pub async fn mark(
+    db: &mut impl Executor,
+    id: &RecordId,
+    command: OperationId,
+    mark: &Mark,
+    partly_done: bool,
+) -> Result<bool, DbError> {
+    if mark.is_done() && !partly_done && !tell(db, id, &Event::Advance, 0).await? {
+        // Not while its row is held.
+        return Ok(false);
+    }
+    write(db, command, mark).await
+}
+
+/// The steps of a command, in their order.
+pub(super) async fn progress(db: &mut impl Executor, command: OperationId) -> Result<Vec<Progress>, DbError> {
+    db.query(PROGRESS, &[Value::Uuid(*command.as_bytes())]).await?.iter().map(step).collect()
+}
+
+fn step(row: &Row) -> Result<Progress, DbError> {
+    let number = |column| row.int(column).and_then(|number| u32::try_from(number).ok());
+    let columns = StepColumns {
+        kind: row.text(2).unwrap_or_default().to_owned(),
+        deduplicated: row.int(3) == Some(1),
+        output: row.bytes(4).cloned(),
+        item: row.uuid(7),
+        state: row.text(8).map(str::to_owned),
+        status: number(9).and_then(|status| u16::try_from(status).ok()),
+    };
+    Ok(Progress {
+        position: number(0).unwrap_or(0),
+        name: row.text(1).unwrap_or_default().to_owned(),
+        what: columns.kind().map_err(|damage| DbError::unreadable(damage.column, damage.what))?,
+        began_at: Timestamp::from_millis(row.int(5).unwrap_or(0)),
+        done_at: row.int(6).map(Timestamp::from_millis),
+    })
+}
+
+/// Writes about a phase. `false` if there is no such phase.
+pub(super) async fn write(
+    db: &mut impl Executor,
+    command: OperationId,
+    mark: &Mark,
+) -> Result<bool, DbError> {
     let id = Value::Uuid(*command.as_bytes());
     let rows = match mark {
         Mark::Local { position, name, output } => {
@@ -100,7 +154,7 @@ pub async fn mark(db: &mut impl Executor, command: OperationId, mark: &Mark) -> 
             db.query(ANSWERED, &[id, Value::Text(Some(name)), Value::Bytes(Some(output))]).await?
         }
         Mark::TakenBack { name } => {
-            db.query(TAKEN_BACK, &[id, Value::Text(name.as_deref())]).await?;
+            db.query(TAKEN_BACK, &[id, Value::Text(Some(name))]).await?;
             return Ok(true);
         }
     };

@@ -3,9 +3,8 @@
 //! Every write is guarded: an INSERT by the unique id, any other by the token and revision that were read. What a
 //! write did not change was changed by somebody else in between, and is read again.
 
-use semel_core::outbox::ends_messages;
 use semel_core::{
-    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
+    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OpenCall,
     OperationId, Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp,
     Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
@@ -14,6 +13,7 @@ use semel_core::{
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::join::{Tried, commit_as_begun, is_joined, reset_lock_timeout, try_first};
+use super::phases;
 use super::rows::{Versioned, record, record_columns};
 use crate::columns::Columns;
 
@@ -68,7 +68,7 @@ macro_rules! update {
         expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
-        earlier_may_have_run = $33, revision = revision + 1
+        earlier_may_have_run = $33, partly_done = $34, revision = revision + 1
     WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision" $(, $returning)*)
     };
 }
@@ -102,11 +102,7 @@ const PUSH: &str = concat!(
     ", ",
     steady!(),
     " FROM semel_outbox WHERE operation_id = $2
-    ON CONFLICT (event_id) DO UPDATE SET
-        blocked = 0, payload = excluded.payload, state = 'pending', created_at = excluded.created_at, due_at = excluded.due_at,
-        attempts = 0, epoch = semel_outbox.epoch + 1, token = NULL, provider_reference = NULL, last_error = NULL,
-        done_at = NULL
-    WHERE semel_outbox.state = 'dead'
+    ON CONFLICT (event_id) DO NOTHING
     RETURNING position"
 );
 
@@ -130,8 +126,7 @@ const KEEP_REQUEST: &str = "
 
 pub(super) const ERASE_REQUESTS: &str = "DELETE FROM semel_requests WHERE operation_id = ANY($1)";
 
-pub(super) const END_MESSAGES: &str =
-    "DELETE FROM semel_outbox WHERE operation_id = ANY($1) AND state <> 'delivered'";
+const HAS_REQUEST: &str = "SELECT 1::bigint FROM semel_requests WHERE operation_id = $1";
 
 pub(super) const FORGET_PROGRESS: &str = "DELETE FROM semel_phases WHERE operation_id = ANY($1)";
 
@@ -212,16 +207,31 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
 pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offset: i64) -> Attempted {
     let (before, now) = get(db, id, offset).await?;
     let command = before.as_ref().map(|before| before.record.operation_id);
-    let answer = self::change(db, before, change.event(), None, change.result(), now, offset).await?;
+    let event = event_of(db, command, change).await?;
+    let answer = self::change(db, before, &event, None, change.result(), now, offset).await?;
     if let (Some(Answer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
         if let Some(note) = change.note() {
             take_note(db, command, note, now).await?;
         }
-        if ends_messages(change.event()) {
-            db.query(END_MESSAGES, &[Value::UuidList(vec![*command.as_bytes()])]).await?;
+        if let Some(mark) = change.call().and_then(OpenCall::mark)
+            && !phases::write(db, command, &mark).await?
+        {
+            return Ok(None);
         }
     }
     Ok(answer)
+}
+
+/// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.
+async fn event_of(
+    db: &mut impl Executor,
+    command: Option<OperationId>,
+    change: &Change,
+) -> Result<Event, DbError> {
+    let (Some(command), Some(_)) = (command, change.call()) else { return Ok(*change.event()) };
+    let steps = phases::progress(db, command).await?;
+    let has_input = !db.query(HAS_REQUEST, &[Value::Uuid(*command.as_bytes())]).await?.is_empty();
+    Ok(change.event_for(&steps, has_input))
 }
 
 /// Settles a command that was first claimed within this very transaction, at `now`, without reading it again.
@@ -258,8 +268,7 @@ pub(super) async fn tell(
     Ok(change(db, before, event, None, None, now, offset).await?.is_some())
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command. One that was given up before its command
-/// was carried out anew begins again. `false` if there is another of its id.
+/// Adds a message to the outbox. Its place comes after those of the same command. `false` if there is another of its id.
 pub async fn push_message(
     db: &mut impl Executor,
     command: OperationId,
@@ -444,6 +453,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Int(row.start_by),
         Value::Int(row.ready_at),
         Value::Int(row.earlier_may_have_run.map(Into::into)),
+        Value::Int(Some(row.partly_done.into())),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     let rows = db.query(sql, &values).await?;

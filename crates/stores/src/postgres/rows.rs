@@ -12,7 +12,7 @@ macro_rules! record_columns {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
          start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
-         created_at, updated_at, history, revision, status, resource, response_format, encryption_key_id, response"
+         partly_done, created_at, updated_at, history, revision, status, resource, response_format, encryption_key_id, response"
     };
 }
 pub(super) use record_columns;
@@ -23,7 +23,7 @@ macro_rules! record_columns_without_response {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
          reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
          start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
-         created_at, updated_at, history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
+         partly_done, created_at, updated_at, history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
     };
 }
 pub(super) use record_columns_without_response;
@@ -67,6 +67,7 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         attempts: cells.maybe_number("attempts")?,
         quarantine_until: cells.maybe_number("quarantine_until")?,
         earlier_may_have_run: cells.maybe_number("earlier_may_have_run")?.map(|number: u8| number != 0),
+        partly_done: cells.number::<u8>("partly_done")? != 0,
         created_at: cells.number("created_at")?,
         updated_at: cells.number("updated_at")?,
         history: cells.text("history")?.into(),

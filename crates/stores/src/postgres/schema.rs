@@ -197,7 +197,8 @@ ALTER TABLE semel_records
 
 /// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
 /// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
-/// leave the index of those that are due. The first take that meets such a message marks it.
+/// leave the index of those that are due (the first take that meets such a message marks it); and which commands have
+/// committed a part that stays.
 const VERSION_6: &str = "
 CREATE TABLE semel_store (
     id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
@@ -216,6 +217,11 @@ ALTER TABLE semel_outbox
 DROP INDEX semel_outbox_due;
 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
 CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
+ALTER TABLE semel_records
+    ADD COLUMN partly_done bigint NOT NULL DEFAULT 0; -- 1: it is continued or settled, never taken back
+UPDATE semel_records SET partly_done = 1, revision = revision + 1
+WHERE reason IN ('deferred', 'deferral_expired', 'message_dead')
+   OR operation_id IN (SELECT operation_id FROM semel_phases WHERE kind = 'item' OR output IS NOT NULL);
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

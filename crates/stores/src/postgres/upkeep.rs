@@ -16,10 +16,10 @@ use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::group::{Side, SideWrite, Update, Writes};
 use super::link::{Dialer, Link};
-use super::queries::{self, now, snapshot};
+use super::phases;
+use super::queries::{self, lock_command, now, snapshot, tell};
 use super::rows::{Versioned, record, record_columns, record_columns_without_response};
 use super::waiting;
-use crate::columns::StepColumns;
 
 const FIND: &str = concat!(
     "SELECT n.now, ",
@@ -92,11 +92,6 @@ const ANNOUNCE: &str = concat!(
     now!(),
     " ON CONFLICT DO NOTHING"
 );
-
-const PROGRESS: &str = "
-    SELECT position, name, kind, deduplicated, output, began_at, done_at, items.operation_id, items.state, items.status
-    FROM semel_phases AS p LEFT JOIN semel_records AS items ON items.id = p.item_id
-    WHERE p.operation_id = $1 ORDER BY position";
 
 /// What the server does with a commit before it answers, and who else has the data.
 pub(super) const DURABILITY: &str = "
@@ -256,17 +251,14 @@ impl Upkeep {
                 Value::TextList(items.iter().map(|item| Some(item.name.as_str())).collect()),
                 Value::BytesList(items.iter().map(|item| Some(&item.record.as_bytes()[..])).collect()),
             ];
-            lent.link()?.query(ANNOUNCE, &values).await.map(|_| ())
+            let offset = lent.offset;
+            announce(lent.link()?, id, &values, offset).await
         })
         .await
     }
 
     pub(super) async fn progress(&self, id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.with(move |mut lent| async move {
-            let rows = lent.link()?.query(PROGRESS, &[Value::Uuid(*id.as_bytes())]).await?;
-            rows.iter().map(step).collect()
-        })
-        .await
+        self.with(move |mut lent| async move { phases::progress(lent.link()?, id).await }).await
     }
 
     pub(super) async fn census(&self) -> Result<Vec<Census>, StoreError> {
@@ -286,23 +278,25 @@ impl Upkeep {
     }
 }
 
-fn step(row: &Row) -> Result<Progress, DbError> {
-    let number = |column| row.int(column).and_then(|number| u32::try_from(number).ok());
-    let columns = StepColumns {
-        kind: row.text(2).unwrap_or_default().to_owned(),
-        deduplicated: row.int(3) == Some(1),
-        output: row.bytes(4).cloned(),
-        item: row.uuid(7),
-        state: row.text(8).map(str::to_owned),
-        status: number(9).and_then(|status| u16::try_from(status).ok()),
-    };
-    Ok(Progress {
-        position: number(0).unwrap_or(0),
-        name: row.text(1).unwrap_or_default().to_owned(),
-        what: columns.kind().map_err(|damage| DbError::unreadable(damage.column, damage.what))?,
-        began_at: Timestamp::from_millis(row.int(5).unwrap_or(0)),
-        done_at: row.int(6).map(Timestamp::from_millis),
-    })
+/// Writes down the items of a command, and with them that parts of it may be done from now on.
+async fn announce(
+    link: &mut Link,
+    id: OperationId,
+    values: &[Value<'_>],
+    offset: i64,
+) -> Result<(), DbError> {
+    link.run("BEGIN ISOLATION LEVEL READ COMMITTED").await?;
+    let announced = async {
+        if let Some((record, _)) = lock_command(link, id, offset).await?
+            && !record.head.partly_done
+        {
+            tell(link, &record.id, &Event::Advance, offset).await?;
+        }
+        link.query(ANNOUNCE, values).await.map(|_| ())
+    }
+    .await;
+    link.run(if announced.is_ok() { "COMMIT" } else { "ROLLBACK" }).await?;
+    announced
 }
 
 pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbError> {

@@ -4,17 +4,16 @@
 //! wrapped in a savepoint.
 
 use rusqlite::Connection;
-use semel_core::outbox::ends_messages;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Answer, Claim, Decision, Event, Head, OperationId, Record, Reference, StoreError, StoredResult,
-    Timestamp, Transition, Write, transition,
+    Answer, Change, Claim, Decision, Event, Head, OpenCall, OperationId, Record, Reference, StoreError,
+    StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
 use super::errors::store_error;
 use super::writer::{Done, Work};
-use super::{queries, reseal};
+use super::{phases, queries, reseal};
 
 /// Carries out one change within the transaction. A failing statement takes back only itself.
 pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done, StoreError> {
@@ -23,10 +22,9 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
         Work::Apply(id, change) => {
             let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
-            let apply =
-                || self::change(connection, before.as_ref(), change.event(), None, change.result(), now);
-            let ends_messages = ends_messages(change.event());
-            if change.note().is_none() && !ends_messages {
+            let event = event_of(connection, before.as_ref(), change).map_err(|error| store_error(&error))?;
+            let apply = || self::change(connection, before.as_ref(), &event, None, change.result(), now);
+            if change.note().is_none() && change.call().is_none() {
                 return apply().map(answer);
             }
             let with_more = || {
@@ -34,13 +32,7 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
                 let Some(record) = before.as_ref().filter(|_| done.decision == Decision::Applied) else {
                     return Ok(done);
                 };
-                let id = record.operation_id;
-                if let Some(note) = change.note() {
-                    queries::take_note(connection, id, note, now).map_err(|error| store_error(&error))?;
-                }
-                if ends_messages {
-                    queries::end_messages(connection, id).map_err(|error| store_error(&error))?;
-                }
+                write_more(connection, record.operation_id, change, now)?;
                 Ok(done)
             };
             all_or_nothing(connection, with_more).map(answer)
@@ -48,8 +40,11 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
         Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
         Work::Announce(id, items) => {
-            let announce =
-                || queries::announce(connection, *id, items, now).map_err(|error| store_error(&error));
+            let announce = || {
+                let told = |head: &Head| (!head.partly_done).then_some(Event::Advance);
+                tell_command(connection, *id, told, now)?;
+                queries::announce(connection, *id, items, now).map_err(|error| store_error(&error))
+            };
             all_or_nothing(connection, announce).map(Done::Aged)
         }
         Work::Reseal(resealed) => {
@@ -59,6 +54,34 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
         Work::Evidence(work) => work.perform(connection, now).map(Done::Aged),
         Work::Usage(work) => all_or_nothing(connection, || work.perform(connection, now)),
+    }
+}
+
+/// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.
+fn event_of(connection: &Connection, before: Option<&Record>, change: &Change) -> rusqlite::Result<Event> {
+    match (change.call(), before) {
+        (Some(_), Some(before)) => {
+            let id = before.operation_id;
+            Ok(change.event_for(&queries::progress(connection, id)?, queries::has_request(connection, id)?))
+        }
+        (Some(_), None) | (None, _) => Ok(*change.event()),
+    }
+}
+
+/// What goes with a change that took effect: its note, and what it says about a phase.
+fn write_more(
+    connection: &Connection,
+    id: OperationId,
+    change: &Change,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    if let Some(note) = change.note() {
+        queries::take_note(connection, id, note, now).map_err(|error| store_error(&error))?;
+    }
+    let Some(mark) = change.call().and_then(OpenCall::mark) else { return Ok(()) };
+    match phases::write(connection, id, &mark, now).map_err(|error| store_error(&error))? {
+        true => Ok(()),
+        false => Err(StoreError::Rejected("the phase is not there that the verdict is about".into())),
     }
 }
 

@@ -5,7 +5,6 @@
 //! read, and the protocol asked again.
 
 use rusqlite::Connection;
-use semel_core::outbox::ends_messages;
 use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Change, Decision, Event, Record, StoreError, Timestamp, Write, transition};
 
@@ -29,7 +28,7 @@ impl Claimed {
         let Work::Apply(id, change) = work else { return None };
         let before = self.0.take(id, change.event())?;
         let is_outcome = matches!(change.event(), Event::Complete { .. } | Event::Fail { .. });
-        if !is_outcome || change.note().is_some() || ends_messages(change.event()) {
+        if !is_outcome || change.note().is_some() {
             return None;
         }
         let settled = settle(connection, &before, change, now).transpose()?;

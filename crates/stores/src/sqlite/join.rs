@@ -70,8 +70,7 @@ pub fn has_message(connection: &Connection, command: OperationId) -> rusqlite::R
     connection.prepare_cached(sql)?.query_row([command.as_bytes()], |row| row.get(0))
 }
 
-/// Adds a message to the outbox. Its place comes after those of the same command. One that was given up before its command
-/// was carried out anew begins again. `false` if there is another of its id.
+/// Adds a message to the outbox. Its place comes after those of the same command. `false` if there is another of its id.
 pub fn push_message(
     connection: &Connection,
     command: OperationId,
@@ -85,10 +84,7 @@ pub fn push_message(
                SELECT ?1, ?2, coalesce(max(position) + 1, 0), ?3, ?4, 'pending', ?5, ?5,
                    coalesce(max(state <> 'delivered'), 0)
                FROM semel_outbox WHERE operation_id = ?2
-               ON CONFLICT (event_id) DO UPDATE SET
-                   blocked = 0, payload = ?4, state = 'pending', created_at = ?5, due_at = ?5, attempts = 0, epoch = epoch + 1,
-                   token = NULL, provider_reference = NULL, last_error = NULL, done_at = NULL
-               WHERE state = 'dead'";
+               ON CONFLICT (event_id) DO NOTHING";
     let added = connection.prepare_cached(sql)?.execute(params![
         event_id,
         command.as_bytes(),

@@ -264,10 +264,7 @@ fn intervene(
     let Some(found) = found.map_err(sqlite)? else { return Ok(0) };
     let head = queries::find(connection, found.operation_id).map_err(sqlite)?.map(|record| record.head);
     let (sql, event) = match intervention {
-        Intervention::Retry => match head.as_ref().map_or(Ok(None), sent_after_all) {
-            Ok(event) => (RETRY, event),
-            Err(_) => return Ok(0),
-        },
+        Intervention::Retry => (RETRY, head.as_ref().and_then(sent_after_all)),
         Intervention::Discard => {
             let others = connection
                 .prepare_cached(OTHERS)

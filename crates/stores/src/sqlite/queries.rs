@@ -296,9 +296,9 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  attempts = ?15, quarantine_until = ?16, updated_at = ?17,
                  status = ?18, resource = ?19, response_format = ?20,
                  encryption_key_id = ?21, response = ?22, history = ?23,
-                 start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26
-             WHERE id = ?27 AND epoch = ?28 AND token = ?29 AND state = ?30 AND due_at IS ?31
-               AND start_by IS ?32 AND reason = ?33",
+                 start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26, partly_done = ?27
+             WHERE id = ?28 AND epoch = ?29 AND token = ?30 AND state = ?31 AND due_at IS ?32
+               AND start_by IS ?33 AND reason = ?34 AND partly_done = ?35",
         )?
         .execute(params![
             row.state,
@@ -327,6 +327,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             row.start_by,
             row.ready_at,
             row.earlier_may_have_run,
+            row.partly_done,
             row.id,
             before.epoch,
             before.token.as_bytes(),
@@ -334,6 +335,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             before.state.due_to_sweep().map(Timestamp::as_millis),
             may_start_until.map(Timestamp::as_millis),
             before.reason.as_str(),
+            before.partly_done,
         ])?;
     Ok(changed == 1)
 }
@@ -440,11 +442,9 @@ pub(super) fn progress(connection: &Connection, id: OperationId) -> rusqlite::Re
     connection.prepare_cached(sql)?.query_map([id.as_bytes()], read)?.collect()
 }
 
-/// Ends the messages of a command that are not delivered.
-pub(super) fn end_messages(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
-    connection
-        .prepare_cached("DELETE FROM semel_outbox WHERE operation_id = ?1 AND state <> 'delivered'")?
-        .execute([id.as_bytes()])
+/// Whether the request of a command is kept.
+pub(super) fn has_request(connection: &Connection, id: OperationId) -> rusqlite::Result<bool> {
+    connection.prepare_cached("SELECT 1 FROM semel_requests WHERE operation_id = ?1")?.exists([id.as_bytes()])
 }
 
 /// Forgets the steps of a command, together with its record.

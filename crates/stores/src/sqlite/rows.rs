@@ -16,7 +16,7 @@ macro_rules! record_columns {
             "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
              epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at,
              expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until,
-             earlier_may_have_run, created_at, updated_at, history,",
+             earlier_may_have_run, partly_done, created_at, updated_at, history,",
             $response
         )
     };
@@ -60,6 +60,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         attempts: cells.next()?,
         quarantine_until: cells.next()?,
         earlier_may_have_run: cells.next()?,
+        partly_done: cells.next()?,
         created_at: cells.next()?,
         updated_at: cells.next()?,
         history: cells.text()?,

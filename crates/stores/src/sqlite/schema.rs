@@ -197,7 +197,8 @@ ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; N
 
 /// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
 /// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
-/// leave the index of those that are due. The first take that meets such a message marks it.
+/// leave the index of those that are due (the first take that meets such a message marks it); and which commands have
+/// committed a part that stays.
 const VERSION_10: &str = "
 CREATE TABLE semel_store (
     id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
@@ -218,6 +219,11 @@ UPDATE semel_outbox SET blocked = 1 WHERE state = 'pending' AND EXISTS (
 DROP INDEX semel_outbox_due;
 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
 CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
+ALTER TABLE semel_records ADD COLUMN partly_done INTEGER NOT NULL DEFAULT 0; -- 1: it is continued or settled, never
+                                                                             -- taken back
+UPDATE semel_records SET partly_done = 1
+WHERE reason IN ('deferred', 'deferral_expired', 'message_dead')
+   OR operation_id IN (SELECT operation_id FROM semel_phases WHERE kind = 'item' OR output IS NOT NULL);
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

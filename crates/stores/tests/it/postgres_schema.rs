@@ -79,7 +79,7 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
         }
     }
     drop(store);
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store;
+    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run, DROP COLUMN partly_done; DROP TABLE semel_store;
         ALTER TABLE semel_evidence DROP COLUMN attempt, DROP COLUMN content;
         DROP INDEX semel_records_turn;
         CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
