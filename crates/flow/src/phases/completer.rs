@@ -3,13 +3,17 @@
 //! A command is taken up by one completer at a time, also of several processes: whoever starts it first has it, under an
 //! epoch of its own.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use semel_core::{Answer, BootTime, Change, Decision, Ids, RandomIds, Reason, Waiting, WaitingFilter};
+use semel_core::{
+    Answer, BootTime, Change, Decision, Ids, OperationId, RandomIds, Reason, Record, StoreError, Waiting,
+    WaitingSearch,
+};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval};
 
 use super::attempt::Taken;
 use super::input::Input;
@@ -19,6 +23,12 @@ use crate::outbox::{Drained, Stop, Wake};
 
 /// How many ended leases are seen to before each look.
 const SWEEP_BATCH: usize = 500;
+
+/// Time after which commands that were passed over are looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+
+/// Commands with an unreadable input that are remembered, so that each is reported once.
+const MAX_REPORTED: usize = 1024;
 
 /// How a completer works.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +78,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     pub async fn run(self) -> Drained {
         let mut stopped = self.stop.subscribe();
         let mut running = JoinSet::new();
+        let mut look = Look::new(&self.names);
         let mut poll = interval(self.options.poll.max(Duration::from_millis(1)));
         poll.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -75,8 +86,8 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
                 biased;
                 () = async { let _ = stopped.wait_for(|stopped| *stopped).await; } => break,
                 Some(_) = running.join_next() => {}
-                () = self.wake.notified() => self.take(&mut running).await,
-                _ = poll.tick() => self.take(&mut running).await,
+                () = self.wake.notified() => self.take(&mut running, &mut look).await,
+                _ = poll.tick() => self.take(&mut running, &mut look).await,
             }
         }
         let all = async { while running.join_next().await.is_some() {} };
@@ -85,39 +96,89 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     }
 
     /// Takes as many commands as there are places for, and begins with them.
-    async fn take(&self, running: &mut JoinSet<()>) {
+    async fn take(&self, running: &mut JoinSet<()>, look: &mut Look) {
         while running.try_join_next().is_some() {}
-        let limit = self.options.concurrency.saturating_sub(running.len());
-        if limit == 0 {
+        let places = self.options.concurrency.saturating_sub(running.len());
+        if places == 0 {
             return;
         }
         // A lease that has ended is ended only once somebody looks.
         if let Err(error) = self.phases.store.sweep(SWEEP_BATCH).await {
             tracing::warn!(%error, "ended leases cannot be seen to");
         }
-        let operations = Some(self.names.clone());
-        let filter = WaitingFilter { phased: true, operations, after: None, share: limit, limit };
-        match self.phases.store.waiting(&filter).await {
-            Ok(page) => {
-                for waiting in page.found {
-                    running.spawn(resume(self.phases.clone(), waiting));
+        if let Err(error) = self.resume_waiting(places, running, look).await {
+            tracing::warn!(%error, "commands that wait to be resumed cannot be found");
+        }
+    }
+
+    /// Begins with as many waiting commands as there are places. Those whose input cannot be read take up none.
+    async fn resume_waiting(
+        &self,
+        places: usize,
+        running: &mut JoinSet<()>,
+        look: &mut Look,
+    ) -> Result<(), StoreError> {
+        look.begin(places);
+        while let Some(filter) = look.search.page() {
+            let page = self.phases.store.waiting(&filter).await?;
+            for waiting in page.found {
+                let place = waiting.place();
+                if !look.search.wants(&place) {
+                    continue;
+                }
+                let Waiting { record, request } = waiting;
+                match Input::decode(&request) {
+                    Some(input) => {
+                        look.search.took();
+                        running.spawn(resume(self.phases.clone(), record, input));
+                    }
+                    None => {
+                        look.report(record.operation_id);
+                        look.search.pass_over(&place, page.now);
+                    }
                 }
             }
-            Err(error) => tracing::warn!(%error, "commands that wait to be resumed cannot be found"),
+            look.search.turn(page.next);
+        }
+        Ok(())
+    }
+}
+
+/// The walk of a completer through the waiting commands.
+struct Look {
+    search: WaitingSearch,
+    /// When commands that were passed over are looked at again.
+    again: Instant,
+    reported: HashSet<OperationId>,
+}
+
+impl Look {
+    fn new(operations: &[String]) -> Look {
+        let search = WaitingSearch::new(true, Some(operations.to_vec()));
+        Look { search, again: Instant::now() + LOOK_AGAIN, reported: HashSet::new() }
+    }
+
+    fn begin(&mut self, places: usize) {
+        if Instant::now() >= self.again {
+            self.search.forget();
+            self.again = Instant::now() + LOOK_AGAIN;
+        }
+        self.search.begin(places);
+    }
+
+    /// Reports a command whose input cannot be read, once.
+    fn report(&mut self, id: OperationId) {
+        if self.reported.len() < MAX_REPORTED && self.reported.insert(id) {
+            tracing::error!(operation_id = %id, "the input of a command cannot be read: it is not resumed");
         }
     }
 }
 
 /// Takes up a command, unless somebody else is faster, and carries it out.
-async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, waiting: Waiting) {
-    let Waiting { record, request } = waiting;
+async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Record, input: Input) {
     let resolved = is_verdict(record.head.reason);
     let id = record.operation_id;
     let Some(operation) = phases.operations.get(record.operation.as_str()) else { return };
-    let Some(input) = Input::decode(&request) else {
-        tracing::error!(operation_id = %id, "the input of a command cannot be read: it is not resumed");
-        return;
-    };
     // Before the store's clock starts to count, so that the executor's is never behind it.
     let asked = BootTime::now();
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());

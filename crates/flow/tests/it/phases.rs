@@ -29,6 +29,7 @@ both!(
     a_command_that_fails_too_often_is_given_up,
     a_command_whose_executors_vanish_before_they_begin_is_known_not_to_have_run,
     completers_race_and_each_command_is_run_once,
+    inputs_that_cannot_be_read_hold_up_no_other_command,
     a_run_with_a_mistake_goes_nowhere,
     code_that_was_changed_goes_nowhere,
     a_call_that_asks_for_no_key_is_a_mistake,
@@ -322,6 +323,29 @@ async fn completers_race_and_each_command_is_run_once(lab: impl Phased) {
         assert_eq!(running.await.expect("it ends").left, 0);
     }
     assert_eq!((written(&lab).await, provider.counts()), ((20, 20, 20), (20, 20)));
+}
+
+async fn inputs_that_cannot_be_read_hold_up_no_other_command(lab: impl Phased) {
+    let (provider, kept) = (Provider::start(false).await, lab.kept().await);
+    let rides = lab.rides(kept.store(), Ride::new(&provider).once("after the ride", || Act::Panic));
+    let commands: Vec<_> = (0..12).map(|number| command(&format!("key-{number}"))).collect();
+    for command in &commands[..11] {
+        assert_eq!(start(&rides, command).await, Saw::Decided(Decision::Wait));
+    }
+    lab.run("UPDATE semel_requests SET format = 99").await;
+    assert_eq!(start(&rides, &commands[11]).await, Saw::Decided(Decision::Wait));
+    kept.shift_clock(HOUR);
+    let options =
+        CompleterOptions { concurrency: 2, poll: Duration::from_millis(10), ..CompleterOptions::default() };
+    let completer = rides.completer(options);
+    let stop = completer.stopper();
+    let running = tokio::spawn(completer.run());
+    let last = commands[11].scope.record_id();
+    let record = until(&kept, &last, |record| record.head.state.is_terminal()).await;
+    assert_eq!(stored(&record).0, 201);
+    stop.stop();
+    assert_eq!(running.await.expect("it ends").left, 0);
+    assert_eq!((written(&lab).await, provider.counts()), ((12, 1, 1), (1, 1)), "the others wait");
 }
 
 /// A run of which the code is wrong.
