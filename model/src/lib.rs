@@ -8,6 +8,7 @@ pub mod check;
 pub mod configuration;
 pub mod invariants;
 pub mod model;
+pub mod parts;
 pub mod shipped;
 mod steps;
 mod store;

@@ -7,6 +7,7 @@ use std::time::Instant;
 use semel_model::check::{self, Broken, Walk};
 use semel_model::configuration::Configuration;
 use semel_model::invariants::SIGHTS;
+use semel_model::parts::{self, Kind, Parts};
 use semel_model::shipped;
 use semel_model::variants::{self, Case};
 
@@ -73,11 +74,41 @@ fn all(configurations: &[&Configuration]) -> bool {
     is_fine &= refuted(&variants::ALL);
     println!("\nThe real protocol, where what it assumes does not hold (docs/model.md).\n");
     is_fine &= refuted(&variants::ASSUMED);
+    is_fine &= several_parts();
     println!(
         "\n{} in {:.0} s",
         if is_fine { "As it should be" } else { "NOT as it should be" },
         begun.elapsed().as_secs_f64()
     );
+    is_fine
+}
+
+/// Whether commands of several parts are as they should be, and wrong protocols for them refuted.
+fn several_parts() -> bool {
+    let mut is_fine = true;
+    println!("\nCommands of several parts. No promise may be broken.\n");
+    for kind in Kind::ALL {
+        let walk = parts::walk(&Parts { kind, variant: None });
+        println!("{:<20} {:>10}  broken: {}", kind.name(), walk.states, walk.broken.len());
+        for (promise, steps) in &walk.broken {
+            println!("  broken: {}: {steps:?}", promise.name());
+        }
+        let missed = parts::SIGHTS.iter().filter(|(sight, of, _)| *of == kind && !walk.seen.contains(sight));
+        let missed: Vec<&str> = missed.map(|(sight, ..)| *sight).collect();
+        missed.iter().for_each(|sight| println!("  never seen: {sight}"));
+        is_fine &= walk.broken.is_empty() && missed.is_empty();
+    }
+    println!("\nWrong protocols for them. Each must be refuted.\n");
+    for case in parts::WRONG {
+        let walk = parts::walk(&Parts { kind: case.kind, variant: Some(case.variant) });
+        match walk.broken.iter().find(|(promise, _)| *promise == case.breaks) {
+            Some((_, steps)) => println!("{:<26} {:>2} steps  {}", case.name, steps.len(), case.what),
+            None => {
+                println!("{:<26} NOT REFUTED in {} states: {}", case.name, walk.states, case.what);
+                is_fine = false;
+            }
+        }
+    }
     is_fine
 }
 
