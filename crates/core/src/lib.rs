@@ -8,6 +8,7 @@
 
 pub mod audit;
 pub mod credential;
+pub mod envelope;
 pub mod event;
 pub mod fingerprint;
 pub mod history;

@@ -181,6 +181,16 @@ pub enum StepKind {
 }
 
 impl StepKind {
+    /// What a phase came to, as far as that is known.
+    pub fn output(&self) -> Option<&Bytes> {
+        match self {
+            StepKind::Local { output } | StepKind::External { output: Some(output), .. } => Some(output),
+            StepKind::External { output: None, .. } | StepKind::Item { .. } => None,
+        }
+    }
+}
+
+impl StepKind {
     /// An item whose own record is this, if there is one yet.
     pub fn item(record: Option<&Record>) -> StepKind {
         StepKind::Item {

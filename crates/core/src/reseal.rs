@@ -89,6 +89,28 @@ pub enum Place {
     Request(OperationId),
     /// Evidence of this source and name.
     Evidence(String, String),
+    /// The phase of this command and name.
+    Phase(OperationId, String),
+    /// The message of this event id.
+    Message(String),
+}
+
+impl Kept {
+    /// Something whose key is in its envelope, or in the clear.
+    pub fn enveloped(place: Place, about: Sealing, bytes: Bytes) -> Kept {
+        match Sealed::from_envelope(&bytes) {
+            Some(Sealed { key_id, bytes }) => Kept { place, about, key_id: Some(key_id), bytes },
+            None => Kept { place, about, key_id: None, bytes },
+        }
+    }
+
+    /// The bytes as they were read.
+    pub fn to_envelope(&self) -> Bytes {
+        match &self.key_id {
+            Some(key_id) => Sealed { key_id: key_id.clone(), bytes: self.bytes.clone() }.into_envelope(),
+            None => self.bytes.clone(),
+        }
+    }
 }
 
 /// Something that is kept, and what it is to become.

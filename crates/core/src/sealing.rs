@@ -22,11 +22,21 @@ pub enum SealedKind {
     Request,
     /// The response that evidence brings, before it settles its command.
     Evidence,
+    /// The output of a phase.
+    Phase,
+    /// The payload of a message.
+    Message,
 }
 
 impl SealedKind {
     /// Every kind.
-    pub const ALL: [SealedKind; 3] = [SealedKind::Response, SealedKind::Request, SealedKind::Evidence];
+    pub const ALL: [SealedKind; 5] = [
+        SealedKind::Response,
+        SealedKind::Request,
+        SealedKind::Evidence,
+        SealedKind::Phase,
+        SealedKind::Message,
+    ];
 
     /// Its name.
     pub fn as_str(self) -> &'static str {
@@ -34,6 +44,8 @@ impl SealedKind {
             SealedKind::Response => "response",
             SealedKind::Request => "request",
             SealedKind::Evidence => "evidence",
+            SealedKind::Phase => "phase",
+            SealedKind::Message => "message",
         }
     }
 }
@@ -170,6 +182,16 @@ impl Sealing {
         Sealing::new(SealedKind::Evidence, format, &parts)
     }
 
+    /// The output of a phase of this command.
+    pub fn phase(command: OperationId, name: &str) -> Sealing {
+        Sealing::new(SealedKind::Phase, 1, &[command.as_bytes(), name.as_bytes()])
+    }
+
+    /// The payload of the message of this event id, which begins with the id of its command.
+    pub fn message(event_id: &str) -> Sealing {
+        Sealing::new(SealedKind::Message, 1, &[event_id.as_bytes()])
+    }
+
     fn new(kind: SealedKind, format: u8, parts: &[&[u8]]) -> Sealing {
         let mut associated = Vec::with_capacity(160);
         for part in [DOMAIN, kind.as_str().as_bytes(), &[format]].iter().chain(parts) {
@@ -208,6 +230,11 @@ mod tests {
             Sealing::evidence("a", "bc", command(2), 201, 1),
             Sealing::evidence("a", "bc", command(2), 402, 1),
             Sealing::new(SealedKind::Request, 1, &[id(1).as_bytes()]),
+            Sealing::phase(command(1), "charge"),
+            Sealing::phase(command(2), "charge"),
+            Sealing::phase(command(1), "ship"),
+            Sealing::message("a:b"),
+            Sealing::message("a:c"),
         ];
         for (index, one) in all.iter().enumerate() {
             assert!(all[..index].iter().all(|other| other.as_bytes() != one.as_bytes()), "{one:?}");

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::{
     Answer, Change, Claim, Command, Decision, Note, OperationId, Reason, Record, RecordId, Timestamp,
-    Transacted, Vault,
+    Transacted, Vault, VaultError,
 };
 use semel_faults::{Point, reached};
 use semel_stores::postgres::{self as store, Address, DbError, Executor, Standbys, StoreClock};
@@ -124,7 +124,7 @@ impl PostgresTransactions {
             Ok(begun) => begun,
             Err(told) => return *told,
         };
-        match run(tx, record.operation_id, work).await {
+        match run(tx, record.operation_id, self.seals.clone(), work).await {
             Ran::Done { tx, reply, pushed } => {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply, pushed).await
@@ -185,7 +185,7 @@ impl PostgresTransactions {
                 Ok(open) => open,
                 Err(settled) => return settled,
             };
-            let (tx, record, reply) = match run(tx, id, work).await {
+            let (tx, record, reply) = match run(tx, id, own.seals.clone(), work).await {
                 Ran::Done { tx, reply, .. } => (tx, record, reply),
                 Ran::Failed { back: RolledBack::EndedBefore, .. } => {
                     return own.settled_by_work(&record).await;
@@ -550,7 +550,7 @@ enum Ran {
 }
 
 /// Runs the work in a task of its own, so that a panic ends only that.
-async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, work: F) -> Ran
+async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, seals: Seals, work: F) -> Ran
 where
     F: FnOnce(PgTx) -> R + Send + 'static,
     R: Future<Output = Result<Reply, Failure>> + Send + 'static,
@@ -558,7 +558,8 @@ where
     let fault = |back| Ran::Failed { why: Failure::Retryable(Reply::rolled_back()), back };
     tx.lend();
     let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
-    let lent = PgTx { connection: shared.clone().lock_owned().await, command: id, pushed: pushed.clone() };
+    let connection = shared.clone().lock_owned().await;
+    let lent = PgTx { connection, command: id, pushed: pushed.clone(), seals };
     let done = tokio::spawn(async move { work(lent).await }).await;
     let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
         tracing::error!(operation_id = %id, "the work kept its transaction after it ended");
@@ -630,6 +631,7 @@ pub struct PgTx {
     connection: OwnedMutexGuard<OpenTransaction>,
     command: OperationId,
     pushed: Arc<AtomicUsize>,
+    seals: Seals,
 }
 
 impl PgTx {
@@ -642,8 +644,9 @@ impl PgTx {
     pub async fn push(&mut self, kind: &str, payload: &[u8]) -> Result<EventId, PushError> {
         let event = EventId::new(self.command, kind)?;
         let command = self.command;
+        let payload = self.seals.payload(event.as_str(), payload)?;
         let mut joined = self.connection.joined();
-        if !store::push_message(&mut joined, command, event.as_str(), event.kind(), payload).await? {
+        if !store::push_message(&mut joined, command, event.as_str(), event.kind(), &payload).await? {
             return Err(PushError::Twice(event.to_string()));
         }
         reached(Point::MessagePushed).await;
@@ -675,6 +678,9 @@ pub enum PushError {
     /// The command has sent one of this kind already.
     #[error("there is a message {0} already")]
     Twice(String),
+    /// Its payload cannot be sealed.
+    #[error(transparent)]
+    Seal(#[from] VaultError),
     /// The database refused.
     #[error(transparent)]
     Database(#[from] DbError),

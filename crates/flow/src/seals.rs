@@ -1,8 +1,9 @@
 //! What transactions store is sealed, and what they give back is clear, where a vault is given.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use semel_core::{Answer, Change, Record, Vault, VaultError};
+use semel_core::{Answer, Change, Mark, OperationId, Record, Vault, VaultError};
 
 /// Seals and opens, or does neither.
 #[derive(Clone, Default)]
@@ -19,6 +20,22 @@ impl Seals {
         match &self.0 {
             Some(vault) => vault.seal_change(record, &change),
             None => Ok(change),
+        }
+    }
+
+    /// What is to be written about a phase of this command.
+    pub(crate) fn mark(&self, command: OperationId, mark: Mark) -> Result<Mark, VaultError> {
+        match &self.0 {
+            Some(vault) => vault.seal_mark(command, &mark),
+            None => Ok(mark),
+        }
+    }
+
+    /// The payload of a message as it is to be kept.
+    pub(crate) fn payload<'a>(&self, event_id: &str, payload: &'a [u8]) -> Result<Cow<'a, [u8]>, VaultError> {
+        match &self.0 {
+            Some(vault) => Ok(Cow::Owned(vault.seal_payload(event_id, payload)?.to_vec())),
+            None => Ok(Cow::Borrowed(payload)),
         }
     }
 

@@ -266,7 +266,13 @@ impl SqliteTransactions {
     {
         transaction.execute_batch("SAVEPOINT semel_work")?;
         let alarm = Alarm::set(interrupt, self.hold);
-        let tx = SqliteTx { connection: transaction, command: id, now, pushed: Cell::new(0) };
+        let tx = SqliteTx {
+            connection: transaction,
+            command: id,
+            now,
+            pushed: Cell::new(0),
+            seals: self.seals.clone(),
+        };
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
             // What it leaves behind is rolled back, whatever it is.
@@ -482,6 +488,7 @@ pub struct SqliteTx<'a> {
     command: OperationId,
     now: Timestamp,
     pushed: Cell<usize>,
+    seals: Seals,
 }
 
 impl SqliteTx<'_> {
@@ -494,7 +501,8 @@ impl SqliteTx<'_> {
     pub fn push(&self, kind: &str, payload: &[u8]) -> Result<EventId, PushError> {
         let event = EventId::new(self.command, kind)?;
         let (command, now) = (self.command, self.now);
-        if !store::push_message(self.connection, command, event.as_str(), event.kind(), payload, now)? {
+        let payload = self.seals.payload(event.as_str(), payload)?;
+        if !store::push_message(self.connection, command, event.as_str(), event.kind(), &payload, now)? {
             return Err(PushError::Twice(event.to_string()));
         }
         reached_by_thread(Point::MessagePushed);
@@ -520,6 +528,9 @@ pub enum PushError {
     /// The command has sent one of this kind already.
     #[error("there is a message {0} already")]
     Twice(String),
+    /// Its payload cannot be sealed.
+    #[error(transparent)]
+    Seal(#[from] VaultError),
     /// The database refused.
     #[error(transparent)]
     Database(#[from] rusqlite::Error),

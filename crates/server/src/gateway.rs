@@ -11,7 +11,7 @@ use semel_core::quota::Usage;
 use semel_core::{AuditLog, Evidence, Outbox, Reseal, Store, Tier};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
 use semel_stores::access::Access;
-use semel_stores::encryption::{SealedEvidence, SealedStore};
+use semel_stores::encryption::{SealedEvidence, SealedOutbox, SealedStore};
 use semel_stores::postgres::PostgresOptions;
 use semel_stores::sqlite::SqliteOptions;
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
@@ -250,8 +250,8 @@ pub async fn open(config: &Config, access: Access) -> anyhow::Result<Opened> {
     Ok(match vault {
         Some(vault) => Opened {
             store: Arc::new(SealedStore::new(store, vault.clone())),
-            evidence: Arc::new(SealedEvidence::new(evidence, vault)),
-            outbox,
+            evidence: Arc::new(SealedEvidence::new(evidence, vault.clone())),
+            outbox: outbox.map(|outbox| Arc::new(SealedOutbox::new(outbox, vault)) as Arc<dyn Outbox>),
             audit,
             usage,
         },

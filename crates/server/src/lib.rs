@@ -1,7 +1,7 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `identity` says who calls (`jwt` where a token says it,
+//! `head` take connections and requests, `hosts` says by which names, `identity` says who calls (`jwt` where a token says it,
 //! `client_certificate` where a certificate does) and `authorize` whether they
 //! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `tls` encrypts, `breaker` stands before the store, `reconcile`
 //! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others

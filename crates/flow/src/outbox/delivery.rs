@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Message, MessageFence, MessageState, Next, Outbox, RetryTerms, Tried, after_try};
 use semel_core::{Ids, RandomIds, StoreError};
 use semel_faults::{Point, reached};
@@ -88,6 +89,9 @@ impl Delivery {
             return Tried::Exhausted;
         }
         let failed = |why: &str| Tried::Failed { why: why.to_owned(), retry_after: None };
+        if is_envelope(&message.payload) {
+            return failed("its payload is encrypted, and does not open here: it was not sent");
+        }
         let allowed = until.saturating_duration_since(Instant::now()).min(self.timeout);
         if allowed.is_zero() {
             return failed("its lease was too short: it was not sent");

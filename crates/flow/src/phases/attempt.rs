@@ -4,6 +4,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Next, Tried, after_try};
 use semel_core::{
     Answer, BootTime, Change, Decision, Event, Policy, Progress, Reason, Record, RecordId, Store, StoreError,
@@ -100,7 +101,12 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         if taken.attended && record.head.epoch == 1 {
             return Ok(Vec::new());
         }
-        self.store.progress(record.operation_id).await.map_err(|error| later(error.to_string()))
+        let steps =
+            self.store.progress(record.operation_id).await.map_err(|error| later(error.to_string()))?;
+        match steps.iter().find(|step| step.what.output().is_some_and(|output| is_envelope(output))) {
+            Some(step) => Err(later(format!("the output of the phase {} does not open", step.name))),
+            None => Ok(steps),
+        }
     }
 
     /// Writes how the attempt ended, and says what whoever asked is told.

@@ -79,7 +79,7 @@ impl PostgresTransactions {
         tx.lend();
         let shared = Arc::new(Mutex::new(tx));
         let (connection, command) = (shared.clone().lock_owned().await, local.held.command);
-        let lent = PgTx { connection, command, pushed: Arc::default() };
+        let lent = PgTx { connection, command, pushed: Arc::default(), seals: self.seals.clone() };
         let mut task = JoinSet::new();
         task.spawn(async move { work(lent).await });
         let done = tokio::time::timeout(local.timeout, task.join_next()).await;
@@ -119,11 +119,13 @@ impl PostgresTransactions {
         output: Bytes,
     ) -> Result<Bytes, LocalEnded> {
         let Local { held, position, name, .. } = local;
+        let local = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
+        let sealed = self.seals.mark(held.command, local);
+        let local = sealed.map_err(|why| LocalEnded::NotCommitted(why.to_string()))?;
         let writing = async {
             let mut joined = tx.joined();
             let hold = store::hold(&mut joined, &held.record, held.fence).await?;
             if let Hold::Held { partly_done } = hold {
-                let local = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
                 store::mark(&mut joined, &held.record, held.command, &local, partly_done).await?;
             }
             Ok::<Hold, DbError>(hold)
@@ -219,6 +221,9 @@ impl PostgresTransactions {
 #[async_trait]
 impl Steps for PostgresTransactions {
     async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+        // Once: whoever writes it again writes the same bytes.
+        let sealed = self.seals.mark(held.command, mark.clone());
+        let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;
         let begun = Instant::now();
         let (mut in_doubt, mut last) = (false, String::new());
         // The same once more changes nothing, and waits for one that may still be on its way: both hold the record.

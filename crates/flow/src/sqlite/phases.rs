@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::{Mark, Store};
+use semel_core::{Mark, Store, VaultError};
 use semel_stores::sqlite as store;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -142,8 +142,8 @@ impl SqliteTransactions {
         let alarm = Alarm::set(interrupt, self.hold.min(*timeout));
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
-            let tx =
-                SqliteTx { connection: &transaction, command: held.command, now, pushed: Cell::default() };
+            let (command, seals) = (held.command, self.seals.clone());
+            let tx = SqliteTx { connection: &transaction, command, now, pushed: Cell::default(), seals };
             // What it leaves behind is rolled back, whatever it is.
             std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
         };
@@ -162,6 +162,7 @@ impl SqliteTransactions {
         transaction.execute_batch("RELEASE semel_phase")?;
         *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
         let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
+        let mark = self.sealed(held, mark)?;
         store::mark(&transaction, held.command, &mark, now)
             .map_err(|error| Ended::Local(LocalEnded::NotCommitted(error.to_string())))?;
         self.file.commit(transaction)
@@ -181,6 +182,12 @@ impl SqliteTransactions {
         let is_there = look().map_err(|error: rusqlite::Error| error.to_string())?;
         *connection = fresh;
         Ok(is_there)
+    }
+
+    /// What is to be written, with its output sealed.
+    fn sealed(&self, held: &Held, mark: Mark) -> Result<Mark, Ended> {
+        let not_committed = |why: VaultError| Ended::Local(LocalEnded::NotCommitted(why.to_string()));
+        self.seals.mark(held.command, mark).map_err(not_committed)
     }
 
     /// Whether it was written: `false` if somebody else has the command.
@@ -215,6 +222,9 @@ impl File {
 #[async_trait]
 impl Steps for SqliteTransactions {
     async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
+        // Once: whoever writes it again writes the same bytes.
+        let sealed = self.seals.mark(held.command, mark.clone());
+        let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;
         let (mut in_doubt, mut last) = (false, "the file is busy".to_owned());
         for tries in 0..MAX_TRIES {
             let Some(mut connection) = self.turn().await else { break };

@@ -1,12 +1,19 @@
 //! Transactions with a vault: what they store is sealed, and what they give back is clear.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use semel_core::{Decision, Note, Record, Transacted, Vault};
+use async_trait::async_trait;
+use bytes::Bytes;
+use semel_core::envelope::is_envelope;
+use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox, RetryTerms, Tried};
+use semel_core::{Decision, Note, Record, Reseal, StateName, Store, Transacted, Vault};
 use semel_flow::Settled;
-use semel_stores::encryption::{AesVault, SealedStore};
+use semel_flow::outbox::{Sink, Worker, WorkerOptions};
+use semel_stores::encryption::{AesVault, Rotation, SealedOutbox, SealedStore, Step as Batch};
 
-use crate::lab::{End, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, stored};
+use crate::lab::{End, Kept, Lab, PAY, Postgres, Saw, Sqlite, Step, Work, both, command, pays, saw, stored};
+use crate::rides::{Act, Phased, Provider, Ride, resumed};
 
 both!(
     a_response_is_sealed_and_replayed_in_the_clear,
@@ -15,6 +22,8 @@ both!(
     evidence_is_stored_sealed,
     without_its_key_a_command_is_not_run_again,
     what_was_stored_in_the_clear_is_replayed,
+    payloads_of_messages_are_sealed_and_delivered_in_the_clear,
+    outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them,
 );
 
 fn vault(id: &str) -> Arc<dyn Vault> {
@@ -120,4 +129,101 @@ async fn without_its_key_a_command_is_not_run_again(lab: impl Sealable) {
 async fn what_was_stored_in_the_clear_is_replayed(lab: impl Sealable) {
     assert!(lab.see(&command("k"), pays()).await.executed());
     assert!(lab.under("a").see(&command("k"), pays()).await.replayed());
+}
+
+/// A receiver that writes down what it gets.
+#[derive(Default)]
+struct Payloads(Mutex<Vec<Bytes>>);
+
+#[async_trait]
+impl Sink for Payloads {
+    async fn deliver(&self, message: &Message) -> Tried {
+        self.0.lock().expect("nobody panics here").push(message.payload.clone());
+        Tried::Accepted { reference: None }
+    }
+}
+
+/// A worker on this outbox, until the message is in this state.
+async fn work(outbox: Arc<dyn Outbox>, event_id: &str, state: MessageState) -> Vec<Bytes> {
+    let sink = Arc::new(Payloads::default());
+    let retry = RetryTerms { max_attempts: 1, ..RetryTerms::default() };
+    let options = WorkerOptions { poll: Duration::from_millis(5), retry, ..WorkerOptions::default() };
+    let worker = Worker::new(outbox.clone(), sink.clone(), options);
+    let (stop, working) = (worker.stopper(), tokio::spawn(worker.run()));
+    while outbox.message(event_id).await.expect("it reads").0.is_none_or(|message| message.state != state) {
+        tokio::task::yield_now().await;
+    }
+    stop.stop();
+    working.await.expect("it ends");
+    sink.0.lock().expect("nobody panics here").clone()
+}
+
+async fn payloads_of_messages_are_sealed_and_delivered_in_the_clear(lab: impl Sealable) {
+    let lab = lab.under("a");
+    assert!(lab.see(&command("k"), pays()).await.executed());
+    let kept = lab.kept().await;
+    let plain = kept.outbox();
+    let listed = plain.messages(&MessageFilter::default()).await.expect("it reads");
+    let [Message { event_id, .. }] = &listed[..] else { panic!("{listed:?}") };
+    let stored = plain.message(event_id).await.expect("it reads").0.expect("it is there").payload;
+    assert!(is_envelope(&stored) && !stored.ends_with(b"{}"), "{stored:?}");
+
+    assert_eq!(
+        work(plain.clone(), event_id, MessageState::Dead).await,
+        [] as [Bytes; 0],
+        "sealed, it is not sent"
+    );
+    let note = Note { who: "a test".into(), action: "retry".into(), why: "the key is back".into() };
+    assert!(plain.intervene(event_id, Intervention::Retry, &note).await.expect("it writes"));
+    let sealed = |id: &str| -> Arc<dyn Outbox> { Arc::new(SealedOutbox::new(plain.clone(), vault(id))) };
+    assert_eq!(work(sealed("b"), event_id, MessageState::Dead).await, [] as [Bytes; 0], "under another key");
+    assert!(plain.intervene(event_id, Intervention::Retry, &note).await.expect("it writes"));
+    let shown = sealed("a").message(event_id).await.expect("it reads").0.expect("it is there");
+    assert_eq!(shown.payload, "{}");
+    assert_eq!(work(sealed("a"), event_id, MessageState::Delivered).await, [Bytes::from_static(b"{}")]);
+}
+
+async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl Sealable + Phased) {
+    let lab = lab.under("a");
+    let (provider, kept) = (Provider::start(false).await, lab.kept().await);
+    let sealed =
+        |vault: Arc<dyn Vault>| -> Arc<dyn Store> { Arc::new(SealedStore::new(kept.store(), vault)) };
+    let rides = lab.rides(sealed(vault("a")), Ride::new(&provider).once("after the ride", || Act::Panic));
+    let command = command("key");
+    assert_eq!(saw(&rides.start(&command, "ride 7").await), Saw::Decided(Decision::Wait));
+    let id = command.scope.record_id();
+    kept.shift_clock(Duration::from_secs(3600));
+    let record = resumed(&[&rides], &kept, &id).await;
+    assert_eq!(record.head.state.name(), StateName::Succeeded);
+    let opened = sealed(vault("a")).get(&id).await.expect("it reads").record.expect("it is there");
+    let body = String::from_utf8_lossy(&stored(&opened).1).into_owned();
+    assert!(body.contains("ride_created by attempt 1"), "its output was read again: {body}");
+
+    let outputs = async |store: Arc<dyn Store>| {
+        let steps = store.progress(record.operation_id).await.expect("it reads");
+        steps.iter().filter_map(|step| step.what.output().cloned()).collect::<Vec<_>>()
+    };
+    let below = outputs(kept.store()).await;
+    assert!(below.len() == 3 && below.iter().all(|output| is_envelope(output)), "{below:?}");
+    let clear = outputs(sealed(vault("a"))).await;
+    assert!(clear.iter().all(|output| !is_envelope(output)), "{clear:?}");
+
+    let reseal: Arc<dyn Reseal> = match &kept {
+        Kept::Postgres(store) => store.clone(),
+        Kept::Sqlite(store) => store.clone(),
+    };
+    let keys = ["b", "a"].map(|id| (id.to_owned(), [id.as_bytes()[0]; 32]));
+    let both: Arc<dyn Vault> = Arc::new(AesVault::new("b", keys).expect("the keys are good"));
+    let mut rotation = Rotation::new(reseal.clone(), both, 2);
+    while rotation.step().await.expect("the store works") != Batch::Done {}
+    assert!(rotation.so_far().is_complete(), "{:?}", rotation.so_far());
+    let uses = reseal.key_uses().await.expect("it reads");
+    assert!(uses.iter().all(|used| used.key_id.as_deref() == Some("b")), "{uses:?}");
+    assert!(uses.iter().any(|used| used.kind.as_str() == "phase" && used.count == 3), "{uses:?}");
+    assert!(uses.iter().any(|used| used.kind.as_str() == "message"), "{uses:?}");
+    assert_eq!(outputs(sealed(vault("b"))).await, clear);
+    assert!(
+        outputs(sealed(vault("a"))).await.iter().all(|output| is_envelope(output)),
+        "the old key is of no use"
+    );
 }

@@ -161,8 +161,15 @@ impl Store for SealedStore {
         self.inner.announce(operation_id, items).await
     }
 
+    /// An output that does not open stays in its envelope, and no run goes on from it.
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.inner.progress(operation_id).await
+        let mut steps = self.inner.progress(operation_id).await?;
+        for step in &mut steps {
+            if let Err(why) = self.vault.open_progress(operation_id, step) {
+                tracing::error!(%operation_id, phase = step.name, %why, "the output of a phase stays sealed");
+            }
+        }
+        Ok(steps)
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {

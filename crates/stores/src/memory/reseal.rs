@@ -56,6 +56,8 @@ impl Tables {
                 };
                 all.iter().filter_map(response).collect()
             }
+            // There is no transaction that could write any here.
+            SealedKind::Phase | SealedKind::Message => Vec::new(),
         }
     }
 
@@ -86,6 +88,7 @@ impl Tables {
                 (result.response.encryption_key_id, result.response.bytes) = (key_id, after.bytes.clone());
                 kept.statement = kept.statement.with_result(result);
             }
+            Place::Phase(..) | Place::Message(_) => return false,
         }
         true
     }

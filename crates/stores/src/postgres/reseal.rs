@@ -1,6 +1,8 @@
 //! What is kept sealed, under another key: the SQL, and the trait. It goes over the connection for what is not urgent.
 
 use async_trait::async_trait;
+use bytes::Bytes;
+use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
@@ -17,7 +19,13 @@ const KEY_USES: &str = "
     SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
     UNION ALL SELECT 'request', encryption_key_id, count(*) FROM semel_requests GROUP BY 2
     UNION ALL SELECT 'evidence', encryption_key_id, count(*) FROM semel_evidence WHERE response_format IS NOT NULL
-    GROUP BY 2";
+    GROUP BY 2
+    UNION ALL SELECT 'phase', CASE WHEN substring(output FROM 1 FOR 14) = $1::bytea THEN encode(substring(
+        output FROM 15 FOR greatest(position('\\x00'::bytea IN substring(output FROM 15)) - 1, 0)), 'escape') END, count(*)
+    FROM semel_phases WHERE output IS NOT NULL GROUP BY 2
+    UNION ALL SELECT 'message', CASE WHEN substring(payload FROM 1 FOR 14) = $1::bytea THEN encode(substring(
+        payload FROM 15 FOR greatest(position('\\x00'::bytea IN substring(payload FROM 15)) - 1, 0)), 'escape') END, count(*)
+    FROM semel_outbox GROUP BY 2";
 
 pub(super) const RESPONSES: &str = "
     SELECT encryption_key_id, response, response_format, id, token, revision, operation_id, epoch, settled_by, status
@@ -34,6 +42,15 @@ const EVIDENCE: &str = "
     SELECT encryption_key_id, response, response_format, source, event_id, operation_id, status FROM semel_evidence
     WHERE (source, event_id) > ($2, $3) AND response_format IS NOT NULL AND encryption_key_id IS DISTINCT FROM $1
     ORDER BY source, event_id LIMIT $4";
+
+const PHASES: &str = "
+    SELECT output, operation_id, name FROM semel_phases
+    WHERE (operation_id, name) > ($2, $3) AND output IS NOT NULL AND substring(output FROM 1 FOR length($1::bytea)) <> $1::bytea
+    ORDER BY operation_id, name LIMIT $4";
+
+const MESSAGES: &str = "
+    SELECT payload, event_id FROM semel_outbox
+    WHERE event_id > $2 AND substring(payload FROM 1 FOR length($1::bytea)) <> $1::bytea ORDER BY event_id LIMIT $3";
 
 const RESEAL_RESPONSES: &str = "
     UPDATE semel_records AS r SET
@@ -57,6 +74,30 @@ const RESEAL_EVIDENCE: &str = "
         AS i (source, event_id, before, key_id, response)
     WHERE e.source = i.source AND e.event_id = i.event_id AND e.response = i.before
     RETURNING e.received_at";
+
+const RESEAL_PHASES: &str = "
+    UPDATE semel_phases AS p SET output = i.output
+    FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::bytea[]) AS i (operation_id, name, before, output)
+    WHERE p.operation_id = i.operation_id AND p.name = i.name AND p.output = i.before
+    RETURNING p.position";
+
+const RESEAL_MESSAGES: &str = "
+    UPDATE semel_outbox AS m SET payload = i.payload
+    FROM unnest($1::text[], $2::bytea[], $3::bytea[]) AS i (event_id, before, payload)
+    WHERE m.event_id = i.event_id AND m.payload = i.before
+    RETURNING m.position";
+
+fn phase(row: &Row) -> Option<Kept> {
+    let (command, name) = (OperationId::from_bytes(row.uuid(1)?), row.text(2)?.to_owned());
+    let about = Sealing::phase(command, &name);
+    Some(Kept::enveloped(Place::Phase(command, name), about, row.bytes(0)?.clone()))
+}
+
+fn message(row: &Row) -> Option<Kept> {
+    let event_id = row.text(1)?.to_owned();
+    let about = Sealing::message(&event_id);
+    Some(Kept::enveloped(Place::Message(event_id), about, row.bytes(0)?.clone()))
+}
 
 fn response(row: &Row) -> Option<Kept> {
     let id = group::id(row, 3)?;
@@ -99,6 +140,15 @@ fn place(kind: SealedKind, row: &Row) -> Option<(Place, String)> {
             let name = format!("{source} {event_id}");
             (Place::Evidence(source, event_id), name)
         }
+        SealedKind::Phase => {
+            let (command, phase) = (operation(1)?, row.text(2)?.to_owned());
+            let name = format!("{command} {phase}");
+            (Place::Phase(command, phase), name)
+        }
+        SealedKind::Message => {
+            let event_id = row.text(1)?.to_owned();
+            (Place::Message(event_id.clone()), event_id)
+        }
     })
 }
 
@@ -117,6 +167,7 @@ async fn list(
     limit: usize,
 ) -> Result<KeptPage, DbError> {
     let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let under = envelope_under(current);
     let (current, most) = (Value::Text(Some(current)), Value::Int(Some(most)));
     let (rows, read): (_, fn(&Row) -> Option<Kept>) = match kind {
         SealedKind::Response => {
@@ -140,6 +191,22 @@ async fn list(
             };
             let values = [current, Value::Text(Some(source)), Value::Text(Some(event_id)), most];
             (link.query(EVIDENCE, &values).await?, evidence)
+        }
+        SealedKind::Phase => {
+            let (command, name) = match after {
+                Some(Place::Phase(command, name)) => (*command.as_bytes(), name.as_str()),
+                _ => ([0; 16], ""),
+            };
+            let values = [Value::Bytes(Some(&under)), Value::Uuid(command), Value::Text(Some(name)), most];
+            (link.query(PHASES, &values).await?, phase)
+        }
+        SealedKind::Message => {
+            let event_id = match after {
+                Some(Place::Message(event_id)) => event_id.as_str(),
+                _ => "",
+            };
+            let values = [Value::Bytes(Some(&under)), Value::Text(Some(event_id)), most];
+            (link.query(MESSAGES, &values).await?, message)
         }
     };
     let mut page = KeptPage::default();
@@ -174,8 +241,20 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
                 sources.push(Some(source.as_str()));
                 event_ids.push(Some(event_id.as_str()));
             }
+            Place::Phase(command, name) => {
+                commands.push(*command.as_bytes());
+                sources.push(Some(name.as_str()));
+            }
+            Place::Message(event_id) => event_ids.push(Some(event_id.as_str())),
         }
     }
+    let envelopes: Vec<(Bytes, Bytes)> = resealed
+        .iter()
+        .filter(|one| matches!(one.before.place, Place::Phase(..) | Place::Message(_)))
+        .map(|Resealed { before, after }| (before.to_envelope(), after.clone().into_envelope()))
+        .collect();
+    let envelopes_before = Value::BytesList(envelopes.iter().map(|(before, _)| Some(&before[..])).collect());
+    let envelopes_after = Value::BytesList(envelopes.iter().map(|(_, after)| Some(&after[..])).collect());
     let before = Value::BytesList(resealed.iter().map(|one| Some(&one.before.bytes[..])).collect());
     let keys = Value::TextList(resealed.iter().map(|one| Some(one.after.key_id.as_str())).collect());
     let bytes = Value::BytesList(resealed.iter().map(|one| Some(&one.after.bytes[..])).collect());
@@ -192,6 +271,14 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
             let [sources, event_ids] = places;
             (RESEAL_EVIDENCE, vec![sources, event_ids, before, keys, bytes])
         }
+        Some(Place::Phase(..)) => {
+            let places = [Value::UuidList(commands), Value::TextList(sources)];
+            let [commands, names] = places;
+            (RESEAL_PHASES, vec![commands, names, envelopes_before, envelopes_after])
+        }
+        Some(Place::Message(_)) => {
+            (RESEAL_MESSAGES, vec![Value::TextList(event_ids), envelopes_before, envelopes_after])
+        }
     };
     Ok(link.query(sql, &values).await?.len())
 }
@@ -206,7 +293,7 @@ pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, Db
             count: u64::try_from(row.int(2)?).ok()?,
         })
     };
-    Ok(link.query(KEY_USES, &[]).await?.iter().filter_map(read).collect())
+    Ok(link.query(KEY_USES, &[Value::Bytes(Some(ENVELOPE))]).await?.iter().filter_map(read).collect())
 }
 
 #[async_trait]

@@ -3,6 +3,7 @@
 
 use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
+use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
@@ -18,7 +19,13 @@ const KEY_USES: &str = "
     SELECT 'response', encryption_key_id, count(*) FROM semel_records WHERE response_format IS NOT NULL GROUP BY 2
     UNION ALL SELECT 'request', encryption_key_id, count(*) FROM semel_requests GROUP BY 2
     UNION ALL SELECT 'evidence', encryption_key_id, count(*) FROM semel_evidence WHERE response_format IS NOT NULL
-    GROUP BY 2";
+    GROUP BY 2
+    UNION ALL SELECT 'phase', iif(substr(output, 1, 14) = ?1,
+        CAST(substr(output, 15, instr(substr(output, 15), X'00') - 1) AS TEXT), NULL), count(*)
+    FROM semel_phases WHERE output IS NOT NULL GROUP BY 2
+    UNION ALL SELECT 'message', iif(substr(payload, 1, 14) = ?1,
+        CAST(substr(payload, 15, instr(substr(payload, 15), X'00') - 1) AS TEXT), NULL), count(*)
+    FROM semel_outbox GROUP BY 2";
 
 const RESPONSES: &str = "
     SELECT encryption_key_id, response, response_format, id, token, operation_id, epoch, settled_by, status
@@ -35,6 +42,27 @@ const EVIDENCE: &str = "
     SELECT encryption_key_id, response, response_format, source, event_id, operation_id, status FROM semel_evidence
     WHERE (source, event_id) > (?1, ?2) AND response_format IS NOT NULL AND encryption_key_id IS NOT ?3
     ORDER BY source, event_id LIMIT ?4";
+
+const PHASES: &str = "
+    SELECT output, operation_id, name FROM semel_phases
+    WHERE (operation_id, name) > (?1, ?2) AND output IS NOT NULL AND substr(output, 1, length(?3)) IS NOT ?3
+    ORDER BY operation_id, name LIMIT ?4";
+
+const MESSAGES: &str = "
+    SELECT payload, event_id FROM semel_outbox WHERE event_id > ?1 AND substr(payload, 1, length(?2)) IS NOT ?2
+    ORDER BY event_id LIMIT ?3";
+
+fn phase(row: &Row<'_>) -> rusqlite::Result<Kept> {
+    let (command, name) = (OperationId::from_bytes(row.get(1)?), row.get::<_, String>(2)?);
+    let about = Sealing::phase(command, &name);
+    Ok(Kept::enveloped(Place::Phase(command, name), about, row.get::<_, Vec<u8>>(0)?.into()))
+}
+
+fn message(row: &Row<'_>) -> rusqlite::Result<Kept> {
+    let event_id: String = row.get(1)?;
+    let about = Sealing::message(&event_id);
+    Ok(Kept::enveloped(Place::Message(event_id), about, row.get::<_, Vec<u8>>(0)?.into()))
+}
 
 fn response(row: &Row<'_>) -> rusqlite::Result<Kept> {
     let (id, token) = (RecordId::from_bytes(row.get(3)?), AttemptToken::from_bytes(row.get(4)?));
@@ -77,6 +105,15 @@ fn place(kind: SealedKind, row: &Row<'_>) -> rusqlite::Result<(Place, String)> {
             let (source, event_id): (String, String) = (row.get(3)?, row.get(4)?);
             let name = format!("{source} {event_id}");
             (Place::Evidence(source, event_id), name)
+        }
+        SealedKind::Phase => {
+            let (command, phase) = (operation(1)?, row.get::<_, String>(2)?);
+            let name = format!("{command} {phase}");
+            (Place::Phase(command, phase), name)
+        }
+        SealedKind::Message => {
+            let event_id: String = row.get(1)?;
+            (Place::Message(event_id.clone()), event_id)
         }
     })
 }
@@ -135,6 +172,19 @@ pub(super) fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite:
                      WHERE source = ?3 AND event_id = ?4 AND response = ?5",
                 )?
                 .execute(params![key_id, bytes, source, event_id, &before.bytes[..]])?,
+            Place::Phase(command, name) => connection
+                .prepare_cached(
+                    "UPDATE semel_phases SET output = ?1 WHERE operation_id = ?2 AND name = ?3 AND output = ?4",
+                )?
+                .execute(params![
+                    &after.clone().into_envelope()[..],
+                    command.as_bytes(),
+                    name,
+                    &before.to_envelope()[..]
+                ])?,
+            Place::Message(event_id) => connection
+                .prepare_cached("UPDATE semel_outbox SET payload = ?1 WHERE event_id = ?2 AND payload = ?3")?
+                .execute(params![&after.clone().into_envelope()[..], event_id, &before.to_envelope()[..]])?,
         };
     }
     Ok(written)
@@ -148,7 +198,7 @@ pub(super) fn key_uses(connection: &Connection) -> rusqlite::Result<Vec<KeyUse>>
         let count = u64::try_from(row.get::<_, i64>(2)?).unwrap_or(0);
         Ok(KeyUse { kind: kind.ok_or(rusqlite::Error::InvalidQuery)?, key_id: row.get(1)?, count })
     };
-    connection.prepare(KEY_USES)?.query_map([], read)?.collect()
+    connection.prepare(KEY_USES)?.query_map([ENVELOPE], read)?.collect()
 }
 
 #[async_trait]
@@ -188,6 +238,22 @@ impl Reseal for SqliteStore {
                 };
                 let values = params![source, event_id, current, most];
                 page(connection, kind, (EVIDENCE, evidence), values, limit)
+            }
+            SealedKind::Phase => {
+                let (command, name): (&[u8], &str) = match &after {
+                    Some(Place::Phase(command, name)) => (command.as_bytes(), name),
+                    _ => (&[], ""),
+                };
+                let values = params![command, name, envelope_under(&current), most];
+                page(connection, kind, (PHASES, phase), values, limit)
+            }
+            SealedKind::Message => {
+                let event_id = match &after {
+                    Some(Place::Message(event_id)) => event_id.as_str(),
+                    _ => "",
+                };
+                let values = params![event_id, envelope_under(&current), most];
+                page(connection, kind, (MESSAGES, message), values, limit)
             }
         })
         .await

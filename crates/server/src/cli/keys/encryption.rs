@@ -30,7 +30,7 @@ pub(super) fn commands() -> [Command; 2] {
         Command::new("encryption")
             .about("Encryption: list the keys that what is stored is encrypted under")
             .long_about(
-                "Counts the stored responses, kept requests and evidence under each encryption key, and says whether the \
+                "Counts the stored responses, kept requests, evidence, outputs of phases and messages under each encryption key, and says whether the \
                  configuration has the key. These are the keys of `[encryption]`, which are never kept in the store; API \
                  keys, which callers send, are listed by `semel keys list`. It reads the whole table, and needs no key.",
             )
@@ -43,7 +43,7 @@ pub(super) fn commands() -> [Command; 2] {
         Command::new("rotate")
             .about("Encryption: bring everything that is stored under the current encryption key")
             .long_about(
-                "Encrypts every stored response, kept request and evidence anew that is not under the key that \
+                "Encrypts every stored response, kept request, evidence, output of a phase and message anew that is not under the key that \
                  `encryption.current` names, those in the clear among them. It changes nothing else, and no API key: \
                  those are rotated with `create` and `revoke`.\n\n\
                  Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is the \
@@ -95,32 +95,43 @@ pub(super) fn list(matches: &ArgMatches) -> anyhow::Result<Done> {
         }
     };
     if matches.get_flag("json") {
-        let shown = |(key, counts): (&Option<String>, &[u64; 3])| {
-            let [responses, requests, evidence] = counts;
+        let shown = |(key, counts): (&Option<String>, &Counts)| {
+            let [responses, requests, evidence, phases, messages] = counts;
             json!({
                 "keyId": key, "state": state(key), "responses": responses, "requests": requests, "evidence": evidence,
+                "phases": phases, "messages": messages,
             })
         };
         say(Value::Array(uses.iter().map(shown).collect()));
     } else {
-        say(format!("{:24}  {:>12}  {:>12}  {:>12}  STATE", "KEY", "RESPONSES", "REQUESTS", "EVIDENCE"));
-        for (key, [responses, requests, evidence]) in &uses {
+        let [responses, requests, evidence, phases, messages] =
+            ["RESPONSES", "REQUESTS", "EVIDENCE", "PHASES", "MESSAGES"];
+        say(format!(
+            "{:24}  {responses:>12}  {requests:>12}  {evidence:>12}  {phases:>12}  {messages:>12}  STATE",
+            "KEY"
+        ));
+        for (key, [responses, requests, evidence, phases, messages]) in &uses {
             let told = match state(key) {
                 "clear" => "not encrypted",
                 "missing" => "not configured: what is under it cannot be read",
                 other => other,
             };
             let key = key.as_deref().unwrap_or("-");
-            say(format!("{key:24}  {responses:>12}  {requests:>12}  {evidence:>12}  {told}"));
+            say(format!(
+                "{key:24}  {responses:>12}  {requests:>12}  {evidence:>12}  {phases:>12}  {messages:>12}  {told}"
+            ));
         }
     }
     let missing = uses.keys().any(|key| state(key) == "missing");
     Ok(if missing { Done::No } else { Done::Yes })
 }
 
-/// How much there is under each key: responses, requests, evidence.
-fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, [u64; 3]> {
-    let mut all: BTreeMap<Option<String>, [u64; 3]> = BTreeMap::new();
+/// How much there is of each kind, in the order of [`SealedKind::ALL`].
+type Counts = [u64; SealedKind::ALL.len()];
+
+/// How much there is under each key.
+fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, Counts> {
+    let mut all: BTreeMap<Option<String>, Counts> = BTreeMap::new();
     for KeyUse { kind, key_id, count } in uses {
         let column = SealedKind::ALL.iter().position(|known| known == kind).unwrap_or(0);
         all.entry(key_id.clone()).or_default()[column] += count;
