@@ -3,14 +3,14 @@
 use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
-use semel_checker::event::{Answered, Command};
+use semel_checker::event::{Answered, Command, Item, Undone};
 use semel_core::Timestamp;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use crate::chance::Chance;
 use crate::client::Reply;
-use crate::settings::{DRAFTS, PAYMENTS, REPORTS, TRANSFERS};
+use crate::settings::{BATCHES, CHARGES, DRAFTS, ORDERS, PAYMENTS, REPORTS, TRANSFERS};
 
 /// A command that somebody asks for.
 #[derive(Clone, Debug)]
@@ -31,9 +31,9 @@ impl Asked {
         let mut chance = Chance::of(seed, &format!("command {pair}"));
         let (operation, path) = match chance.below(100) {
             _ if broken => (PAYMENTS, "/payments"),
-            0..60 => (PAYMENTS, "/payments"),
-            60..72 => (DRAFTS, "/drafts"),
-            72..87 => (REPORTS, "/reports"),
+            0..55 => (PAYMENTS, "/payments"),
+            55..65 => (DRAFTS, "/drafts"),
+            65..78 => (REPORTS, "/reports"),
             _ => (TRANSFERS, "/transfers"),
         };
         let key = format!("key-{pair:06}-{:08x}", chance.next() as u32);
@@ -43,14 +43,14 @@ impl Asked {
             operation: operation.to_owned(),
             key,
         };
-        let referring = operation == PAYMENTS && !broken && chance.percent(25);
+        let referring = ![DRAFTS, REPORTS].contains(&operation) && !broken && chance.percent(25);
         let reference = referring.then(|| format!("order-{:06}", number / SAME_REFERENCE));
         Asked { number, command, path, reference }
     }
 
     /// Whether a service of its own carries it out, and not a gateway.
     pub(crate) fn is_local(&self) -> bool {
-        self.command.operation == TRANSFERS
+        [TRANSFERS, ORDERS, CHARGES, BATCHES].contains(&self.command.operation.as_str())
     }
 
     /// What nobody else has.
@@ -64,6 +64,9 @@ impl Asked {
         if let Some(reference) = &self.reference {
             body["reference"] = reference.as_str().into();
         }
+        if self.command.operation == BATCHES {
+            body["items"] = self.items(&body);
+        }
         let request = Request::builder()
             .method("POST")
             .uri(self.path)
@@ -74,6 +77,20 @@ impl Asked {
             .header("x-caller", &self.command.caller)
             .body(Full::new(Bytes::from(body.to_string())));
         request.map_err(|error| error.to_string())
+    }
+}
+
+/// How many items a bulk request has at most.
+const MOST_ITEMS: u64 = 5;
+
+impl Asked {
+    fn items(&self, body: &Value) -> Value {
+        let item = |number: u64| {
+            let mut item = body.clone();
+            item["clientItemId"] = format!("item-{number}").into();
+            item
+        };
+        (0..2 + self.number % (MOST_ITEMS - 1)).map(item).collect()
     }
 }
 
@@ -145,6 +162,21 @@ pub(crate) fn answered(request: u64, reply: &Reply) -> Answered {
         effect: document["effect"].as_str().map(str::to_owned),
         canaries: canaries(&[&all[..], b"\n", &reply.body].concat()),
         not_executed: reply.header(NOT_EXECUTED).and_then(|attempt| attempt.parse().ok()),
+        undone: undone(&document),
+        items: document["items"].as_array().into_iter().flatten().map(item).collect(),
+    }
+}
+
+fn undone(document: &Value) -> Option<Undone> {
+    let effect = format!("{EFFECT}{}", document["undone"].as_str()?);
+    Some(Undone { effect, end: document["end"].as_str().unwrap_or_default().to_owned() })
+}
+
+fn item(item: &Value) -> Item {
+    Item {
+        name: item["clientItemId"].as_str().unwrap_or_default().to_owned(),
+        outcome: item["outcome"].as_str().unwrap_or_default().to_owned(),
+        effect: item["body"]["effect"].as_str().map(str::to_owned),
     }
 }
 

@@ -11,6 +11,8 @@ use tokio::net::TcpStream;
 
 /// How long a client waits.
 const PATIENCE: Duration = Duration::from_secs(6);
+/// How the loss of a request begins that never left.
+pub(crate) const NOT_CONNECTED: &str = "not connected";
 /// No answer here is longer.
 const MAX_ANSWER: usize = 4 << 20;
 
@@ -37,10 +39,10 @@ pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> 
 
 async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, String> {
     let lost = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-    let stream = TcpStream::connect(address).await.map_err(|error| lost("not connected", &error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| lost(NOT_CONNECTED, &error))?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
-        .map_err(|error| lost("not connected", &error))?;
+        .map_err(|error| lost(NOT_CONNECTED, &error))?;
     // Ends with this request: whoever leaves takes its connection along.
     let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
     let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use rusqlite::Connection;
 
 use crate::chance::Chance;
+use crate::process::Member;
 use crate::settings::{LEASE, LONGEST_STOP};
 use crate::world::World;
 
@@ -14,7 +15,7 @@ pub(crate) async fn kill_processes(world: Arc<World>) -> Result<(), String> {
     let mut chance = Chance::of(world.options.seed, "kills");
     while world.is_breaking() {
         tokio::time::sleep(chance.millis(300, 1_500)).await;
-        if chance.percent(75) || world.options.broken {
+        if chance.percent(60) || world.options.broken {
             kill_gateway(&world, &mut chance).await?;
         } else {
             kill_service(&world, &mut chance).await?;
@@ -28,7 +29,7 @@ pub(crate) async fn stop_processes(world: Arc<World>) -> Result<(), String> {
     let mut chance = Chance::of(world.options.seed, "stops");
     while world.is_breaking() {
         tokio::time::sleep(chance.millis(500, 3_000)).await;
-        stop_gateway(&world, &mut chance).await;
+        stop_member(&world, &mut chance).await;
     }
     Ok(())
 }
@@ -53,14 +54,15 @@ async fn kill_service(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
 }
 
 /// Any one, for longer than its leases hold.
-async fn stop_gateway(world: &World, chance: &mut Chance) {
-    let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
+async fn stop_member(world: &World, chance: &mut Chance) {
+    let member = any_member(world, chance);
     let time = chance.millis(LEASE.as_millis() as u64 + 100, LONGEST_STOP.as_millis() as u64);
-    world.fault("stop gateway", &gateway.name, format!("for {} ms", time.as_millis()));
+    let kind = if member.name == world.service.name { "stop service" } else { "stop gateway" };
+    world.fault(kind, &member.name, format!("for {} ms", time.as_millis()));
     let begun = Instant::now();
-    gateway.stop();
+    member.stop();
     tokio::time::sleep(time).await;
-    gateway.go_on();
+    member.go_on();
     world.stood_still(begun.elapsed());
 }
 
@@ -79,10 +81,16 @@ pub(crate) async fn break_connections(world: Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
+/// A gateway, or the service.
+fn any_member<'a>(world: &'a World, chance: &mut Chance) -> &'a Member {
+    let number = chance.below(world.gateways.len() as u64 + 1) as usize;
+    world.gateways.get(number).unwrap_or(&world.service)
+}
+
 fn cut_clients(world: &World, chance: &mut Chance) {
-    let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
-    world.fault("cut clients", &gateway.name, "");
-    gateway.cut.send_modify(|cuts| *cuts += 1);
+    let member = any_member(world, chance);
+    world.fault("cut clients", &member.name, "");
+    member.cut.send_modify(|cuts| *cuts += 1);
 }
 
 async fn upstream_leaves(world: &World, chance: &mut Chance) -> Result<(), String> {
@@ -93,21 +101,21 @@ async fn upstream_leaves(world: &World, chance: &mut Chance) -> Result<(), Strin
     world.upstream.come_back().await
 }
 
-/// The disk of one gateway is full, or somebody else writes the file.
+/// The disk of one process is full, or somebody else writes the file.
 async fn break_file(world: &World, chance: &mut Chance) {
     let Some(path) = world.place.file() else { return };
     let time = chance.millis(200, 1_500);
     if chance.percent(50) {
-        let gateway = &world.gateways[chance.below(world.gateways.len() as u64) as usize];
+        let member = any_member(world, chance);
         let log = path.with_extension("db-wal");
         let length = |path: &std::path::Path| std::fs::metadata(path).map_or(0, |file| file.len());
         // A page or two still fit.
         let limit =
             if chance.percent(50) { length(&log) + 8_192 } else { length(path).min(length(&log)) / 2 };
-        world.fault("full disk", &gateway.name, format!("at {limit} bytes, for {} ms", time.as_millis()));
-        gateway.limit_files(Some(limit));
+        world.fault("full disk", &member.name, format!("at {limit} bytes, for {} ms", time.as_millis()));
+        member.limit_files(Some(limit));
         tokio::time::sleep(time).await;
-        gateway.limit_files(None);
+        member.limit_files(None);
         return;
     }
     world.fault("locked", "file", format!("for {} ms", time.as_millis()));
@@ -122,11 +130,12 @@ async fn break_file(world: &World, chance: &mut Chance) {
     .await;
 }
 
-/// The connections of one gateway to its server, or the server itself.
+/// The connections of one process to its server, or the server itself.
 async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
     let Some((_, proxies)) = world.place.server() else { return Ok(()) };
     let number = chance.below(proxies.len() as u64) as usize;
-    let (proxy, name) = (&proxies[number], &world.gateways[number].name);
+    let name = &world.gateways.get(number).unwrap_or(&world.service).name;
+    let proxy = &proxies[number];
     let time = chance.millis(300, 1_500);
     let told = format!("for {} ms", time.as_millis());
     match chance.below(10) {
@@ -168,9 +177,9 @@ async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
 
 /// Everything is as it should be again.
 pub(crate) async fn heal(world: &Arc<World>) -> Result<(), String> {
-    for gateway in &world.gateways {
-        gateway.go_on();
-        gateway.limit_files(None);
+    for member in world.gateways.iter().chain([&world.service]) {
+        member.go_on();
+        member.limit_files(None);
     }
     if let Some((_, proxies)) = world.place.server() {
         for proxy in proxies {

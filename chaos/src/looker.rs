@@ -5,9 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use semel_checker::Event;
-use semel_checker::event::{Committed, Gone, Looked, Message, Record};
+use semel_checker::event::{Committed, Gone, Looked, Message, Phase, PhaseProgress, Record};
 
 use crate::scribe::now;
+use crate::tables::{Found, Sent};
 use crate::world::World;
 
 /// How often it looks for what changed, and of these looks, every so many is at everything.
@@ -27,7 +28,23 @@ struct State {
     looks: u32,
     since: i64,
     seen: HashMap<String, Record>,
-    unknown: HashMap<String, (i64, u32)>,
+    unknown: HashMap<String, Unknown>,
+    /// Phases by command and name, and messages by event id.
+    phases: HashMap<(String, String), PhaseProgress>,
+    messages: HashMap<String, Sent>,
+}
+
+/// A command whose outcome is unknown.
+#[derive(Clone, Debug)]
+pub(crate) struct Unknown {
+    pub(crate) operation_id: String,
+    pub(crate) operation: String,
+    pub(crate) reason: String,
+    pub(crate) epoch: u32,
+    /// Until when a call may be on its way.
+    pub(crate) quarantine_until: i64,
+    /// The phase whose call is open.
+    pub(crate) open: Option<String>,
 }
 
 /// What is not at its end.
@@ -68,10 +85,13 @@ impl Looker {
         let begun = now();
         let since = (!all).then_some(state.since - OVERLAP_MS);
         let found = self.world.place.records(since)?;
+        let (phases, messages) = (self.world.place.phases()?, self.world.place.messages()?);
         state.looks += 1;
         state.since = begun;
         let look = state.looks;
         self.world.scribe.note(|at| Event::Looked(Looked { at, look, begun, last }));
+        self.note_phases(&mut state, phases, look);
+        self.note_messages(&mut state, messages);
         let mut seen = std::mem::take(&mut state.seen);
         let mut here = HashMap::new();
         state.unknown.clear();
@@ -82,8 +102,8 @@ impl Looker {
                 "claimed" | "processing" => open.running += 1,
                 "unknown" => {
                     open.unknown += 1;
-                    let until = found.quarantine_until.unwrap_or(i64::MAX);
-                    state.unknown.insert(record.operation_id.clone(), (until, record.epoch));
+                    let unknown = unknown(&state, &record, found.quarantine_until.unwrap_or(i64::MAX));
+                    state.unknown.insert(record.operation_id.clone(), unknown);
                 }
                 _ => {}
             }
@@ -105,12 +125,70 @@ impl Looker {
         Ok(open)
     }
 
-    /// Unknown commands, as the last look has them: until when a call may be on its way, and their last attempt.
-    pub(crate) fn unknown(&self) -> Vec<(String, (i64, u32))> {
+    /// Writes down the phases that changed. Whoever looks after a phase was done finds it done.
+    fn note_phases(&self, state: &mut State, phases: Vec<Found>, look: u32) {
+        let mut here = HashMap::new();
+        let note = |operation_id: &String, phase: &String, progress| {
+            let (operation_id, phase) = (operation_id.clone(), phase.clone());
+            self.world.scribe.note(|_| Event::Phase(Phase { look, operation_id, phase, progress }));
+        };
+        for Found { operation_id, phase, progress } in phases {
+            let name = (operation_id, phase);
+            if state.phases.remove(&name) != Some(progress) {
+                note(&name.0, &name.1, progress);
+            }
+            here.insert(name, progress);
+        }
+        for (operation_id, phase) in state.phases.keys() {
+            note(operation_id, phase, PhaseProgress::Gone);
+        }
+        state.phases = here;
+    }
+
+    fn note_messages(&self, state: &mut State, messages: Vec<Sent>) {
+        let mut here = HashMap::new();
+        for sent in messages {
+            if state.messages.get(&sent.event_id) != Some(&sent) {
+                self.note_message(sent.clone());
+            }
+            here.insert(sent.event_id.clone(), sent);
+        }
+        state.messages = here;
+    }
+
+    fn note_message(&self, sent: Sent) {
+        let Sent { event_id, operation_id, state } = sent;
+        self.world.scribe.note(|at| Event::Message(Message { at, event_id, operation_id, state }));
+    }
+
+    /// Unknown commands, as the last look has them.
+    pub(crate) fn unknown(&self) -> Vec<Unknown> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut unknown: Vec<_> = state.unknown.iter().map(|(id, until)| (id.clone(), *until)).collect();
-        unknown.sort();
+        let mut unknown: Vec<_> = state.unknown.values().cloned().collect();
+        unknown.sort_by(|one, other| one.operation_id.cmp(&other.operation_id));
         unknown
+    }
+
+    /// Dead messages, as the last look has them.
+    pub(crate) fn dead(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let dead = state.messages.values().filter(|sent| sent.state == "dead");
+        let mut dead: Vec<String> = dead.map(|sent| sent.event_id.clone()).collect();
+        dead.sort();
+        dead
+    }
+
+    /// Whether the last look has found this message.
+    pub(crate) fn has_message(&self, event_id: &str) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).messages.contains_key(event_id)
+    }
+
+    /// An operator has intervened in this message; the next look will tell.
+    pub(crate) fn intervened(&self, event_id: &str) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sent) = state.messages.get_mut(event_id) {
+            sent.state = "pending".to_owned();
+        }
     }
 
     /// This one is settled; the next look will tell.
@@ -122,11 +200,10 @@ impl Looker {
     pub(crate) async fn look_at_service(&self) -> Result<(), String> {
         let world = self.world.clone();
         let looked = tokio::task::spawn_blocking(move || {
-            for (operation_id, effect) in world.place.transfers()? {
-                world.scribe.note(|at| Event::Committed(Committed { at, operation_id, effect }));
+            for row in world.place.rows()? {
+                world.scribe.note(|at| Event::Committed(Committed { at, ..row }));
             }
-            for sent in world.place.messages()? {
-                let (event_id, operation_id, state) = (sent.event_id, sent.operation_id, sent.state);
+            for Sent { event_id, operation_id, state } in world.place.messages()? {
                 world.scribe.note(|at| Event::Message(Message { at, event_id, operation_id, state }));
             }
             Ok(())
@@ -140,5 +217,19 @@ impl Looker {
         let messages = tokio::task::spawn_blocking(move || world.place.messages()).await;
         let messages = messages.map_err(|error| error.to_string())??;
         Ok(messages.iter().filter(|message| message.state != "delivered").count())
+    }
+}
+
+fn unknown(state: &State, record: &Record, quarantine_until: i64) -> Unknown {
+    let open = state.phases.iter().find(|((operation_id, _), progress)| {
+        *operation_id == record.operation_id && **progress == PhaseProgress::Begun
+    });
+    Unknown {
+        operation_id: record.operation_id.clone(),
+        operation: record.operation.clone(),
+        reason: record.reason.clone(),
+        epoch: record.epoch,
+        quarantine_until,
+        open: open.map(|((_, phase), _)| phase.clone()),
     }
 }

@@ -10,13 +10,16 @@ mod client;
 mod counters;
 mod faults;
 mod looker;
+mod messages;
 mod operator;
 mod place;
 mod process;
+mod provider;
 mod run;
 mod scribe;
 mod service;
 mod settings;
+mod tables;
 mod upstream;
 mod workload;
 mod world;
@@ -46,8 +49,8 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return cannot(&error.to_string()),
     };
-    if let ["service", events] = arguments[..] {
-        return match runtime.block_on(service::run(events)) {
+    if let ["service", upstream, seed] = arguments[..] {
+        return match runtime.block_on(service::run(upstream, seed)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => cannot(&format!("service: {error}")),
         };

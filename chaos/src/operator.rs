@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use semel_checker::Event;
 use semel_checker::event::{Evidence, Ruled, Verdict};
+use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
 use crate::chance::Chance;
-use crate::looker::Looker;
+use crate::looker::{Looker, Unknown};
+use crate::messages;
 use crate::scribe::now;
-use crate::settings::{millis, quarantine};
+use crate::settings::{CHARGE, CHARGES, ORDERS, TRANSFERS, millis, quarantine};
 use crate::upstream::Entry;
 use crate::world::World;
 
@@ -20,19 +22,30 @@ const PAUSE: Duration = Duration::from_millis(150);
 /// How many are settled at the same time.
 const HANDS: usize = 3;
 /// How long the program may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// So many in a hundred are said not to have been executed too early, which must be refused: at least so long before
 /// it would be time, and by a program that has less than that.
 const HASTY: u64 = 20;
 const HASTE_MS: i64 = 4_000;
 const HASTY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// What the ledger shows.
+/// The ledger's word about an unknown command.
 struct Finding {
-    /// The effect, if there is one.
+    /// The response, and the effect that it names, if the command was executed.
     entry: Option<Entry>,
+    /// The status of that response.
+    status: u16,
+    /// The verdict.
+    verdict: Verdict,
     /// It is too early to say that there is none.
     hasty: bool,
+}
+
+impl Finding {
+    fn of(entry: Option<Entry>) -> Finding {
+        let verdict = if entry.is_some() { Verdict::Executed } else { Verdict::NotExecuted };
+        Finding { entry, status: 201, verdict, hasty: false }
+    }
 }
 
 /// Settles what is unknown. Never ends.
@@ -40,84 +53,137 @@ pub(crate) async fn run(world: Arc<World>, looker: Arc<Looker>) {
     let mut hasty = HashSet::new();
     loop {
         let mut hands = JoinSet::new();
-        for (operation_id, (quarantine_until, attempt)) in looker.unknown() {
-            let Some(found) = judge(&world, &operation_id, quarantine_until, &mut hasty) else { continue };
+        for unknown in looker.unknown() {
+            let Some(found) = judge(&world, &looker, &unknown, &mut hasty) else { continue };
             if hands.len() >= HANDS {
                 hands.join_next().await;
             }
             let (world, looker) = (world.clone(), looker.clone());
             hands.spawn(async move {
-                if say(&world, &operation_id, attempt, found).await == Some(true) {
-                    looker.settled(&operation_id);
+                if say(&world, &unknown, found).await == Some(true) {
+                    looker.settled(&unknown.operation_id);
                 }
             });
         }
         while hands.join_next().await.is_some() {}
+        messages::see_to_dead_ones(&world, &looker).await;
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-/// Looks into the ledger. Nothing if it is too early to say what is not there.
-fn judge(
-    world: &World,
-    operation_id: &str,
-    quarantine_until: i64,
-    hasty: &mut HashSet<String>,
-) -> Option<Finding> {
+/// Looks where the effect would be. Nothing if it is too early to say that there is none.
+fn judge(world: &World, looker: &Looker, unknown: &Unknown, hasty: &mut HashSet<String>) -> Option<Finding> {
+    let id = &unknown.operation_id;
     let now = now();
     let calm = now > world.stalled_at() + millis(quarantine());
-    // The time first: what is not there after it will never be.
-    let over = now > quarantine_until && calm;
-    if let Some(entry) = world.ledger.find(operation_id) {
-        return Some(Finding { entry: Some(entry), hasty: false });
+    // The time first: an effect that is not there after it will never be.
+    let over = now > unknown.quarantine_until && calm;
+    match (unknown.operation.as_str(), unknown.open.as_deref()) {
+        (ORDERS, None) => return Some(Finding { verdict: Verdict::NothingOpen, ..Finding::of(None) }),
+        (CHARGES, _) if world.ledger.provider.find(&charge_of(id)).is_none() => {
+            return without_charge(looker, unknown, over, hasty);
+        }
+        _ => {}
+    }
+    if let Some(entry) = find(world, unknown) {
+        return Some(Finding::of(Some(entry)));
     }
     if over {
-        return Some(Finding { entry: None, hasty: false });
+        return Some(Finding::of(None));
     }
-    let first = hasty.insert(operation_id.to_owned());
-    let early = now + HASTE_MS < quarantine_until;
-    let tries = first && early && Chance::of(world.options.seed, operation_id).percent(HASTY);
-    tries.then_some(Finding { entry: None, hasty: true })
+    let first = hasty.insert(id.clone());
+    let early = now + HASTE_MS < unknown.quarantine_until;
+    let tries = first && early && Chance::of(world.options.seed, id).percent(HASTY);
+    tries.then_some(Finding { hasty: true, ..Finding::of(None) })
+}
+
+/// The effect of a command, in the ledger that it would be in.
+fn find(world: &World, unknown: &Unknown) -> Option<Entry> {
+    let id = &unknown.operation_id;
+    match unknown.operation.as_str() {
+        ORDERS => world.ledger.provider.find(&format!("{id}:{}", unknown.open.as_deref()?)),
+        CHARGES => world.ledger.provider.find(&charge_of(id)),
+        TRANSFERS => {
+            let row = world.place.rows().ok()?.into_iter().find(|row| row.operation_id == *id)?;
+            let body = json!({ "effect": row.effect, "canary": row.canary }).to_string();
+            Some(Entry { effect: row.effect, body })
+        }
+        _ => world.ledger.find(id),
+    }
+}
+
+fn charge_of(operation_id: &str) -> String {
+    format!("{operation_id}:{CHARGE}")
+}
+
+/// A command whose message nobody has charged for: while the message is there, it is seen to. Once it is discarded, the
+/// command is settled without an effect. Some operators say "not executed", which is wrong: its order is committed.
+fn without_charge(
+    looker: &Looker,
+    unknown: &Unknown,
+    over: bool,
+    hasty: &mut HashSet<String>,
+) -> Option<Finding> {
+    let id = &unknown.operation_id;
+    if !over || unknown.reason != "message_dead" {
+        return None;
+    }
+    if !looker.has_message(&charge_of(id)) {
+        let body = json!({ "effect": null, "discarded": true }).to_string();
+        let entry = Entry { effect: String::new(), body };
+        return Some(Finding { status: 410, ..Finding::of(Some(entry)) });
+    }
+    hasty.insert(id.clone()).then(|| Finding::of(None))
 }
 
 /// Says it, and whether it counts.
-async fn say(world: &World, operation_id: &str, attempt: u32, finding: Finding) -> Option<bool> {
-    let Finding { entry: found, hasty } = finding;
-    let verdict = if found.is_some() { Verdict::Executed } else { Verdict::NotExecuted };
+async fn say(world: &World, unknown: &Unknown, finding: Finding) -> Option<bool> {
+    let Finding { entry, status, verdict, hasty } = finding;
+    let id = unknown.operation_id.as_str();
     let mut command = Command::from(world.semel());
-    command.args(["records", "resolve", operation_id, "--reason", "the ledger says so"]);
-    command.args(["--attempt", &attempt.to_string()]);
-    let file = world.folder.join(format!("{operation_id}.json"));
-    match &found {
-        Some(entry) => {
-            std::fs::write(&file, &entry.body).ok()?;
-            command.args([
-                "--verdict",
-                "executed",
-                "--status",
-                "201",
-                "--header",
-                "X-Service: operator",
-                "--body",
-            ]);
-            command.arg(&file);
+    command.args(["records", "resolve", id, "--reason", "the ledger says so"]);
+    command.args(["--attempt", &unknown.epoch.to_string()]);
+    let part = unknown.open.clone().filter(|_| unknown.operation == ORDERS);
+    if let Some(phase) = &part {
+        command.args(["--phase", phase]);
+    }
+    let file = world.folder.join(format!("{id}.json"));
+    match (&entry, verdict) {
+        (_, Verdict::NothingOpen) => {
+            command.args(["--verdict", "resume"]);
         }
-        None => {
+        (Some(entry), _) if part.is_some() => {
+            // The phase's code returns the effect.
+            std::fs::write(&file, json!(entry.effect).to_string()).ok()?;
+            command.args(["--verdict", "executed", "--output"]).arg(&file);
+        }
+        (Some(entry), _) => {
+            std::fs::write(&file, &entry.body).ok()?;
+            let status = status.to_string();
+            command.args(["--verdict", "executed", "--status", &status, "--header", "X-Service: operator"]);
+            command.arg("--body").arg(&file);
+        }
+        (None, _) => {
             command.args(["--verdict", "not-executed"]);
         }
     }
-    let (id, effect) = (operation_id.to_owned(), found.map(|entry| entry.effect));
-    world.scribe.note(|at| Event::Evidence(Evidence { at, operation_id: id, verdict, effect }));
-    command.kill_on_drop(true).stdin(std::process::Stdio::null());
-    let patience = if hasty { HASTY_PATIENCE } else { PATIENCE };
-    let output = tokio::time::timeout(patience, command.output()).await;
+    let effect = entry.map(|entry| entry.effect).filter(|effect| !effect.is_empty());
+    let evidence = Evidence { at: 0, operation_id: id.to_owned(), verdict, effect, part: part.clone() };
+    world.scribe.note(|at| Event::Evidence(Evidence { at, ..evidence }));
+    let accepted = done(command, if hasty { HASTY_PATIENCE } else { PATIENCE }).await;
     let _ = std::fs::remove_file(&file);
-    let accepted = match output.ok().and_then(Result::ok).and_then(|output| output.status.code()) {
+    let operation_id = id.to_owned();
+    world.scribe.note(|at| Event::Ruled(Ruled { at, operation_id, verdict, accepted, part }));
+    accepted
+}
+
+/// Whether a command of an operator was done; nothing if nobody knows.
+pub(crate) async fn done(mut command: Command, patience: Duration) -> Option<bool> {
+    command.kill_on_drop(true).stdin(std::process::Stdio::null());
+    let output = tokio::time::timeout(patience, command.output()).await;
+    match output.ok().and_then(Result::ok).and_then(|output| output.status.code()) {
         Some(0) => Some(true),
         Some(1) => Some(false),
         _ => None,
-    };
-    let id = operation_id.to_owned();
-    world.scribe.note(|at| Event::Ruled(Ruled { at, operation_id: id, verdict, accepted }));
-    accepted
+    }
 }

@@ -16,7 +16,7 @@ use crate::settings::Store;
 pub(crate) enum Place {
     /// In a file.
     File(PathBuf),
-    /// On a server of our own, with a proxy for each gateway.
+    /// On a server of our own, with a proxy for each gateway and one for the service.
     Server {
         /// Dropped before its server.
         database: Database,
@@ -31,13 +31,6 @@ pub(crate) struct Found {
     pub(crate) quarantine_until: Option<i64>,
 }
 
-/// A message in the outbox.
-pub(crate) struct Sent {
-    pub(crate) event_id: String,
-    pub(crate) operation_id: String,
-    pub(crate) state: String,
-}
-
 impl Place {
     /// A new one.
     pub(crate) async fn make(store: Store, folder: &Path) -> Result<Place, String> {
@@ -48,7 +41,8 @@ impl Place {
         let cluster = cluster.map_err(|error| error.to_string())?;
         let database = cluster.create_database().map_err(|error| error.to_string())?;
         let mut proxies = Vec::new();
-        for _ in 0..store.gateways() {
+        // One for each gateway, and one for the service.
+        for _ in 0..=store.gateways() {
             let proxy = FaultProxy::start(cluster.server().address()).await;
             proxies.push(proxy.map_err(|error| error.to_string())?);
         }
@@ -60,6 +54,16 @@ impl Place {
         match self {
             Place::File(path) => format!("sqlite:{}", path.display()),
             Place::Server { database, proxies, .. } => proxies[gateway].url(&database.url()),
+        }
+    }
+
+    /// As the service finds it.
+    pub(crate) fn for_service(&self) -> String {
+        match self {
+            Place::File(_) => self.direct(),
+            Place::Server { database, proxies, .. } => {
+                proxies.last().map_or_else(|| self.direct(), |proxy| proxy.url(&database.url()))
+            }
         }
     }
 
@@ -130,45 +134,9 @@ impl Place {
             }
         }
     }
-
-    /// The rows of the service: operation id and effect. Blocks.
-    pub(crate) fn transfers(&self) -> Result<Vec<(String, String)>, String> {
-        let statement = "SELECT operation_id, effect FROM chaos_transfers";
-        match self {
-            Place::File(path) => query(path, statement, |row| Ok((row.get(0)?, row.get(1)?))),
-            Place::Server { database, .. } => {
-                let rows = database.sql(statement).map_err(|error| error.to_string())?;
-                let pair =
-                    |line: &str| line.split_once('|').map(|(id, effect)| (id.to_owned(), effect.to_owned()));
-                Ok(rows.lines().filter_map(pair).collect())
-            }
-        }
-    }
-
-    /// All messages. Blocks.
-    pub(crate) fn messages(&self) -> Result<Vec<Sent>, String> {
-        match self {
-            Place::File(path) => {
-                let statement = "SELECT event_id, lower(hex(operation_id)), state FROM semel_outbox";
-                query(path, statement, |row| {
-                    let operation_id = hyphenated(&row.get::<_, String>(1)?);
-                    Ok(Sent { event_id: row.get(0)?, operation_id, state: row.get(2)? })
-                })
-            }
-            Place::Server { database, .. } => {
-                let rows = database.sql("SELECT event_id, operation_id, state FROM semel_outbox");
-                let rows = rows.map_err(|error| error.to_string())?;
-                let message = |line: &str| {
-                    let mut words = line.split('|').map(str::to_owned);
-                    Some(Sent { event_id: words.next()?, operation_id: words.next()?, state: words.next()? })
-                };
-                Ok(rows.lines().filter_map(message).collect())
-            }
-        }
-    }
 }
 
-fn query<T>(
+pub(crate) fn query<T>(
     path: &Path,
     statement: &str,
     read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
@@ -262,8 +230,11 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 /// 32 digits as a UUID.
-fn hyphenated(hex: &str) -> String {
+pub(crate) fn hyphenated(hex: &str) -> String {
     let mut id = hex.to_owned();
+    if id.contains('-') {
+        return id;
+    }
     for place in [20, 16, 12, 8] {
         if id.is_char_boundary(place) && id.len() > place {
             id.insert(place, '-');

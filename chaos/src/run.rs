@@ -71,8 +71,6 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
     faults::heal(world).await?;
     world.scribe.note(|at| Event::Quiet(Quiet { at }));
     let unfinished = settle(world, &looker).await?;
-    operator.abort();
-    stalls.abort();
     if unfinished.is_empty() {
         for gateway in &world.gateways {
             world.read_metrics(gateway).await?;
@@ -83,6 +81,9 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
             world.read_metrics(gateway).await?;
         }
     }
+    // The service's code ends its own transactions also while all is quiet: somebody must settle what is unknown then.
+    operator.abort();
+    stalls.abort();
     looker.look(true, true).await?;
     looker.look_at_service().await?;
     Ok(unfinished)

@@ -1,91 +1,178 @@
-//! The service with its records in its own database, as a process of its own: `semel-chaos service EVENTS`, with the store in
-//! `SEMEL_STORE`. A transfer is one row and one message, in one transaction with its record.
+//! The service with its records in its own database, as a process of its own: `semel-chaos service UPSTREAM SEED`, with the
+//! store in `SEMEL_STORE`.
+//!
+//! | | |
+//! |---|---|
+//! | `POST /transfers` | one row and one message, in one transaction with the record |
+//! | `POST /orders` | four phases, two of them local |
+//! | `POST /charges` | one row and one message, whose delivery settles the command |
+//! | `POST /batches` | a bulk request, each item one row |
 
+mod bank;
+mod batches;
+mod charges;
+mod moods;
+mod orders;
+mod provider;
+
+use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_trait::async_trait;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::routing::post;
 use axum::{Json, Router};
-use semel::core::Outbox;
 use semel::core::outbox::RetryTerms;
+use semel::core::{OperationName, Outbox};
+use semel::flow::bulk::Bulk;
 use semel::flow::outbox::{HttpSink, Worker, WorkerOptions};
-use semel::flow::postgres::PgTx;
-use semel::flow::sqlite::SqliteTx;
-use semel::flow::{Answered, Idempotent, PostgresTransactions, Reply, SqliteTransactions, rusqlite, sqlx};
-use semel::{Denied, IdempotencyLayer, Operation, PostgresStore, Principal, SqliteStore, Store};
-use serde_json::{Value, json};
+use semel::flow::phases::{CompleterOptions, PhaseTerms, Phases};
+use semel::flow::{
+    Answered, Command, Idempotent, PgRun, PostgresPhases, PostgresTransactions, SqlitePhases, SqliteRun,
+    SqliteTransactions, rusqlite, sqlx,
+};
+use semel::policy::OnLeaseExpired;
+use semel::{Denied, IdempotencyLayer, Operation, Policy, PostgresStore, Principal, SqliteStore, Store};
+use serde_json::Value;
 
-use crate::asked::EFFECT;
-use crate::settings::TRANSFERS;
+use self::bank::{Bank, Entry, TABLE};
+use self::charges::Delivery;
+use self::moods::Moods;
+use crate::settings::{BATCHES, CHARGES, ITEMS, LEASE, MARGIN, ORDERS, TIMEOUT, TRANSFERS};
 
 type Error = Box<dyn std::error::Error>;
 
-/// No constraint keeps a command from having two rows: that is for others to see to.
-const TABLE: &str =
-    "CREATE TABLE IF NOT EXISTS chaos_transfers (operation_id TEXT NOT NULL, effect TEXT NOT NULL)";
-const INSERT: &str = "INSERT INTO chaos_transfers (operation_id, effect) VALUES ($1, $2)";
-/// The kind of the message.
-const KIND: &str = "transfer.made";
-/// What the receiver could check signatures with.
+/// The key that the receiver could check signatures with.
 const SECRET: &[u8] = b"a secret that both sides of a test know";
 
-/// Messages are tried often, and never given up.
+/// Messages and phases are tried often, and never given up for their number of tries.
 const RETRY: RetryTerms = RetryTerms {
     max_attempts: 10_000,
     first_delay: Duration::from_millis(50),
     max_delay: Duration::from_millis(500),
 };
 
-#[derive(Clone)]
-enum Bank {
-    Sqlite(SqliteTransactions),
-    Postgres(PostgresTransactions),
+/// How often workers look for something to do.
+const POLL: Duration = Duration::from_millis(100);
+
+/// What handlers, phases and the worker share.
+struct Shared {
+    bank: Bank,
+    bulk: Bulk,
+    moods: Moods,
+    provider: SocketAddr,
+    phases: Arc<dyn Orders>,
 }
 
-async fn transfer(
-    State(bank): State<Bank>,
-    Idempotent(command): Idempotent,
-    Json(asked): Json<Value>,
-) -> Answered {
-    let effect: String = semel::core::ids::secret()[..8].iter().map(|byte| format!("{byte:02x}")).collect();
-    let effect = format!("{EFFECT}{effect}");
-    let reply = json!({ "effect": effect, "canary": asked["canary"] });
-    match bank {
-        Bank::Sqlite(semel) => {
-            let work = move |tx: &SqliteTx<'_>| {
-                tx.execute(INSERT, (tx.operation_id().to_string(), &effect))?;
-                tx.push(KIND, effect.as_bytes())?;
-                Reply::json(StatusCode::CREATED, &reply)
-            };
-            semel.transact(&command, work).await
-        }
-        Bank::Postgres(semel) => {
-            let work = move |mut tx: PgTx| async move {
-                let insert = sqlx::query(INSERT).bind(tx.operation_id().to_string()).bind(&effect);
-                insert.execute(&mut *tx).await?;
-                tx.push(KIND, effect.as_bytes()).await?;
-                Reply::json(StatusCode::CREATED, &reply)
-            };
-            semel.transact(&command, work).await
-        }
+/// Commands in phases, on either database.
+#[async_trait]
+trait Orders: Send + Sync {
+    async fn start(&self, command: &Command, input: Bytes) -> Answered;
+
+    /// Resumes what others left.
+    fn complete(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+#[async_trait]
+impl<D: Clone + Send + Sync + 'static> Orders for Phases<D> {
+    async fn start(&self, command: &Command, input: Bytes) -> Answered {
+        Phases::start(self, command, input).await
+    }
+
+    fn complete(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let completer = self.completer(CompleterOptions { poll: POLL, ..CompleterOptions::default() });
+        Box::pin(async move {
+            completer.run().await;
+        })
     }
 }
 
-async fn open(store: &str) -> Result<(Bank, Arc<dyn Store>, Arc<dyn Outbox>), Error> {
+async fn transfer(
+    State(shared): State<Arc<Shared>>,
+    Idempotent(command): Idempotent,
+    Json(asked): Json<Value>,
+) -> Answered {
+    let end = shared.moods.of_work(asked["canary"].as_str().unwrap_or_default());
+    let entry = Entry::new(None, &asked, Some("transfer.made"));
+    shared.bank.transact(&command, entry, end, None).await
+}
+
+/// The database, and everything in it.
+struct Opened {
+    bank: Bank,
+    store: Arc<dyn Store>,
+    outbox: Arc<dyn Outbox>,
+}
+
+async fn open(store: &str) -> Result<Opened, Error> {
     if let Some(path) = store.strip_prefix("sqlite:") {
         let store = Arc::new(SqliteStore::open(path)?);
         let file = rusqlite::Connection::open(path)?;
         file.busy_timeout(Duration::from_secs(10))?;
         file.execute_batch(TABLE)?;
-        return Ok((Bank::Sqlite(SqliteTransactions::open(path)?), store.clone(), store));
+        let bank = Bank::Sqlite(SqliteTransactions::open(path)?);
+        return Ok(Opened { bank, store: store.clone(), outbox: store });
     }
-    let records = Arc::new(PostgresStore::open(&store.parse()?).await?);
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect(store).await?;
+    let store_at = store;
+    let store = Arc::new(PostgresStore::open(&store_at.parse()?).await?);
+    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(8).connect(store_at).await?;
     sqlx::raw_sql(TABLE).execute(&pool).await?;
-    Ok((Bank::Postgres(PostgresTransactions::new(pool)), records.clone(), records))
+    let bank = Bank::Postgres(PostgresTransactions::new(pool));
+    Ok(Opened { bank, store: store.clone(), outbox: store })
+}
+
+fn share(opened: &Opened, provider: SocketAddr, seed: u64) -> Result<Arc<Shared>, Error> {
+    let Opened { bank, store, .. } = opened;
+    let policy = timed(Policy::default());
+    let bulk = Bulk::new(store.clone(), OperationName::new(ITEMS)?, policy);
+    let terms = PhaseTerms { retry: RETRY, ..PhaseTerms::default() };
+    // The code of a phase needs what is shared, and that has the phases.
+    Ok(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| {
+        let shared = shared.clone();
+        let gone = "whoever runs a command holds what is shared";
+        let phases: Arc<dyn Orders> = match bank {
+            Bank::Sqlite(transactions) => {
+                let code = move |run: SqliteRun, input: Bytes| {
+                    orders::order(run, input, shared.upgrade().expect(gone))
+                };
+                let phases = SqlitePhases::new(transactions.clone(), store.clone());
+                Arc::new(phases.operation_with(ORDERS, terms, code))
+            }
+            Bank::Postgres(transactions) => {
+                let code =
+                    move |run: PgRun, input: Bytes| orders::order(run, input, shared.upgrade().expect(gone));
+                let phases = PostgresPhases::new(transactions.clone(), store.clone());
+                Arc::new(phases.operation_with(ORDERS, terms, code))
+            }
+        };
+        Shared { bank: bank.clone(), bulk, moods: Moods::new(seed), provider, phases }
+    }))
+}
+
+fn timed(policy: Policy) -> Policy {
+    Policy { lease: LEASE, timeout: TIMEOUT, quarantine_margin: MARGIN, ..policy }
+}
+
+fn layer(store: Arc<dyn Store>) -> Result<IdempotencyLayer, Error> {
+    let local =
+        |name: &str, route: &str| Operation::new(name, route).local().business_reference("/reference");
+    let layer = IdempotencyLayer::builder(store)
+        .identify(identify)
+        .defaults(timed(Policy::default()))
+        .operation(local(TRANSFERS, "POST /transfers"))
+        .operation(local(ORDERS, "POST /orders"))
+        .operation(local(CHARGES, "POST /charges"))
+        .operation(
+            Operation::new(BATCHES, "POST /batches")
+                .business_reference("/reference")
+                // Each item is a command of its own, so the whole is safe to repeat.
+                .with(|policy| policy.on_lease_expired = OnLeaseExpired::Rerun),
+        );
+    Ok(layer.build()?)
 }
 
 fn identify(request: &Parts) -> Result<Principal, Denied> {
@@ -95,21 +182,28 @@ fn identify(request: &Parts) -> Result<Principal, Denied> {
 }
 
 /// Serves until it is killed.
-pub(crate) async fn run(events: &str) -> Result<(), Error> {
-    let (bank, store, outbox) = open(&std::env::var("SEMEL_STORE")?).await?;
+pub(crate) async fn run(upstream: &str, seed: &str) -> Result<(), Error> {
+    let (upstream, seed): (SocketAddr, u64) = (upstream.parse()?, seed.parse()?);
+    let opened = open(&std::env::var("SEMEL_STORE")?).await?;
+    let shared = share(&opened, upstream, seed)?;
     let options = WorkerOptions {
-        poll: Duration::from_millis(100),
+        poll: POLL,
         timeout: Duration::from_secs(1),
         lease: Duration::from_secs(2),
         retry: RETRY,
         ..WorkerOptions::default()
     };
-    tokio::spawn(Worker::new(outbox, Arc::new(HttpSink::new(events, SECRET)?), options).run());
-    let layer = IdempotencyLayer::builder(store)
-        .identify(identify)
-        .operation(Operation::new(TRANSFERS, "POST /transfers").local())
-        .build()?;
-    let app = Router::new().route("/transfers", post(transfer)).with_state(bank).layer(layer);
+    let receiver = HttpSink::new(&format!("http://{upstream}/events"), SECRET)?;
+    let delivery = Arc::new(Delivery { shared: shared.clone(), receiver });
+    tokio::spawn(Worker::new(opened.outbox, delivery, options).run());
+    tokio::spawn(shared.phases.complete());
+    let app = Router::new()
+        .route("/transfers", post(transfer))
+        .route("/orders", post(orders::create))
+        .route("/charges", post(charges::create))
+        .route("/batches", post(batches::create))
+        .with_state(shared)
+        .layer(layer(opened.store)?);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
     announce(listener.local_addr()?);
     axum::serve(listener, app).await?;

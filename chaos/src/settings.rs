@@ -72,6 +72,26 @@ pub(crate) const REPORTS: &str = "reports.create";
 /// Made by a service with records in its own database.
 pub(crate) const TRANSFERS: &str = "transfers.create";
 
+/// Made phase by phase.
+pub(crate) const ORDERS: &str = "orders.create";
+/// Made in one transaction, and settled by the delivery of a message.
+pub(crate) const CHARGES: &str = "charges.create";
+/// Made item by item, and the operation of the items.
+pub(crate) const BATCHES: &str = "batches.create";
+pub(crate) const ITEMS: &str = "items.create";
+
+/// The phases of an order: the first and the last are local, the second calls a provider that does not deduplicate, the
+/// third one that does.
+pub(crate) const RESERVED: &str = "reserved";
+pub(crate) const CHARGED: &str = "charged";
+pub(crate) const MAILED: &str = "mailed";
+pub(crate) const SHIPPED: &str = "shipped";
+/// The row of a charge, and the kind of the message that settles it.
+pub(crate) const ORDERED: &str = "ordered";
+pub(crate) const CHARGE: &str = "charge";
+/// How long that message may take before the outcome is called unknown.
+pub(crate) const DEFERRAL: Duration = Duration::from_secs(5);
+
 /// After an unknown, a call may still be on its way for so long.
 pub(crate) fn quarantine() -> Duration {
     LEASE + TIMEOUT + MARGIN
@@ -79,6 +99,7 @@ pub(crate) fn quarantine() -> Duration {
 
 /// The operations, as a history tells them.
 pub(crate) fn operations() -> BTreeMap<String, Operation> {
+    let parts = [RESERVED, CHARGED, MAILED, SHIPPED].map(str::to_owned).to_vec();
     let operation = |name: &str, mode, ttl| {
         let operation = Operation {
             mode,
@@ -86,6 +107,7 @@ pub(crate) fn operations() -> BTreeMap<String, Operation> {
             ttl_ms: millis(ttl),
             quarantine_ms: millis(quarantine()),
             deduplicates: false,
+            parts: if mode == Mode::Phased { parts.clone() } else { Vec::new() },
         };
         (name.to_owned(), operation)
     };

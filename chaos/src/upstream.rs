@@ -21,11 +21,14 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::chance::Chance;
+use crate::provider::Provider;
 use crate::scribe::Scribe;
 use crate::settings::{DRAFTS, LATEST_EFFECT, PAYMENTS, REPORTS, TIMEOUT};
 
 /// The header that names a message.
 const EVENT_ID: &str = "semel-event-id";
+/// So many messages in a hundred are refused for good at first, and dead.
+const REFUSED: u64 = 10;
 /// From this attempt on, the service behaves.
 const PATIENT_ATTEMPT: u32 = 3;
 
@@ -40,6 +43,9 @@ pub(crate) struct Ledger {
     next: AtomicU64,
     entries: Mutex<HashMap<String, Vec<Entry>>>,
     messages: Mutex<HashSet<String>>,
+    /// Messages that the receiver would not take at first.
+    refused: Mutex<HashSet<String>>,
+    pub(crate) provider: Provider,
 }
 
 /// One line of the ledger, and the answer that goes with it.
@@ -80,7 +86,7 @@ struct Call {
 
 /// The connection is dropped without an answer.
 #[derive(Debug)]
-struct BrokenOff;
+pub(crate) struct BrokenOff;
 
 impl std::fmt::Display for BrokenOff {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -93,6 +99,8 @@ impl std::error::Error for BrokenOff {}
 impl Ledger {
     pub(crate) fn new(scribe: Arc<Scribe>, seed: u64, slow: bool) -> Arc<Ledger> {
         Arc::new(Ledger {
+            provider: Provider::new(scribe.clone(), seed),
+            refused: Mutex::default(),
             scribe,
             seed,
             calm: AtomicBool::new(false),
@@ -106,6 +114,7 @@ impl Ledger {
     /// From here on it behaves.
     pub(crate) fn calm_down(&self) {
         self.calm.store(true, Ordering::SeqCst);
+        self.provider.calm_down();
     }
 
     /// What the ledger has about an operation.
@@ -202,11 +211,21 @@ impl Ledger {
         Ok(entry)
     }
 
+    /// Whether the receiver refuses this message for good: the first time, of some.
+    fn refuses(&self, event_id: &str) -> bool {
+        Chance::of(self.seed, event_id).percent(REFUSED)
+            && self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(event_id.to_owned())
+    }
+
     /// A message arrives. The receiver deduplicates, and has bad days of its own.
     async fn receive(&self, event_id: String) -> Result<Response<Full<Bytes>>, BrokenOff> {
         let tries = self.next.fetch_add(1, Ordering::SeqCst);
         let mut chance = Chance::of(self.seed, &format!("{event_id} {tries}"));
-        let bad = if self.calm.load(Ordering::SeqCst) { 99 } else { chance.below(100) };
+        let calm = self.calm.load(Ordering::SeqCst);
+        let bad = if calm { 99 } else { chance.below(100) };
+        if !calm && self.refuses(&event_id) {
+            return Ok(answer(422, "{}", None));
+        }
         match bad {
             0..8 => return Ok(answer(503, "{}", None)),
             8..14 => return Err(BrokenOff),
@@ -230,7 +249,7 @@ fn nothing(call: &Call) -> String {
     json!({ "effect": null, "canary": call.canary, "attempt": call.attempt }).to_string()
 }
 
-fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>> {
+pub(crate) fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
     *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
     response = saying(response, "content-type", "application/json");
@@ -241,7 +260,11 @@ fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>
     }
 }
 
-fn saying(mut response: Response<Full<Bytes>>, name: &'static str, value: &str) -> Response<Full<Bytes>> {
+pub(crate) fn saying(
+    mut response: Response<Full<Bytes>>,
+    name: &'static str,
+    value: &str,
+) -> Response<Full<Bytes>> {
     if let Ok(value) = http::HeaderValue::from_str(value) {
         response.headers_mut().insert(name, value);
     }
@@ -315,6 +338,18 @@ async fn handle(ledger: Arc<Ledger>, request: Request<Incoming>) -> Result<Respo
     let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
     let document: serde_json::Value = serde_json::from_slice(&body).map_err(|_| BrokenOff)?;
     let text = |name: &str| document[name].as_str().map(str::to_owned);
+    if parts.uri.path() == "/charges" {
+        let called = crate::provider::Called {
+            key: header("x-derived-key").unwrap_or_default(),
+            operation_id: header("x-operation-id").unwrap_or_default(),
+            part: header("x-part").unwrap_or_default(),
+            deduplicated: header("x-deduplicated").as_deref() == Some("true"),
+            canary: text("canary").unwrap_or_default(),
+            reference: text("reference"),
+            came,
+        };
+        return ledger.provider.take(called).await;
+    }
     let operation = match parts.uri.path() {
         "/payments" => PAYMENTS,
         "/drafts" => DRAFTS,

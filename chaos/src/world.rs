@@ -112,8 +112,9 @@ impl World {
     pub(crate) async fn start_service(self: &Arc<World>) -> Result<(), String> {
         self.until_started(|world| {
             let own = std::env::current_exe().map_err(|error| error.to_string())?;
-            let mut command = world.program(&own, &world.place.direct());
-            command.arg("service").arg(format!("http://{}/events", world.upstream.address));
+            let mut command = world.program(&own, &world.place.for_service());
+            command.arg("service").arg(world.upstream.address.to_string());
+            command.arg(world.options.seed.to_string());
             let log = world.folder.join("service.log");
             world.service.start(command, &["listening on http://"], &log)
         })

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Malformed;
 use crate::event::{
-    Answered, Called, Command, Committed, Effect, Event, Evidence, Gone, Invoked, Looked, Mode, Record,
-    Ruled, Run, Step,
+    Answered, Called, Charged, Command, Committed, Declined, Effect, Event, Evidence, Gone, Invoked, Looked,
+    Mode, Phase, Record, Requested, Ruled, Run, Step,
 };
 use crate::kind::Kind;
 use crate::story::when;
@@ -53,6 +53,12 @@ pub(crate) struct Life<'a> {
     pub(crate) calls: Vec<At<'a, Called>>,
     pub(crate) effects: Vec<At<'a, Effect>>,
     pub(crate) commits: Vec<At<'a, Committed>>,
+    /// Rows of its phases or of one item.
+    pub(crate) parts: Vec<At<'a, Committed>>,
+    pub(crate) requested: Vec<At<'a, Requested>>,
+    pub(crate) charges: Vec<At<'a, Charged>>,
+    pub(crate) declines: Vec<At<'a, Declined>>,
+    pub(crate) phases: Vec<At<'a, Phase>>,
     pub(crate) looks: Vec<At<'a, Record>>,
     pub(crate) gone: Vec<At<'a, Gone>>,
     pub(crate) evidence: Vec<At<'a, Evidence>>,
@@ -97,6 +103,27 @@ impl<'a> Life<'a> {
         self.effects.iter().map(|(line, _)| *line).chain(self.commits.iter().map(|(line, _)| *line)).collect()
     }
 
+    /// The names of the effects of this part, in rows and in the provider's ledger.
+    pub(crate) fn effects_of(&self, part: &str) -> Vec<&'a str> {
+        let rows = self.parts.iter().filter(|(_, row)| row.part.as_deref() == Some(part));
+        let charges = self.charges.iter().filter(|(_, charge)| charge.part == part);
+        rows.map(|(_, row)| row.effect.as_str())
+            .chain(charges.map(|(_, charge)| charge.effect.as_str()))
+            .collect()
+    }
+
+    /// The parts that have an effect.
+    pub(crate) fn parts_with_effects(&self) -> BTreeSet<&'a str> {
+        let rows = self.parts.iter().filter_map(|(_, row)| row.part.as_deref());
+        rows.chain(self.charges.iter().map(|(_, charge)| charge.part.as_str())).collect()
+    }
+
+    /// The operation, as its record or its command has it.
+    pub(crate) fn operation(&self) -> Option<&'a str> {
+        let recorded = self.record().map(|(_, record)| record.operation.as_str());
+        recorded.or(self.commands.first().map(|command| command.operation.as_str()))
+    }
+
     /// Its final answers.
     pub(crate) fn finals(&self, book: &Book<'a>) -> Vec<(&'a Invoked, At<'a, Answered>)> {
         let requests = self.answers.iter().filter_map(|number| book.requests.get(number));
@@ -112,6 +139,11 @@ impl<'a> Life<'a> {
             .flatten()
             .chain(self.calls.iter().map(|(line, _)| *line))
             .chain(self.effect_lines())
+            .chain(self.parts.iter().map(|(line, _)| *line))
+            .chain(self.requested.iter().map(|(line, _)| *line))
+            .chain(self.charges.iter().map(|(line, _)| *line))
+            .chain(self.declines.iter().map(|(line, _)| *line))
+            .chain(self.phases.iter().map(|(line, _)| *line))
             .chain(self.looks.last().map(|(line, _)| *line))
             .chain(self.gone.iter().map(|(line, _)| *line))
             .chain(self.evidence.iter().map(|(line, _)| *line))
@@ -207,13 +239,25 @@ impl<'a> Book<'a> {
                 self.life(&evidence.operation_id).evidence.push((line, evidence));
             }
             Event::Ruled(ruled) => self.life(&ruled.operation_id).rulings.push((line, ruled)),
-            Event::Committed(row) => self.life(&row.operation_id).commits.push((line, row)),
+            Event::Committed(row) if row.part.is_none() => {
+                self.life(&row.operation_id).commits.push((line, row));
+            }
+            Event::Committed(row) => self.life(&row.operation_id).parts.push((line, row)),
+            Event::Requested(call) => self.life(&call.operation_id).requested.push((line, call)),
+            Event::Charged(charge) => self.life(&charge.operation_id).charges.push((line, charge)),
+            Event::Declined(refusal) => self.life(&refusal.operation_id).declines.push((line, refusal)),
+            Event::Phase(phase) => {
+                self.known_look(phase.look)?;
+                self.life(&phase.operation_id).phases.push((line, phase));
+            }
             Event::Run(_)
             | Event::Fault(_)
             | Event::Quiet(_)
             | Event::Metrics(_)
             | Event::Message(_)
-            | Event::Delivered(_) => {}
+            | Event::Delivered(_)
+            | Event::Intervention(_)
+            | Event::Intervened(_) => {}
         }
         Ok(())
     }
@@ -238,6 +282,11 @@ impl<'a> Book<'a> {
     /// How an operation is run.
     pub(crate) fn mode(&self, operation: &str) -> Option<Mode> {
         self.run.operations.get(operation).map(|operation| operation.mode)
+    }
+
+    /// How the command of this life is run.
+    pub(crate) fn mode_of(&self, life: &Life<'a>) -> Option<Mode> {
+        life.operation().and_then(|operation| self.mode(operation))
     }
 
     /// How long its settled records are kept.

@@ -1,7 +1,13 @@
 //! The events of a history. Their order in the file is the order in which they were recorded.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
+pub use parts::{
+    Action, Charged, Committed, Declined, Delivered, Intervened, Intervention, Item, Message, Phase,
+    PhaseProgress, Requested, Undone,
+};
 use serde::{Deserialize, Serialize};
 
 /// One line of a history.
@@ -42,6 +48,18 @@ pub enum Event {
     Message(Message),
     /// A message reached its receiver.
     Delivered(Delivered),
+    /// A call under a derived key reached the provider.
+    Requested(Requested),
+    /// The provider had an effect.
+    Charged(Charged),
+    /// The provider refused a call for good.
+    Declined(Declined),
+    /// A phase as a look found it.
+    Phase(Phase),
+    /// An operator is about to intervene in the delivery of a message.
+    Intervention(Intervention),
+    /// Result of that.
+    Intervened(Intervened),
 }
 
 /// What a record is unique by.
@@ -94,6 +112,9 @@ pub struct Operation {
     /// Whether the service behind deduplicates on the operation id, whatever the attempt.
     #[serde(default)]
     pub deduplicates: bool,
+    /// The parts that a success consists of, in order. Empty for a command that is one whole.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
 }
 
 /// Who carries out an operation.
@@ -106,6 +127,19 @@ pub enum Mode {
     Async,
     /// A service, in one transaction with its record.
     Local,
+    /// A service, phase by phase.
+    Phased,
+    /// A service, in one transaction, and a message that settles it later.
+    Deferred,
+    /// A service, item by item. Items have records of their own.
+    Bulk,
+}
+
+impl Mode {
+    /// Whether a command consists of parts, each with an effect of its own.
+    pub(crate) fn has_parts(self) -> bool {
+        matches!(self, Mode::Phased | Mode::Deferred | Mode::Bulk)
+    }
 }
 
 /// A client sends a request.
@@ -160,6 +194,12 @@ pub struct Answered {
     /// Which attempt the service says this is, where it says that it did nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_executed: Option<u32>,
+    /// The effect that it says was rolled back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undone: Option<Undone>,
+    /// The items of a bulk request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub items: Vec<Item>,
 }
 
 /// A request has no answer.
@@ -294,6 +334,9 @@ pub struct Evidence {
     /// The effect in the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
+    /// The phase whose open call it is about; nothing if it is about the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 /// What evidence says.
@@ -304,6 +347,8 @@ pub enum Verdict {
     Executed,
     /// It was not.
     NotExecuted,
+    /// A command in phases has no open call.
+    NothingOpen,
 }
 
 /// What came of evidence.
@@ -317,6 +362,9 @@ pub struct Ruled {
     pub verdict: Verdict,
     /// Whether it counts; nothing if nobody knows.
     pub accepted: Option<bool>,
+    /// The phase whose open call it is about; nothing if it is about the command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
 }
 
 /// Something was broken on purpose.
@@ -362,39 +410,4 @@ pub struct Sample {
     pub labels: BTreeMap<String, String>,
     /// Its value.
     pub value: u64,
-}
-
-/// A row that a service committed in one transaction with its record.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Committed {
-    /// When it was seen.
-    pub at: i64,
-    /// By which command.
-    pub operation_id: String,
-    /// Its name, which the answer repeats.
-    pub effect: String,
-}
-
-/// A message, as the outbox has it at the end.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Message {
-    /// When it was seen.
-    pub at: i64,
-    /// Its name.
-    pub event_id: String,
-    /// By which command.
-    pub operation_id: String,
-    /// Where it stands.
-    pub state: String,
-}
-
-/// A message reached its receiver.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Delivered {
-    /// When.
-    pub at: i64,
-    /// Which.
-    pub event_id: String,
-    /// Whether the receiver did something about it, since it had not seen it before.
-    pub effect: bool,
 }

@@ -26,6 +26,9 @@
 //! | `metrics` | what a gateway counted up to here |
 //! | `committed` | a row of a service that has its records in its own database |
 //! | `message`, `delivered` | a message of such a service, and each time it reached its receiver |
+//! | `intervention`, `intervened` | an operator retries or discards a message, and the result |
+//! | `phase` | one phase of a command, as a look found it |
+//! | `requested`, `charged`, `declined` | a call under a derived key reached the provider; it had an effect; it was refused for good |
 //!
 //! # Names
 //!
@@ -42,6 +45,7 @@ mod book;
 pub mod event;
 mod kind;
 mod rules;
+mod situations;
 mod story;
 mod tally;
 
@@ -52,7 +56,7 @@ pub use story::{Report, Violation};
 pub use tally::Tally;
 
 /// What must hold, by number.
-pub const INVARIANTS: [(u8, &str); 15] = [
+pub const INVARIANTS: [(u8, &str); 22] = [
     (1, "at most one effect"),
     (2, "a success has exactly one effect, and its response names it"),
     (3, "all final responses are equal in status, stored headers and body"),
@@ -65,9 +69,19 @@ pub const INVARIANTS: [(u8, &str); 15] = [
     (10, "what was told not to have been executed never has an effect"),
     (11, "after one final answer every retry gets it, until it expires"),
     (12, "once faults stop, nothing stays claimed or processing"),
-    (13, "a committed command has one message, delivered at least once, with one effect"),
+    (
+        13,
+        "a committed message is delivered at least once, with one effect, or is dead, or was discarded by an operator",
+    ),
     (14, "nothing is forgotten before its time"),
     (15, "what a gateway counts is what happened"),
+    (16, "each phase, each item and each derived key has at most one effect"),
+    (17, "a finished phase is never run again, and never forgotten"),
+    (18, "a command in phases goes on after a verdict about its open call, and succeeds with all its parts"),
+    (19, "a business reference is held by at most one command with an effect in any part"),
+    (20, "every finished item of a bulk request has one outcome, and exactly one effect if it succeeded"),
+    (21, "a command whose message was delivered is settled with the receiver's word"),
+    (22, "what was answered as rolled back has left no effect"),
 ];
 
 /// Why a history cannot be judged.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::INVARIANTS;
-use crate::event::{Event, Record, Verdict};
+use crate::event::{Action, Event, PhaseProgress, Record, Verdict};
 use crate::kind::Kind;
 
 /// A promise that the history breaks.
@@ -65,6 +65,7 @@ impl<'a> Report<'a> {
         let look = match event {
             Event::Record(record) => record.look,
             Event::Gone(gone) => gone.look,
+            Event::Phase(phase) => phase.look,
             _ => return None,
         };
         self.events.iter().find_map(|event| match event {
@@ -116,7 +117,12 @@ pub(crate) fn when(event: &Event) -> Option<i64> {
         Event::Committed(row) => row.at,
         Event::Message(message) => message.at,
         Event::Delivered(delivered) => delivered.at,
-        Event::Record(_) | Event::Gone(_) => return None,
+        Event::Requested(call) => call.at,
+        Event::Charged(charge) => charge.at,
+        Event::Declined(refusal) => refusal.at,
+        Event::Intervention(wish) => wish.at,
+        Event::Intervened(done) => done.at,
+        Event::Record(_) | Event::Gone(_) | Event::Phase(_) => return None,
     })
 }
 
@@ -137,6 +143,12 @@ fn tell(event: &Event) -> String {
             if let Some(effect) = &answered.effect {
                 let _ = write!(told, ", {effect}");
             }
+            for item in &answered.items {
+                let _ = write!(told, ", {} {}", item.name, item.outcome);
+            }
+            if let Some(undone) = &answered.undone {
+                let _ = write!(told, ", {} rolled back ({})", undone.effect, undone.end);
+            }
             let _ = write!(told, ", digest {}", answered.digest);
             told
         }
@@ -152,7 +164,8 @@ fn tell(event: &Event) -> String {
         Event::Record(record) => tell_record(record),
         Event::Gone(gone) => format!("the store has no record of operation {} any more", gone.operation_id),
         Event::Evidence(evidence) => {
-            format!("the operator says: {} was {}", evidence.operation_id, verdict(evidence.verdict))
+            let part = part(evidence.part.as_deref());
+            format!("the operator says: {}{part} was {}", evidence.operation_id, verdict(evidence.verdict))
         }
         Event::Ruled(ruled) => {
             let what = match ruled.accepted {
@@ -160,17 +173,56 @@ fn tell(event: &Event) -> String {
                 Some(false) => "that is refused",
                 None => "nobody knows whether that counts",
             };
-            format!("the operator about {}, {}: {what}", ruled.operation_id, verdict(ruled.verdict))
+            let part = part(ruled.part.as_deref());
+            format!("the operator about {}{part}, {}: {what}", ruled.operation_id, verdict(ruled.verdict))
         }
         Event::Fault(fault) => format!("FAULT {} of {} {}", fault.kind, fault.target, fault.detail),
         Event::Quiet(_) => "no more faults from here on".to_owned(),
         Event::Metrics(metrics) => format!("what {} counts, as process {}", metrics.gateway, metrics.process),
-        Event::Committed(row) => format!("COMMITTED {}: operation {}", row.effect, row.operation_id),
+        Event::Committed(row) => {
+            format!("COMMITTED {}: operation {}{}", row.effect, row.operation_id, part(row.part.as_deref()))
+        }
         Event::Message(message) => format!("the message {} is {}", message.event_id, message.state),
         Event::Delivered(delivered) => {
             let effect = if delivered.effect { "with an effect" } else { "again" };
             format!("the message {} is delivered, {effect}", delivered.event_id)
         }
+        Event::Requested(call) => format!("the provider is called under {}", call.key),
+        Event::Charged(charge) => format!("CHARGED {} under {}", charge.effect, charge.key),
+        Event::Declined(refusal) => format!("the provider declines {}", refusal.key),
+        Event::Phase(phase) => {
+            let progress = match phase.progress {
+                PhaseProgress::Begun => "begun",
+                PhaseProgress::Done => "done",
+                PhaseProgress::Gone => "gone",
+            };
+            format!(
+                "the store has the phase {} of operation {} as {progress}",
+                phase.phase, phase.operation_id
+            )
+        }
+        Event::Intervention(wish) => {
+            format!("the operator wants to {} {}", action(wish.action), wish.event_id)
+        }
+        Event::Intervened(done) => {
+            let what = match done.accepted {
+                Some(true) => "done",
+                Some(false) => "refused",
+                None => "nobody knows whether it was done",
+            };
+            format!("the operator wanted to {} {}: {what}", action(done.action), done.event_id)
+        }
+    }
+}
+
+fn part(part: Option<&str>) -> String {
+    part.map(|part| format!(", {part}")).unwrap_or_default()
+}
+
+fn action(action: Action) -> &'static str {
+    match action {
+        Action::Retry => "retry",
+        Action::Discard => "discard",
     }
 }
 
@@ -178,6 +230,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Executed => "executed",
         Verdict::NotExecuted => "not executed",
+        Verdict::NothingOpen => "left without an open call",
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::Event;
 use crate::kind::Kind;
+use crate::situations;
 
 /// How much happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +25,10 @@ pub struct Tally {
     pub verdicts: BTreeMap<&'static str, usize>,
     /// Messages that reached their receiver, each time.
     pub deliveries: usize,
+    /// Situations of commands in parts, and how often each was met.
+    pub situations: BTreeMap<&'static str, usize>,
+    /// The first situation that the run should have met and has not.
+    lacking: Option<&'static str>,
 }
 
 impl Tally {
@@ -43,7 +48,7 @@ impl Tally {
                 }
                 Event::Answered(answer) => *tally.answers.entry(Kind::of(answer).as_str()).or_default() += 1,
                 Event::Lost(_) => *tally.answers.entry("lost").or_default() += 1,
-                Event::Effect(_) | Event::Committed(_) => tally.effects += 1,
+                Event::Effect(_) | Event::Committed(_) | Event::Charged(_) => tally.effects += 1,
                 Event::Fault(fault) => *tally.faults.entry(fault.kind.clone()).or_default() += 1,
                 Event::Record(record) if Some(record.look) == last => {
                     *tally.records.entry(record.state.clone()).or_default() += 1;
@@ -65,10 +70,19 @@ impl Tally {
                 | Event::Evidence(_)
                 | Event::Quiet(_)
                 | Event::Metrics(_)
-                | Event::Message(_) => {}
+                | Event::Message(_)
+                | Event::Requested(_)
+                | Event::Declined(_)
+                | Event::Phase(_)
+                | Event::Intervention(_)
+                | Event::Intervened(_) => {}
             }
         }
         tally.keys = keys.len();
+        tally.situations = situations::count(events);
+        if let Some(Event::Run(run)) = events.first() {
+            tally.lacking = situations::lacking(run, &tally.situations);
+        }
         tally
     }
 
@@ -80,7 +94,7 @@ impl Tally {
             () if !told(Kind::Executed) => Some("a first answer"),
             () if !told(Kind::Replayed) => Some("a replay"),
             () if self.faults.is_empty() => Some("a fault"),
-            () => None,
+            () => self.lacking,
         }
     }
 }
@@ -98,6 +112,7 @@ impl std::fmt::Display for Tally {
         writeln!(f, "  messages   {} deliveries", self.deliveries)?;
         writeln!(f, "  verdicts   {}", list(&self.verdicts))?;
         writeln!(f, "  faults     {}", list(&self.faults))?;
-        write!(f, "  records    {}", list(&self.records))
+        writeln!(f, "  records    {}", list(&self.records))?;
+        write!(f, "  situations {}", list(&self.situations))
     }
 }

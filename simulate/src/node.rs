@@ -234,7 +234,8 @@ fn operation(kind: Kind, broken: Option<Broken>) -> Operation {
         policy.ttl = millis(kind.ttl);
         policy.mode = match kind.mode {
             Mode::Async => policy::Mode::Async,
-            Mode::Sync | Mode::Local => policy::Mode::Sync,
+            // Nothing else is simulated than what a gateway carries out.
+            Mode::Sync | Mode::Local | Mode::Phased | Mode::Deferred | Mode::Bulk => policy::Mode::Sync,
         };
         policy.on_lease_expired = if reruns { OnLeaseExpired::Rerun } else { OnLeaseExpired::Unknown };
     })

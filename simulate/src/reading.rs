@@ -39,6 +39,8 @@ pub(crate) fn answered(at: i64, request: u64, reply: &Reply) -> Answered {
         effect: document["effect"].as_str().map(str::to_owned),
         canaries: marks(&whole, CANARY),
         not_executed: header(NOT_EXECUTED).and_then(|attempt| attempt.parse().ok()),
+        undone: None,
+        items: Vec::new(),
     }
 }
 

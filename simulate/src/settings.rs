@@ -123,6 +123,7 @@ pub(crate) fn operations() -> BTreeMap<String, Operation> {
         ttl_ms: kind.ttl as i64,
         quarantine_ms: QUARANTINE as i64,
         deduplicates: kind.deduplicates,
+        parts: Vec::new(),
     };
     KINDS.into_iter().map(|kind| (kind.name.to_owned(), operation(kind))).collect()
 }

@@ -257,7 +257,13 @@ impl World {
                 if let Some((operation_id, executed, accepted)) = done.ruled {
                     let verdict = if executed { Verdict::Executed } else { Verdict::NotExecuted };
                     let at = self.wall();
-                    self.note(Event::Ruled(Ruled { at, operation_id, verdict, accepted: Some(accepted) }));
+                    self.note(Event::Ruled(Ruled {
+                        at,
+                        operation_id,
+                        verdict,
+                        accepted: Some(accepted),
+                        part: None,
+                    }));
                 }
                 self.answer(origin, Peer::Store, number, Answer::Store(done.answer), 0);
             }
@@ -341,7 +347,7 @@ impl World {
     fn tells(&mut self, node: usize, said: Box<Said>) {
         let (at, operation_id) = (self.wall(), said.operation_id.to_string());
         let (verdict, effect) = (Verdict::Executed, Some(said.event_id.clone()));
-        self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect }));
+        self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect, part: None }));
         let origin = Origin { node, process: self.nodes[node].process_number };
         self.coverage.met("the provider sent an event");
         self.bring_event(origin, said);
@@ -367,7 +373,9 @@ impl World {
         };
         let (at, operation_id) = (self.wall(), record.operation_id.to_string());
         match verdict {
-            Some(verdict) => self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect })),
+            Some(verdict) => {
+                self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect, part: None }));
+            }
             None => self.say(&format!("the provider says nothing about {operation_id}")),
         }
         self.answer(origin, Peer::Provider, number, Answer::Found(found), 0);

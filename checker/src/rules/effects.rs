@@ -76,6 +76,10 @@ pub(super) fn named_by_successes(book: &Book<'_>, violations: &mut Vec<Violation
 }
 
 fn misnamed(book: &Book<'_>, life: &Life<'_>) -> Option<String> {
+    // Invariants 18, 20 and 21 say it of each part.
+    if book.mode_of(life).is_some_and(Mode::has_parts) {
+        return None;
+    }
     let effects = life.effect_names();
     let real = |named: Option<&str>, whose: &str| match (named, effects.as_slice()) {
         (Some(named), [effect]) if named == *effect => None,

@@ -1,64 +1,178 @@
-//! Invariant 13: a committed command and its message.
+//! Invariants 13, 21 and 22: commits, the messages that were committed with them, and what must not have been committed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::found;
-use crate::book::Book;
-use crate::event::{Event, Message};
+use crate::book::{Book, Life};
+use crate::event::{Action, Committed, Event, Message, Mode};
 use crate::story::Violation;
 
-/// What is known of one message.
+/// All that is known of one message.
 #[derive(Default)]
 struct Known<'a> {
-    message: Option<&'a Message>,
+    /// As the outbox had it at the end.
+    last: Option<&'a Message>,
     lines: Vec<usize>,
+    is_seen: bool,
+    is_committed: bool,
+    /// An operator wanted it discarded.
+    is_discarded: bool,
     deliveries: usize,
     effects: usize,
 }
 
-/// 13: a row of a service is committed if, and only if, its one message is; that is delivered, with one effect.
-pub(super) fn one_for_each_commit(book: &Book<'_>, violations: &mut Vec<Violation>) {
-    let mut messages: BTreeMap<&str, Known<'_>> = BTreeMap::new();
-    for (line, event) in book.events.iter().enumerate() {
-        match event {
-            Event::Message(message) => {
-                let known = messages.entry(&message.event_id).or_default();
-                known.lines.push(line);
-                known.message = Some(message);
-            }
-            Event::Delivered(delivered) => {
-                let known = messages.entry(&delivered.event_id).or_default();
-                known.lines.push(line);
-                known.deliveries += 1;
-                known.effects += usize::from(delivered.effect);
-            }
-            _ => {}
-        }
-    }
+/// 13: a message is committed with a row, and is delivered, with one effect, unless it is dead or an operator discarded it.
+pub(super) fn are_delivered(book: &Book<'_>, violations: &mut Vec<Violation>) {
+    let messages = messages(book);
     for (id, life) in &book.operations {
-        let own = || {
-            let mine = |known: &&Known<'_>| known.message.is_some_and(|it| it.operation_id == *id);
-            messages.values().filter(mine)
-        };
-        if life.commits.is_empty() != (own().count() == 0) || own().count() > 1 {
-            let lines = own().flat_map(|known| known.lines.clone()).chain(book.story(life)).collect();
-            let what = format!(
-                "operation {id} has {} committed row(s), and {} message(s)",
-                life.commits.len(),
-                own().count()
-            );
-            found(violations, 13, lines, what);
+        let rows = life.commits.iter().chain(&life.parts).filter(|(_, row)| row.message.is_some());
+        for (line, row) in rows {
+            let known = row.message.as_deref().and_then(|message| messages.get(message));
+            if !known.is_some_and(|known| known.is_seen || known.is_discarded) {
+                let mut lines = book.story(life);
+                lines.push(*line);
+                let what = format!("operation {id} has committed {}, and its message is nowhere", row.effect);
+                found(violations, 13, lines, what);
+            }
+        }
+        if book.mode_of(life) == Some(Mode::Local) && life.commits.len() > 1 {
+            let what = format!("operation {id} has {} committed rows", life.commits.len());
+            found(violations, 13, book.story(life), what);
         }
     }
     for (id, known) in &messages {
-        let what = match (known.message, known.deliveries, known.effects) {
-            (Some(message), 0, _) => {
-                format!("the message {id} is {}, and never reached its receiver", message.state)
+        if let Some(what) = wrong(id, known) {
+            found(violations, 13, known.lines.clone(), what);
+        }
+    }
+}
+
+fn wrong(id: &str, known: &Known<'_>) -> Option<String> {
+    let state = known.last.map(|message| message.state.as_str());
+    match (state, known.deliveries, known.effects) {
+        _ if !known.is_committed => Some(format!("the message {id} is there, and nobody has committed it")),
+        (None, _, _) if !known.is_discarded => Some(format!("the message {id} has vanished")),
+        (Some("delivered" | "pending"), 0, _) => {
+            Some(format!("the message {id} is {}, and never reached its receiver", state.unwrap_or_default()))
+        }
+        (Some("delivered"), _, 0) | (_, _, 2..) => {
+            Some(format!("the message {id} had {} effects at its receiver", known.effects))
+        }
+        _ => None,
+    }
+}
+
+fn messages<'a>(book: &Book<'a>) -> BTreeMap<&'a str, Known<'a>> {
+    let mut messages: BTreeMap<&str, Known<'_>> = BTreeMap::new();
+    for (line, event) in book.events.iter().enumerate() {
+        let (id, change): (&str, &dyn Fn(&mut Known<'a>)) = match event {
+            Event::Message(message) => (&message.event_id, &|known| {
+                known.is_seen = true;
+                known.last = (line > book.last_look.0).then_some(message);
+            }),
+            Event::Delivered(delivered) => (&delivered.event_id, &|known| {
+                known.deliveries += 1;
+                known.effects += usize::from(delivered.effect);
+            }),
+            // The provider is the receiver of messages that settle their command.
+            Event::Requested(call) => (&call.key, &|known| known.deliveries += 1),
+            Event::Charged(charge) => (&charge.key, &|known| known.effects += 1),
+            Event::Intervention(wish) if wish.action == Action::Discard => {
+                (&wish.event_id, &|known| known.is_discarded = true)
             }
-            (Some(_), _, 1) => continue,
-            (Some(_), _, effects) => format!("the message {id} had {effects} effects at its receiver"),
-            (None, _, _) => format!("the message {id} was delivered, and nobody has committed it"),
+            Event::Committed(Committed { message: Some(message), .. }) => {
+                (message, &|known| known.is_committed = true)
+            }
+            _ => continue,
         };
-        found(violations, 13, known.lines.clone(), what);
+        let known = messages.entry(id).or_default();
+        known.lines.push(line);
+        change(known);
+    }
+    let calls = phase_keys(book);
+    // A provider that declines has taken the message, too.
+    let declined = book.operations.values().flat_map(|life| &life.declines);
+    let declined: BTreeSet<&str> = declined.map(|(_, refusal)| refusal.key.as_str()).collect();
+    for key in declined {
+        if let Some(known) = messages.get_mut(key) {
+            known.effects += 1;
+        }
+    }
+    messages.retain(|id, _| !calls.contains(id));
+    messages
+}
+
+/// The derived keys of phases: these calls are no messages.
+fn phase_keys<'a>(book: &Book<'a>) -> BTreeSet<&'a str> {
+    let phased = book.operations.values().filter(|life| book.mode_of(life) == Some(Mode::Phased));
+    phased.flat_map(|life| life.requested.iter().map(|(_, call)| call.key.as_str())).collect()
+}
+
+/// 21: a command whose message was delivered is settled, with the effect that the provider had, or with none if it
+/// declined; and no settled command denies an effect.
+pub(super) fn settle_their_commands(book: &Book<'_>, violations: &mut Vec<Violation>) {
+    let messages = messages(book);
+    for (id, life) in &book.operations {
+        if book.mode_of(life) != Some(Mode::Deferred) {
+            continue;
+        }
+        let own = life.parts.iter().filter_map(|(_, row)| messages.get(row.message.as_deref()?));
+        let delivered = own.filter_map(|known| known.last).any(|message| message.state == "delivered");
+        if let Some(what) = unsettled(book, life, delivered) {
+            found(violations, 21, book.story(life), format!("operation {id} {what}"));
+        }
+    }
+}
+
+fn unsettled(book: &Book<'_>, life: &Life<'_>, delivered: bool) -> Option<String> {
+    let charged: Vec<&str> = life.charges.iter().map(|(_, charge)| charge.effect.as_str()).collect();
+    let (_, record) = life.record()?;
+    let named: Vec<&str> = record.effects.iter().map(String::as_str).collect();
+    match (record.state.as_str(), charged.as_slice()) {
+        ("succeeded", _) if named.is_empty() => {
+            Some("succeeded, and its response names no effect".to_owned())
+        }
+        ("succeeded" | "failed_final", _) if named != charged => {
+            Some(format!("has the provider's effects {charged:?}, and its response names {named:?}"))
+        }
+        ("failed_final", []) if delivered && life.declines.is_empty() => {
+            Some("failed for good, and the provider has not declined it".to_owned())
+        }
+        ("succeeded" | "failed_final" | "expired", _) => {
+            let told = life.finals(book).into_iter().find(|(_, (_, answer))| {
+                answer.effect.as_deref().is_some_and(|effect| !charged.contains(&effect))
+            });
+            told.map(|(_, (_, answer))| {
+                format!("is answered with {:?}, and was charged {charged:?}", answer.effect)
+            })
+        }
+        (state, _) if delivered => Some(format!("is {state}, and its message was delivered")),
+        _ => None,
+    }
+}
+
+/// 22: no row has the name of an effect that an answer says was rolled back.
+pub(super) fn rolled_back_ones_are_gone(book: &Book<'_>, violations: &mut Vec<Violation>) {
+    let mut rows: BTreeMap<&str, (usize, &Life<'_>)> = BTreeMap::new();
+    for life in book.operations.values() {
+        for (line, row) in life.commits.iter().chain(&life.parts) {
+            rows.insert(&row.effect, (*line, life));
+        }
+    }
+    for request in book.requests.values() {
+        let Some((line, undone)) = request.answered.and_then(|(line, it)| Some((line, it.undone.as_ref()?)))
+        else {
+            continue;
+        };
+        // Retries are told the same: one story is enough.
+        if let Some((row, life)) = rows.remove(undone.effect.as_str()) {
+            let mut lines = book.story(life);
+            lines.extend([request.invoked.0, line, row]);
+            let what = format!(
+                "request {} was told that {} is rolled back ({}), and it is committed",
+                request.invoked.1.request, undone.effect, undone.end
+            );
+            found(violations, 22, lines, what);
+        }
     }
 }

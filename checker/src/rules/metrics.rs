@@ -49,7 +49,8 @@ pub(super) fn tell_what_happened(book: &Book<'_>, violations: &mut Vec<Violation
         let Event::Metrics(metrics) = event else { continue };
         let process = (metrics.gateway.as_str(), metrics.process);
         if let Some(from) = before.insert(process, (line, metrics)) {
-            let operations = book.run.operations.iter().filter(|(_, it)| it.mode != Mode::Local);
+            let operations =
+                book.run.operations.iter().filter(|(_, it)| matches!(it.mode, Mode::Sync | Mode::Async));
             for (operation, settings) in operations {
                 compare(book, from, (line, metrics), operation, settings.mode, violations);
             }

@@ -4,6 +4,7 @@ mod answers;
 mod effects;
 mod messages;
 mod metrics;
+mod parts;
 mod records;
 
 use crate::book::Book;
@@ -13,7 +14,7 @@ use crate::story::Violation;
 type Rule = fn(&Book<'_>, &mut Vec<Violation>);
 
 /// Every invariant, in order.
-pub(crate) const ALL: [Rule; 15] = [
+pub(crate) const ALL: [Rule; 22] = [
     effects::at_most_one,
     effects::named_by_successes,
     answers::equal,
@@ -26,9 +27,16 @@ pub(crate) const ALL: [Rule; 15] = [
     effects::never_after_a_word_to_the_contrary,
     answers::final_ones_are_the_last_word,
     records::come_to_an_end,
-    messages::one_for_each_commit,
+    messages::are_delivered,
     records::are_kept_for_their_time,
     metrics::tell_what_happened,
+    parts::have_one_effect,
+    parts::finished_ones_stay_so,
+    parts::go_on,
+    parts::share_no_reference,
+    parts::items_are_finished_once,
+    messages::settle_their_commands,
+    messages::rolled_back_ones_are_gone,
 ];
 
 /// Says so.

@@ -3,7 +3,7 @@
 use super::answers::is_settled;
 use super::found;
 use crate::book::{Book, Life};
-use crate::event::{Record, Step, Verdict};
+use crate::event::{Mode, Record, Step, Verdict};
 use crate::story::Violation;
 
 /// 6: unknown is left by a verdict for which there was evidence, or by the word of the executor of that epoch.
@@ -28,7 +28,12 @@ fn left(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result
         let mut evidence = life.evidence.iter().map(|(_, evidence)| evidence);
         evidence.any(|said| said.verdict == verdict && said.at <= after.at + book.run.rounding_ms)
     };
-    let called = || life.calls.iter().any(|(_, call)| call.attempt == before.epoch);
+    let called =
+        || life.calls.iter().any(|(_, call)| call.attempt == before.epoch) || !life.requested.is_empty();
+    let of_call = after.reason.starts_with("verdict_") || after.reason == "resumed";
+    if book.mode_of(life) == Some(Mode::Phased) && of_call {
+        return call_ruled(book, life, before, after);
+    }
     if after.epoch != before.epoch {
         return Err("in another epoch");
     }
@@ -58,6 +63,32 @@ fn left(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result
         ("succeeded" | "failed_final", "answered" | "server_error") => Err("the service was never called"),
         ("failed_retryable", "not_executed" | "claim_unconfirmed" | "shut_down") => Ok(()),
         _ => Err("nobody may do that"),
+    }
+}
+
+/// Whether a verdict about the open call of a command in phases may have it resumed, under the next epoch.
+fn call_ruled(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result<(), &'static str> {
+    let verdict = match after.reason.as_str() {
+        "verdict_executed" => Verdict::Executed,
+        "resumed" => Verdict::NothingOpen,
+        _ => Verdict::NotExecuted,
+    };
+    let said = life.evidence.iter().map(|(_, evidence)| evidence).any(|said| {
+        let of_call = said.part.is_some() || verdict == Verdict::NothingOpen;
+        said.verdict == verdict && of_call && said.at <= after.at + book.run.rounding_ms
+    });
+    let quarantine = life.operation().and_then(|operation| book.run.operations.get(operation));
+    let quarantine = quarantine.map_or(0, |operation| operation.quarantine_ms);
+    match () {
+        () if !said => Err("nobody had given evidence about its open call"),
+        () if !matches!(after.state.as_str(), "claimed" | "failed_retryable") => {
+            Err("a verdict about one call settled the whole command")
+        }
+        () if after.epoch != before.epoch + 1 => Err("it kept the epoch of an executor that may still write"),
+        () if verdict == Verdict::NotExecuted && after.at < before.at + quarantine => {
+            Err("a call could still have been on its way")
+        }
+        () => Ok(()),
     }
 }
 

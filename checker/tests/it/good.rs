@@ -32,3 +32,22 @@ fn a_history_in_which_nothing_happened_is_known_for_that() {
     assert_eq!(Tally::of(&events).lacks(), Some("a replay"));
     assert_eq!(Tally::of(&[]).lacks(), Some("an effect"));
 }
+
+#[test]
+fn a_history_without_a_situation_that_it_should_have_met_is_known_for_that() {
+    let events = good(1, 5);
+    assert_eq!(Tally::of(&events).situations.len(), 18, "each is counted");
+    let without = |fits: &dyn Fn(&Event) -> bool| {
+        let events: Vec<Event> = events.iter().filter(|event| !fits(event)).cloned().collect();
+        Tally::of(&events).lacks()
+    };
+    assert_eq!(without(&|event| matches!(event, Event::Phase(_))), Some("phase finished"));
+    assert_eq!(
+        without(&|event| matches!(event, Event::Intervened(_))),
+        Some("message retried by an operator")
+    );
+    let bulk = |event: &Event| matches!(event, Event::Answered(answer) if !answer.items.is_empty());
+    assert_eq!(without(&bulk), Some("bulk request partly done"));
+    let undone = |event: &Event| matches!(event, Event::Answered(answer) if answer.undone.is_some());
+    assert_eq!(without(&undone), Some("work refused"));
+}

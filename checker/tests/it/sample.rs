@@ -1,10 +1,12 @@
 //! Good histories: what a service that keeps every promise would leave behind. The same seed makes the same one.
 
+mod parts;
+
 use std::collections::BTreeMap;
 
 use semel_checker::event::{
-    Answered, Called, Command, Committed, Delivered, Effect, Event, Evidence, Fault, Gone, Invoked, Looked,
-    Lost, Message, Metrics, Mode, Operation, Quiet, Record, Ruled, Run, Sample, Step, Verdict,
+    Answered, Called, Command, Committed, Effect, Event, Evidence, Fault, Gone, Invoked, Looked, Lost,
+    Message, Metrics, Mode, Operation, PhaseProgress, Quiet, Record, Ruled, Run, Sample, Step, Verdict,
 };
 
 /// When runs begin.
@@ -39,6 +41,10 @@ struct Scribe {
     records: BTreeMap<String, Record>,
     seen: BTreeMap<String, Record>,
     counts: BTreeMap<(String, &'static str), u64>,
+    /// Rows of services, messages by event id, and phases by command and name, as the store has them.
+    rows: Vec<Committed>,
+    outbox: BTreeMap<String, Message>,
+    phases: BTreeMap<(String, String), PhaseProgress>,
     chance: Chance,
 }
 
@@ -65,12 +71,16 @@ impl Scribe {
             ttl_ms,
             quarantine_ms: QUARANTINE,
             deduplicates: false,
+            parts: if mode == Mode::Phased { parts::ORDER.map(str::to_owned).to_vec() } else { Vec::new() },
         };
         let operations = BTreeMap::from([
             ("payments".to_owned(), operation(Mode::Sync, LONG)),
             ("drafts".to_owned(), operation(Mode::Sync, SHORT)),
             ("reports".to_owned(), operation(Mode::Async, LONG)),
             ("transfers".to_owned(), operation(Mode::Local, LONG)),
+            ("orders".to_owned(), operation(Mode::Phased, LONG)),
+            ("charges".to_owned(), operation(Mode::Deferred, LONG)),
+            ("batches".to_owned(), operation(Mode::Bulk, LONG)),
         ]);
         let run = Run { at: BEGIN, store: "a test".into(), seed, sweep_ms: 500, rounding_ms: 1, operations };
         Scribe {
@@ -84,13 +94,16 @@ impl Scribe {
             records: BTreeMap::new(),
             seen: BTreeMap::new(),
             counts: BTreeMap::new(),
+            rows: Vec::new(),
+            outbox: BTreeMap::new(),
+            phases: BTreeMap::new(),
             chance: Chance(seed | 1),
         }
     }
 
     /// Commands of every kind whose answer arrives, each at least once, in an order that chance has.
     fn commands(&mut self, count: u64) {
-        const KINDS: [fn(&mut Scribe); 11] = [
+        const KINDS: [fn(&mut Scribe); 20] = [
             Scribe::success,
             Scribe::declined,
             Scribe::not_executed_at_first,
@@ -102,6 +115,15 @@ impl Scribe {
             Scribe::report,
             Scribe::report_that_nobody_confirmed,
             Scribe::transfer,
+            Scribe::work_undone,
+            Scribe::order_whose_call_was_executed,
+            Scribe::order_whose_call_was_not_executed,
+            Scribe::order_declined,
+            Scribe::charge,
+            Scribe::charge_declined,
+            Scribe::charge_sent_again,
+            Scribe::charge_discarded,
+            Scribe::batch,
         ];
         for kind in KINDS {
             kind(self);
@@ -138,7 +160,10 @@ impl Scribe {
     }
 
     fn answer(&mut self, operation: &str, outcome: &'static str, answered: Answered) {
-        *self.counts.entry((operation.to_owned(), outcome)).or_default() += 1;
+        // Services of their own are not asked for their counters.
+        if ["payments", "drafts", "reports"].contains(&operation) {
+            *self.counts.entry((operation.to_owned(), outcome)).or_default() += 1;
+        }
         self.event(|at| Event::Answered(Answered { at, ..answered }));
     }
 
@@ -270,6 +295,7 @@ impl Scribe {
                 self.seen.insert(id.clone(), record.clone());
             }
         }
+        self.note_phases(look);
         assert!(now >= begun);
     }
 
@@ -399,22 +425,24 @@ impl Scribe {
 
     fn rule(&mut self, id: &str, verdict: Verdict, effect: Option<String>, accepted: bool) {
         let operation_id = id.to_owned();
-        self.event(|at| Event::Evidence(Evidence { at, operation_id, verdict, effect }));
+        self.event(|at| Event::Evidence(Evidence { at, operation_id, verdict, effect, part: None }));
         if accepted && verdict == Verdict::NotExecuted {
             self.step(id, 1, "failed_retryable", "verdict_not_executed");
         }
         let operation_id = id.to_owned();
-        self.event(|at| Event::Ruled(Ruled { at, operation_id, verdict, accepted: Some(accepted) }));
+        self.event(|at| {
+            Event::Ruled(Ruled { at, operation_id, verdict, accepted: Some(accepted), part: None })
+        });
     }
 
     fn unknown_and_executed(&mut self) {
         let (command, id, effect) = self.unknown(true);
         let operation_id = id.clone();
         let (verdict, found) = (Verdict::Executed, effect.clone());
-        self.event(|at| Event::Evidence(Evidence { at, operation_id, verdict, effect: found }));
+        self.event(|at| Event::Evidence(Evidence { at, operation_id, verdict, effect: found, part: None }));
         self.settle(&command, &id, 201, effect, "verdict_executed");
         let operation_id = id.clone();
-        self.event(|at| Event::Ruled(Ruled { at, operation_id, verdict, accepted: Some(true) }));
+        self.event(|at| Event::Ruled(Ruled { at, operation_id, verdict, accepted: Some(true), part: None }));
         self.retry(&command, &id);
         self.look(false);
         self.retry(&command, &id);
@@ -502,26 +530,19 @@ impl Scribe {
         let id = self.claim(&command, "processing");
         self.effects += 1;
         let effect = format!("effect-{}", self.effects);
+        self.commit(&command, &id, None, &effect, Some("made"));
         self.settle(&command, &id, 201, Some(effect), "answered");
         self.stored(&command, first, &id, false);
-        for effect in [true, false] {
-            let event_id = format!("{id}:made");
-            self.event(|at| Event::Delivered(Delivered { at, event_id, effect }));
-        }
+        self.deliver(&format!("{id}:made"));
     }
 
     /// What services have in their own tables at the end.
     fn messages(&mut self) {
-        let transfers: Vec<Record> =
-            self.records.values().filter(|record| record.operation == "transfers").cloned().collect();
-        for record in transfers {
-            let id = record.operation_id;
-            let (operation_id, effect) = (id.clone(), record.effects[0].clone());
-            self.event(|at| Event::Committed(Committed { at, operation_id, effect }));
-            let event_id = format!("{id}:made");
-            self.event(|at| {
-                Event::Message(Message { at, event_id, operation_id: id, state: "delivered".into() })
-            });
+        for row in std::mem::take(&mut self.rows) {
+            self.event(|at| Event::Committed(Committed { at, ..row }));
+        }
+        for message in std::mem::take(&mut self.outbox).into_values() {
+            self.event(|at| Event::Message(Message { at, ..message }));
         }
     }
 }
@@ -539,6 +560,8 @@ fn blank(request: u64) -> Answered {
         effect: None,
         canaries: Vec::new(),
         not_executed: None,
+        undone: None,
+        items: Vec::new(),
     }
 }
 
@@ -548,5 +571,6 @@ pub(crate) fn canary(command: &Command, payload: u32) -> String {
 
 /// Every third command carries one.
 fn reference(command: &Command) -> Option<String> {
-    (command.operation == "payments" && command.key.ends_with('3')).then(|| format!("order-{}", command.key))
+    let carries = ["payments", "orders", "charges", "batches"].contains(&command.operation.as_str());
+    (carries && command.key.ends_with('3')).then(|| format!("order-{}", command.key))
 }

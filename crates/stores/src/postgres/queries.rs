@@ -4,9 +4,9 @@
 //! write did not change was changed by somebody else in between, and is read again.
 
 use semel_core::{
-    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken, OpenCall,
-    OperationId, Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult, Timestamp,
-    Transition, Write,
+    Answer, AttemptToken, AuditEntry, AuditId, Change, Claim, Decision, Event, Holder, Ids, Note, NoteTaken,
+    OpenCall, OperationId, Principal, RandomIds, Record, RecordId, Reference, StoredRequest, StoredResult,
+    Timestamp, Transition, Write,
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 

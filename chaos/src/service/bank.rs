@@ -1,0 +1,161 @@
+//! Transactions of the service, on either database: one row, its message, and one of several ends.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use semel::core::OperationId;
+use semel::flow::postgres::PgTx;
+use semel::flow::sqlite::SqliteTx;
+use semel::flow::{
+    Answered, Command, Failure, PostgresTransactions, Reply, Settled, SqliteTransactions, sqlx,
+};
+use serde_json::{Value, json};
+
+use super::moods::End;
+use crate::asked::EFFECT;
+
+/// No constraint keeps a command from having two rows: that is for Semel to see to.
+pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS chaos_rows (operation_id TEXT NOT NULL, part TEXT, \
+                                effect TEXT NOT NULL, canary TEXT NOT NULL, reference TEXT, event_id TEXT)";
+const INSERT: &str = "INSERT INTO chaos_rows (operation_id, part, effect, canary, reference, event_id) \
+                      VALUES ($1, $2, $3, $4, $5, $6)";
+
+/// One row, and the message that is committed with it.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    part: Option<String>,
+    effect: String,
+    canary: String,
+    reference: Option<String>,
+    kind: Option<&'static str>,
+    payload: Vec<u8>,
+}
+
+impl Entry {
+    /// The entry of this part of a command, with an effect that nobody else has.
+    pub(super) fn new(part: Option<&str>, asked: &Value, kind: Option<&'static str>) -> Entry {
+        let text = |name: &str| asked[name].as_str().map(str::to_owned);
+        let effect: String = semel::core::ids::secret()[..8].iter().map(|it| format!("{it:02x}")).collect();
+        Entry {
+            part: part.map(str::to_owned),
+            effect: format!("{EFFECT}{effect}"),
+            canary: text("canary").unwrap_or_default(),
+            reference: text("reference"),
+            kind,
+            payload: asked.to_string().into_bytes(),
+        }
+    }
+
+    pub(super) fn in_file(&self, tx: &SqliteTx<'_>) -> Result<(), Failure> {
+        let id = tx.operation_id().to_string();
+        let event_id = self.kind.map(|kind| format!("{id}:{kind}"));
+        tx.execute(INSERT, (&id, &self.part, &self.effect, &self.canary, &self.reference, &event_id))?;
+        if let Some(kind) = self.kind {
+            tx.push(kind, &self.payload)?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn on_server(&self, tx: &mut PgTx) -> Result<(), Failure> {
+        let id = tx.operation_id().to_string();
+        let event_id = self.kind.map(|kind| format!("{id}:{kind}"));
+        let insert = sqlx::query(INSERT).bind(id).bind(&self.part).bind(&self.effect).bind(&self.canary);
+        insert.bind(&self.reference).bind(event_id).execute(&mut **tx).await?;
+        if let Some(kind) = self.kind {
+            tx.push(kind, &self.payload).await?;
+        }
+        Ok(())
+    }
+
+    /// The end of the work that has written it. `Ok` is its effect.
+    #[allow(clippy::panic, reason = "code of others panics, too")]
+    pub(super) fn end(&self, end: End) -> Result<String, Failure> {
+        match end {
+            End::Well => Ok(self.effect.clone()),
+            End::Refuses => Err(Failure::refuse(StatusCode::PAYMENT_REQUIRED, &self.undone("refused"))),
+            End::Fails => Err(self.retryable("failed")?),
+            End::EndsAndRefuses => Err(Failure::refuse(StatusCode::PAYMENT_REQUIRED, &self.undone("ended"))),
+            End::EndsAndFails => Err(self.retryable("ended")?),
+            End::Panics => panic!("the work of a command panics on purpose"),
+        }
+    }
+
+    fn retryable(&self, end: &str) -> Result<Failure, Failure> {
+        Ok(Failure::Retryable(Reply::json(StatusCode::SERVICE_UNAVAILABLE, &self.undone(end))?))
+    }
+
+    /// An answer that says that nothing is left of it. The prefix is left out: this is no effect.
+    fn undone(&self, end: &str) -> Value {
+        let undone = self.effect.trim_start_matches(EFFECT);
+        json!({ "effect": null, "canary": self.canary, "undone": undone, "end": end })
+    }
+
+    fn reply(&self, effect: &str, deferral: Option<Duration>) -> Result<Reply, Failure> {
+        match deferral {
+            None => Reply::json(StatusCode::CREATED, &json!({ "effect": effect, "canary": self.canary })),
+            Some(time) => {
+                Ok(Reply::json(StatusCode::ACCEPTED, &json!({ "canary": self.canary }))?.deferred(time))
+            }
+        }
+    }
+}
+
+/// The service's transactions.
+#[derive(Clone)]
+pub(super) enum Bank {
+    Sqlite(SqliteTransactions),
+    Postgres(PostgresTransactions),
+}
+
+impl Bank {
+    /// Carries out a command of one entry, whose outcome is left to its message if there is a deferral.
+    pub(super) async fn transact(
+        &self,
+        command: &Command,
+        entry: Entry,
+        end: End,
+        deferral: Option<Duration>,
+    ) -> Answered {
+        match self {
+            Bank::Sqlite(semel) => {
+                let work = move |tx: &SqliteTx<'_>| {
+                    entry.in_file(tx)?;
+                    if end.ends() {
+                        // Refused by the connection, and the code does not look at that.
+                        let _ = tx.execute_batch("COMMIT");
+                    }
+                    entry.reply(&entry.end(end)?, deferral)
+                };
+                semel.transact(command, work).await
+            }
+            Bank::Postgres(semel) => {
+                let work = move |mut tx: PgTx| async move {
+                    entry.on_server(&mut tx).await?;
+                    if end.ends() {
+                        let _ = sqlx::raw_sql("COMMIT").execute(&mut *tx).await;
+                    }
+                    entry.reply(&entry.end(end)?, deferral)
+                };
+                semel.transact(command, work).await
+            }
+        }
+    }
+
+    /// Settles a command that was left to a message.
+    pub(super) async fn settle(
+        &self,
+        command: OperationId,
+        reply: Value,
+        status: StatusCode,
+        end: End,
+    ) -> Settled {
+        let work = move || match end {
+            End::Well => Reply::json(status, &reply),
+            _ => Err(Failure::Retryable(Reply::new(StatusCode::SERVICE_UNAVAILABLE))),
+        };
+        match self {
+            Bank::Sqlite(semel) => semel.settle(command, move |_| work()).await,
+            Bank::Postgres(semel) => semel.settle(command, move |_| async move { work() }).await,
+        }
+    }
+}
