@@ -31,10 +31,13 @@ impl Asked {
         let mut chance = Chance::of(seed, &format!("command {pair}"));
         let (operation, path) = match chance.below(100) {
             _ if broken => (PAYMENTS, "/payments"),
-            0..55 => (PAYMENTS, "/payments"),
-            55..65 => (DRAFTS, "/drafts"),
-            65..78 => (REPORTS, "/reports"),
-            _ => (TRANSFERS, "/transfers"),
+            0..40 => (PAYMENTS, "/payments"),
+            40..48 => (DRAFTS, "/drafts"),
+            48..58 => (REPORTS, "/reports"),
+            58..68 => (TRANSFERS, "/transfers"),
+            68..82 => (ORDERS, "/orders"),
+            82..92 => (CHARGES, "/charges"),
+            _ => (BATCHES, "/batches"),
         };
         let key = format!("key-{pair:06}-{:08x}", chance.next() as u32);
         let command = Command {

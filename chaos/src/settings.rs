@@ -116,6 +116,10 @@ pub(crate) fn operations() -> BTreeMap<String, Operation> {
         operation(DRAFTS, Mode::Sync, SHORT_TTL),
         operation(REPORTS, Mode::Async, LONG_TTL),
         operation(TRANSFERS, Mode::Local, LONG_TTL),
+        operation(ORDERS, Mode::Phased, LONG_TTL),
+        operation(CHARGES, Mode::Deferred, LONG_TTL),
+        operation(BATCHES, Mode::Bulk, LONG_TTL),
+        operation(ITEMS, Mode::Bulk, LONG_TTL),
     ])
 }
 
