@@ -64,11 +64,19 @@ impl dyn Vault {
         Ok(())
     }
 
+    /// Seals the output of a phase of this command.
+    pub fn seal_output(
+        &self,
+        command: OperationId,
+        phase: &str,
+        output: &Bytes,
+    ) -> Result<Bytes, VaultError> {
+        Ok(self.seal(&Sealing::phase(command, phase), output)?.into_envelope())
+    }
+
     /// What is to be written about a phase of this command, its output sealed.
     pub fn seal_mark(&self, command: OperationId, mark: &Mark) -> Result<Mark, VaultError> {
-        let seal = |name: &str, output: &Bytes| {
-            Ok(self.seal(&Sealing::phase(command, name), output)?.into_envelope())
-        };
+        let seal = |name: &str, output: &Bytes| self.seal_output(command, name, output);
         Ok(match mark {
             Mark::Local { position, name, output } => {
                 Mark::Local { position: *position, name: name.clone(), output: seal(name, output)? }

@@ -260,6 +260,17 @@ pub enum PhaseVerdict {
     NothingOpen,
 }
 
+impl PhaseVerdict {
+    /// Its name in notes.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            PhaseVerdict::Executed => "executed",
+            PhaseVerdict::NotExecuted(_) => "not_executed",
+            PhaseVerdict::NothingOpen => "resume",
+        }
+    }
+}
+
 /// What a store has of a command in phases. Only the store can know, so only the store says so.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Recorded {

@@ -324,17 +324,28 @@ impl Change {
     /// The same, with a note for the record's history. It is kept in the same write, for good, if the change
     /// takes effect. The note of a verdict says which.
     pub fn noted(self, note: Note) -> Change {
-        let mut note = note;
-        if let Event::Resolve { verdict, .. } = self.event {
-            note.action = format!("{} {}", note.action, verdict.as_str());
-        }
-        Change { note: Some(note), ..self }
+        let verdict = match self.event {
+            Event::Resolve { verdict, .. } => verdict.as_str(),
+            Event::ResolvePhase { verdict, .. } => verdict.as_str(),
+            _ => return Change { note: Some(note), ..self },
+        };
+        let action = format!("{} {verdict}", note.action);
+        Change { note: Some(Note { action, ..note }), ..self }
     }
 
     /// The same, with another form of its result, if it has one: sealed, for a store.
     pub fn with_result(&self, result: StoredResult) -> Change {
         let result = self.result.is_some().then_some(result);
         Change { result, ..self.clone() }
+    }
+
+    /// The same, with another form of the output of its open call, if it has one: sealed, for a store.
+    pub(crate) fn with_call_output(&self, sealed: Bytes) -> Change {
+        let mut change = self.clone();
+        if let Some(OpenCall::Executed { output, .. }) = &mut change.call {
+            *output = sealed;
+        }
+        change
     }
 
     /// The note that goes with it.

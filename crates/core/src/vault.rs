@@ -7,6 +7,7 @@
 use bytes::Bytes;
 
 use crate::ids::OperationId;
+use crate::progress::OpenCall;
 use crate::reconcile::Statement;
 use crate::record::{Claim, Record, StoredResult};
 use crate::request::StoredRequest;
@@ -93,6 +94,9 @@ impl dyn Vault {
         operation_id: OperationId,
         change: &Change,
     ) -> Result<Change, VaultError> {
+        if let Some(OpenCall::Executed { phase, output }) = change.call() {
+            return Ok(change.with_call_output(self.seal_output(operation_id, phase, output)?));
+        }
         let Some(result) = change.result() else { return Ok(change.clone()) };
         let settler = Settler::of_event(change.event());
         let about = |format| Sealing::response(id, operation_id, settler, result.status, format);

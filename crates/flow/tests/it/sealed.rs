@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox, RetryTerms, Tried};
-use semel_core::{Decision, Note, Record, Reseal, StateName, Store, Transacted, Vault};
+use semel_core::{Change, Decision, Note, Record, Reseal, StateName, Store, Transacted, Vault};
 use semel_flow::Settled;
 use semel_flow::outbox::{Sink, Worker, WorkerOptions};
 use semel_stores::encryption::{AesVault, Rotation, SealedOutbox, SealedStore, Step as Batch};
@@ -24,6 +24,7 @@ both!(
     what_was_stored_in_the_clear_is_replayed,
     payloads_of_messages_are_sealed_and_delivered_in_the_clear,
     outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them,
+    the_output_that_a_verdict_brings_is_sealed_and_read_by_the_run_after_it,
 );
 
 fn vault(id: &str) -> Arc<dyn Vault> {
@@ -226,4 +227,39 @@ async fn outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them(lab: impl S
         outputs(sealed(vault("a"))).await.iter().all(|output| is_envelope(output)),
         "the old key is of no use"
     );
+}
+
+async fn the_output_that_a_verdict_brings_is_sealed_and_read_by_the_run_after_it(
+    lab: impl Sealable + Phased,
+) {
+    let lab = lab.under("a");
+    let (provider, kept) = (Provider::start(false).await, lab.kept().await);
+    let store: Arc<dyn Store> = Arc::new(SealedStore::new(kept.store(), vault("a")));
+    let rides = lab.rides(store.clone(), Ride::new(&provider).once("after sending", || Act::Panic));
+    let command = command("key");
+    assert_eq!(saw(&rides.start(&command, "ride 7").await), Saw::Decided(Decision::Reconcile));
+    let id = command.scope.record_id();
+    let open = store.get(&id).await.expect("it reads").record.expect("it is there");
+    let output = Bytes::from_static(b"1");
+    let verdict = Change::resolve_call_executed(open.head.epoch, "charge_created", output.clone());
+    let verdict = verdict.expect("it is JSON").noted(Note {
+        who: "a test".into(),
+        action: "resolve".into(),
+        why: "it is in the ledger".into(),
+    });
+    let answer = store.apply(&id, &verdict).await.expect("the store answers");
+    assert_eq!(answer.decision, Decision::Applied);
+
+    let charge = async |store: Arc<dyn Store>| {
+        let steps = store.progress(open.operation_id).await.expect("it reads");
+        let charge = steps.into_iter().find(|step| step.name == "charge_created");
+        charge.and_then(|step| step.what.output().cloned()).expect("it has an output")
+    };
+    assert!(is_envelope(&charge(kept.store()).await));
+    assert_eq!(charge(store.clone()).await, output);
+    let notes = store.notes(open.operation_id).await.expect("it reads");
+    assert_eq!(notes.last().map(|taken| taken.note.action.as_str()), Some("resolve executed"));
+    let done = resumed(&[&rides], &kept, &id).await;
+    assert_eq!(done.head.state.name(), StateName::Succeeded);
+    assert_eq!(provider.counts(), (1, 1), "it is not called again");
 }

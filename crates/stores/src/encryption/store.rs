@@ -99,15 +99,17 @@ impl Store for SealedStore {
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        let Some(clear) = change.result() else {
+        if change.result().is_none() && change.call().is_none() {
             let answer = self.inner.apply(id, change).await?;
             self.acquired(&answer);
             return Ok(Answer { record: self.opened(answer.record), ..answer });
-        };
+        }
         let command = self.command(id, change).await?;
         let sealed = self.vault.seal_change_of(id, command, change).map_err(|why| not_sealed(&why))?;
         let mut answer = self.inner.apply(id, &sealed).await?;
-        answer.record.iter_mut().for_each(|record| restore(record, &sealed, clear));
+        if let (Some(clear), Some(record)) = (change.result(), &mut answer.record) {
+            restore(record, &sealed, clear);
+        }
         Ok(Answer { record: self.opened(answer.record), ..answer })
     }
 
