@@ -240,7 +240,7 @@ impl Model for Parts {
             lost_message: false,
             seen: [None; 2],
             deaths: 2,
-            looks: 3,
+            looks: 2,
             attempts: 0,
         }]
     }

@@ -182,6 +182,14 @@ impl Event {
         }
     }
 
+    /// The name of the verdict that it brings, if it brings one.
+    pub(crate) fn verdict_name(&self) -> Option<&'static str> {
+        if let Event::Resolve { verdict, .. } = self {
+            return Some(verdict.as_str());
+        }
+        if let Event::ResolvePhase { verdict, .. } = self { Some(verdict.as_str()) } else { None }
+    }
+
     /// Whether sending it a second time cannot do more than sending it once: a token tells that it is the same.
     ///
     /// What operators and reconcilers say carries none. If its answer is lost, somebody must look first.

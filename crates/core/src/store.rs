@@ -324,12 +324,8 @@ impl Change {
     /// The same, with a note for the record's history. It is kept in the same write, for good, if the change
     /// takes effect. The note of a verdict says which.
     pub fn noted(self, note: Note) -> Change {
-        let verdict = match self.event {
-            Event::Resolve { verdict, .. } => verdict.as_str(),
-            Event::ResolvePhase { verdict, .. } => verdict.as_str(),
-            _ => return Change { note: Some(note), ..self },
-        };
-        let action = format!("{} {verdict}", note.action);
+        let verdict = self.event.verdict_name().map(|verdict| format!(" {verdict}"));
+        let action = note.action + verdict.as_deref().unwrap_or_default();
         Change { note: Some(Note { action, ..note }), ..self }
     }
 

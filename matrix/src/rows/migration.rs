@@ -31,7 +31,6 @@ pub(crate) const STEPS: [usize; 1] = [19];
 const BACK_IN_A_FILE: (u32, u32) = (10, 6);
 const BACK_ON_A_SERVER: (u32, u32) = (6, 2);
 const BACK: &str = "
-    DROP TABLE semel_store;
     DROP INDEX semel_outbox_due;
     DROP INDEX semel_outbox_blocked;
     ALTER TABLE semel_outbox DROP COLUMN blocked;
