@@ -56,7 +56,7 @@ async fn check_event(scheme: &Scheme, headers: &HeaderMap, body: &[u8], choices:
 
 /// Sends an event to a gateway that knows of nothing yet, and again. Says what came of the first, and what is kept.
 async fn receive_twice(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> (Received, Vec<Statement>) {
-    let store = Arc::new(MemoryStore::new());
+    let store = Arc::new(MemoryStore::with_clock(Still));
     let options = ReconcilerOptions::default();
     let reconciler = Reconciler::new(store.clone(), store.clone(), Arc::new(NoLookUp), options);
     let webhooks = Webhooks::new(Arc::new(reconciler)).with_clock(Still);

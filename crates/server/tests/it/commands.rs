@@ -316,7 +316,12 @@ fn commands_that_only_look_leave_an_older_store_as_it_is() {
     let path = folder.path().join("semel.db");
     let file = rusqlite::Connection::open(&path).expect("the file opens");
     let older = "DROP TABLE semel_store; ALTER TABLE semel_evidence DROP COLUMN attempt;
-                 ALTER TABLE semel_evidence DROP COLUMN content; UPDATE semel_schema SET version = 9";
+                 ALTER TABLE semel_evidence DROP COLUMN content; ALTER TABLE semel_records DROP COLUMN partly_done;
+                 DROP INDEX semel_records_turn; DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
+                 ALTER TABLE semel_outbox DROP COLUMN blocked;
+                 CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
+                 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+                 UPDATE semel_schema SET version = 9";
     file.execute_batch(older).expect("it is older");
     drop(file);
     std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");

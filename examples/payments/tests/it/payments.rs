@@ -13,7 +13,7 @@ use crate::service::{Make, Service, both, eventually, operation_id, order, payme
 
 both!(
     a_payment_is_taken_at_once_charged_once_and_its_outcome_is_replayed,
-    a_declined_payment_stays_declined_and_frees_its_reference,
+    a_declined_payment_stays_declined_and_keeps_its_reference,
     a_reference_is_paid_once_under_whatever_key_and_however_late,
     those_who_come_at_once_with_one_key_pay_once,
     what_is_asked_for_wrongly_leaves_nothing_and_its_key_can_be_used,
@@ -66,7 +66,7 @@ fn a_payment_is_taken_at_once_charged_once_and_its_outcome_is_replayed(make: Mak
     assert_eq!((other.status, provider.ledger().len()), (422, 1), "the key is this order's");
 }
 
-fn a_declined_payment_stays_declined_and_frees_its_reference(make: Make<'_>) {
+fn a_declined_payment_stays_declined_and_keeps_its_reference(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let service = Service::start(&place, &provider, &[]);
@@ -75,7 +75,11 @@ fn a_declined_payment_stays_declined_and_frees_its_reference(make: Make<'_>) {
     let declined = service.outcome(&payment("first-key-of-invoice-7", &poor));
     assert_eq!((declined.status, &declined.json()["status"]), (402, &json!("declined")));
     assert_eq!(service.outcome(&payment("first-key-of-invoice-7", &poor)).body, declined.body);
-    assert_eq!(service.outcome(&payment("second-key-of-invoice-7", &order)).status, 201, "another card");
+    let other_card = service.send(&payment("second-key-of-invoice-7", &order));
+    let told = (other_card.status, other_card.json()["code"].clone());
+    assert_eq!(told, (409, json!("DUPLICATE_BUSINESS_REFERENCE")), "a payment of it is committed");
+    let order = with(order, "reference", json!("invoice-7, second try"));
+    assert_eq!(service.outcome(&payment("third-key-of-invoice-7", &order)).status, 201, "another card");
     let statuses: Vec<_> = provider.ledger().iter().map(|charge| charge["status"].clone()).collect();
     assert_eq!(statuses, ["declined", "captured"]);
     let listed: Vec<_> = service.payments().iter().map(|payment| payment["status"].clone()).collect();
