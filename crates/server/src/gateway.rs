@@ -214,10 +214,13 @@ pub(crate) async fn open_plain(location: &StoreLocation, access: Access) -> anyh
     })
 }
 
-/// Whether a store was not opened because it is older than this version reads.
-pub(crate) fn is_older(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(semel_stores::sqlite::OpenError::OlderSchema { .. }))
-        || matches!(error.downcast_ref(), Some(semel_stores::postgres::OpenError::OlderSchema { .. }))
+/// The schema version of a store that was not opened because it is older than this version reads; 0 if it has no tables.
+pub(crate) fn older_schema(error: &anyhow::Error) -> Option<i64> {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(semel_stores::sqlite::OpenError::OlderSchema { found, .. }), _) => Some((*found).into()),
+        (_, Some(semel_stores::postgres::OpenError::OlderSchema { found, .. })) => Some(*found),
+        _ => None,
+    }
 }
 
 /// A store with its keys, as all that it is.

@@ -10,7 +10,7 @@ use semel_stores::access::Access;
 use super::{Done, runtime, say};
 use crate::config::{self, Config, Identity, StoreLocation};
 use crate::encryption::{Counted, counted};
-use crate::gateway::{is_older, open_plain};
+use crate::gateway::{older_schema, open_plain};
 use crate::jwt::{self, KeySource};
 use crate::tls::Shown;
 
@@ -195,12 +195,15 @@ fn stored(config: &Config) -> anyhow::Result<(Vec<String>, Counted)> {
     });
     match looked {
         Ok((census, uses)) => Ok((orphans(config, census), counted(&uses))),
-        // The gateway brings it forward when it starts; a look does not.
-        Err(error) if is_older(&error) => {
-            say(format!("warning: the records were not looked at: {error}"));
-            Ok(Default::default())
-        }
-        Err(error) => Err(error),
+        Err(error) => match older_schema(&error) {
+            Some(0) => Ok(Default::default()),
+            // The gateway brings it forward when it starts; a look does not.
+            Some(_) => {
+                say(format!("warning: the records were not looked at: {error}"));
+                Ok(Default::default())
+            }
+            None => Err(error),
+        },
     }
 }
 
