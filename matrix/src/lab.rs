@@ -210,9 +210,11 @@ impl Place {
     pub(crate) async fn lose_everything(&self) -> Result<(), String> {
         match self {
             Place::File { file, template } => {
-                for suffix in ["", "-wal", "-shm"] {
+                for suffix in ["", "-wal", "-shm", ".id"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
+                // Whoever restores a file restores what stands beside it.
+                let _ = std::fs::copy(file.with_extension("copy.id"), marker(file));
                 std::fs::copy(template, file).map(drop).map_err(|error| error.to_string())
             }
             Place::Server { cluster, name, proxies } => {
@@ -247,6 +249,7 @@ impl Place {
                     file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
                 };
                 copy().map_err(|error: rusqlite::Error| error.to_string())?;
+                let _ = std::fs::copy(marker(file), file.with_extension("copy.id"));
                 std::fs::copy(file, file.with_extension("copy")).map(drop).map_err(|error| error.to_string())
             }
             Place::Server { cluster, name, .. } => tokio::task::block_in_place(|| {
@@ -265,9 +268,11 @@ impl Place {
     pub(crate) async fn lose_all_since_copy(&self) -> Result<(), String> {
         match self {
             Place::File { file, .. } => {
-                for suffix in ["", "-wal", "-shm"] {
+                for suffix in ["", "-wal", "-shm", ".id"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
+                // Whoever restores a file restores what stands beside it.
+                let _ = std::fs::copy(file.with_extension("copy.id"), marker(file));
                 std::fs::copy(file.with_extension("copy"), file).map(drop).map_err(|error| error.to_string())
             }
             Place::Server { cluster, name, proxies } => {
@@ -362,4 +367,11 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
 /// The ends of the logs in a folder.
 pub(crate) fn logs(folder: &Path) -> String {
     ["a", "b"].map(|name| format!("{name}: {}", tail(&folder.join(format!("{name}.log"))))).join("\n    ")
+}
+
+/// The marker beside a file, which names the store in it.
+pub(crate) fn marker(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".id");
+    PathBuf::from(name)
 }

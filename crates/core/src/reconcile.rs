@@ -304,7 +304,8 @@ impl Statement {
         let epoch = record.head.epoch;
         match (self.attempt, self.received_at.zip(record.history.began(epoch))) {
             (Some(named), _) => About::UpTo(named),
-            (None, Some((heard, began))) if heard < began => About::UpTo(epoch.saturating_sub(1)),
+            // There is no attempt before the first, whatever the clocks say.
+            (None, Some((heard, began))) if heard < began && epoch > 1 => About::UpTo(epoch - 1),
             (None, Some(_) | None) => About::Command,
         }
     }

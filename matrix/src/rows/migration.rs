@@ -13,7 +13,7 @@ use semel_faults::Point;
 use semel_testkit::proxy::Matching;
 
 use crate::client;
-use crate::lab::Lab;
+use crate::lab::{Lab, marker};
 use crate::patience;
 use crate::process::tail;
 use crate::rows::tool::{self, Meanwhile, Stage, When, Work};
@@ -103,9 +103,7 @@ fn go_back(site: &Site<'_>) -> Result<(), String> {
     let alone = if site.place.file().is_some() { "" } else { BACK_ON_A_SERVER_ALONE };
     site.change(&format!("{BACK} {alone} UPDATE semel_schema SET version = {to}"))?;
     let Some(file) = site.place.file() else { return Ok(()) };
-    let mut identity = file.as_os_str().to_owned();
-    identity.push(".id");
-    std::fs::remove_file(identity).map_err(|error| format!("the identity beside the file: {error}"))
+    std::fs::remove_file(marker(file)).map_err(|error| format!("the identity beside the file: {error}"))
 }
 
 async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {

@@ -229,26 +229,6 @@ impl Writes<'_> {
         self.updates.is_empty() && self.deletes.is_empty()
     }
 
-    /// Writes it all in the transaction that is open. Says which records' writes counted.
-    pub(super) async fn write_within(
-        &mut self,
-        link: &mut Link,
-        now: Timestamp,
-    ) -> Result<HashSet<RecordId>, DbError> {
-        let rows: Vec<Columns<'_>> = self.updates.iter().map(|update| Columns::of(update.after)).collect();
-        let mut written = HashSet::new();
-        if !rows.is_empty() {
-            let updated = link.query(UPDATE, &update_values(&self.updates, &rows)).await?;
-            written.extend(updated.iter().filter_map(|row| id(row, 0)));
-        }
-        if !self.deletes.is_empty() {
-            let deleted = link.query(DELETE, &delete_values(&self.deletes)).await?;
-            written.extend(deleted.iter().filter_map(|row| id(row, 0)));
-        }
-        self.write_sides(link, &written, now).await?;
-        Ok(written)
-    }
-
     /// Writes it all, in one transaction. Says which records' writes counted; the others were changed by somebody
     /// else in between.
     pub(super) async fn write(
