@@ -1,16 +1,22 @@
 //! Quotas: how much each tenant and each of its callers may use, and whether one more fits.
 //!
 //! An [`Account`] is what one node knows of one [`Subject`]. It decides, purely: the time and the others' use are given
-//! to it. [`Usage`] is the contract of who counts for all nodes together, and what it says comes a moment late, so that a
-//! quota holds for each node exactly, and for all of them within what they use in that moment.
+//! to it. [`Usage`] is the contract of who counts for all nodes together, and keeps the [`Level`] of each rate, so that a
+//! restart does not fill it. The level comes a moment late: a quota holds for each node exactly, and for all of them within
+//! the use of that moment, which is paid back afterwards.
+
+mod account;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 
+pub use account::{Account, Counting};
+
 use crate::scope::Principal;
 use crate::store::StoreError;
+use crate::time::Timestamp;
 
 /// Whose use is counted: a tenant's, or one of its callers'.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +34,13 @@ impl Subject {
     /// The caller alone.
     pub fn caller_of(principal: &Principal) -> Subject {
         Subject { tenant: principal.shared_tenant(), caller: Some(principal.shared_caller()) }
+    }
+
+    /// Returns the subject with these names; `None` if they are none. An empty caller is the tenant with all its callers.
+    pub fn new(tenant: &str, caller: &str) -> Option<Subject> {
+        // Both names keep to the same rules.
+        let named = Principal::new(tenant, if caller.is_empty() { tenant } else { caller }).ok()?;
+        Some(if caller.is_empty() { Subject::tenant_of(&named) } else { Subject::caller_of(&named) })
     }
 
     /// The tenant's name.
@@ -77,6 +90,23 @@ impl Rate {
     fn interval(self) -> Duration {
         self.per.checked_div(self.count).unwrap_or_default()
     }
+
+    /// The time that so many of them take up.
+    fn cost(self, count: u64) -> Duration {
+        self.interval().saturating_mul(u32::try_from(count).unwrap_or(u32::MAX))
+    }
+
+    /// The longest time until it is whole again that is kept.
+    fn longest(self) -> Duration {
+        self.per.saturating_mul(LONGEST_DEBT)
+    }
+
+    /// Returns how many are left of a rate that is whole again in this time.
+    pub fn left(self, whole_in: Duration) -> u32 {
+        let free = self.per.saturating_sub(whole_in).as_nanos();
+        let left = free.checked_div(self.interval().as_nanos()).unwrap_or(0);
+        u32::try_from(left).unwrap_or(u32::MAX).min(self.count)
+    }
 }
 
 /// How much one subject may use. What is `None` is not limited.
@@ -109,7 +139,7 @@ impl Allowance {
     }
 
     /// Whether use has to be shared with other nodes.
-    const fn is_rated(&self) -> bool {
+    pub const fn is_rated(&self) -> bool {
         self.new_keys.is_some() || self.lookups.is_some()
     }
 }
@@ -206,19 +236,131 @@ pub struct Used {
 }
 
 impl Used {
-    fn minus(self, other: Used) -> Used {
-        Used {
-            new_keys: self.new_keys.saturating_sub(other.new_keys),
-            lookups: self.lookups.saturating_sub(other.lookups),
-        }
-    }
-
-    fn plus(self, other: Used) -> Used {
+    /// Returns the sum.
+    #[must_use]
+    pub const fn plus(self, other: Used) -> Used {
         Used {
             new_keys: self.new_keys.saturating_add(other.new_keys),
             lookups: self.lookups.saturating_add(other.lookups),
         }
     }
+}
+
+/// Periods of a rate that the store keeps at most as taken. Nodes that cannot see each other for a moment may take a whole
+/// period each; beyond so many of them that is not paid back. It also bounds for how long a wrong level can refuse a subject.
+pub const LONGEST_DEBT: u32 = 16;
+
+/// The interval at which a node reports its use. Use is charged as of the beginning of that interval, since the rate has
+/// refilled while it was not reported.
+pub const REPORT_EVERY: Duration = Duration::from_secs(1);
+
+/// Time until each rate of a subject is whole again; zero if it is whole, or not limited.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Of [`Allowance::new_keys`].
+    pub new_keys: Duration,
+    /// Of [`Allowance::lookups`].
+    pub lookups: Duration,
+}
+
+/// One node's use of one rate, for the store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Uses that were not reported before.
+    pub count: u64,
+    /// The time of the rate that they take up.
+    pub cost: Duration,
+    /// The time until the rate would be whole again if this node alone had used it.
+    pub own: Duration,
+    /// The longest time until it is whole again that is kept.
+    pub longest: Duration,
+}
+
+impl Charge {
+    /// Returns when the rate is whole again, if that was `kept` before.
+    ///
+    /// A node's own use counts at least, so that a report that was lost is made up for by the next one.
+    pub fn whole_at(&self, kept: Timestamp, now: Timestamp) -> Timestamp {
+        let millis = |time: Duration| i64::try_from(time.as_millis()).unwrap_or(i64::MAX);
+        // A part of a millisecond counts as a whole one: nothing is free.
+        let cost =
+            millis(self.cost).saturating_add(i64::from(!self.cost.subsec_nanos().is_multiple_of(1_000_000)));
+        let begun = kept.as_millis().max(now.as_millis().saturating_sub(millis(REPORT_EVERY)));
+        let own = now.as_millis().saturating_add(millis(self.own));
+        let latest = now.as_millis().saturating_add(millis(self.longest));
+        Timestamp::from_millis(begun.saturating_add(cost).max(own).min(latest))
+    }
+}
+
+/// One node's use of a subject's rates since its last report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// New keys.
+    pub new_keys: Charge,
+    /// Look-ups.
+    pub lookups: Charge,
+}
+
+impl Report {
+    /// The uses.
+    pub const fn used(&self) -> Used {
+        Used { new_keys: self.new_keys.count, lookups: self.lookups.count }
+    }
+}
+
+/// The use of one subject, as a store keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UsageEntry {
+    /// The uses that were ever reported, as far as they are remembered.
+    pub used: Used,
+    /// The time of the last report.
+    pub used_at: Timestamp,
+    /// The time at which new keys are whole again.
+    pub new_keys_whole_at: Timestamp,
+    /// The time at which look-ups are whole again.
+    pub lookups_whole_at: Timestamp,
+}
+
+impl UsageEntry {
+    /// The use of a subject that nobody has reported about.
+    pub const UNUSED: UsageEntry = UsageEntry {
+        used: Used { new_keys: 0, lookups: 0 },
+        used_at: Timestamp::from_millis(0),
+        new_keys_whole_at: Timestamp::from_millis(0),
+        lookups_whole_at: Timestamp::from_millis(0),
+    };
+
+    /// Returns the use after a report.
+    #[must_use]
+    pub fn charged(&self, report: &Report, now: Timestamp) -> UsageEntry {
+        UsageEntry {
+            used: self.used.plus(report.used()),
+            used_at: now,
+            new_keys_whole_at: report.new_keys.whole_at(self.new_keys_whole_at, now),
+            lookups_whole_at: report.lookups.whole_at(self.lookups_whole_at, now),
+        }
+    }
+
+    /// Returns the time until each rate is whole again.
+    pub fn level(&self, now: Timestamp) -> Level {
+        Level { new_keys: self.new_keys_whole_at.since(now), lookups: self.lookups_whole_at.since(now) }
+    }
+
+    /// Says whether the subject has used nothing for so long, and every rate is whole again.
+    pub fn is_idle(&self, idle: Duration, now: Timestamp) -> bool {
+        now.since(self.used_at) >= idle && self.level(now) == Level::default()
+    }
+}
+
+/// A part of the subjects that have used something, in the order of their names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UsageFilter {
+    /// Only this tenant and its callers.
+    pub tenant: Option<String>,
+    /// Only those behind this one.
+    pub after: Option<Subject>,
+    /// At most so many.
+    pub limit: usize,
 }
 
 /// What is kept for somebody.
@@ -230,197 +372,28 @@ pub struct Kept {
     pub bytes: u64,
 }
 
-/// How soon it is worth asking again when too much is kept: nobody knows when something will be forgotten.
-const UNTIL_FORGOTTEN: Duration = Duration::from_secs(60);
-
-/// What one node knows of one subject's use. Times are since the node's own beginning, by a clock that never goes back.
-#[derive(Clone, Debug, Default)]
-pub struct Account {
-    new_keys: Bucket,
-    lookups: Bucket,
-    /// What the others have not been told of.
-    unreported: Used,
-    /// What everybody together had used when it was last told.
-    total: Option<Used>,
-    /// What was kept when it was last counted.
-    counted: Option<Kept>,
-    /// What this node has added since that count began.
-    added: Kept,
-    /// New keys that were let in, and whose claims have not been answered.
-    on_their_way: u64,
-}
-
-impl Account {
-    /// Takes one look-up, if there is one left.
-    pub fn look_up(&mut self, allowance: &Allowance, now: Duration) -> Result<(), Exceeded> {
-        if let Some(rate) = allowance.lookups {
-            let exceeded = |retry_after| Exceeded { limit: Limit::Lookups, retry_after };
-            self.lookups.take(rate, now).map_err(exceeded)?;
-            self.unreported.lookups += 1;
-        }
-        Ok(())
-    }
-
-    /// Gives a look-up back that was taken, and not made.
-    pub fn unlook(&mut self, allowance: &Allowance) {
-        if let Some(rate) = allowance.lookups {
-            self.lookups.give_back(rate);
-            self.unreported.lookups = self.unreported.lookups.saturating_sub(1);
-        }
-    }
-
-    /// Takes one new key, if there is one left and what is kept leaves room for it. It is on its way until
-    /// [`created`](Account::created) or [`not_created`](Account::not_created) is said.
-    pub fn new_key(&mut self, allowance: &Allowance, now: Duration) -> Result<(), Exceeded> {
-        let kept = self.kept();
-        let full = |limit, cap: Option<u64>, kept: u64| match cap {
-            Some(cap) if kept >= cap => Err(Exceeded { limit, retry_after: UNTIL_FORGOTTEN }),
-            Some(_) | None => Ok(()),
-        };
-        full(Limit::ActiveKeys, allowance.active_keys, kept.keys)?;
-        full(Limit::StoredBytes, allowance.stored_bytes, kept.bytes)?;
-        if let Some(rate) = allowance.new_keys {
-            let exceeded = |retry_after| Exceeded { limit: Limit::NewKeys, retry_after };
-            self.new_keys.take(rate, now).map_err(exceeded)?;
-            self.unreported.new_keys += 1;
-        }
-        self.on_their_way += 1;
-        self.added.keys += 1;
-        Ok(())
-    }
-
-    /// A new key that was let in has its record, or may have it.
-    pub fn created(&mut self) {
-        self.on_their_way = self.on_their_way.saturating_sub(1);
-    }
-
-    /// A key that was let in as new was not: it is known, or its claim was not taken.
-    pub fn not_created(&mut self, allowance: &Allowance) {
-        self.on_their_way = self.on_their_way.saturating_sub(1);
-        self.added.keys = self.added.keys.saturating_sub(1);
-        if let Some(rate) = allowance.new_keys {
-            self.new_keys.give_back(rate);
-            self.unreported.new_keys = self.unreported.new_keys.saturating_sub(1);
-        }
-    }
-
-    /// This node has stored so many bytes for the subject.
-    pub fn stored(&mut self, bytes: u64) {
-        self.added.bytes = self.added.bytes.saturating_add(bytes);
-    }
-
-    /// What is kept, as far as this node knows: never less than what it was told and what it has added.
-    pub fn kept(&self) -> Kept {
-        let counted = self.counted.unwrap_or_default();
-        Kept {
-            keys: counted.keys.saturating_add(self.added.keys),
-            bytes: counted.bytes.saturating_add(self.added.bytes),
-        }
-    }
-
-    /// Whether anybody has counted what is kept.
-    pub const fn is_counted(&self) -> bool {
-        self.counted.is_some()
-    }
-
-    /// A count begins. Says what [`counted`](Account::counted) needs to know at its end.
-    pub const fn counting(&self) -> Counting {
-        // What is on its way may be in the count, or not: it is added, so that it is never missed.
-        Counting(Kept { keys: self.added.keys.saturating_sub(self.on_their_way), bytes: self.added.bytes })
-    }
-
-    /// A count has ended.
-    pub fn counted(&mut self, began: Counting, kept: Kept) {
-        self.counted = Some(kept);
-        self.added.keys = self.added.keys.saturating_sub(began.0.keys);
-        self.added.bytes = self.added.bytes.saturating_sub(began.0.bytes);
-    }
-
-    /// Whether the others have to be told of anything.
-    pub fn has_unreported(&self) -> bool {
-        self.unreported != Used::default()
-    }
-
-    /// Takes what the others have to be told of. If telling them fails, it is [put back](Account::put_back).
-    pub fn take_unreported(&mut self) -> Used {
-        std::mem::take(&mut self.unreported)
-    }
-
-    /// The others were not told.
-    pub fn put_back(&mut self, used: Used) {
-        self.unreported = self.unreported.plus(used);
-    }
-
-    /// The others were told of `sent`, and everybody together has used `total` by now: what the others have used since
-    /// the last time is taken here, too. It may be more than there is, and is then waited for.
-    pub fn told(&mut self, allowance: &Allowance, sent: Used, total: Used, now: Duration) {
-        let others = match self.total {
-            // Their count began anew.
-            Some(before) if total.lookups < before.lookups || total.new_keys < before.new_keys => {
-                total.minus(sent)
-            }
-            Some(before) => total.minus(before).minus(sent),
-            // What they used before this node was there is over, as far as it can know.
-            None => Used::default(),
-        };
-        self.total = Some(total);
-        if let Some(rate) = allowance.new_keys {
-            self.new_keys.charge(rate, others.new_keys, now);
-        }
-        if let Some(rate) = allowance.lookups {
-            self.lookups.charge(rate, others.lookups, now);
-        }
-    }
-}
-
-/// What a node had added when a count began.
-#[derive(Clone, Copy, Debug)]
-pub struct Counting(Kept);
-
-/// A rate that is being used. It is full again at this time, if nobody takes anything.
-#[derive(Clone, Copy, Debug, Default)]
-struct Bucket {
-    full_at: Duration,
-}
-
-impl Bucket {
-    /// Takes one, or says when there will be one.
-    fn take(&mut self, rate: Rate, now: Duration) -> Result<(), Duration> {
-        let after = self.full_at.max(now) + rate.interval();
-        let latest = now + rate.per();
-        if after > latest {
-            return Err(after - latest);
-        }
-        self.full_at = after;
-        Ok(())
-    }
-
-    fn give_back(&mut self, rate: Rate) {
-        self.full_at = self.full_at.saturating_sub(rate.interval());
-    }
-
-    /// Takes so many that are gone already.
-    fn charge(&mut self, rate: Rate, count: u64, now: Duration) {
-        let count = u32::try_from(count).unwrap_or(u32::MAX);
-        self.full_at = self.full_at.max(now).saturating_add(rate.interval().saturating_mul(count));
-    }
-}
-
-/// Counts for all nodes together. What it is told may be lost with a crash, and a lost answer may count twice: a quota is
-/// a bound on use, not a bill.
+/// Counts for all nodes together. The use of the last moment may be lost with a crash: a quota is a bound on use, not a bill.
 #[async_trait]
 pub trait Usage: Send + Sync + 'static {
     /// Makes [`kept`](Usage::kept) fast, where that needs something. It may take long on a large store, and commands
     /// that other nodes carry out go on meanwhile.
     async fn prepare(&self) -> Result<(), StoreError>;
 
-    /// Adds what was used, and says what everybody together has used, in the same order. No subject is named twice.
-    async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError>;
+    /// Writes reports down, as [`UsageEntry::charged`] says. Returns the levels after them, in the same order. No subject is
+    /// named twice.
+    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError>;
+
+    /// Returns the level of a subject.
+    async fn level(&self, subject: &Subject) -> Result<Level, StoreError>;
+
+    /// Lists the use of subjects, by tenant and caller; a tenant comes before its callers. Returns the store's time, too.
+    async fn list(&self, filter: &UsageFilter)
+    -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError>;
 
     /// Counts what is kept for a subject.
     async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError>;
 
-    /// Forgets at most `limit` subjects that have used nothing for so long. Says how many it forgot.
+    /// Forgets at most `limit` subjects that are [idle](UsageEntry::is_idle). Says how many it forgot.
     async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError>;
 }
 
@@ -433,110 +406,6 @@ mod tests {
     fn allowance(count: u32) -> Allowance {
         let rate = Rate::new(count, SECOND);
         Allowance { new_keys: rate, lookups: rate, ..Allowance::default() }
-    }
-
-    fn let_in(account: &mut Account, allowance: &Allowance, now: Duration) -> u32 {
-        let mut count = 0;
-        while account.new_key(allowance, now).is_ok() {
-            account.created();
-            count += 1;
-            assert!(count < 100_000, "it is not limited");
-        }
-        count
-    }
-
-    #[test]
-    fn a_rate_lets_its_count_in_at_once_and_the_rest_as_time_goes_by() {
-        let (mut account, allowance) = (Account::default(), allowance(10));
-        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 10);
-        let exceeded = account.new_key(&allowance, Duration::ZERO).expect_err("it is used up");
-        assert_eq!(exceeded, Exceeded { limit: Limit::NewKeys, retry_after: SECOND / 10 });
-        assert_eq!(let_in(&mut account, &allowance, SECOND / 10), 1, "as was said");
-        assert_eq!(let_in(&mut account, &allowance, SECOND), 9);
-        assert_eq!(let_in(&mut account, &allowance, 100 * SECOND), 10, "what was not used is not saved up");
-    }
-
-    #[test]
-    fn what_turned_out_not_to_be_new_is_given_back() {
-        let (mut account, allowance) = (Account::default(), allowance(2));
-        for _ in 0..100 {
-            account.new_key(&allowance, Duration::ZERO).expect("it was given back");
-            account.not_created(&allowance);
-            account.look_up(&allowance, Duration::ZERO).expect("it was given back");
-            account.unlook(&allowance);
-        }
-        assert_eq!(account.take_unreported(), Used::default());
-        assert_eq!(account.kept(), Kept::default());
-        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 2);
-    }
-
-    #[test]
-    fn what_is_kept_bounds_new_keys() {
-        let caps = Allowance { active_keys: Some(10), stored_bytes: Some(1000), ..Allowance::default() };
-        let mut account = Account::default();
-        let began = account.counting();
-        account.counted(began, Kept { keys: 7, bytes: 999 });
-        assert_eq!(let_in(&mut account, &caps, Duration::ZERO), 3);
-        assert_eq!(account.new_key(&caps, Duration::ZERO).map_err(|e| e.limit), Err(Limit::ActiveKeys));
-        let began = account.counting();
-        account.counted(began, Kept { keys: 5, bytes: 999 });
-        account.stored(1);
-        assert_eq!(account.new_key(&caps, Duration::ZERO).map_err(|e| e.limit), Err(Limit::StoredBytes));
-    }
-
-    #[test]
-    fn a_count_misses_nothing_that_was_on_its_way_or_came_while_it_ran() {
-        let caps = Allowance { active_keys: Some(100), ..Allowance::default() };
-        let mut account = Account::default();
-        account.new_key(&caps, Duration::ZERO).expect("there is room");
-        account.created();
-        account.new_key(&caps, Duration::ZERO).expect("there is room");
-        // The second is not answered yet: the count may see it, or not. It does not.
-        let began = account.counting();
-        account.new_key(&caps, Duration::ZERO).expect("there is room");
-        account.created();
-        account.counted(began, Kept { keys: 1, bytes: 0 });
-        account.created();
-        assert_eq!(account.kept().keys, 3);
-    }
-
-    #[test]
-    fn two_nodes_that_tell_each_other_let_in_one_rate_in_the_long_run() {
-        let allowance = allowance(100);
-        let (mut nodes, mut total) = ([Account::default(), Account::default()], Used::default());
-        let mut let_in_all = 0;
-        for tick in 0..600_u32 {
-            let now = SECOND * tick / 10;
-            for node in &mut nodes {
-                let_in_all += let_in(node, &allowance, now);
-            }
-            if tick % 10 == 9 {
-                for node in &mut nodes {
-                    let sent = node.take_unreported();
-                    total = total.plus(sent);
-                    node.told(&allowance, sent, total, now);
-                }
-            }
-        }
-        // A minute of 100 each second, and what each node could let in before it heard of the other.
-        assert!((6000..=6000 + 2 * 200).contains(&let_in_all), "{let_in_all}");
-    }
-
-    #[test]
-    fn a_total_that_began_anew_is_not_taken_for_the_others_use() {
-        let (mut account, allowance) = (Account::default(), allowance(10));
-        account.told(&allowance, Used::default(), Used { new_keys: 1_000_000, lookups: 7 }, Duration::ZERO);
-        account.told(&allowance, Used::default(), Used { new_keys: 3, lookups: 0 }, Duration::ZERO);
-        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 7);
-    }
-
-    #[test]
-    fn what_could_not_be_told_is_told_later() {
-        let (mut account, allowance) = (Account::default(), allowance(10));
-        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 10);
-        let sent = account.take_unreported();
-        account.put_back(sent);
-        assert_eq!(account.take_unreported(), Used { new_keys: 10, lookups: 0 });
     }
 
     #[test]
@@ -615,54 +484,52 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_are_taken_reported_and_refused_like_new_keys() {
-        let (mut account, allowance) = (Account::default(), allowance(4));
-        assert!(!account.has_unreported());
-        for _ in 0..4 {
-            account.look_up(&allowance, Duration::ZERO).expect("one is left");
+    fn a_charge_is_bounded_and_never_less_than_the_use_of_its_node() {
+        let at = Timestamp::from_millis;
+        let charge = Charge { count: 3, cost: 3 * SECOND, own: 2 * SECOND, longest: 16 * SECOND };
+        let now = at(100_000);
+        let table = [
+            ("whole since long: as of the last report", charge, at(0), at(102_000)),
+            ("in use: on top", charge, at(105_000), at(108_000)),
+            ("its own use at least", Charge { own: 5 * SECOND, ..charge }, at(0), at(105_000)),
+            ("not more than is kept", charge, at(115_000), at(116_000)),
+            ("a level that cannot be", charge, at(i64::MAX), at(116_000)),
+            ("not limited", Charge { count: 3, ..Charge::default() }, at(105_000), now),
+            (
+                "a part of a millisecond",
+                Charge { cost: Duration::from_nanos(1), ..charge },
+                at(105_000),
+                at(105_001),
+            ),
+        ];
+        for (name, charge, kept, whole_at) in table {
+            assert_eq!(charge.whole_at(kept, now), whole_at, "{name}");
         }
-        let exceeded = account.look_up(&allowance, Duration::ZERO).expect_err("they are used up");
-        assert_eq!(exceeded, Exceeded { limit: Limit::Lookups, retry_after: SECOND / 4 });
-        assert!(account.has_unreported());
-        assert_eq!(account.take_unreported(), Used { new_keys: 0, lookups: 4 });
-        assert!(!account.has_unreported());
-        account.put_back(Used { new_keys: 1, lookups: 2 });
-        account.put_back(Used { new_keys: 4, lookups: 8 });
-        assert_eq!(account.take_unreported(), Used { new_keys: 5, lookups: 10 });
     }
 
     #[test]
-    fn what_is_kept_is_known_once_it_was_counted() {
-        let mut account = Account::default();
-        assert!(!account.is_counted());
-        account.stored(5);
-        let began = account.counting();
-        account.stored(7);
-        account.counted(began, Kept { keys: 2, bytes: 100 });
-        assert!(account.is_counted());
-        assert_eq!(account.kept(), Kept { keys: 2, bytes: 107 }, "five of them are in the count");
+    fn a_subject_is_idle_only_once_its_rates_are_whole_again() {
+        let at = Timestamp::from_millis;
+        let entry = UsageEntry { new_keys_whole_at: at(9_000), ..UsageEntry::UNUSED };
+        assert!(!entry.is_idle(SECOND, at(8_999)));
+        assert!(entry.is_idle(SECOND, at(9_000)));
+        assert!(!entry.is_idle(10 * SECOND, at(9_000)));
     }
 
     #[test]
-    fn what_the_others_use_is_taken_here_once() {
-        let (mut account, allowance) = (Account::default(), allowance(10));
-        let total = |new_keys, lookups| Used { new_keys, lookups };
-        account.told(&allowance, Used::default(), total(100, 50), Duration::ZERO);
-        account.told(&allowance, total(1, 2), total(105, 59), Duration::ZERO);
-        // Of five new keys one was its own, and of nine look-ups two.
-        assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), 6);
-        let look_ups = std::iter::repeat_with(|| account.look_up(&allowance, Duration::ZERO));
-        assert_eq!(look_ups.take(20).filter(Result::is_ok).count(), 3);
-    }
-
-    #[test]
-    fn either_count_that_fell_says_that_both_began_anew() {
-        for total in [Used { new_keys: 4, lookups: 200 }, Used { new_keys: 200, lookups: 4 }] {
-            let (mut account, allowance) = (Account::default(), allowance(1_000));
-            account.told(&allowance, Used::default(), Used { new_keys: 100, lookups: 100 }, Duration::ZERO);
-            account.told(&allowance, Used { new_keys: 1, lookups: 1 }, total, Duration::ZERO);
-            let expected = 1_000 - u32::try_from(total.new_keys - 1).expect("it is small");
-            assert_eq!(let_in(&mut account, &allowance, Duration::ZERO), expected, "{total:?}");
+    fn what_is_left_of_a_rate_follows_from_the_time_until_it_is_whole() {
+        let rate = Rate::new(10, SECOND).expect("it is a rate");
+        let table = [(0, 10), (1, 9), (100, 9), (101, 8), (999, 0), (1000, 0), (160_000, 0)];
+        for (millis, left) in table {
+            assert_eq!(rate.left(Duration::from_millis(millis)), left, "{millis}");
         }
+    }
+
+    #[test]
+    fn a_subject_is_read_back_from_its_names() {
+        let (tenant, caller) = (Subject::tenant_of(&principal()), Subject::caller_of(&principal()));
+        assert_eq!(Subject::new("acme", ""), Some(tenant));
+        assert_eq!(Subject::new("acme", "batch"), Some(caller));
+        assert_eq!((Subject::new("", "x"), Subject::new("a\n", "")), (None, None));
     }
 }

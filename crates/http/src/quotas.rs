@@ -1,16 +1,16 @@
 //! Quotas on this node: an account for every tenant and caller, which others are told of and which counts now and then.
 //!
-//! What an account allows is decided in `core`; here it is found, shared and kept fresh. Nobody waits for that, but who
-//! asks first for somebody whose records were never counted.
+//! What an account allows is decided in `core`; here it is found, shared and kept fresh. Only the first request of a tenant or
+//! caller on this node waits, for the level that the store has, and for the first count where records are capped.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use quick_cache::sync::Cache;
 use semel_core::problem::Kind;
-use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, Subject, Usage, Used};
+use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVERY, Report, Subject, Usage};
 use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
 use tokio::time::Instant;
 
@@ -19,10 +19,7 @@ use crate::observe;
 use crate::request::Command;
 use crate::respond::{self, Answer};
 
-/// How often others are told what was used here.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// How many subjects they are told of at once.
+/// Subjects in one report to the store.
 const TOLD_AT_ONCE: usize = 500;
 
 /// How often what is kept is counted, at most.
@@ -31,7 +28,7 @@ const COUNT_EVERY: Duration = Duration::from_secs(5);
 /// How much longer than a count takes it is until the next one.
 const REST_AFTER_COUNT: u32 = 20;
 
-/// How many tenants and callers are remembered. Who is forgotten begins anew.
+/// Tenants and callers that are remembered. One that was forgotten goes on from the level that the store has.
 const ACCOUNTS: usize = 100_000;
 
 /// How often what nobody uses any more is forgotten, and after which time.
@@ -46,10 +43,12 @@ pub(crate) struct Quotas {
     patience: Duration,
     begun: Instant,
     accounts: Cache<Subject, Arc<Entry>>,
-    /// Those of which the others do not know everything.
+    /// Those of which the store does not know everything.
     untold: Mutex<Vec<Arc<Entry>>>,
-    /// When the others are told next; never while they are being told.
-    tell_at: AtomicU64,
+    /// A task tells the store, until there is nothing to tell.
+    is_telling: AtomicBool,
+    /// One tells at a time: a report must not overtake another of its subject.
+    telling: tokio::sync::Mutex<()>,
     /// When idle subjects are forgotten next.
     forget_at: AtomicU64,
 }
@@ -60,8 +59,8 @@ struct Entry {
     allowance: Allowance,
     account: Mutex<Account>,
     is_untold: AtomicBool,
-    /// Who counts first has others wait.
-    first_count: tokio::sync::Mutex<()>,
+    /// The first request that needs the store's level, or a count, has others wait.
+    first_look: tokio::sync::Mutex<()>,
     /// When it is counted next; never while it is being counted.
     count_at: AtomicU64,
 }
@@ -102,7 +101,7 @@ impl UsedUp {
 }
 
 /// A key that was let in as new. It is given back unless it turns out to be.
-pub(crate) struct Admission(Option<[Arc<Entry>; 2]>);
+pub(crate) struct Admission(Option<(Arc<Quotas>, [Arc<Entry>; 2])>);
 
 impl Admission {
     /// Nobody counts it.
@@ -110,15 +109,18 @@ impl Admission {
 
     /// It was new, or may have been.
     pub(crate) fn created(mut self) {
-        for entry in self.0.take().iter().flatten() {
-            entry.account().created();
+        if let Some((quotas, entries)) = self.0.take() {
+            for entry in &entries {
+                entry.account().created();
+            }
+            quotas.to_tell(&entries);
         }
     }
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        for entry in self.0.take().iter().flatten() {
+        for entry in self.0.take().iter().flat_map(|(_, entries)| entries) {
             entry.account().not_created(&entry.allowance);
         }
     }
@@ -170,14 +172,21 @@ impl Quotas {
             begun: Instant::now(),
             accounts: Cache::new(ACCOUNTS),
             untold: Mutex::default(),
-            tell_at: AtomicU64::new(0),
+            is_telling: AtomicBool::new(false),
+            telling: tokio::sync::Mutex::new(()),
             forget_at: AtomicU64::new(millis(FORGET_EVERY)),
         })
     }
 
     /// Takes one look-up of the tenant and of the caller.
-    pub(crate) fn look_up(self: &Arc<Self>, principal: &Principal) -> Result<(), UsedUp> {
+    pub(crate) async fn look_up(
+        self: &Arc<Self>,
+        principal: &Principal,
+    ) -> Result<Result<(), UsedUp>, StoreError> {
         let entries = self.entries(principal);
+        for entry in entries.iter().filter(|entry| entry.allowance.lookups.is_some()) {
+            self.keep_known(entry).await?;
+        }
         let now = self.begun.elapsed();
         let taken = self.take(
             &entries,
@@ -187,7 +196,8 @@ impl Quotas {
         if let Err(used_up) = &taken {
             observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
         }
-        taken
+        self.to_tell(&entries);
+        Ok(taken)
     }
 
     /// So many bytes are kept for the principal from now on.
@@ -203,8 +213,13 @@ impl Quotas {
         principal: &Principal,
     ) -> Result<Result<Admission, UsedUp>, StoreError> {
         let entries = self.entries(principal);
-        for entry in entries.iter().filter(|entry| entry.allowance.is_capped()) {
-            self.keep_counted(entry).await?;
+        for entry in &entries {
+            if entry.allowance.new_keys.is_some() {
+                self.keep_known(entry).await?;
+            }
+            if entry.allowance.is_capped() {
+                self.keep_counted(entry).await?;
+            }
         }
         let now = self.begun.elapsed();
         let taken = self.take(
@@ -212,7 +227,7 @@ impl Quotas {
             |account, allowance| account.new_key(allowance, now),
             |account, allowance| account.not_created(allowance),
         );
-        Ok(taken.map(|()| Admission(Some(entries))))
+        Ok(taken.map(|()| Admission(Some((self.clone(), entries)))))
     }
 
     /// The tenant and the caller.
@@ -227,7 +242,7 @@ impl Quotas {
                 subject: subject.clone(),
                 account: Mutex::default(),
                 is_untold: AtomicBool::new(false),
-                first_count: tokio::sync::Mutex::new(()),
+                first_look: tokio::sync::Mutex::new(()),
                 count_at: AtomicU64::new(NEVER),
             }))
         });
@@ -238,7 +253,7 @@ impl Quotas {
 
     /// Takes something of both, or of none.
     fn take(
-        self: &Arc<Self>,
+        &self,
         [tenant, caller]: &[Arc<Entry>; 2],
         take: impl Fn(&mut Account, &Allowance) -> Result<(), Exceeded>,
         give_back: impl Fn(&mut Account, &Allowance),
@@ -252,13 +267,19 @@ impl Quotas {
             give_back(&mut tenant.account(), &tenant.allowance);
             return Err(used_up);
         }
-        for entry in [tenant, caller] {
+        Ok(())
+    }
+
+    /// Has the store told of these, if there is anything to tell.
+    fn to_tell(self: &Arc<Self>, entries: &[Arc<Entry>]) {
+        for entry in entries.iter().filter(|entry| entry.allowance != Allowance::default()) {
             if entry.account().has_unreported() && !entry.is_untold.swap(true, Ordering::SeqCst) {
                 self.untold().push(entry.clone());
             }
         }
-        self.tell_in_time();
-        Ok(())
+        if !self.untold().is_empty() && !self.is_telling.swap(true, Ordering::SeqCst) {
+            tokio::spawn(Quotas::keep_telling(Arc::downgrade(self)));
+        }
     }
 
     fn untold(&self) -> MutexGuard<'_, Vec<Arc<Entry>>> {
@@ -276,19 +297,32 @@ impl Quotas {
         at.store(millis(self.begun.elapsed() + from_now), Ordering::SeqCst);
     }
 
-    /// Tells the others what was used here, if that is due.
-    fn tell_in_time(self: &Arc<Self>) {
-        if self.is_due(&self.tell_at) {
-            let quotas = self.clone();
-            tokio::spawn(async move {
-                quotas.tell().await;
-                quotas.forget_in_time().await;
-                quotas.set(&quotas.tell_at, TELL_EVERY);
-            });
+    /// Tells the store until there is nothing to tell: use that nobody follows up is not forgotten either.
+    async fn keep_telling(quotas: Weak<Quotas>) {
+        while let Some(telling) = quotas.upgrade() {
+            telling.tell().await;
+            telling.forget_in_time().await;
+            drop(telling);
+            tokio::time::sleep(REPORT_EVERY).await;
+            if quotas.upgrade().is_none_or(|quotas| quotas.has_told()) {
+                return;
+            }
         }
     }
 
-    async fn tell(&self) {
+    /// Whether the task that tells may end, because there is nothing to tell.
+    fn has_told(&self) -> bool {
+        if !self.untold().is_empty() {
+            return false;
+        }
+        self.is_telling.store(false, Ordering::SeqCst);
+        // Somebody may have come in between, and have relied on the task.
+        self.untold().is_empty() || self.is_telling.swap(true, Ordering::SeqCst)
+    }
+
+    /// Tells the store what was used here, and hears what everybody has left.
+    pub(crate) async fn tell(&self) {
+        let _turn = self.telling.lock().await;
         let untold = std::mem::take(&mut *self.untold());
         // One that was forgotten and came back is there twice, and may be told of once.
         let mut named = HashSet::with_capacity(untold.len());
@@ -296,29 +330,34 @@ impl Quotas {
             untold.into_iter().partition(|entry| named.insert(entry.subject.clone()));
         self.untold().extend(again);
         for entries in first.chunks(TOLD_AT_ONCE) {
-            let mut used = Vec::with_capacity(entries.len());
+            let mut reports = Vec::with_capacity(entries.len());
             for entry in entries {
                 entry.is_untold.store(false, Ordering::SeqCst);
-                used.push((entry.subject.clone(), entry.account().take_unreported()));
+                let report = entry.account().report(&entry.allowance, self.begun.elapsed());
+                reports.push((entry.subject.clone(), report));
             }
-            match self.within(self.usage.add(&used)).await {
-                Ok(totals) => {
+            match self.within(self.usage.report(&reports)).await {
+                Ok(levels) => {
                     let now = self.begun.elapsed();
-                    for ((entry, (_, sent)), total) in entries.iter().zip(&used).zip(totals) {
-                        entry.account().told(&entry.allowance, *sent, total, now);
+                    for (entry, level) in entries.iter().zip(levels) {
+                        entry.account().learn(&entry.allowance, level, now);
                     }
                 }
                 Err(error) => {
                     tracing::warn!(%error, "what was used here could not be shared with other nodes");
-                    self.put_back(entries, &used);
+                    self.not_told(entries, &reports, &error);
                 }
             }
         }
     }
 
-    fn put_back(&self, entries: &[Arc<Entry>], used: &[(Subject, Used)]) {
-        for (entry, (_, sent)) in entries.iter().zip(used) {
-            entry.account().put_back(*sent);
+    /// A report that was certainly not written is made again. One that may have been is not: it would count twice.
+    fn not_told(&self, entries: &[Arc<Entry>], reports: &[(Subject, Report)], error: &StoreError) {
+        for (entry, (_, report)) in entries.iter().zip(reports) {
+            match error {
+                StoreError::Ambiguous(_) => entry.account().report_in_doubt(),
+                _ => entry.account().not_reported(report),
+            }
             if !entry.is_untold.swap(true, Ordering::SeqCst) {
                 self.untold().push(entry.clone());
             }
@@ -341,10 +380,23 @@ impl Quotas {
         }
     }
 
+    /// Sees that the level of the store is known here: a restart fills no quota.
+    async fn keep_known(&self, entry: &Entry) -> Result<(), StoreError> {
+        if !entry.account().is_known() {
+            let _turn = entry.first_look.lock().await;
+            if !entry.account().is_known() {
+                let level = self.within(self.usage.level(&entry.subject)).await?;
+                let now = self.begun.elapsed();
+                entry.account().learn(&entry.allowance, level, now);
+            }
+        }
+        Ok(())
+    }
+
     /// Sees that what is kept has been counted, and is counted again in time.
     async fn keep_counted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
         if !entry.account().is_counted() {
-            let _turn = entry.first_count.lock().await;
+            let _turn = entry.first_look.lock().await;
             if !entry.account().is_counted() {
                 self.count(entry).await?;
             }
@@ -381,7 +433,8 @@ fn millis(time: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use async_trait::async_trait;
-    use semel_core::quota::{Kept, Rate};
+    use semel_core::Timestamp;
+    use semel_core::quota::{Kept, Level, Rate, UsageEntry, UsageFilter, Used};
     use semel_stores::MemoryStore;
 
     use super::*;
@@ -395,14 +448,25 @@ mod tests {
             self.0.prepare().await
         }
 
-        async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError> {
-            for (index, (subject, _)) in used.iter().enumerate() {
+        async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+            for (index, (subject, _)) in reports.iter().enumerate() {
                 assert!(
-                    used[..index].iter().all(|(other, _)| other != subject),
+                    reports[..index].iter().all(|(other, _)| other != subject),
                     "{subject:?} is there twice"
                 );
             }
-            self.0.add(used).await
+            self.0.report(reports).await
+        }
+
+        async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
+            self.0.level(subject).await
+        }
+
+        async fn list(
+            &self,
+            filter: &UsageFilter,
+        ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
+            self.0.list(filter).await
         }
 
         async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
@@ -421,17 +485,40 @@ mod tests {
         let limits = Limits { tenant: allowance, caller: allowance, exceptions: Vec::new() };
         let usage = Arc::new(Once(MemoryStore::new()));
         let quotas = Quotas::new(limits, usage.clone(), Duration::from_secs(5));
-        quotas.tell_at.store(NEVER, Ordering::SeqCst);
+        quotas.is_telling.store(true, Ordering::SeqCst);
         let alice = Principal::new("acme", "alice").expect("these are names");
-        quotas.look_up(&alice).expect("there are ten");
+        quotas.look_up(&alice).await.expect("the store answers").expect("there are ten");
         quotas.accounts.clear();
-        quotas.look_up(&alice).expect("there are ten again");
+        quotas.look_up(&alice).await.expect("the store answers").expect("there are nine");
         for _ in 0..2 {
             quotas.tell().await;
         }
         assert!(quotas.untold().is_empty());
-        let total = usage.add(&[(Subject::caller_of(&alice), Used::default())]).await.expect("it adds");
-        assert_eq!(total, [Used { new_keys: 0, lookups: 2 }]);
+        assert_eq!(used(&*usage, &alice).await, [Used { new_keys: 0, lookups: 2 }; 2]);
+    }
+
+    /// The use of the tenant and of its one caller.
+    async fn used(usage: &dyn Usage, principal: &Principal) -> Vec<Used> {
+        let of_tenant = UsageFilter { tenant: Some(principal.tenant().into()), after: None, limit: 10 };
+        let (entries, _) = usage.list(&of_tenant).await.expect("it is listed");
+        entries.into_iter().map(|(_, entry)| entry.used).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn use_that_nobody_follows_up_is_told_of_in_time() {
+        let rate = Rate::new(10, Duration::from_secs(3600));
+        let allowance = Allowance { lookups: rate, ..Allowance::default() };
+        let limits = Limits { tenant: allowance, caller: allowance, exceptions: Vec::new() };
+        let usage = Arc::new(MemoryStore::new());
+        let quotas = Quotas::new(limits, usage.clone(), Duration::from_secs(5));
+        let alice = Principal::new("acme", "alice").expect("these are names");
+        for _ in 0..10 {
+            quotas.look_up(&alice).await.expect("the store answers").expect("there are ten");
+            tokio::task::yield_now().await;
+        }
+        tokio::time::sleep(4 * REPORT_EVERY).await;
+        assert_eq!(used(&*usage, &alice).await, [Used { new_keys: 0, lookups: 10 }; 2]);
+        assert!(!quotas.is_telling.load(Ordering::SeqCst), "there is nothing to tell");
     }
 
     #[tokio::test]
@@ -440,7 +527,7 @@ mod tests {
         let limits = Limits { tenant: keys, caller: keys, exceptions: Vec::new() };
         let quotas = Quotas::new(limits, Arc::new(MemoryStore::new()), Duration::from_secs(5));
         let alice = Principal::new("acme", "alice").expect("these are names");
-        quotas.look_up(&alice).expect("looking is not limited");
+        quotas.look_up(&alice).await.expect("the store answers").expect("looking is not limited");
         assert!(quotas.untold().is_empty());
     }
 }

@@ -11,6 +11,7 @@ mod doctor;
 mod fingerprint;
 mod keys;
 mod outbox;
+mod quotas;
 mod reconcile;
 mod records;
 mod serve;
@@ -49,6 +50,7 @@ pub fn main() -> ExitCode {
         Some(("keys", matches)) => keys::run(matches),
         Some(("records", matches)) => records::run(matches),
         Some(("outbox", matches)) => outbox::run(matches),
+        Some(("quotas", matches)) => quotas::run(matches),
         Some(("reconcile", matches)) => reconcile::run(matches),
         Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
         Some(("fingerprint", matches)) => fingerprint::run(matches),
@@ -98,6 +100,7 @@ fn shown_command() -> Command {
         .subcommand(doctor::command())
         .subcommand(records::command())
         .subcommand(outbox::command())
+        .subcommand(quotas::command())
         .subcommand(reconcile::command())
         .subcommands(upkeep::commands())
         .subcommand(fingerprint::command())

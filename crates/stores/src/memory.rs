@@ -5,13 +5,13 @@
 mod reseal;
 mod usage;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::policy::OnLeaseExpired;
-use semel_core::quota::{Subject, Used};
+use semel_core::quota::{Subject, UsageEntry};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::{ReferenceWrite, RequestWrite, age};
 use semel_core::{
@@ -40,8 +40,8 @@ struct Tables {
     items: HashMap<OperationId, Vec<Item>>,
     /// What was said about commands, by source and name.
     evidence: HashMap<(String, String), Kept>,
-    /// What each tenant and caller has used, and when it last did.
-    usage: HashMap<Subject, (Used, Timestamp)>,
+    /// The use of each tenant and caller.
+    usage: BTreeMap<Subject, UsageEntry>,
 }
 
 /// A statement, and what became of it.

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::StoreError;
-use semel_core::quota::{Kept, Subject, Usage, Used};
+use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter};
+use semel_core::{StoreError, Timestamp};
 
 use super::MemoryStore;
 
@@ -14,16 +14,32 @@ impl Usage for MemoryStore {
         Ok(())
     }
 
-    async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError> {
+    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
-        let add = |(subject, used): &(Subject, Used)| {
-            let (total, at) = tables.usage.entry(subject.clone()).or_insert((Used::default(), now));
-            total.new_keys += used.new_keys;
-            total.lookups += used.lookups;
-            *at = now;
-            *total
+        let charge = |(subject, report): &(Subject, Report)| {
+            let entry = tables.usage.entry(subject.clone()).or_insert(UsageEntry::UNUSED);
+            *entry = entry.charged(report, now);
+            entry.level(now)
         };
-        Ok(used.iter().map(add).collect())
+        Ok(reports.iter().map(charge).collect())
+    }
+
+    async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
+        let (tables, now) = (self.tables(), self.clock.now());
+        Ok(tables.usage.get(subject).map_or(Level::default(), |entry| entry.level(now)))
+    }
+
+    async fn list(
+        &self,
+        filter: &UsageFilter,
+    ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
+        let (tables, now) = (self.tables(), self.clock.now());
+        let is_wanted = |(subject, _): &(&Subject, &UsageEntry)| {
+            filter.tenant.as_deref().is_none_or(|tenant| tenant == subject.tenant())
+                && filter.after.as_ref().is_none_or(|after| *subject > after)
+        };
+        let wanted = tables.usage.iter().filter(is_wanted).take(filter.limit);
+        Ok((wanted.map(|(subject, entry)| (subject.clone(), *entry)).collect(), now))
     }
 
     async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {
@@ -44,9 +60,8 @@ impl Usage for MemoryStore {
 
     async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError> {
         let (mut tables, now) = (self.tables(), self.clock.now());
-        let is_idle = |(_, (_, at)): &(&Subject, &(Used, _))| now.since(*at) >= idle;
-        let gone: Vec<Subject> =
-            tables.usage.iter().filter(is_idle).map(|(subject, _)| subject.clone()).take(limit).collect();
+        let idle = tables.usage.iter().filter(|(_, entry)| entry.is_idle(idle, now));
+        let gone: Vec<Subject> = idle.map(|(subject, _)| subject.clone()).take(limit).collect();
         for subject in &gone {
             tables.usage.remove(subject);
         }

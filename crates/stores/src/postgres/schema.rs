@@ -197,8 +197,8 @@ ALTER TABLE semel_records
 
 /// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
 /// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
-/// leave the index of those that are due (the first take that meets such a message marks it); and which commands have
-/// committed a part that stays.
+/// leave the index of those that are due (the first take that meets such a message marks it); which commands have
+/// committed a part that stays; and the levels of quotas, which outlast a restart.
 const VERSION_6: &str = "
 CREATE TABLE semel_store (
     id         uuid   NOT NULL PRIMARY KEY, -- drawn here and never again: tells this store from any other
@@ -222,6 +222,9 @@ ALTER TABLE semel_records
 UPDATE semel_records SET partly_done = 1, revision = revision + 1
 WHERE reason IN ('deferred', 'deferral_expired', 'message_dead')
    OR operation_id IN (SELECT operation_id FROM semel_phases WHERE kind = 'item' OR output IS NOT NULL);
+ALTER TABLE semel_usage
+    ADD COLUMN new_keys_whole_at bigint NOT NULL DEFAULT 0, -- when the quota is whole again, if nobody uses more of it
+    ADD COLUMN lookups_whole_at  bigint NOT NULL DEFAULT 0;
 ";
 
 /// The tables, indexes and triggers of this version, by their names.

@@ -316,7 +316,7 @@ pub(super) async fn census(db: &mut impl Executor) -> Result<Vec<Census>, DbErro
 pub(super) struct Lent {
     link: OwnedMutexGuard<Option<Link>>,
     pub(super) offset: i64,
-    clock: StoreClock,
+    pub(super) clock: StoreClock,
 }
 
 impl Lent {

@@ -3,14 +3,16 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use semel_core::StoreError;
-use semel_core::quota::{Kept, Subject, Usage, Used};
+use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
+use semel_core::{StoreError, Timestamp};
 
 use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::link::Dialer;
+use super::link::{Dialer, Link};
+use super::outbox::in_transaction;
 use super::queries::now;
+use super::upkeep::Lent;
 
 /// Made only where what is kept is counted: every command would pay for it. Nobody's writes wait for it.
 const PREPARE: &str =
@@ -25,17 +27,62 @@ const IS_BROKEN: &str = "
 /// How long the index may take.
 const LONGEST_PREPARATION: Duration = Duration::from_secs(3600);
 
+/// Times that a report is begun again because the clock was not steady.
+const MAX_TURNS: usize = 3;
+
 /// In the order of the key, so that nodes do not wait for each other in a circle. A tenant with all its callers has no
 /// caller's name: no caller's name is empty.
-const ADD: &str = concat!(
-    "INSERT INTO semel_usage AS total (tenant, caller, new_keys, lookups, used_at)
-     SELECT u.tenant, u.caller, u.new_keys, u.lookups, n.now
-     FROM unnest($2::text[], $3::text[], $4::bigint[], $5::bigint[]) AS u (tenant, caller, new_keys, lookups), ",
+const BEGIN: &str = "
+    INSERT INTO semel_usage (tenant, caller, new_keys, lookups, used_at)
+    SELECT u.tenant, u.caller, 0, 0, 0 FROM unnest($1::text[], $2::text[]) AS u (tenant, caller)
+    ORDER BY u.tenant, u.caller ON CONFLICT DO NOTHING";
+
+macro_rules! entry {
+    () => {
+        "n.now, tenant, caller, new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at"
+    };
+}
+
+/// Locked in the same order.
+const LOCK: &str = concat!(
+    "SELECT ",
+    entry!(),
+    " FROM semel_usage, ",
     now!(),
-    " ORDER BY u.tenant, u.caller
-     ON CONFLICT (tenant, caller) DO UPDATE SET new_keys = total.new_keys + excluded.new_keys,
-         lookups = total.lookups + excluded.lookups, used_at = excluded.used_at
-     RETURNING tenant, caller, new_keys, lookups"
+    " WHERE (tenant, caller) IN (SELECT u.tenant, u.caller FROM unnest($2::text[], $3::text[]) AS u (tenant, caller))
+     ORDER BY tenant, caller FOR UPDATE OF semel_usage"
+);
+
+const CHARGE: &str = "
+    UPDATE semel_usage AS total SET new_keys = u.new_keys, lookups = u.lookups, used_at = u.used_at,
+        new_keys_whole_at = u.new_keys_whole_at, lookups_whole_at = u.lookups_whole_at
+    FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])
+        AS u (tenant, caller, new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at)
+    WHERE total.tenant = u.tenant AND total.caller = u.caller RETURNING 1::bigint";
+
+/// The time comes in any case.
+const GET: &str =
+    concat!("SELECT ", entry!(), " FROM ", now!(), " LEFT JOIN semel_usage ON tenant = $2 AND caller = $3");
+
+const LIST: &str = concat!(
+    "SELECT ",
+    entry!(),
+    " FROM ",
+    now!(),
+    " LEFT JOIN LATERAL (
+         SELECT * FROM semel_usage WHERE (tenant, caller) > ($2, $3) ORDER BY tenant, caller LIMIT $4) AS page ON true
+     ORDER BY tenant, caller"
+);
+
+const LIST_OF_TENANT: &str = concat!(
+    "SELECT ",
+    entry!(),
+    " FROM ",
+    now!(),
+    " LEFT JOIN LATERAL (
+         SELECT * FROM semel_usage WHERE tenant = $5 AND (tenant, caller) > ($2, $3)
+         ORDER BY tenant, caller LIMIT $4) AS page ON true
+     ORDER BY tenant, caller"
 );
 
 const KEPT: &str = "
@@ -48,7 +95,8 @@ const FORGET: &str = concat!(
     "WITH idle AS MATERIALIZED (
          SELECT tenant, caller FROM semel_usage, ",
     now!(),
-    "    WHERE used_at <= n.now - $2 LIMIT $3 FOR UPDATE OF semel_usage SKIP LOCKED),
+    "    WHERE used_at <= n.now - $2 AND new_keys_whole_at <= n.now AND lookups_whole_at <= n.now
+         LIMIT $3 FOR UPDATE OF semel_usage SKIP LOCKED),
      gone AS (
          DELETE FROM semel_usage USING idle
          WHERE semel_usage.tenant = idle.tenant AND semel_usage.caller = idle.caller RETURNING 1)
@@ -61,6 +109,91 @@ fn number(row: &Row, column: usize) -> u64 {
 
 fn column(number: u64) -> Option<i64> {
     Some(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+fn time(row: &Row, column: usize) -> Timestamp {
+    Timestamp::from_millis(row.int(column).unwrap_or(0))
+}
+
+/// The subject of a row of [`entry!`], if there is one, and its use.
+fn entry(row: &Row) -> Result<Option<(Subject, UsageEntry)>, DbError> {
+    let (Some(tenant), Some(caller)) = (row.text(1), row.text(2)) else { return Ok(None) };
+    let unreadable = || DbError::unreadable("semel_usage", "a name is none");
+    let subject = Subject::new(tenant, caller).ok_or_else(unreadable)?;
+    let entry = UsageEntry {
+        used: Used { new_keys: number(row, 3), lookups: number(row, 4) },
+        used_at: time(row, 5),
+        new_keys_whole_at: time(row, 6),
+        lookups_whole_at: time(row, 7),
+    };
+    Ok(Some((subject, entry)))
+}
+
+fn names<'a>(subjects: impl Iterator<Item = &'a Subject> + Clone) -> [Value<'a>; 2] {
+    [
+        Value::TextList(subjects.clone().map(|subject| Some(subject.tenant())).collect()),
+        Value::TextList(subjects.map(|subject| Some(subject.caller().unwrap_or_default())).collect()),
+    ]
+}
+
+/// Sends a query whose rows begin with the store's time. Nothing is believed of a clock that has just been set.
+async fn ask(lent: &mut Lent, sql: &'static str, values: &[Value<'_>]) -> Result<Vec<Row>, DbError> {
+    let clock = lent.clock.clone();
+    for _ in 0..MAX_TURNS {
+        let asked = clock.ask();
+        let offset = [Value::Int(Some(asked.offset))];
+        let values: Vec<Value<'_>> = offset.iter().chain(values).cloned().collect();
+        let rows = lent.link()?.query(sql, &values).await?;
+        if rows.first().is_none_or(|row| clock.is_steady(asked, time(row, 0))) {
+            return Ok(rows);
+        }
+        clock.look(lent.link()?).await?;
+    }
+    Err(DbError::Conflict("the database's clock keeps jumping".to_owned()))
+}
+
+/// Writes reports down in a transaction. `None` if the clock was not steady: then nothing was written.
+async fn charge(
+    lent: &mut Lent,
+    reports: &[(Subject, Report)],
+) -> Result<Option<Vec<(Subject, Level)>>, DbError> {
+    let (clock, link) = (lent.clock.clone(), lent.link()?);
+    in_transaction(link, async |link: &mut Link| {
+        let [tenants, callers] = names(reports.iter().map(|(subject, _)| subject));
+        link.query(BEGIN, &[tenants.clone(), callers.clone()]).await?;
+        let asked = clock.ask();
+        let rows = link.query(LOCK, &[Value::Int(Some(asked.offset)), tenants, callers]).await?;
+        let now = rows.first().map_or(Timestamp::from_millis(0), |row| time(row, 0));
+        if !rows.is_empty() && !clock.is_steady(asked, now) {
+            return Ok(None);
+        }
+        let mut charged = Vec::with_capacity(rows.len());
+        for (subject, entry) in rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
+            let of_subject = reports.iter().find(|(other, _)| *other == subject);
+            let (_, report) =
+                of_subject.ok_or_else(|| DbError::unreadable("semel_usage", "nobody asked for a subject"))?;
+            charged.push((subject, entry.charged(report, now)));
+        }
+        let ints = |of: fn(&UsageEntry) -> Option<i64>| {
+            Value::IntList(charged.iter().map(|(_, entry)| of(entry)).collect())
+        };
+        let [tenants, callers] = names(charged.iter().map(|(subject, _)| subject));
+        let values = [
+            tenants,
+            callers,
+            ints(|entry| column(entry.used.new_keys)),
+            ints(|entry| column(entry.used.lookups)),
+            ints(|entry| Some(entry.used_at.as_millis())),
+            ints(|entry| Some(entry.new_keys_whole_at.as_millis())),
+            ints(|entry| Some(entry.lookups_whole_at.as_millis())),
+        ];
+        let written = link.query(CHARGE, &values).await?.len();
+        if written != reports.len() {
+            return Err(DbError::Conflict(format!("{written} of {} subjects were found", reports.len())));
+        }
+        Ok(Some(charged.into_iter().map(|(subject, entry)| (subject, entry.level(now))).collect()))
+    })
+    .await
 }
 
 #[async_trait]
@@ -82,31 +215,66 @@ impl Usage for PostgresStore {
         link.run(PREPARE).await.map_err(unavailable)
     }
 
-    async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError> {
-        let used = used.to_vec();
+    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+        let reports = reports.to_vec();
         self.outbox
             .next()
             .with(move |mut lent| async move {
-                let callers = used.iter().map(|(subject, _)| Some(subject.caller().unwrap_or_default()));
-                let values = [
-                    Value::Int(Some(lent.offset)),
-                    Value::TextList(used.iter().map(|(subject, _)| Some(subject.tenant())).collect()),
-                    Value::TextList(callers.collect()),
-                    Value::IntList(used.iter().map(|(_, used)| column(used.new_keys)).collect()),
-                    Value::IntList(used.iter().map(|(_, used)| column(used.lookups)).collect()),
+                for _ in 0..MAX_TURNS {
+                    if let Some(levels) = charge(&mut lent, &reports).await? {
+                        let level = |(subject, _): &(Subject, Report)| {
+                            let found = levels.iter().find(|(other, _)| other == subject);
+                            found.map_or(Level::default(), |(_, level)| *level)
+                        };
+                        return Ok(reports.iter().map(level).collect());
+                    }
+                    let clock = lent.clock.clone();
+                    clock.look(lent.link()?).await?;
+                }
+                Err(DbError::Conflict("the database's clock keeps jumping".to_owned()))
+            })
+            .await
+    }
+
+    async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
+        let subject = subject.clone();
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let caller = subject.caller().unwrap_or_default();
+                let whose = [Value::Text(Some(subject.tenant())), Value::Text(Some(caller))];
+                let rows = ask(&mut lent, GET, &whose).await?;
+                let row = rows.first().ok_or_else(|| DbError::unreadable("now", "there is no time"))?;
+                Ok(entry(row)?.map_or(Level::default(), |(_, entry)| entry.level(time(row, 0))))
+            })
+            .await
+    }
+
+    async fn list(
+        &self,
+        filter: &UsageFilter,
+    ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
+        let filter = filter.clone();
+        self.outbox
+            .next()
+            .with(move |mut lent| async move {
+                let after = filter.after.as_ref();
+                let mut values = vec![
+                    Value::Text(Some(after.map_or("", Subject::tenant))),
+                    Value::Text(Some(after.and_then(Subject::caller).unwrap_or_default())),
+                    Value::Int(Some(i64::try_from(filter.limit).unwrap_or(i64::MAX))),
                 ];
-                let rows = lent.link()?.query(ADD, &values).await?;
-                let total = |(subject, _): &(Subject, Used)| {
-                    let is_its = |row: &&Row| {
-                        row.text(0) == Some(subject.tenant())
-                            && row.text(1) == Some(subject.caller().unwrap_or_default())
-                    };
-                    let row = rows.iter().find(is_its);
-                    let row =
-                        row.ok_or_else(|| DbError::unreadable("semel_usage", "a subject is missing"))?;
-                    Ok(Used { new_keys: number(row, 2), lookups: number(row, 3) })
+                let sql = match &filter.tenant {
+                    Some(tenant) => {
+                        values.push(Value::Text(Some(tenant)));
+                        LIST_OF_TENANT
+                    }
+                    None => LIST,
                 };
-                used.iter().map(total).collect()
+                let rows = ask(&mut lent, sql, &values).await?;
+                let now = rows.first().map_or(Timestamp::from_millis(0), |row| time(row, 0));
+                let entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>()?;
+                Ok((entries.into_iter().flatten().collect(), now))
             })
             .await
     }

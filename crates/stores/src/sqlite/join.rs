@@ -47,7 +47,7 @@ pub fn apply_within(
 fn answer(done: Done) -> Result<Answer, StoreError> {
     match done {
         Done::Answer(answer) => Ok(*answer),
-        Done::Aged(_) | Done::Outbox(_) | Done::Used(_) => {
+        Done::Aged(_) | Done::Outbox(_) | Done::Levels(_) => {
             Err(StoreError::Unavailable("the store answered something else".into()))
         }
     }

@@ -374,7 +374,7 @@ impl SqliteStore {
     async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
         match self.write(work).await? {
             Done::Answer(answer) => Ok(*answer),
-            Done::Aged(_) | Done::Outbox(_) | Done::Used(_) => {
+            Done::Aged(_) | Done::Outbox(_) | Done::Levels(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }
@@ -383,7 +383,7 @@ impl SqliteStore {
     async fn age(&self, work: Work) -> Result<usize, StoreError> {
         match self.write(work).await? {
             Done::Aged(count) => Ok(count),
-            Done::Answer(_) | Done::Outbox(_) | Done::Used(_) => {
+            Done::Answer(_) | Done::Outbox(_) | Done::Levels(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }

@@ -197,8 +197,8 @@ ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; N
 
 /// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
 /// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
-/// leave the index of those that are due (the first take that meets such a message marks it); and which commands have
-/// committed a part that stays.
+/// leave the index of those that are due (the first take that meets such a message marks it); which commands have
+/// committed a part that stays; and the levels of quotas, which outlast a restart.
 const VERSION_10: &str = "
 CREATE TABLE semel_store (
     id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
@@ -224,6 +224,8 @@ ALTER TABLE semel_records ADD COLUMN partly_done INTEGER NOT NULL DEFAULT 0; -- 
 UPDATE semel_records SET partly_done = 1
 WHERE reason IN ('deferred', 'deferral_expired', 'message_dead')
    OR operation_id IN (SELECT operation_id FROM semel_phases WHERE kind = 'item' OR output IS NOT NULL);
+ALTER TABLE semel_usage ADD COLUMN new_keys_whole_at INTEGER NOT NULL DEFAULT 0; -- when the quota is whole again, if
+ALTER TABLE semel_usage ADD COLUMN lookups_whole_at INTEGER NOT NULL DEFAULT 0;  -- nobody uses more of it
 ";
 
 /// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.

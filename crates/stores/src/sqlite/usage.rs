@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use rusqlite::{Connection, params};
-use semel_core::quota::{Kept, Subject, Usage, Used};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
 use semel_core::{StoreError, Timestamp};
 
 use super::SqliteStore;
@@ -15,10 +15,22 @@ use super::writer::{Done, Work};
 const PREPARE: &str = "CREATE INDEX IF NOT EXISTS semel_records_usage ON semel_records (tenant, caller)";
 
 /// A tenant with all its callers has no caller's name: no caller's name is empty.
-const ADD: &str = "
-    INSERT INTO semel_usage (tenant, caller, new_keys, lookups, used_at) VALUES (?1, ?2, ?3, ?4, ?5)
-    ON CONFLICT (tenant, caller) DO UPDATE SET new_keys = new_keys + ?3, lookups = lookups + ?4, used_at = ?5
-    RETURNING new_keys, lookups";
+const GET: &str = "
+    SELECT new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at FROM semel_usage
+    WHERE tenant = ?1 AND caller = ?2";
+
+const PUT: &str = "
+    INSERT OR REPLACE INTO semel_usage
+        (tenant, caller, new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)";
+
+const LIST: &str = "
+    SELECT new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at, tenant, caller FROM semel_usage
+    WHERE (tenant, caller) > (?1, ?2) ORDER BY tenant, caller LIMIT ?3";
+
+const LIST_OF_TENANT: &str = "
+    SELECT new_keys, lookups, used_at, new_keys_whole_at, lookups_whole_at, tenant, caller FROM semel_usage
+    WHERE tenant = ?4 AND (tenant, caller) > (?1, ?2) ORDER BY tenant, caller LIMIT ?3";
 
 const RECORDS: &str = "
     SELECT count(*), coalesce(sum(length(response)), 0) FROM semel_records
@@ -31,12 +43,13 @@ const REQUESTS: &str = "
 
 const FORGET: &str = "
     DELETE FROM semel_usage WHERE (tenant, caller) IN (
-        SELECT tenant, caller FROM semel_usage WHERE used_at <= ?1 LIMIT ?2)";
+        SELECT tenant, caller FROM semel_usage
+        WHERE used_at <= ?1 AND new_keys_whole_at <= ?3 AND lookups_whole_at <= ?3 LIMIT ?2)";
 
 /// A change to what is counted.
 pub(super) enum UsageWork {
     Prepare,
-    Add(Vec<(Subject, Used)>),
+    Report(Vec<(Subject, Report)>),
     Forget(Duration, usize),
 }
 
@@ -45,11 +58,11 @@ impl UsageWork {
     pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<Done, StoreError> {
         let done = match self {
             UsageWork::Prepare => connection.execute(PREPARE, []).map(Done::Aged),
-            UsageWork::Add(used) => add(connection, used, now).map(Done::Used),
+            UsageWork::Report(reports) => report(connection, reports, now).map(Done::Levels),
             UsageWork::Forget(idle, limit) => {
                 let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-                let values =
-                    params![now.as_millis().saturating_sub(idle), i64::try_from(*limit).unwrap_or(i64::MAX)];
+                let (now, limit) = (now.as_millis(), i64::try_from(*limit).unwrap_or(i64::MAX));
+                let values = params![now.saturating_sub(idle), limit, now];
                 connection.execute(FORGET, values).map(Done::Aged)
             }
         };
@@ -57,16 +70,61 @@ impl UsageWork {
     }
 }
 
-fn add(connection: &Connection, used: &[(Subject, Used)], now: Timestamp) -> rusqlite::Result<Vec<Used>> {
-    let mut add = connection.prepare_cached(ADD)?;
-    let mut add = |(subject, used): &(Subject, Used)| {
-        let (new_keys, lookups) = (column(used.new_keys), column(used.lookups));
-        let (tenant, caller) = (subject.tenant(), subject.caller().unwrap_or_default());
-        add.query_row(params![tenant, caller, new_keys, lookups, now.as_millis()], |row| {
-            Ok(Used { new_keys: number(row.get(0)?), lookups: number(row.get(1)?) })
-        })
+fn report(
+    connection: &Connection,
+    reports: &[(Subject, Report)],
+    now: Timestamp,
+) -> rusqlite::Result<Vec<Level>> {
+    let mut put = connection.prepare_cached(PUT)?;
+    let mut charge = |(subject, report): &(Subject, Report)| {
+        let entry = get(connection, subject)?.charged(report, now);
+        put.execute(params![
+            subject.tenant(),
+            subject.caller().unwrap_or_default(),
+            column(entry.used.new_keys),
+            column(entry.used.lookups),
+            entry.used_at.as_millis(),
+            entry.new_keys_whole_at.as_millis(),
+            entry.lookups_whole_at.as_millis(),
+        ])?;
+        Ok(entry.level(now))
     };
-    used.iter().map(&mut add).collect()
+    reports.iter().map(&mut charge).collect()
+}
+
+fn get(connection: &Connection, subject: &Subject) -> rusqlite::Result<UsageEntry> {
+    let whose = params![subject.tenant(), subject.caller().unwrap_or_default()];
+    let found = connection.prepare_cached(GET)?.query_row(whose, entry).optional()?;
+    Ok(found.unwrap_or(UsageEntry::UNUSED))
+}
+
+fn list(connection: &Connection, filter: &UsageFilter) -> rusqlite::Result<Vec<(Subject, UsageEntry)>> {
+    let after = filter.after.as_ref();
+    let tenant = after.map_or("", Subject::tenant);
+    let caller = after.and_then(Subject::caller).unwrap_or_default();
+    let limit = i64::try_from(filter.limit).unwrap_or(i64::MAX);
+    let named = |row: &Row<'_>| {
+        let (tenant, caller): (String, String) = (row.get(5)?, row.get(6)?);
+        let unreadable = || rusqlite::Error::InvalidColumnName("semel_usage: a name is none".to_owned());
+        Ok((Subject::new(&tenant, &caller).ok_or_else(unreadable)?, entry(row)?))
+    };
+    match &filter.tenant {
+        Some(only) => connection
+            .prepare_cached(LIST_OF_TENANT)?
+            .query_map(params![tenant, caller, limit, only], named)?
+            .collect(),
+        None => connection.prepare_cached(LIST)?.query_map(params![tenant, caller, limit], named)?.collect(),
+    }
+}
+
+fn entry(row: &Row<'_>) -> rusqlite::Result<UsageEntry> {
+    let time = |column| row.get(column).map(Timestamp::from_millis);
+    Ok(UsageEntry {
+        used: Used { new_keys: number(row.get(0)?), lookups: number(row.get(1)?) },
+        used_at: time(2)?,
+        new_keys_whole_at: time(3)?,
+        lookups_whole_at: time(4)?,
+    })
 }
 
 fn kept(connection: &Connection, subject: &Subject) -> rusqlite::Result<Kept> {
@@ -91,13 +149,26 @@ impl Usage for SqliteStore {
         self.age(Work::Usage(UsageWork::Prepare)).await.map(drop)
     }
 
-    async fn add(&self, used: &[(Subject, Used)]) -> Result<Vec<Used>, StoreError> {
-        match self.write(Work::Usage(UsageWork::Add(used.to_vec()))).await? {
-            Done::Used(used) => Ok(used),
+    async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
+        match self.write(Work::Usage(UsageWork::Report(reports.to_vec()))).await? {
+            Done::Levels(levels) => Ok(levels),
             Done::Answer(_) | Done::Aged(_) | Done::Outbox(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }
+    }
+
+    async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
+        let subject = subject.clone();
+        self.read(move |connection, now| Ok(get(connection, &subject)?.level(now))).await
+    }
+
+    async fn list(
+        &self,
+        filter: &UsageFilter,
+    ) -> Result<(Vec<(Subject, UsageEntry)>, Timestamp), StoreError> {
+        let filter = filter.clone();
+        self.read(move |connection, now| Ok((list(connection, &filter)?, now))).await
     }
 
     async fn kept(&self, subject: &Subject) -> Result<Kept, StoreError> {

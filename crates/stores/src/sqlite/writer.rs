@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::quota::Used;
+use semel_core::quota::Level;
 use semel_core::reseal::Resealed;
 use semel_core::{Answer, Change, Claim, Event, Item, OperationId, RecordId, StoreError, Timestamp};
 use semel_faults::{Lever, Point, reached_by_thread};
@@ -50,7 +50,7 @@ pub(super) enum Done {
     Answer(Box<Answer>),
     Aged(usize),
     Outbox(OutboxDone),
-    Used(Vec<Used>),
+    Levels(Vec<Level>),
 }
 
 /// What tests may do to the writer.

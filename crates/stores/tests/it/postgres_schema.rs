@@ -86,6 +86,7 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
         DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
         ALTER TABLE semel_outbox DROP COLUMN blocked, DROP COLUMN holds;
         CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
+        ALTER TABLE semel_usage DROP COLUMN new_keys_whole_at, DROP COLUMN lookups_whole_at;
         UPDATE semel_schema SET version = 4";
     database.sql(back).expect("an older version would have left it so");
     let store = PostgresStore::open(&address).await.expect("it is migrated");

@@ -195,7 +195,7 @@ async fn an_outcome_reaches_a_record_of_which_something_else_cannot_be_read() {
     let store = SqliteStore::open(&file).expect("the file opens");
     let claim = sample::claim("damaged");
     assert_eq!(store.claim(&claim).await.expect("it is claimed").decision, Decision::Execute);
-    edit(&file, "fingerprint_version = 99");
+    edit(&file, "fingerprint_version = 0");
     let outcome = Change::complete(Fence { epoch: 1, token: claim.attempt.token }, sample::created("done"));
     let answer = store.apply(&sample::id(&claim), &outcome).await.expect("it is written");
     assert_eq!(answer.decision, Decision::Applied);

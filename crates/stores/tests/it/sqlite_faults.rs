@@ -104,6 +104,8 @@ async fn what_an_older_version_acquired_again_may_have_run_before() {
     let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
     let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store;
         ALTER TABLE semel_records DROP COLUMN partly_done;
+        ALTER TABLE semel_usage DROP COLUMN new_keys_whole_at;
+        ALTER TABLE semel_usage DROP COLUMN lookups_whole_at;
         ALTER TABLE semel_evidence DROP COLUMN attempt; ALTER TABLE semel_evidence DROP COLUMN content;
         DROP INDEX semel_records_turn;
         CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::policy::Mode;
-use semel_core::quota::{Kept, Subject, Usage, Used};
-use semel_core::{Change, Policy, Principal, Start, Store, StoredRequest};
+use semel_core::quota::{Charge, Kept, Level, Report, Subject, Usage, UsageEntry, UsageFilter, Used};
+use semel_core::{Change, Policy, Principal, Start, Store, StoredRequest, Timestamp};
 use semel_stores::{MemoryStore, SqliteStore};
 use semel_testkit::{ManualClock, sample};
 
@@ -19,8 +19,89 @@ fn used(new_keys: u64, lookups: u64) -> Used {
     Used { new_keys, lookups }
 }
 
+/// Reports uses of rates that are not limited. Returns the uses that were ever reported.
 async fn add(usage: &dyn Usage, what: &[(Subject, Used)]) -> Vec<Used> {
-    usage.add(what).await.expect("it is counted")
+    let charge = |count| Charge { count, ..Charge::default() };
+    let report = |used: &Used| Report { new_keys: charge(used.new_keys), lookups: charge(used.lookups) };
+    let reports: Vec<_> = what.iter().map(|(subject, used)| (subject.clone(), report(used))).collect();
+    let levels = usage.report(&reports).await.expect("it is counted");
+    assert_eq!(levels, vec![Level::default(); what.len()]);
+    let mut totals = Vec::new();
+    for (subject, _) in what {
+        let tenant = Some(subject.tenant().to_owned());
+        let (listed, _) = list(usage, &UsageFilter { tenant, after: None, limit: 100 }).await;
+        let entry = listed.into_iter().find(|(other, _)| other == subject).expect("it is listed").1;
+        totals.push(entry.used);
+    }
+    totals
+}
+
+async fn list(usage: &dyn Usage, filter: &UsageFilter) -> (Vec<(Subject, UsageEntry)>, Timestamp) {
+    usage.list(filter).await.expect("it is listed")
+}
+
+/// A level outlasts whoever reported it, falls with the store's time, and adds up over all nodes.
+async fn levels_outlast_their_node(nodes: &[Arc<dyn Usage>], advance: impl Fn(Duration)) {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let (first, last) = (&nodes[0], &nodes[nodes.len() - 1]);
+    let alice = Subject::caller_of(&principal("levels", "alice"));
+    assert_eq!(first.level(&alice).await.expect("it is read"), Level::default());
+    let half = Charge { count: 5, cost: HOUR / 2, own: HOUR / 2, longest: 16 * HOUR };
+    let report = Report { new_keys: half, lookups: Charge { own: Duration::ZERO, ..half } };
+    // Around a second is forgiven to each node, and passes while it is read.
+    let is_about = |level: Duration, expected: Duration| {
+        assert!(level <= expected && level + Duration::from_secs(60) > expected, "{level:?} of {expected:?}");
+    };
+    let told = first.report(&[(alice.clone(), report)]).await.expect("it is written");
+    is_about(told[0].new_keys, HOUR / 2);
+    let read = last.level(&alice).await.expect("it is read");
+    is_about(read.new_keys, HOUR / 2);
+    is_about(read.lookups, HOUR / 2);
+    let told = last.report(&[(alice.clone(), report)]).await.expect("it is written");
+    is_about(told[0].new_keys, HOUR);
+    for node in nodes {
+        is_about(node.level(&alice).await.expect("it is read").new_keys, HOUR);
+    }
+    // As long as a rate is not whole again its level is not forgotten, however long nobody has used it.
+    advance(HOUR / 2);
+    first.forget(Duration::ZERO, 100).await.expect("it is written");
+    is_about(first.level(&alice).await.expect("it is read").new_keys, HOUR / 2);
+    let (listed, now) =
+        list(&**first, &UsageFilter { tenant: Some("levels".into()), after: None, limit: 9 }).await;
+    is_about(listed[0].1.level(now).new_keys, HOUR / 2);
+    advance(HOUR / 2 + Duration::from_secs(60));
+    assert_eq!(last.level(&alice).await.expect("it is read"), Level::default());
+    assert!(first.forget(Duration::ZERO, 100).await.expect("it is written") > 0);
+    let (listed, _) =
+        list(&**first, &UsageFilter { tenant: Some("levels".into()), after: None, limit: 9 }).await;
+    assert_eq!(listed, []);
+}
+
+async fn subjects_are_listed_in_pages(usage: &dyn Usage) {
+    let names = [("page a", "x"), ("page b", "x"), ("page b", "y")];
+    let mut expected = Vec::new();
+    for (tenant, caller) in names {
+        let who = principal(tenant, caller);
+        for subject in [Subject::tenant_of(&who), Subject::caller_of(&who)] {
+            add(usage, &[(subject.clone(), used(1, 1))]).await;
+            expected.push(subject);
+        }
+    }
+    expected.sort();
+    expected.dedup();
+    let mut seen = Vec::new();
+    let mut filter = UsageFilter { tenant: None, after: None, limit: 2 };
+    loop {
+        let (page, _) = list(usage, &filter).await;
+        assert!(page.len() <= 2);
+        let Some((last, _)) = page.last() else { break };
+        filter.after = Some(last.clone());
+        seen.extend(page.into_iter().map(|(subject, _)| subject).filter(|s| s.tenant().starts_with("page ")));
+    }
+    assert_eq!(seen, expected);
+    let of_b = UsageFilter { tenant: Some("page b".into()), after: None, limit: 100 };
+    let of_b: Vec<_> = list(usage, &of_b).await.0.into_iter().map(|(subject, _)| subject).collect();
+    assert_eq!(of_b, expected[2..]);
 }
 
 async fn what_is_used_adds_up(usage: &dyn Usage) {
@@ -116,6 +197,8 @@ async fn usage_is_counted_in_memory() {
     what_is_used_adds_up(&*store).await;
     what_is_kept_is_counted(&*store).await;
     who_uses_nothing_is_forgotten(&*store, |by| clock.advance(by)).await;
+    subjects_are_listed_in_pages(&*store).await;
+    levels_outlast_their_node(&[store.clone() as Arc<dyn Usage>], |by| clock.advance(by)).await;
     all_are_counted_at_once(vec![store]).await;
 }
 
@@ -127,7 +210,10 @@ async fn usage_is_counted_in_sqlite_by_several_processes() {
     let (store, other) = (open(), open());
     what_is_used_adds_up(&*store).await;
     what_is_kept_is_counted(&*store).await;
-    who_uses_nothing_is_forgotten(&*store, |by| store.shift_clock(by)).await;
+    let advance = |by| [&store, &other].into_iter().for_each(|store| store.shift_clock(by));
+    who_uses_nothing_is_forgotten(&*store, advance).await;
+    subjects_are_listed_in_pages(&*store).await;
+    levels_outlast_their_node(&[store.clone(), other.clone()], advance).await;
     all_are_counted_at_once(vec![store, other]).await;
 }
 
@@ -140,6 +226,9 @@ async fn usage_is_counted_in_postgresql_by_several_processes() {
     let (first, second) =
         (open(&database.url(), &patience(10_000)).await, open(&database.url(), &patience(10_000)).await);
     what_is_kept_is_counted(&*first).await;
+    subjects_are_listed_in_pages(&*first).await;
+    let advance = |by| [&first, &second].into_iter().for_each(|store| store.shift_clock(by));
+    levels_outlast_their_node(&[first.clone(), second.clone()], advance).await;
     all_are_counted_at_once(vec![first, second]).await;
 }
 

@@ -1,0 +1,116 @@
+//! `semel quotas list`: how much is left to tenants and callers, and when they have all of it again.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Arg, ArgMatches, Command};
+use semel_core::quota::{Limits, Usage, UsageFilter};
+use serde_json::Value;
+
+use super::{Done, access_of, blocking, existing, load, printable, runtime, say};
+use crate::operate::quotas::{RateLeft, SubjectQuotas};
+
+/// Subjects that are read from the store at a time.
+const PAGE: usize = 500;
+
+pub(super) fn command() -> Command {
+    Command::new("quotas")
+        .about("Look at what tenants and callers have used of their quotas")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(
+            Command::new("list")
+                .about("List tenants and callers with what is left to them, by name")
+                .long_about(
+                    "Lists the tenants and callers that have used something lately: how many new keys and look-ups are \
+                     left to each, how many records and bytes are kept for it, and when its rates are whole again if it \
+                     uses no more. A tenant with all its callers has the caller `*`. What is not limited by `[limits]` or \
+                     `[[limit]]` is shown as `-`.\n\n\
+                     Gateways report their use once a second, so what is shown is a moment old. Nobody is listed who has \
+                     used nothing for a day and has all of its quota.",
+                )
+                .after_help(
+                    "Examples:\n  \
+                     semel quotas list\n  \
+                     semel quotas list --tenant acme --json\n\n\
+                     Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used.",
+                )
+                .arg(Arg::new("tenant").long("tenant").value_name("TENANT").help("Only this tenant and its callers"))
+                .args([super::store_flag(), super::json_flag()]),
+        )
+}
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
+    let config = load(matches)?.config;
+    let location = existing(&config.store)?;
+    let opened = runtime()?.block_on(crate::gateway::open_plain(&location, access_of(name)))?;
+    let tenant = matches.get_one::<String>("tenant").cloned();
+    let pages = Pages {
+        usage: opened.usage,
+        limits: config.limits,
+        filter: UsageFilter { tenant, after: None, limit: PAGE },
+    };
+    list(pages, matches.get_flag("json"))
+}
+
+/// The subjects, a page at a time.
+struct Pages {
+    usage: Arc<dyn Usage>,
+    limits: Limits,
+    filter: UsageFilter,
+}
+
+impl Pages {
+    fn next(&mut self) -> anyhow::Result<Option<Vec<SubjectQuotas>>> {
+        let (entries, now) = blocking(self.usage.list(&self.filter))?;
+        let Some((last, _)) = entries.last() else { return Ok(None) };
+        self.filter.after = Some(last.clone());
+        let read = |entry| blocking(SubjectQuotas::read(&*self.usage, &self.limits, entry, now));
+        entries.into_iter().map(read).collect::<Result<_, _>>().map(Some)
+    }
+}
+
+fn list(mut pages: Pages, json: bool) -> anyhow::Result<Done> {
+    if json {
+        let mut all = Vec::new();
+        while let Some(page) = pages.next()? {
+            all.extend(page.iter().map(SubjectQuotas::summary));
+        }
+        say(Value::Array(all));
+        return Ok(Done::Yes);
+    }
+    say(format!(
+        "{:24}  {:24}  {:>19}  {:>19}  {:>19}  {:>25}  WHOLE AGAIN",
+        "TENANT", "CALLER", "NEW KEYS LEFT", "LOOK-UPS LEFT", "ACTIVE KEYS", "STORED BYTES"
+    ));
+    let mut shown = 0;
+    while let Some(page) = pages.next()? {
+        for quotas in &page {
+            say(line(quotas));
+        }
+        shown += page.len();
+    }
+    eprintln!("{shown} tenant{} and callers", if shown == 1 { "" } else { "s" });
+    Ok(Done::Yes)
+}
+
+fn line(quotas: &SubjectQuotas) -> String {
+    let none = || "-".to_owned();
+    let rate = |rate: &Option<RateLeft>| {
+        rate.as_ref().map_or_else(none, |left| format!("{} of {}", left.left, left.rate.count()))
+    };
+    let cap = |cap: Option<(u64, u64)>| cap.map_or_else(none, |(cap, kept)| format!("{kept} of {cap}"));
+    let rates = [&quotas.new_keys, &quotas.lookups];
+    let whole_at = rates.into_iter().flatten().filter_map(|left| left.whole_at).max();
+    format!(
+        "{:24}  {:24}  {:>19}  {:>19}  {:>19}  {:>25}  {}",
+        printable(quotas.subject.tenant()),
+        printable(quotas.subject.caller().unwrap_or("*")),
+        rate(&quotas.new_keys),
+        rate(&quotas.lookups),
+        cap(quotas.active_keys),
+        cap(quotas.stored_bytes),
+        whole_at.map_or_else(|| "now".to_owned(), |at| at.to_string()),
+    )
+}
