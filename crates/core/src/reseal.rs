@@ -29,9 +29,18 @@ pub trait Reseal: Send + Sync + 'static {
     ) -> Result<KeptPage, StoreError>;
 
     /// Writes each where it was, if it is still what was read, and changes nothing else about it. All are of one kind. A
-    /// response loses the readable address of what was made, which is inside it. Says how many were written; the others
-    /// have changed, or are gone.
-    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError>;
+    /// response loses the readable address of what was made, which is inside it. One that cannot be written now, because
+    /// another transaction holds it, keeps no other from being written.
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError>;
+}
+
+/// What became of a batch. Those that are in neither number have changed, or are gone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResealedBatch {
+    /// Those that were written.
+    pub written: usize,
+    /// Those that are still as they were, because another transaction holds them or the database refuses them.
+    pub held: usize,
 }
 
 /// How much there is of one kind under one key.

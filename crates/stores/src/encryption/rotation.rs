@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use semel_core::reseal::{Kept, Place, Resealed, Unreadable};
+use semel_core::reseal::{Kept, Place, Resealed, ResealedBatch, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Reseal, StoreError, Vault, VaultError};
 
@@ -50,6 +50,8 @@ pub struct Rotated {
     pub unreadable: u64,
     /// Which they are, the first hundred of them.
     pub unreadable_named: Vec<Unreadable>,
+    /// How many could not be written because another transaction holds them; as of the last pass.
+    pub held: u64,
     /// Others went on writing under other keys, or in the clear, for as long as it was tried.
     pub overtaken: bool,
 }
@@ -57,8 +59,9 @@ pub struct Rotated {
 impl Rotated {
     /// Whether everything is under the current key.
     pub fn is_complete(&self) -> bool {
-        let Rotated { missing, unopened, refused, unreadable, overtaken, .. } = self;
-        missing.is_empty() && unopened.is_empty() && *refused == 0 && *unreadable == 0 && !overtaken
+        let Rotated { missing, unopened, refused, unreadable, held, overtaken, .. } = self;
+        let none = *refused == 0 && *unreadable == 0 && *held == 0;
+        missing.is_empty() && unopened.is_empty() && none && !overtaken
     }
 }
 
@@ -98,10 +101,15 @@ impl Rotation {
                 Err(why) => closed.push(why),
             }
         }
-        let written = if resealed.is_empty() { 0 } else { self.store.reseal(&resealed).await? };
-        // From here on, this batch is done: nothing of it counts twice.
-        self.pass.found |= !resealed.is_empty();
+        let ResealedBatch { written, held } = match resealed.is_empty() {
+            true => ResealedBatch::default(),
+            false => self.store.reseal(&resealed).await?,
+        };
+        // From here on, this batch is done: nothing of it counts twice. A pass that meets only what others hold is the last:
+        // whoever waits for them runs it again.
+        self.pass.found |= resealed.len() > held;
         self.rotated.resealed += written as u64;
+        self.rotated.held += held as u64;
         for why in closed {
             match why {
                 VaultError::UnknownKey(key) => *self.rotated.missing.entry(key).or_default() += 1,

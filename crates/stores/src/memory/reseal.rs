@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch};
 use semel_core::vault::SealedKind;
 use semel_core::{Record, Sealing, Statement, StoreError};
 
@@ -134,8 +134,9 @@ impl Reseal for MemoryStore {
         Ok(KeptPage { kept, unreadable: Vec::new(), last })
     }
 
-    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
         let mut tables = self.tables();
-        Ok(resealed.iter().filter(|resealed| tables.reseal(resealed)).count())
+        let written = resealed.iter().filter(|resealed| tables.reseal(resealed)).count();
+        Ok(ResealedBatch { written, held: 0 })
     }
 }

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Epoch, Fingerprint, OperationId, Principal, Sealing, StoreError};
 
@@ -12,7 +12,7 @@ use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::group;
-use super::link::Link;
+use super::link::{BEGIN_BRIEFLY, Link};
 use crate::columns;
 
 const KEY_USES: &str = "
@@ -283,6 +283,30 @@ async fn write(link: &mut Link, resealed: &[Resealed]) -> Result<usize, DbError>
     Ok(link.query(sql, &values).await?.len())
 }
 
+/// Each in a transaction of its own that hardly waits for locks, so that one which cannot be written is left alone.
+async fn one_by_one(link: &mut Link, resealed: &[Resealed]) -> Result<ResealedBatch, DbError> {
+    let mut batch = ResealedBatch::default();
+    for one in resealed {
+        link.run(BEGIN_BRIEFLY).await?;
+        match write(link, std::slice::from_ref(one)).await {
+            Ok(written) => {
+                link.run("COMMIT").await?;
+                batch.written += written;
+            }
+            Err(error) if error.blames_a_record() => {
+                link.run("ROLLBACK").await?;
+                tracing::debug!(why = %error, "something cannot be sealed anew now");
+                batch.held += 1;
+            }
+            Err(error) => {
+                let _ = link.run("ROLLBACK").await;
+                return Err(error);
+            }
+        }
+    }
+    Ok(batch)
+}
+
 /// How much there is of each kind under each key.
 pub(super) async fn key_uses(link: &mut impl Executor) -> Result<Vec<KeyUse>, DbError> {
     let read = |row: &Row| {
@@ -318,8 +342,15 @@ impl Reseal for PostgresStore {
     }
 
     /// The rows are in the order of their places, as groups of changes are.
-    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
         let resealed = resealed.to_vec();
-        self.reports.with(move |mut lent| async move { write(lent.link()?, &resealed).await }).await
+        self.reports
+            .with(move |mut lent| async move {
+                match write(lent.link()?, &resealed).await {
+                    Err(error) if error.blames_a_record() => one_by_one(lent.link()?, &resealed).await,
+                    written => Ok(ResealedBatch { written: written?, held: 0 }),
+                }
+            })
+            .await
     }
 }

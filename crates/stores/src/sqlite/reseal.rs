@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, Params, Row, params};
 use semel_core::envelope::{ENVELOPE, envelope_under};
 use semel_core::fingerprint::FingerprintVersion;
-use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, Unreadable};
+use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
 
@@ -259,7 +259,8 @@ impl Reseal for SqliteStore {
         .await
     }
 
-    async fn reseal(&self, resealed: &[Resealed]) -> Result<usize, StoreError> {
-        self.age(Work::Reseal(resealed.to_vec())).await
+    async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
+        let written = self.age(Work::Reseal(resealed.to_vec())).await?;
+        Ok(ResealedBatch { written, held: 0 })
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use semel_core::{Change, Decision, Record, RecordId, Store, StoreError, WaitingFilter};
 use semel_stores::PostgresStore;
+use semel_stores::encryption::{AesVault, Rotated, Rotation, Step};
 use semel_stores::postgres::PostgresOptions;
 use semel_testkit::postgres::Database;
 use semel_testkit::proxy::{FaultProxy, Matching};
@@ -12,7 +13,7 @@ use semel_testkit::sample;
 use tokio_postgres::Client;
 
 use crate::postgres::{client, database, open, patience, through_pgbouncer, until};
-use crate::postgres_faults::one_lane;
+use crate::postgres_faults::{bed, one_lane};
 
 /// A moment after the leases of these records have ended, and one after they expire.
 const LEASE_OVER: Duration = Duration::from_secs(3600);
@@ -64,6 +65,58 @@ async fn a_locked_record_does_not_fail_completions_that_travel_with_it() {
     locker.batch_execute("ROLLBACK").await.expect("it lets go");
     let answer = bed.store.apply(&records[7].id, &completion(&records[7])).await;
     assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied);
+}
+
+/// A server whose statements end before their waits for locks do says 57014 for a lock, of all that travel together.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_takes_too_long_does_not_fail_completions_that_travel_with_it() {
+    let options = PostgresOptions { lanes: 1, ..PostgresOptions::default() };
+    let timeouts = "?options=-c%20lock_timeout%3D60s%20-c%20statement_timeout%3D1500ms";
+    let bed = bed(timeouts, &options).await;
+    let mut records = Vec::new();
+    for number in 0..20 {
+        records.push(acquired(&bed.store, &format!("key-{number}")).await);
+    }
+    let locker = locker(&bed.database, LOCK, &records[7].id).await;
+    let tasks = records.iter().cloned().map(|record| {
+        let store = bed.store.clone();
+        async move { store.apply(&record.id, &completion(&record)).await }
+    });
+    for (number, task) in bed.together(tasks).await.into_iter().enumerate() {
+        match (number, task.await.expect("it does not panic")) {
+            (7, answer) => assert!(matches!(answer, Err(StoreError::Busy(_))), "{answer:?}"),
+            (_, answer) => assert_eq!(answer.expect("nobody holds it").decision, Decision::Applied),
+        }
+    }
+    locker.batch_execute("ROLLBACK").await.expect("it lets go");
+}
+
+/// A rotation to the key "new".
+async fn rotated(store: &Arc<PostgresStore>) -> Rotated {
+    let vault = AesVault::new("new", [("new".to_owned(), [1; 32])]).expect("the key is good");
+    let mut rotation = Rotation::new(store.clone(), Arc::new(vault), 100);
+    while rotation.step().await.expect("the others can be written") != Step::Done {}
+    rotation.so_far().clone()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_locked_record_is_left_out_of_a_rotation_which_says_so() {
+    let database = database().await;
+    let store = open(&database.url(), &PostgresOptions::default()).await;
+    let mut records = Vec::new();
+    for number in 0..10 {
+        let record = acquired(&store, &format!("key-{number}")).await;
+        store.apply(&record.id, &completion(&record)).await.expect("it is decided");
+        records.push(record);
+    }
+    let holder = locker(&database, LOCK, &records[3].id).await;
+    let most = rotated(&store).await;
+    assert_eq!((most.resealed, most.held, most.overtaken), (9, 1, false), "{most:?}");
+    assert!(!most.is_complete());
+    holder.batch_execute("ROLLBACK").await.expect("it lets go");
+    let rest = rotated(&store).await;
+    assert_eq!((rest.resealed, rest.held), (1, 0), "{rest:?}");
+    assert!(rest.is_complete());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -171,6 +171,7 @@ pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
             "doNotOpen": rotated.unopened,
             "refusedPlaintext": rotated.refused,
             "unreadable": rotated.unreadable,
+            "held": rotated.held,
             "unreadableRows": rotated.unreadable_named.iter().map(shown).collect::<Vec<_>>(),
         })),
         false => tell(&rotated, left, vault.as_ref()),
@@ -243,6 +244,12 @@ fn tell(rotated: &Rotated, left: u64, vault: &dyn Vault) {
             "{} cannot be read, and are left as they are: their rows were damaged in the store, or a newer version wrote \
              them. Run this again with that version, or mend the rows",
             rotated.unreadable
+        );
+    }
+    if rotated.held > 0 {
+        eprintln!(
+            "{} could not be written: another transaction holds them. See what it is (`pg_stat_activity`), and run this again",
+            rotated.held
         );
     }
     if rotated.overtaken || (left > 0 && rotated.is_complete()) {
