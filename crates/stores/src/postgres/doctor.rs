@@ -31,11 +31,29 @@ const PARTS: &str = "
     SELECT tgname::text FROM pg_trigger
     WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
 
-/// Whether this role may do to the records what a gateway does to them: 1 or 0.
-const MAY_WRITE: &str = "
-    SELECT (has_table_privilege('semel_records', 'SELECT') AND has_table_privilege('semel_records', 'INSERT')
-        AND has_table_privilege('semel_records', 'UPDATE') AND has_table_privilege('semel_records', 'DELETE')
-        AND has_table_privilege('semel_audit', 'INSERT'))::int::bigint, current_user::text";
+/// Privileges that a gateway needs, by table. A table that an older version does not have needs none.
+const NEEDED: [(&str, &[&str]); 12] = [
+    ("semel_records", ALL),
+    ("semel_references", ALL),
+    ("semel_requests", ALL),
+    ("semel_phases", ALL),
+    ("semel_outbox", ALL),
+    ("semel_evidence", ALL),
+    ("semel_usage", ALL),
+    ("semel_audit", &["SELECT", "INSERT"]),
+    ("semel_secrets", &["SELECT", "INSERT"]),
+    ("semel_store", &["SELECT", "UPDATE"]),
+    ("semel_api_keys", &["SELECT"]),
+    ("semel_schema", &["SELECT"]),
+];
+const ALL: &[&str] = &["SELECT", "INSERT", "UPDATE", "DELETE"];
+
+/// The role, with each privilege that it lacks, or with none.
+const LACKED: &str = "
+    SELECT current_user::text, lacked.name, lacked.privilege FROM (SELECT 1) AS one LEFT JOIN (
+        SELECT need.name, need.privilege FROM unnest($1::text[], $2::text[]) AS need (name, privilege)
+        WHERE to_regclass(need.name) IS NOT NULL AND NOT has_table_privilege(to_regclass(need.name), need.privilege)
+    ) AS lacked ON true";
 
 const UNKNOWN: &str = "
     SELECT count(*), min(unknown_since) FROM semel_records WHERE reconcile_after IS NOT NULL AND state = 'unknown'";
@@ -205,16 +223,32 @@ fn skew(before: Timestamp, theirs: Timestamp, after: Timestamp) -> Check {
 /// Whether a gateway that connects as this user could work.
 async fn permissions(db: &mut ReadOnly) -> Result<Check, DbError> {
     let name = "permissions";
-    let rows = db.query(MAY_WRITE, &[]).await?;
-    let user = rows.first().and_then(|row| row.text(1)).unwrap_or("this user");
-    Ok(match rows.first().and_then(|row| row.int(0)) {
-        Some(1) => Check::ok(name, format!("{user} may read and write records")),
-        _ => Check::fail(
-            name,
-            format!("{user} may not read and write records"),
-            format!("GRANT SELECT, INSERT, UPDATE, DELETE ON the tables semel_… TO {user}, as their owner"),
-        ),
-    })
+    let needed =
+        || NEEDED.iter().flat_map(|(table, privileges)| privileges.iter().map(move |p| (*table, *p)));
+    let values = [
+        Value::TextList(needed().map(|(table, _)| Some(table)).collect()),
+        Value::TextList(needed().map(|(_, privilege)| Some(privilege)).collect()),
+    ];
+    let rows = db.query(LACKED, &values).await?;
+    let user = rows.first().and_then(|row| row.text(0)).unwrap_or("this user");
+    let lacked = |table: &str| {
+        let of_table = rows.iter().filter(|row| row.text(1) == Some(table));
+        of_table.filter_map(|row| row.text(2)).collect::<Vec<_>>().join(", ")
+    };
+    let lacked: Vec<String> = NEEDED
+        .iter()
+        .map(|(table, _)| (table, lacked(table)))
+        .filter(|(_, privileges)| !privileges.is_empty())
+        .map(|(table, privileges)| format!("{table} ({privileges})"))
+        .collect();
+    if lacked.is_empty() {
+        return Ok(Check::ok(name, format!("{user} may read and write all that a gateway needs")));
+    }
+    Ok(Check::fail(
+        name,
+        format!("{user} lacks privileges on {}", lacked.join(", ")),
+        format!("GRANT SELECT, INSERT, UPDATE, DELETE ON the tables semel_… TO {user}, as their owner"),
+    ))
 }
 
 /// Whether every table, index and trigger is there and in use.

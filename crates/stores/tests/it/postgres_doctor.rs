@@ -135,12 +135,45 @@ async fn a_user_who_may_not_write_is_told() {
     let url = format!("postgres://{user}:known@{}/{}", database.server().address(), database.name());
     let examination = examine(&url).await;
     assert!(failed(&examination, "permissions"), "{:#?}", examination.checks);
-    assert_eq!(check(&examination, "permissions").found, format!("{user} may not read and write records"));
+    let found = &check(&examination, "permissions").found;
+    assert!(
+        found.contains(&format!("{user} lacks privileges on semel_records (INSERT, UPDATE, DELETE)")),
+        "{found}"
+    );
+    assert!(found.contains("semel_store (UPDATE)"), "{found}");
     assert_eq!(check(&examination, "records").health, Health::Ok, "reading is enough to look");
     sql(&database, &format!("REVOKE SELECT ON semel_records FROM {user}"));
     let blind = examine(&url).await;
     assert!(failed(&blind, "records"), "{:#?}", blind.checks);
     assert_eq!(check(&blind, "indexes").health, Health::Ok, "one refusal does not spoil the rest");
+    sql(&database, &format!("DROP OWNED BY {user}; DROP ROLE {user}"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_table_that_a_user_may_not_use_is_told() {
+    let database = database().await;
+    let user = format!("writer_{}", database.name());
+    sql(&database, &format!("CREATE ROLE {user} LOGIN PASSWORD 'known'"));
+    sql(&database, &format!("GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {user}"));
+    let url = format!("postgres://{user}:known@{}/{}", database.server().address(), database.name());
+    assert_eq!(check(&examine(&url).await, "permissions").health, Health::Ok);
+    let tables = sql(&database, "SELECT tablename FROM pg_tables WHERE tablename LIKE 'semel%' ORDER BY 1");
+    assert!(tables.lines().count() == 12, "{tables}");
+    for table in tables.lines() {
+        let privilege = match table {
+            "semel_audit" | "semel_secrets" => "INSERT",
+            "semel_api_keys" | "semel_schema" => "SELECT",
+            _ => "UPDATE",
+        };
+        sql(&database, &format!("REVOKE {privilege} ON {table} FROM {user}"));
+        let examination = examine(&url).await;
+        let told = examination.checks.iter().any(|check| {
+            matches!(check.health, Health::Fail(_))
+                && (check.found.contains(&format!("{table} ({privilege})")) || check.name == "schema")
+        });
+        assert!(told, "{table}: {:#?}", examination.checks);
+        sql(&database, &format!("GRANT {privilege} ON {table} TO {user}"));
+    }
     sql(&database, &format!("DROP OWNED BY {user}; DROP ROLE {user}"));
 }
 
