@@ -185,14 +185,23 @@ const GET: &str = concat!(
     " LEFT JOIN semel_outbox AS o ON o.event_id = $2"
 );
 
-const LIST: &str = concat!(
-    "SELECT ",
-    columns!("", "''::bytea"),
-    " FROM semel_outbox
-      WHERE ($1::text IS NULL OR state = $1) AND ($2::text IS NULL OR kind = $2)
-          AND ($3::bigint IS NULL OR created_at < $3) AND event_id > $4
-      ORDER BY event_id LIMIT $5"
-);
+macro_rules! list {
+    ($state:literal) => {
+        concat!(
+            "SELECT ",
+            columns!("", "''::bytea"),
+            " FROM semel_outbox WHERE ",
+            $state,
+            " AND ($2::text IS NULL OR kind = $2) AND ($3::bigint IS NULL OR created_at < $3) AND event_id > $4
+              ORDER BY event_id LIMIT $5"
+        )
+    };
+}
+
+const LIST: &str = list!("($1::text IS NULL OR state = $1)");
+
+/// Dead messages are few among many: they have an index, which only a constant finds.
+const LIST_DEAD: &str = list!("state = 'dead' AND $1::text = 'dead'");
 
 const REAP: &str = concat!(
     "WITH old AS MATERIALIZED (
@@ -267,7 +276,7 @@ async fn unblock_after(link: &mut Link, ended: &Row) -> Result<(), DbError> {
 }
 
 /// Sends statements as one transaction: committed if `work` says that something changed.
-async fn in_transaction<T>(
+pub(super) async fn in_transaction<T>(
     link: &mut Link,
     work: impl AsyncFnOnce(&mut Link) -> Result<Option<T>, DbError>,
 ) -> Result<Option<T>, DbError> {
@@ -477,7 +486,8 @@ impl Outbox for PostgresStore {
                     Value::Text(Some(filter.after.as_deref().unwrap_or_default())),
                     count(filter.limit),
                 ];
-                lent.link()?.query(LIST, &values).await?.iter().map(message).collect()
+                let sql = if filter.state == Some(MessageState::Dead) { LIST_DEAD } else { LIST };
+                lent.link()?.query(sql, &values).await?.iter().map(message).collect()
             })
             .await
     }

@@ -106,14 +106,23 @@ const OTHERS: &str =
 
 const GET: &str = concat!("SELECT ", columns!("payload"), " FROM semel_outbox WHERE event_id = ?1");
 
-const LIST: &str = concat!(
-    "SELECT ",
-    columns!("x''"),
-    " FROM semel_outbox
-      WHERE (?1 IS NULL OR state = ?1) AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR created_at < ?3)
-          AND event_id > ?4
-      ORDER BY event_id LIMIT ?5"
-);
+macro_rules! list {
+    ($state:literal) => {
+        concat!(
+            "SELECT ",
+            columns!("x''"),
+            " FROM semel_outbox WHERE ",
+            $state,
+            " AND (?2 IS NULL OR kind = ?2) AND (?3 IS NULL OR created_at < ?3) AND event_id > ?4
+              ORDER BY event_id LIMIT ?5"
+        )
+    };
+}
+
+const LIST: &str = list!("(?1 IS NULL OR state = ?1)");
+
+/// Dead messages are few among many: they have an index, which only a constant finds.
+const LIST_DEAD: &str = list!("state = 'dead' AND ?1 = 'dead'");
 
 const REAP: &str = "
     DELETE FROM semel_outbox WHERE event_id IN (
@@ -335,7 +344,7 @@ impl SqliteStore {
     async fn change_messages(&self, work: OutboxWork) -> Result<OutboxDone, StoreError> {
         match self.write(Work::Outbox(work)).await? {
             Done::Outbox(done) => Ok(done),
-            Done::Answer(_) | Done::Aged(_) | Done::Used(_) => {
+            Done::Answer(_) | Done::Aged(_) | Done::Levels(_) => {
                 Err(StoreError::Ambiguous("the writer answered something else".into()))
             }
         }
@@ -406,7 +415,8 @@ impl Outbox for SqliteStore {
                 filter.after.unwrap_or_default(),
                 count(filter.limit),
             ];
-            connection.prepare_cached(LIST)?.query_map(values, message)?.collect()
+            let sql = if filter.state == Some(MessageState::Dead) { LIST_DEAD } else { LIST };
+            connection.prepare_cached(sql)?.query_map(values, message)?.collect()
         })
         .await
     }
@@ -441,6 +451,16 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
+
+    #[test]
+    fn dead_messages_are_listed_by_their_index() {
+        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+        assert!(super::super::schema::migrate(&mut connection).is_ok(), "it is new");
+        let sql = format!("EXPLAIN QUERY PLAN {LIST_DEAD}");
+        let values = params!["dead", None::<String>, None::<i64>, "", 10];
+        let plan: String = connection.query_row(&sql, values, |row| row.get(3)).expect("it is planned");
+        assert!(plan.contains("semel_outbox_dead"), "{plan}");
+    }
     use crate::sqlite::schema;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);

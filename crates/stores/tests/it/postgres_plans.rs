@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::outbox::{Intervention, Next, Take};
+use semel_core::outbox::{Intervention, MessageFilter, MessageState, Next, Take};
 use semel_core::{
     Change, Claim, Decision, Filter, Ids, Item, Note, Outbox, RandomIds, Record, Store, WaitingFilter,
 };
@@ -277,4 +277,25 @@ async fn a_take_does_not_visit_messages_that_have_to_wait() {
     })
     .await;
     assert!(read() - before < 100, "{} rows were read for nothing", read() - before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_of_dead_messages_reads_no_others() {
+    let database = database().await;
+    database.sql(&FILL_OUTBOX.replace("$COUNT", &RECORDS.to_string())).expect("there is room");
+    let dead = "UPDATE semel_outbox SET state = 'dead' WHERE event_id IN (SELECT event_id FROM semel_outbox LIMIT 20)";
+    database.sql(dead).expect("it is written");
+    database.sql("VACUUM ANALYZE semel_outbox").expect("its owner may");
+    let read = || database.sql(READ).expect("it can be read").parse::<u64>().expect("it is a number");
+    let before = read();
+    scans(&database, async |store| {
+        let state = Some(MessageState::Dead);
+        let filter = MessageFilter { state, kind: None, created_before: None, after: None, limit: 500 };
+        for _ in 0..TIMES {
+            assert_eq!(store.messages(&filter).await.expect("they are listed").len(), 20);
+        }
+    })
+    .await;
+    let rows = read() - before;
+    assert!(rows < 1000, "{rows} rows were read for {} that were listed", 20 * TIMES);
 }
