@@ -435,36 +435,46 @@ impl PostgresTransactions {
     /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
     /// since, or has it in hand. The server may have ended the session long ago. In doubt, if nobody can be asked.
     async fn lost(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
+        let lost = Instant::now();
+        for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
+            match self.ask_since(command, claim).await {
+                Since::Nothing => return nothing,
+                Since::Told(told) => return *told,
+                Since::NoAnswer => tokio::time::sleep(Duration::from_millis(20 << question)).await,
+            }
+        }
+        tracing::error!(
+            operation = %command.scope.operation,
+            "a session was lost, and nobody can say whether others have carried out its command since"
+        );
+        Transacted::InDoubt
+    }
+
+    /// Asks once what became of a command since its session was lost.
+    async fn ask_since(&self, command: &Command, claim: &Claim) -> Since {
         // Shorter than the whole question, so that whoever has it in hand is noticed.
         let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait.min(QUESTION_WAIT / 2));
         // In a task of its own: if it takes too long, its transaction is still ended.
         let asking = tokio::spawn(async move {
-            match own.begin(&claim, wait).await {
-                Ok(begun) => {
-                    begun.tx.roll_back().await;
-                    match own.is_committed(&claim).await {
-                        Ok(false) => None,
-                        // The work had ended the transaction before its session was lost.
-                        Ok(true) => {
-                            own.record_unknown(&claim).await;
-                            Some(Transacted::InDoubt)
-                        }
-                        Err(_) => Some(Transacted::InDoubt),
-                    }
+            let begun = match own.begin(&claim, wait).await {
+                Ok(begun) => begun,
+                Err(told) if matches!(*told, Transacted::Unavailable) => return Since::NoAnswer,
+                Err(told) => return Since::Told(told),
+            };
+            begun.tx.roll_back().await;
+            match own.is_committed(&claim).await {
+                Ok(false) => Since::Nothing,
+                // The work had ended the transaction before its session was lost.
+                Ok(true) => {
+                    own.record_unknown(&claim).await;
+                    Since::Told(Box::new(Transacted::InDoubt))
                 }
-                Err(told) => Some(*told),
+                Err(_) => Since::NoAnswer,
             }
         });
         match tokio::time::timeout(QUESTION_WAIT, asking).await {
-            Ok(Ok(None)) => nothing,
-            Ok(Ok(Some(told))) if !matches!(told, Transacted::Unavailable) => told,
-            Ok(Ok(Some(_)) | Err(_)) | Err(_) => {
-                tracing::error!(
-                    operation = %command.scope.operation,
-                    "a session was lost, and nobody can say whether others have carried out its command since"
-                );
-                Transacted::InDoubt
-            }
+            Ok(Ok(since)) => since,
+            Ok(Err(_)) | Err(_) => Since::NoAnswer,
         }
     }
 
@@ -582,6 +592,15 @@ struct Claimed {
     answer: Answer,
     /// The record was made by this very claim, in one statement.
     is_first: bool,
+}
+
+/// What became of a command since its session was lost.
+enum Since {
+    /// Nothing: nobody has it, and nothing of it is committed.
+    Nothing,
+    Told(Box<Transacted>),
+    /// The database could not be asked.
+    NoAnswer,
 }
 
 /// A transaction in which the work is done.

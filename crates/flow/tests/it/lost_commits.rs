@@ -100,6 +100,22 @@ async fn a_question_that_is_lost_as_well_is_asked_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_lost_before_its_commit_is_asked_about_until_there_is_an_answer() {
+    let questions = ["BEGIN", "INSERT INTO semel_records"];
+    for question in questions {
+        let Faulty { lab, proxy } = Faulty::new().await;
+        proxy.cut_next(Matching::statement("INSERT INTO semel_outbox"), Cut::BeforeSent);
+        let asked = proxy.cut_next(Matching::statement(question).skipping(1), Cut::BeforeSent);
+        let first = lab.see(&command("key"), pays()).await;
+        asked.struck().await;
+        assert!(matches!(first, Saw::RolledBack(500)), "{question}: {first:?}");
+        assert_eq!(lab.counts().await, (0, 0, 0));
+        assert!(lab.see(&command("key"), pays()).await.executed());
+        assert_eq!(lab.counts().await, (1, 1, 1));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lost_commit_that_nobody_can_be_asked_about_is_in_doubt_until_it_is_sent_again() {
     let direct = Postgres::new().await;
     let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");

@@ -67,7 +67,11 @@ impl DbError {
 
     /// Whether one of several records may be to blame, so that the others should be tried without it.
     pub(super) fn blames_a_record(&self) -> bool {
-        matches!(self.store_error(), StoreError::Rejected(_) | StoreError::Busy(_))
+        match self {
+            // A statement took longer than the server lets it (`statement_timeout`), perhaps because of a lock.
+            DbError::Refused { code, .. } if code == "57014" => true,
+            error => matches!(error.store_error(), StoreError::Rejected(_) | StoreError::Busy(_)),
+        }
     }
 
     /// What it means for a caller whose write was not made.

@@ -33,7 +33,7 @@ pub(crate) struct Bed {
     pub(crate) database: Database,
 }
 
-async fn bed(parameters: &str, options: &PostgresOptions) -> Bed {
+pub(crate) async fn bed(parameters: &str, options: &PostgresOptions) -> Bed {
     let database = database().await;
     let proxy = FaultProxy::before(&database.url()).await.expect("a proxy can be started");
     let store = open(&format!("{}{parameters}", proxy.url(&database.url())), options).await;
