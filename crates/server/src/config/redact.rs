@@ -12,18 +12,15 @@ pub(crate) fn redact(text: &str) -> String {
 
 fn redact_userinfo(text: &str) -> String {
     let hidden = || {
-        // A slip in the scheme or the slashes is no reason to show what follows.
-        let (scheme, rest) = text.split_once("://").map_or_else(
-            || {
-                text.split_once(':')
-                    .filter(|(scheme, _)| scheme.contains("postgre") || scheme.contains("mysql"))
-            },
-            Some,
-        )?;
+        // A slip in the scheme or the slashes is no reason to show what follows, nor is a password with slashes in it.
+        let is_known = |scheme: &str| scheme.contains("postgre") || scheme.contains("mysql");
+        let known = text.split_once(':').filter(|(scheme, _)| is_known(scheme));
+        let (_, rest) = known.or_else(|| text.split_once("://"))?;
+        let rest = rest.trim_start_matches('/');
         let (userinfo, host) = rest.rsplit_once('@')?;
         let (user, _password) = userinfo.split_once(':')?;
-        let slashes = &text[scheme.len()..text.len() - rest.len()];
-        Some(format!("{scheme}{slashes}{user}:{HIDDEN}@{host}"))
+        let before = &text[..text.len() - rest.len()];
+        Some(format!("{before}{user}:{HIDDEN}@{host}"))
     };
     hidden().unwrap_or_else(|| text.to_owned())
 }
@@ -50,7 +47,35 @@ fn redact_parameter(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::redact;
+    use crate::config::StoreLocation;
+    use crate::config::kind::{Kind, Refusal};
+
+    proptest! {
+        /// Whatever separates its parts: what is said about an address that cannot be read, or can, shows none of them.
+        #[test]
+        fn no_part_of_a_password_is_shown(
+            separators in prop::collection::vec(r#"[@/?#:&=% "'\\]{1,3}"#, 1..4),
+            scheme in prop::sample::select(vec!["postgres://", "postgresql://", "postgres:/", "postgres:"]),
+            rest in prop::sample::select(vec!["@db/pay", "@db:5432/pay?sslmode=require", "@db", "@", "@db:port/pay"]),
+        ) {
+            let password = separators.iter().fold("hunterA".to_owned(), |all, separator| format!("{all}{separator}hunterB"));
+            let url = format!("{scheme}semel:{password}{rest}");
+            let shown = match StoreLocation::parse(&url) {
+                Ok(store) => format!("{store} {store:?}") + &match &store {
+                    StoreLocation::Postgres(url) => url.address().map_or_else(|error| error.to_string(), |address| address.describe()),
+                    _ => String::new(),
+                },
+                Err(Refusal::Because(why) | Refusal::DidYouMean(why)) => why,
+                Err(Refusal::Unexpected | Refusal::Reserved) => String::new(),
+            };
+            for text in [shown, redact(&url), redact(&format!("store = \"{url}\""))] {
+                prop_assert!(!text.contains("hunter"), "{text} of {url}");
+            }
+        }
+    }
 
     #[test]
     fn passwords_are_hidden_and_nothing_else() {

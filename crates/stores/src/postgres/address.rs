@@ -27,6 +27,9 @@ pub enum AddressError {
     /// It is not an address of PostgreSQL. What the driver says does not repeat the address.
     #[error("not an address of PostgreSQL: {0}")]
     Invalid(String),
+    /// Nobody can say where the password ends.
+    #[error("an `@`, `/`, `?` or `#` in a name, a password or a parameter is written %40, %2F, %3F or %23")]
+    Ambiguous,
     /// A parameter of ours has no such value.
     #[error("{name} is none of {choices}")]
     Parameter {
@@ -41,6 +44,13 @@ impl FromStr for Address {
     type Err = AddressError;
 
     fn from_str(text: &str) -> Result<Address, AddressError> {
+        if is_ambiguous(text) {
+            return Err(AddressError::Ambiguous);
+        }
+        // The driver would take it for a list of parameters, and name what it does not know.
+        if text.starts_with("postgres") && !text.contains("://") {
+            return Err(AddressError::Invalid("`://` is missing".to_owned()));
+        }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut rest = Vec::new();
         let (mut root_certificate, mut prepared, mut groups) = (None, true, true);
@@ -80,6 +90,13 @@ impl FromStr for Address {
         config.keepalives_idle(Duration::from_secs(15));
         Ok(Address { config, root_certificate, prepared, groups })
     }
+}
+
+/// Whether more than one `@` could end the password: a part of it would be taken for a host or a parameter, and shown as one.
+fn is_ambiguous(text: &str) -> bool {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    rest[..end].matches('@').count() > 1 || rest[end..].contains('@')
 }
 
 fn ssl_mode(value: &str) -> Result<SslMode, AddressError> {
@@ -165,9 +182,21 @@ mod tests {
             "postgres://semel:s3cret@db:port/pay",
             "postgres://semel:s3cret@db/pay?colour=s3cret",
             "postgres://semel:s3cret@db/pay?sslmode=maybe",
+            "postgres://semel:half@s3cret@db/pay",
+            "postgres://semel:half/s3cret@db/pay",
+            "postgres://semel:half?s3cret@db/pay",
+            "postgres://semel:half?s3cret=1@db/pay",
+            "postgres://semel:half#s3cret@db/pay",
+            "postgres://semel:half@s3cret@",
+            "postgres://db/pay?password=half@s3cret",
+            "postgres:semel:half=s3cret",
+            "postgres:/semel:half=s3cret@db",
         ] {
             let error = wrong.parse::<Address>().err().expect("it is not an address").to_string();
-            assert!(!error.contains("s3cret"), "{error}");
+            assert!(!error.contains("s3cret") && !error.contains("half"), "{error}");
         }
+        let encoded: Address = "postgres://semel:half%40s3cret@db/pay".parse().expect("it is an address");
+        assert_eq!(encoded.config.get_password(), Some(&b"half@s3cret"[..]));
+        assert_eq!(encoded.describe(), "db:5432/pay");
     }
 }
