@@ -1,13 +1,15 @@
-//! What an operator can see and do, once for the command line and the admin API: how records, stories and messages are
+//! What an operator can see and do, once for the command line and the admin API: how records, stories, messages and quotas are
 //! written as JSON, and what an action comes to. Nothing is decided here: stores ask `transition`.
 
 pub(crate) mod looks;
 pub(crate) mod messages;
+pub(crate) mod quotas;
 pub(crate) mod records;
 pub(crate) mod story;
 
 use std::time::Duration;
 
+use semel_core::text::steers;
 use semel_core::{OperationId, Timestamp};
 
 /// The most characters of a reason.
@@ -31,7 +33,7 @@ pub(crate) fn reason(text: &str) -> Result<String, String> {
     if text.trim().is_empty() {
         return Err("must say something".to_owned());
     }
-    if text.chars().any(char::is_control) {
+    if text.chars().any(steers) {
         return Err("is one line of text".to_owned());
     }
     if text.chars().count() > MAX_REASON {
@@ -65,7 +67,6 @@ pub(crate) fn before(now: Timestamp, age: Duration) -> Timestamp {
 /// One line, whatever a client, a file or a server put into it, and nothing that steers a terminal or turns its text
 /// around.
 pub(crate) fn printable(text: &str) -> String {
-    let steers = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
@@ -77,7 +78,15 @@ mod tests {
     fn a_reason_is_one_line_that_says_something() {
         assert_eq!(reason("found in the ledger").as_deref(), Ok("found in the ledger"));
         assert!(reason(&"x".repeat(MAX_REASON)).is_ok());
-        for text in ["", " \t ", "two\nlines", &"x".repeat(MAX_REASON + 1)] {
+        for text in [
+            "",
+            " \t ",
+            "two\nlines",
+            "two\u{2028}lines",
+            "two\u{2029}lines",
+            "turned\u{202e}round",
+            &"x".repeat(MAX_REASON + 1),
+        ] {
             assert!(reason(text).is_err(), "{text:?}");
         }
     }

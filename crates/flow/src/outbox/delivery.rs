@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use semel_core::envelope::is_envelope;
 use semel_core::outbox::{Message, MessageFence, MessageState, Next, Outbox, RetryTerms, Tried, after_try};
+use semel_core::text::steers;
 use semel_core::{Ids, RandomIds, StoreError};
 use semel_faults::{Point, reached};
 
@@ -151,5 +152,5 @@ pub(crate) fn chance() -> u32 {
 
 /// Its beginning, without what would spoil a log or a database.
 fn bounded(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT).collect()
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).take(MAX_TEXT).collect()
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, Statement, after_look, bearing};
+use semel_core::text::steers;
 use semel_core::transition::{Proof, Refusal, Verdict};
 use semel_core::{
     About, Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, Record, State, StateName,
@@ -332,5 +333,5 @@ pub(super) fn note(seen: &str) -> Note {
 
 /// Its beginning, without what would spoil a log or a database.
 pub(super) fn bounded(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT).collect()
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).take(MAX_TEXT).collect()
 }
