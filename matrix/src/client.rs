@@ -6,7 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Request;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper_util::rt::TokioIo;
+use hyper::body::Body as _;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use crate::seen::Told;
@@ -80,6 +81,43 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<
     let body = body.map_err(|error| lost("the answer broke off", &error))?.to_bytes();
     drop(connection);
     Ok(Told::answer(&parts, body))
+}
+
+/// Sends it over HTTP/2, on a connection of its own.
+pub(crate) async fn send_over_http2(address: SocketAddr, asked: Asked) -> Told {
+    match tokio::time::timeout(PATIENCE, exchange_over_http2(address, &asked)).await {
+        Ok(Ok(told)) => told,
+        Ok(Err(why)) => Told::Dropped(why),
+        Err(_) => Told::Dropped("no answer in time".to_owned()),
+    }
+}
+
+async fn exchange_over_http2(address: SocketAddr, asked: &Asked) -> Result<Told, String> {
+    let lost = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+    let mut request = asked.request(address)?;
+    request.headers_mut().remove("host");
+    *request.uri_mut() =
+        format!("http://{address}{}", asked.path).parse().map_err(|error| lost("no address", &error))?;
+    let stream = TcpStream::connect(address).await.map_err(|error| lost("not connected", &error))?;
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+            .await
+            .map_err(|error| lost("not connected", &error))?;
+    let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
+    let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;
+    let (parts, mut body) = response.into_parts();
+    let mut bytes = Vec::new();
+    // A reset with NO_ERROR looks like an end to hyper; only the end of the stream is one.
+    while !body.is_end_stream() {
+        let frame = body.frame().await.ok_or("the answer broke off")?;
+        let frame = frame.map_err(|error| lost("the answer broke off", &error))?;
+        bytes.extend_from_slice(frame.data_ref().unwrap_or(&Bytes::new()));
+        if bytes.len() > MAX_ANSWER {
+            return Err("the answer is too long".to_owned());
+        }
+    }
+    drop(connection);
+    Ok(Told::answer(&parts, bytes.into()))
 }
 
 struct Connection(tokio::task::JoinHandle<()>);

@@ -51,7 +51,8 @@ impl Judge<'_> {
             self.must(all_same, "two clients got two answers to one command");
         }
         let ran_for_others = seen.during.iter().any(Told::is_done);
-        if seen.first.is_unavailable() && !ran_for_others {
+        let is_nothing = seen.first.is_unavailable() || seen.first.is_unreachable();
+        if is_nothing && !ran_for_others {
             self.must(seen.effects_then == 0, "a client was told that nothing ran, and it had");
         }
         let one_end = seen.last.windows(2).all(|pair| pair[0].is_done() == pair[1].is_done());
@@ -74,6 +75,7 @@ impl Judge<'_> {
                 || told.is_accepted()
                 || told.is_failed_unknown()
                 || told.is_not_retained()
+                || told.is_unreachable()
                 || refused;
             self.must(known, &format!("an answer that the contract does not have: {told}"));
         }
@@ -119,7 +121,8 @@ impl Judge<'_> {
                 self.is_done_once();
             }
             Code::Unknown => {
-                self.must(!seen.first.is_unavailable(), "told that nothing ran, by whom it ran");
+                let is_nothing = seen.first.is_unavailable() || seen.first.is_unreachable();
+                self.must(!is_nothing, "told that nothing ran, by whom it ran");
                 let fresh =
                     |told: &Told| told.as_answer().is_some_and(|answer| !answer.replayed && told.is_done());
                 self.must(!seen.during.iter().any(fresh), "it was run again");

@@ -5,6 +5,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod client;
+mod frames;
 mod judge;
 mod kept;
 mod lab;

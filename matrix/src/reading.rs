@@ -52,6 +52,8 @@ const OWN_PRAGMA: &str = "SQLite itself refuses the writes of the service's work
 const LATE: &str = "SQLite waits for another writer for up to two seconds: a file that is held for less is late, and no error.";
 const COMMIT_IN_DOUBT: &str = "A server that cannot write its log ends at the COMMIT. Whether it was made is in doubt until the server can be asked: \
      a client that is answered before that is told so.";
+const FULL_AT_COMMIT: &str = "A file has nothing of a transaction before its COMMIT, which a full disk fails. Whether it was made is in doubt until the \
+     file can be written: a client that is answered before that is told so.";
 const NEXT_TRY: &str =
     "Messages have no client: the worker that is left, or the same one, delivers it under the same event id.";
 const NOT_STARTED: &str = "Nobody can ask a gateway that is not there yet: the client leaves whose command is the first after the migration.";
@@ -107,6 +109,7 @@ fn fault_note(cell: Cell) -> Option<&'static str> {
 fn service_note(cell: Cell) -> Option<&'static str> {
     match (cell.step, cell.fault, cell.store) {
         (8, Fault::DiskFull, Store::Postgres) => Some(COMMIT_IN_DOUBT),
+        (8 | 11, Fault::DiskFull, Store::Sqlite) => Some(FULL_AT_COMMIT),
         (8 | 11, Fault::PoolExhausted | Fault::Slow, Store::Sqlite) => Some(OWN_FILE),
         (8 | 11, Fault::ReadOnly, Store::Sqlite) => Some(OWN_PRAGMA),
         (8 | 11, Fault::ReadOnly, Store::Postgres) => Some(DEMOTED),

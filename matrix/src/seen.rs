@@ -91,6 +91,11 @@ impl Told {
         [500, 502, 504].iter().any(|status| self.is(*status, "IDEMPOTENCY_OUTCOME_UNKNOWN"))
     }
 
+    /// Nothing ran: the service behind did not take it.
+    pub(crate) fn is_unreachable(&self) -> bool {
+        self.is(502, "UPSTREAM_UNREACHABLE")
+    }
+
     /// Nothing ran: there is no store.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.is(503, "IDEMPOTENCY_STORE_UNAVAILABLE")

@@ -1,6 +1,7 @@
 //! Everything that one cell has: a store, two gateways on it, the service behind them, and one command.
 
-use std::path::PathBuf;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use semel_faults::Lever;
@@ -24,7 +25,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    fn configuration(self) -> String {
+    pub(crate) fn configuration(self) -> String {
         let on_lease_expired = if self.broken { "on_lease_expired = \"rerun\"\n" } else { "" };
         format!(
             "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
@@ -59,21 +60,21 @@ impl World<'_> {
         let place = lab.place(&folder).await?;
         let key = lab.key(&folder);
         let upstream = Upstream::start(mood, &key).await?;
-        let a = start_gateway(lab, &folder, &place, &upstream, 0)?;
-        let b = start_gateway(lab, &folder, &place, &upstream, 1)?;
+        let a = start_gateway(lab, &folder, &place, upstream.address, 0)?;
+        let b = start_gateway(lab, &folder, &place, upstream.address, 1)?;
         Ok(World { lab, folder, place, upstream, a, b, key, path: settings.path })
     }
 
     /// Starts the gateway `a` again, whatever became of it.
     pub(crate) fn restart_a(&mut self) -> Result<(), String> {
-        self.a = start_gateway(self.lab, &self.folder, &self.place, &self.upstream, 0)?;
+        self.a = start_gateway(self.lab, &self.folder, &self.place, self.upstream.address, 0)?;
         Ok(())
     }
 
     /// Starts both again.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         self.restart_a()?;
-        self.b = start_gateway(self.lab, &self.folder, &self.place, &self.upstream, 1)?;
+        self.b = start_gateway(self.lab, &self.folder, &self.place, self.upstream.address, 1)?;
         Ok(())
     }
 
@@ -146,11 +147,12 @@ impl World<'_> {
     }
 }
 
-fn start_gateway(
+/// Starts one of the two gateways, with the settings in `semel.toml` of this folder.
+pub(crate) fn start_gateway(
     lab: &Lab,
-    folder: &std::path::Path,
+    folder: &Path,
     place: &Place,
-    upstream: &Upstream,
+    upstream: SocketAddr,
     number: usize,
 ) -> Result<Process, String> {
     let name = ["a", "b"][number];
@@ -158,7 +160,7 @@ fn start_gateway(
     command.current_dir(folder);
     command.args(["serve", "--config", "semel.toml", "--log-format", "json"]);
     command.args(["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"]);
-    command.args(["--upstream", &format!("http://{}", upstream.address)]);
+    command.args(["--upstream", &format!("http://{upstream}")]);
     let words = ["listening on http://", "admin on http://"];
     let log = folder.join(format!("{name}.log"));
     let faults = folder.join(format!("faults-{name}"));

@@ -13,7 +13,7 @@ use crate::provider::EVENT;
 pub struct Coverage(BTreeMap<&'static str, u64>);
 
 /// What must be met over enough seeds.
-pub const SITUATIONS: [&str; 54] = [
+pub const SITUATIONS: [&str; 55] = [
     AMBIGUOUS_MINE,
     AMBIGUOUS_NOT_ARRIVED,
     AMBIGUOUS_NOT_MINE,
@@ -49,6 +49,7 @@ pub const SITUATIONS: [&str; 54] = [
     "a zombie was fenced",
     "an event settled a command",
     "an effect came after its executor had given up",
+    "an event settled a command that was free to run again",
     "another payload was refused",
     "late word: an unknown was settled by its executor",
     "late word: released, and completed all the same",
@@ -171,6 +172,9 @@ impl Coverage {
             (Event::Resolve { verdict, .. }, decision) => {
                 if decision == Decision::Applied && change.note().is_some_and(|note| note.why == EVENT) {
                     self.met("an event settled a command");
+                    if from == StateName::FailedRetryable {
+                        self.met("an event settled a command that was free to run again");
+                    }
                 }
                 self.ruled(*verdict, decision);
             }

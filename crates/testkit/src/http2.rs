@@ -115,6 +115,14 @@ pub fn go_away(last: u32, code: u32) -> Vec<u8> {
     frame(GOAWAY, 0, 0, &[last.to_be_bytes(), code.to_be_bytes()].concat())
 }
 
+/// Settings that let the other side send so many bytes of each body, and no more.
+pub fn small_window(bytes: u32) -> Vec<u8> {
+    /// SETTINGS_INITIAL_WINDOW_SIZE.
+    const INITIAL_WINDOW_SIZE: u16 = 4;
+    let payload = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &bytes.to_be_bytes()].concat();
+    frame(SETTINGS, 0, 0, &payload)
+}
+
 /// One end of a connection.
 pub struct Peer {
     stream: TcpStream,

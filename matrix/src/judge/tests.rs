@@ -214,9 +214,11 @@ fn answered(told: &Told) -> Box<Answer> {
 
 #[test]
 fn who_is_told_that_nothing_ran_must_be_able_to_believe_it() {
-    let seen = Seen { first: unavailable(), effects_then: 1, ..well() };
-    for code in [Code::Ambiguous, Code::Done, Code::Cached] {
-        is_condemned(code, "a client was told that nothing ran, and it had", &seen);
+    for first in [unavailable(), problem(502, "UPSTREAM_UNREACHABLE")] {
+        let seen = Seen { first, effects_then: 1, ..well() };
+        for code in [Code::Ambiguous, Code::Done, Code::Cached] {
+            is_condemned(code, "a client was told that nothing ran, and it had", &seen);
+        }
     }
 }
 

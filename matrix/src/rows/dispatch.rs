@@ -182,7 +182,7 @@ async fn strike(shop: &mut Shop<'_>, cell: Cell, scene: Scene, seen: &mut Seen) 
             seen.then = shop.kept()?;
             leave(shop, scene).await?;
         }
-        Fault::AnswerLost | Fault::ClientGone | Fault::Poison => {
+        Fault::AnswerLost | Fault::ClientGone | Fault::Poison | Fault::StreamCut => {
             return Err("this fault strikes otherwise".to_owned());
         }
     }

@@ -5,6 +5,7 @@ mod gateway;
 mod migration;
 mod rotation;
 mod store;
+mod stream;
 mod tool;
 mod transaction;
 mod upkeep;
@@ -13,7 +14,7 @@ mod webhook;
 use crate::judge;
 use crate::lab::Lab;
 use crate::reading;
-use crate::table::Cell;
+use crate::table::{Cell, Fault};
 
 /// What came of a cell.
 #[derive(Clone, Debug)]
@@ -33,6 +34,7 @@ pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
         return Outcome::NotApplicable(why);
     }
     let by_itself = match cell.step {
+        _ if cell.fault == Fault::StreamCut => Some(stream::run(lab, cell, expected.code).await),
         step if transaction::STEPS.contains(&step) => Some(transaction::run(lab, cell).await),
         step if dispatch::STEPS.contains(&step) => Some(dispatch::run(lab, cell).await),
         step if webhook::STEPS.contains(&step) => Some(webhook::run(lab, cell).await),

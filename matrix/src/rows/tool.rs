@@ -224,6 +224,6 @@ pub(super) async fn strike(
             }
             Ok(None)
         }
-        Fault::ClientGone => Err("this fault strikes otherwise".to_owned()),
+        Fault::ClientGone | Fault::StreamCut => Err("this fault strikes otherwise".to_owned()),
     }
 }

@@ -106,7 +106,9 @@ async fn play(shop: &mut Shop<'_>, cell: Cell, code: Code, scene: Scene) -> Resu
             shop.a.is_held(point).await?;
             notes.at_fault = shop.kept()?;
             notes.received = shop.receiver.deliveries().len();
-            notes.committing = point == Point::WorkDone;
+            // Of a transaction a file has nothing before its COMMIT: that is where a full disk strikes.
+            let is_written_late = (cell.fault, cell.store) == (Fault::DiskFull, Store::Sqlite);
+            notes.committing = point == Point::WorkDone || is_written_late;
             notes.committed = Some(point == Point::WorkCommitted);
             strike(shop, cell, code, point, first, &mut notes).await?
         }
@@ -220,7 +222,7 @@ async fn strike(
             shop.a.release(point);
             Ok(told(first).await)
         }
-        Fault::AnswerLost | Fault::ClockJump | Fault::Poison => {
+        Fault::AnswerLost | Fault::ClockJump | Fault::Poison | Fault::StreamCut => {
             Err("this fault strikes otherwise".to_owned())
         }
     }

@@ -261,7 +261,9 @@ async fn heard(site: &Site<'_>, cell: Cell) -> Result<Heard, String> {
             }
         }
         Fault::Poison => poison = poisoned(site, &gateways, &mut cases).await?,
-        Fault::ClientGone => return Err("a provider that leaves is one that sends again".to_owned()),
+        Fault::ClientGone | Fault::StreamCut => {
+            return Err("a provider that leaves is one that sends again".to_owned());
+        }
     }
     end(site, &gateways, cases, poison).await
 }

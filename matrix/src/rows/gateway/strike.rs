@@ -42,7 +42,9 @@ pub(super) async fn strike(world: &mut World<'_>, scene: Scene, notes: &mut Note
         Fault::Stopped => stopped(world, scene, notes).await,
         Fault::ClientGone => client_leaves(world, scene).await,
         Fault::Duplicate => duplicates(world, scene, notes).await,
-        Fault::AnswerLost | Fault::Poison => Err("this fault strikes otherwise".to_owned()),
+        Fault::AnswerLost | Fault::Poison | Fault::StreamCut => {
+            Err("this fault strikes otherwise".to_owned())
+        }
     }
 }
 
