@@ -5,12 +5,15 @@
 //! carried out, stored, or passed on as a whole one; a whole one is.
 
 mod lab;
+mod naive;
 mod plan;
 
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use self::lab::{Conversation, Ended, Lab};
 use self::plan::Plan;
+
+pub use self::lab::Reader;
 
 /// The longest input: more steps find nothing more.
 const MAX_INPUT: usize = 64;
@@ -32,11 +35,18 @@ pub fn check(input: &[u8]) {
     }
     *inputs += 1;
     let plan = Plan::of(input);
-    let mut fresh = lab.take().unwrap_or_else(Lab::start);
+    let mut fresh = lab.take().unwrap_or_else(|| Lab::start(Reader::Gateway));
     let conversation = fresh.converse(&plan, &format!("cut-somewhere-{inputs:08}"));
     judge(&plan, &conversation);
     // Only what has passed is used again.
     *lab = Some(fresh);
+}
+
+/// The same with a reader in the way that takes half messages for whole ones. Tests see that it is found.
+pub fn check_with(reader: Reader, input: &[u8]) {
+    let plan = Plan::of(input);
+    let conversation = Lab::start(reader).converse(&plan, "cut-for-a-naive-reader");
+    judge(&plan, &conversation);
 }
 
 fn judge(plan: &Plan, conversation: &Conversation) {

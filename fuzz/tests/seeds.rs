@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use semel_fuzz::TARGETS;
+use semel_fuzz::http2::Reader;
 
 fn folder(kind: &str, target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target)
@@ -83,6 +84,42 @@ fn resets_with_every_code_at_every_point() {
                 let response = [&[first, end, SEPARATOR], &steps[..]].concat();
                 semel_fuzz::http2::check(&request);
                 semel_fuzz::http2::check(&response);
+            }
+        }
+    }
+}
+
+/// What was violated when this input met this reader, if anything was.
+fn violated_by(reader: Reader, input: &[u8]) -> Option<String> {
+    let check = || semel_fuzz::http2::check_with(reader, input);
+    let panicked = catch_unwind(AssertUnwindSafe(check)).err()?;
+    Some(panicked.downcast_ref::<String>().cloned().unwrap_or_default())
+}
+
+/// A reader that believes hyper takes what was reset with NO_ERROR for a whole message. The check must notice, on either
+/// side; and it must find nothing where the code says that something went wrong, which hyper reports.
+#[test]
+fn a_reader_that_takes_half_messages_for_whole_ones_is_found() {
+    const SEPARATOR: u8 = 255;
+    let (piece, end) = (3 << 3, 2 << 3 | 3);
+    let points: [&[u8]; 3] = [&[], &[piece], &[piece, piece]];
+    for point in points {
+        for first in [0, 5, 16, 32] {
+            for code in [0, 1, 8_u8] {
+                let steps = [point, &[code << 3 | 5]].concat();
+                let request = [&[first], &steps[..]].concat();
+                let response = [&[first, end, SEPARATOR], &steps[..]].concat();
+                let of_request = violated_by(Reader::NaiveOfRequests, &request);
+                let of_response = violated_by(Reader::NaiveOfResponses, &response);
+                if code == 0 {
+                    let is = |found: &Option<String>, what: &str| {
+                        found.as_ref().is_some_and(|found| found.contains(what))
+                    };
+                    assert!(is(&of_request, "half a request was passed on"), "{request:?}: {of_request:?}");
+                    assert!(is(&of_response, "half a response"), "{response:?}: {of_response:?}");
+                } else {
+                    assert_eq!((of_request, of_response), (None, None), "{code} at {point:?}");
+                }
             }
         }
     }

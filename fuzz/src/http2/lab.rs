@@ -1,5 +1,6 @@
 //! A gateway and an upstream that speaks frames, in this process and on one thread.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -12,10 +13,22 @@ use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 
+use super::naive::Naive;
 use super::plan::Plan;
 
 /// Longer than anything here takes: an exchange that gets this far hangs.
 const FOREVER: Duration = Duration::from_secs(20);
+
+/// Who reads the messages that break off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The gateway.
+    Gateway,
+    /// A naive reader of requests, before the gateway.
+    NaiveOfRequests,
+    /// A naive reader of responses, behind the gateway.
+    NaiveOfResponses,
+}
 
 /// How a message ended at the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +62,7 @@ struct Shared {
     /// The frames of the next answer, for a stream of any number, and whether the connection ends with them.
     script: Mutex<Option<Answer>>,
     seen: Mutex<Vec<Seen>>,
-    leave: Notify,
+    leave: Arc<Notify>,
 }
 
 type Answer = Box<dyn FnOnce(u32) -> (Vec<Vec<u8>>, bool) + Send>;
@@ -58,26 +71,38 @@ type Answer = Box<dyn FnOnce(u32) -> (Vec<Vec<u8>>, bool) + Send>;
 pub(super) struct Lab {
     runtime: Runtime,
     gateway: Gateway,
+    /// Where clients connect: the gateway, or a reader before it.
+    front: SocketAddr,
+    naive: Naive,
     shared: Arc<Shared>,
     /// The tasks that there are while nobody is connected.
     at_rest: usize,
 }
 
 impl Lab {
-    pub(super) fn start() -> Lab {
+    pub(super) fn start(reader: Reader) -> Lab {
         let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
         let shared = Arc::new(Shared::default());
-        let gateway = runtime.block_on(async {
+        let naive = Naive::default();
+        let (gateway, front) = runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-            let upstream = listener.local_addr().expect("it is bound");
+            let mut upstream = listener.local_addr().expect("it is bound");
             tokio::spawn(serve(listener, shared.clone()));
+            if reader == Reader::NaiveOfResponses {
+                upstream = naive.before(upstream, shared.leave.clone()).await;
+            }
             let file = format!(
                 "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nstore = \"memory:\"\n\
                  upstream = \"http://{upstream}\"\nupstream_protocol = \"h2c\"\n"
             );
             let loaded = load(&Sources::new().file("semel.toml", file)).expect("it can be used");
             let metrics = PrometheusBuilder::new().build_recorder().handle();
-            Gateway::start(&loaded.config, metrics).await.expect("a gateway starts")
+            let gateway = Gateway::start(&loaded.config, metrics).await.expect("a gateway starts");
+            let front = match reader {
+                Reader::NaiveOfRequests => naive.before(gateway.address, shared.leave.clone()).await,
+                Reader::Gateway | Reader::NaiveOfResponses => gateway.address,
+            };
+            (gateway, front)
         });
         let at_rest = runtime.block_on(async {
             for _ in 0..1000 {
@@ -85,7 +110,7 @@ impl Lab {
             }
             alive()
         });
-        Lab { runtime, gateway, shared, at_rest }
+        Lab { runtime, gateway, front, naive, shared, at_rest }
     }
 
     /// Has the exchange take place, and, if it is a command, the whole request sent once more.
@@ -93,7 +118,11 @@ impl Lab {
         let (address, shared) = (self.gateway.address, &self.shared);
         self.runtime.block_on(async {
             *lock(&shared.script) = Some(script(plan));
-            let talking = tokio::time::timeout(FOREVER, talk(address, plan, key));
+            let talking = tokio::time::timeout(FOREVER, async {
+                let answer = talk(self.front, plan, key).await;
+                self.naive.rest().await;
+                answer
+            });
             let Ok(answer) = talking.await else { panic!("{plan:?} hangs") };
             self.rest(plan).await;
             let seen = std::mem::take(&mut *lock(&shared.seen));
@@ -151,7 +180,7 @@ fn script(plan: &Plan) -> Answer {
 }
 
 /// Sends the request, and reads the answer to its end: its body, if it was ended.
-async fn talk(address: std::net::SocketAddr, plan: &Plan, key: &str) -> Option<Vec<u8>> {
+async fn talk(address: SocketAddr, plan: &Plan, key: &str) -> Option<Vec<u8>> {
     let mut fields = vec![
         (":method", if plan.is_command { "POST" } else { "PUT" }),
         (":scheme", "http"),
