@@ -2,12 +2,16 @@
 //! notice. `docs/mutants.md` lists the survivors, each with a reason; any other survivor is an error.
 
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::databases::{self, target};
 use crate::root;
 use crate::tools::{Tool, shown};
 
 const MUTANTS: Tool = Tool { name: "mutants", version: "27.1.0" };
+
+/// All mutants take longer than a night: each night has its part of every set, so that a week has them all.
+const NIGHTS: u64 = 7;
 
 /// Share of mutants, in percent, that tests must notice.
 const AT_LEAST: usize = 95;
@@ -57,14 +61,24 @@ const SETS: [Set; 3] = [
     },
 ];
 
-/// Runs the set that the first argument names, or all of them. Further arguments go to cargo-mutants, such as `--file`.
+/// Runs the set that the first argument names, or all of them. Further arguments go to cargo-mutants, such as `--shard`.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let (sets, rest) = match arguments {
-        [name, rest @ ..] if !name.starts_with('-') => (vec![named(name)?], rest),
-        [] => (SETS.iter().collect(), arguments),
-        [_, ..] => (vec![named("core")?], arguments),
-    };
-    let failed: Vec<_> = sets.into_iter().filter_map(|set| run_set(set, rest).err()).collect();
+    match arguments {
+        [name, rest @ ..] if !name.starts_with('-') => run_set(named(name)?, rest),
+        _ => run_sets(SETS.iter(), arguments),
+    }
+}
+
+/// Runs the part of every set that it is the turn of, by the date.
+#[expect(clippy::disallowed_methods, reason = "the date, for people: nothing expires by it")]
+pub(crate) fn tonight() -> Result<(), String> {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).map_err(|error| format!("mutants: {error}"))?;
+    let part = format!("{}/{NIGHTS}", since.as_secs() / (24 * 60 * 60) % NIGHTS);
+    run_sets(SETS.iter(), &["--shard", &part])
+}
+
+fn run_sets<'a>(sets: impl Iterator<Item = &'a Set>, arguments: &[&str]) -> Result<(), String> {
+    let failed: Vec<_> = sets.filter_map(|set| run_set(set, arguments).err()).collect();
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
