@@ -358,6 +358,12 @@ pub enum Refusal {
     /// The verdict is not about the call that is open.
     #[error("the command has no open call of that phase")]
     NotOpen,
+    /// The record's fingerprint is in a version that this program does not compute: nobody can say whether the request is the
+    /// same.
+    #[error(
+        "the record was made by a program with another version of the fingerprint, which this one does not know"
+    )]
+    FingerprintVersion,
     /// A call of an attempt could still land.
     #[error("a call of it could still be in flight until {until}")]
     StillInFlight {

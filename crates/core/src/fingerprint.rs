@@ -3,53 +3,79 @@
 //! Stored with every record and compared in the version it was stored in, so what `v1` hashes is frozen.
 //! Nothing is refused here: a body without a canonical form is fingerprinted by its bytes.
 
+mod content_type;
+mod form;
+mod multipart;
+
 use std::borrow::Cow;
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use self::content_type::ContentType;
 use crate::json::{self, NotCanonical, Numbers};
+use crate::path::one_form;
 use crate::pointer::JsonPointer;
 
-/// How a fingerprint was computed. A change to the computation is a new version beside the old ones.
+/// How a fingerprint was computed. A change to the computation is a new version beside the old ones. A store keeps any number;
+/// a fingerprint in a version that a program does not compute cannot be compared there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum FingerprintVersion {
-    /// SHA-256 over length-prefixed fields, JSON bodies in exact canonical form.
-    V1,
-}
+pub struct FingerprintVersion(u8);
 
 impl FingerprintVersion {
+    /// SHA-256 over length-prefixed fields: the path in its one form; JSON, forms and multipart bodies by what they say.
+    pub const V1: Self = Self(1);
+
     /// The version new records get.
     pub const CURRENT: Self = Self::V1;
 
     /// The number stored with a record.
     pub const fn number(self) -> u8 {
-        match self {
-            Self::V1 => 1,
-        }
+        self.0
     }
 
-    /// The version of a stored number, if this build knows it.
+    /// The version of a stored number; 0 is none.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
-            1 => Some(Self::V1),
-            _ => None,
+            0 => None,
+            number => Some(Self(number)),
         }
     }
 }
 
 /// The identity of a command: equal for two requests that ask for the same thing.
+///
+/// That of a request may be there in a former version, too, for records that were made in that one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint {
     version: FingerprintVersion,
     digest: [u8; 32],
+    former: Option<(FingerprintVersion, [u8; 32])>,
 }
 
 impl Fingerprint {
     /// A fingerprint as a store kept it.
     pub const fn from_parts(version: FingerprintVersion, digest: [u8; 32]) -> Self {
-        Self { version, digest }
+        Self { version, digest, former: None }
+    }
+
+    /// The fingerprint of a request that records in a former version are compared with, too.
+    pub const fn with_former(self, former: Fingerprint) -> Self {
+        Self { former: Some((former.version, former.digest)), ..self }
+    }
+
+    /// The fingerprint as a record keeps it: in one version.
+    pub const fn recorded(self) -> Self {
+        Self { former: None, ..self }
+    }
+
+    /// Whether a request with this fingerprint asks for what the record of `recorded` was made for, in the version of that
+    /// record. `None` if this program does not compute that version: then nobody can say.
+    pub fn is_that_of(&self, recorded: &Fingerprint) -> Option<bool> {
+        let own = [Some((self.version, self.digest)), self.former];
+        let same = own.into_iter().flatten().find(|(version, _)| *version == recorded.version);
+        same.map(|(_, digest)| digest == recorded.digest)
     }
 
     /// How it was computed.
@@ -80,7 +106,7 @@ impl fmt::Debug for Fingerprint {
 pub struct FingerprintInput<'a> {
     /// The method, as sent.
     pub method: &'a str,
-    /// The path, as sent, without the query.
+    /// The path without the query, in any spelling.
     pub path: &'a str,
     /// The query, as sent, without the question mark.
     pub query: Option<&'a str>,
@@ -97,27 +123,18 @@ pub struct FingerprintInput<'a> {
 impl<'a> FingerprintInput<'a> {
     /// The fingerprint in the current version.
     pub fn fingerprint(&self) -> Fingerprint {
-        self.fingerprint_in(FingerprintVersion::CURRENT)
-    }
-
-    /// The fingerprint in a given version, to compare with a stored one.
-    pub fn fingerprint_in(&self, version: FingerprintVersion) -> Fingerprint {
-        let digest = match version {
-            FingerprintVersion::V1 => self.fields().digest_v1(),
-        };
-        Fingerprint { version, digest }
+        Fingerprint::from_parts(FingerprintVersion::V1, self.fields().digest_v1())
     }
 
     /// Everything that the current version hashes of this request, in the form in which it is hashed.
     pub fn fields(&self) -> Fields<'a> {
-        let json_media_type = self.json_media_type();
-        let body = self.body_as(json_media_type.is_some());
-        let json_media_type = json_media_type.map(|media_type| Cow::Owned(media_type.into_bytes()));
+        let read = self.content_type.and_then(ContentType::parse);
+        let (body, content_type) = self.content(read.as_ref());
         Fields {
             method: self.method,
-            path: self.path,
+            path: one_form(self.path),
             query: self.query,
-            content_type: json_media_type.or(self.content_type.map(Cow::Borrowed)),
+            content_type: content_type.map(Cow::Owned).or(self.content_type.map(Cow::Borrowed)),
             content_encoding: self.content_encoding,
             body,
         }
@@ -125,13 +142,27 @@ impl<'a> FingerprintInput<'a> {
 
     /// The exact bytes that stand for the body in the fingerprint.
     pub fn canonical_body(&self) -> CanonicalBody<'a> {
-        self.body_as(self.json_media_type().is_some())
+        self.content(self.content_type.and_then(ContentType::parse).as_ref()).0
     }
 
-    fn body_as(&self, is_json: bool) -> CanonicalBody<'a> {
-        if !is_json {
-            return CanonicalBody::Raw(self.body, WhyRaw::NotJson);
+    /// The body, and the one text of its content type where it is not taken as sent.
+    fn content(&self, read: Option<&ContentType>) -> (CanonicalBody<'a>, Option<Vec<u8>>) {
+        let raw = |why| CanonicalBody::Raw(self.body, why);
+        match read {
+            Some(read) if read.is_json() => (self.json(), Some(read.without("charset", Some("utf-8")))),
+            Some(read) if read.is_form() => (self.form(read), Some(read.without("charset", Some("utf-8")))),
+            Some(read) if read.is_multipart() => match self.multipart(read) {
+                Ok(parts) => (CanonicalBody::Multipart(parts), Some(read.without("boundary", None))),
+                // What is compared byte by byte is compared with its boundary.
+                Err(why) => (raw(why), None),
+            },
+            // The parameters are malformed, and go in as sent; the media type is known all the same.
+            None if self.content_type.is_some_and(content_type::has_json_media_type) => (self.json(), None),
+            Some(_) | None => (raw(WhyRaw::OtherType), None),
         }
+    }
+
+    fn json(&self) -> CanonicalBody<'a> {
         if self.is_encoded() {
             return CanonicalBody::Raw(self.body, WhyRaw::Encoded);
         }
@@ -141,13 +172,22 @@ impl<'a> FingerprintInput<'a> {
         }
     }
 
-    /// The media type in lower case without parameters, if it is one of JSON.
-    fn json_media_type(&self) -> Option<String> {
-        let value = str::from_utf8(self.content_type?).ok()?;
-        let (media_type, _parameters) = value.split_once(';').unwrap_or((value, ""));
-        let media_type = media_type.trim_matches([' ', '\t']).to_ascii_lowercase();
-        let is_json = media_type == "application/json" || has_json_suffix(&media_type);
-        is_json.then_some(media_type)
+    fn form(&self, read: &ContentType) -> CanonicalBody<'a> {
+        if self.is_encoded() {
+            return CanonicalBody::Raw(self.body, WhyRaw::Encoded);
+        }
+        match form::canonical(self.body).filter(|_| read.is_utf8()) {
+            Some(pairs) => CanonicalBody::Form(pairs),
+            None => CanonicalBody::Raw(self.body, WhyRaw::NotAForm),
+        }
+    }
+
+    fn multipart(&self, read: &ContentType) -> Result<Vec<u8>, WhyRaw> {
+        if self.is_encoded() {
+            return Err(WhyRaw::Encoded);
+        }
+        let parts = read.boundary().and_then(|boundary| multipart::canonical(self.body, boundary));
+        parts.ok_or(WhyRaw::NotOnlyParts)
     }
 
     /// Whether the body's bytes are not those of the media type itself.
@@ -159,27 +199,17 @@ impl<'a> FingerprintInput<'a> {
     }
 }
 
-/// RFC 6839, section 3.1: `type/name+json`, both parts of characters that RFC 6838 allows.
-fn has_json_suffix(media_type: &str) -> bool {
-    let restricted = |name: &str| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&b))
-    };
-    media_type
-        .strip_suffix("+json")
-        .and_then(|prefix| prefix.split_once('/'))
-        .is_some_and(|(kind, name)| restricted(kind) && restricted(name))
-}
-
 /// What is hashed, field by field: two requests with equal fields have one fingerprint, and no others do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fields<'a> {
     /// The method, as sent.
     pub method: &'a str,
-    /// The path, as sent.
-    pub path: &'a str,
+    /// The path in its one form.
+    pub path: Cow<'a, str>,
     /// The query, as sent.
     pub query: Option<&'a str>,
-    /// The media type of JSON in lower case without parameters; any other content type as sent.
+    /// The content type: of JSON and forms in lower case and without `charset=utf-8`, of parts without their boundary, any
+    /// other as sent.
     pub content_type: Option<Cow<'a, [u8]>>,
     /// The content encoding, as sent.
     pub content_encoding: Option<&'a [u8]>,
@@ -206,6 +236,10 @@ impl Fields<'_> {
 pub enum CanonicalBody<'a> {
     /// JSON in its exact canonical form, without the excluded members.
     Json(Vec<u8>),
+    /// The decoded pairs of a form, in the order sent.
+    Form(Vec<u8>),
+    /// The parts of a multipart body, in the order sent: their fields, and digests of their contents.
+    Multipart(Vec<u8>),
     /// The bytes as sent, and why.
     Raw(&'a [u8], WhyRaw),
 }
@@ -213,22 +247,28 @@ pub enum CanonicalBody<'a> {
 /// Why a body goes into the fingerprint as it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WhyRaw {
-    /// The content type is missing, or not one of JSON.
-    #[error("the content type is not one of JSON")]
-    NotJson,
-    /// The body is compressed, say: its bytes are not those of the JSON text.
-    #[error("a content encoding stands between the bytes and the JSON")]
+    /// The content type is missing, or not one of JSON, a form or parts.
+    #[error("the content type is not one of JSON, a form or parts")]
+    OtherType,
+    /// The body is compressed, say: its bytes are not those of the content type.
+    #[error("a content encoding stands between the bytes and the content")]
     Encoded,
     /// It is said to be JSON, and has no canonical form.
     #[error("it has no canonical form: {0}")]
     NoCanonicalForm(NotCanonical),
+    /// It is said to be a form, and has a malformed escape or another charset than UTF-8.
+    #[error("it is a form with a malformed escape, or not in UTF-8")]
+    NotAForm,
+    /// It is said to have parts, and may be divided in more than one way.
+    #[error("it is not plainly divided into parts")]
+    NotOnlyParts,
 }
 
 impl CanonicalBody<'_> {
     /// The bytes to hash.
     pub fn as_bytes(&self) -> &[u8] {
         match self {
-            Self::Json(canonical) => canonical,
+            Self::Json(canonical) | Self::Form(canonical) | Self::Multipart(canonical) => canonical,
             Self::Raw(body, _) => body,
         }
     }
@@ -237,9 +277,17 @@ impl CanonicalBody<'_> {
     fn tag(&self) -> &'static [u8] {
         match self {
             Self::Json(_) => b"json",
+            Self::Form(_) => b"form",
+            Self::Multipart(_) => b"multipart",
             Self::Raw(..) => b"raw",
         }
     }
+}
+
+/// Adds a field with its length.
+fn append(text: &mut Vec<u8>, field: &[u8]) {
+    text.extend((field.len() as u64).to_be_bytes());
+    text.extend(field);
 }
 
 /// Hashes fields so that no two lists of fields feed the hash the same bytes.
@@ -283,37 +331,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_is_known_by_its_media_type() {
-        for (content_type, expected) in [
-            ("application/json", Some("application/json")),
-            (" Application/JSON ; charset=UTF-8", Some("application/json")),
-            ("application/problem+json;v=1", Some("application/problem+json")),
-            ("application/vnd.acme.v2+JSON", Some("application/vnd.acme.v2+json")),
-            ("application/jsonl", None),
-            ("text/json", None),
-            ("+json", None),
-            ("application/+json", None),
-            ("text/plain, application/a+json", None),
-            ("", None),
-        ] {
-            let input = FingerprintInput {
-                method: "POST",
-                path: "/",
-                query: None,
-                content_type: Some(content_type.as_bytes()),
-                content_encoding: None,
-                body: b"",
-                exclude: &[],
-            };
-            assert_eq!(input.json_media_type().as_deref(), expected, "{content_type}");
-        }
-    }
-
-    #[test]
-    fn a_version_is_found_by_its_number() {
+    fn a_fingerprint_is_compared_in_the_version_of_the_record() {
         let version = FingerprintVersion::CURRENT;
         assert_eq!(FingerprintVersion::from_number(version.number()), Some(version));
         assert_eq!(FingerprintVersion::from_number(0), None);
-        assert_eq!(FingerprintVersion::from_number(2), None);
+
+        let one = |version, byte| Fingerprint::from_parts(FingerprintVersion(version), [byte; 32]);
+        let request = one(2, 20).with_former(one(1, 10));
+        for (recorded, expected) in [
+            (one(2, 20), Some(true)),
+            (one(2, 10), Some(false)),
+            (one(1, 10), Some(true)),
+            (one(1, 20), Some(false)),
+            (one(3, 20), None),
+        ] {
+            assert_eq!(request.is_that_of(&recorded), expected, "{recorded}");
+        }
+        assert_eq!(request.recorded(), one(2, 20));
     }
 }

@@ -7,6 +7,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::fingerprint::Hex;
+use crate::path::one_form;
+use crate::route::RoutePath;
 
 /// The name of an operation, such as `payments.create` or, without a rule, `POST /payments/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -50,6 +52,7 @@ impl OperationName {
     /// like an identifier (all digits, a UUID, a ULID, or 16 or more hex digits).
     pub fn unmatched(method: &str, path: &str) -> Self {
         let (path, _query) = path.split_once(['?', '#']).unwrap_or((path, ""));
+        let path = one_form(path);
         let mut name = String::with_capacity(method.len() + 1 + path.len());
         name.push_str(method);
         let mut between = ' ';
@@ -59,6 +62,19 @@ impl OperationName {
             between = '/';
         }
         Self(bounded(encode_controls(name)).into())
+    }
+
+    /// The name in the form that [`unmatched`](Self::unmatched) would give it, if it is a method and a path such as
+    /// `POST /payments/{id}`; any other name as it is. Two former names of one form are one.
+    pub fn as_former(&self) -> Self {
+        let of_route = || {
+            let (method, path) = self.0.split_once(' ')?;
+            let is_method = !method.is_empty() && method.bytes().all(|b| b.is_ascii_uppercase() || b == b'-');
+            // A name that was cut ends in a hash.
+            let path = RoutePath::parse(path).ok().filter(|_| is_method && !path.contains(['#', '?']))?;
+            Self::new(&format!("{method} {path}")).ok()
+        };
+        of_route().unwrap_or_else(|| self.clone())
     }
 
     /// The name as text.

@@ -86,6 +86,18 @@ pub enum OnExpired {
     Refuse,
 }
 
+/// The meaning of a path that differs from an operation's own by a slash at its end, or by the case of its letters, only.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Spelling {
+    /// Nobody can say what the service takes it for: it is refused.
+    #[default]
+    Refuse,
+    /// The service takes it for the same path, and gets it as the operation spells it.
+    Same,
+    /// The service takes it for another path.
+    Other,
+}
+
 /// What is stored of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StoreResponse {
@@ -150,6 +162,10 @@ pub struct Policy {
     /// Header fields that are never stored, beside those that are never stored anyway: of responses, and of requests that
     /// are kept for a worker.
     pub store_headers_except: Vec<HeaderName>,
+    /// The meaning of a path that differs from the operation's own by a slash at its end only.
+    pub trailing_slash: Spelling,
+    /// The meaning of a path that differs from the operation's own by upper and lower case only.
+    pub letter_case: Spelling,
 }
 
 impl Default for Policy {
@@ -179,6 +195,8 @@ impl Default for Policy {
             max_stored_response: 1 << 20,
             store_response: StoreResponse::Full,
             store_headers_except: Vec::new(),
+            trailing_slash: Spelling::Refuse,
+            letter_case: Spelling::Refuse,
         }
     }
 }

@@ -6,8 +6,7 @@
 use http::Uri;
 use http::uri::{Authority, PathAndQuery, Scheme};
 
-/// Only Semel answers below this path.
-const OWN_PAGES: &str = "/.well-known/semel/";
+use crate::path::{RequestPath, is_reserved};
 
 /// The path of an address, if it is the service's own: a path from the root, or an `http` or `https` address at one of
 /// `hosts`. `None` if it is somebody else's, or could be read in two ways.
@@ -23,10 +22,16 @@ pub fn own_path(address: &str, hosts: &[&str]) -> Option<PathAndQuery> {
         }
         uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"))
     };
-    let text = path.path();
-    // Behind two slashes stands a host, and so it does for some behind a slash and its mirror image.
-    let is_plain = text.starts_with('/') && !text.starts_with("//") && !text.contains('\\');
-    (is_plain && !has_dot_segments(text) && !text.starts_with(OWN_PAGES)).then_some(path)
+    // Behind two slashes stands a host; what is doubtful otherwise is the service's own address, in its own words.
+    let form = RequestPath::read(path.path()).ok()?;
+    let text = form.as_str();
+    if text.starts_with("//") || is_reserved(text) {
+        return None;
+    }
+    match path.query() {
+        Some(query) => PathAndQuery::try_from(format!("{text}?{query}")).ok(),
+        None => PathAndQuery::try_from(text).ok(),
+    }
 }
 
 /// Whether an address of this scheme and authority is at `host`, which may name a port.
@@ -41,25 +46,6 @@ fn is_at(scheme: &Scheme, authority: &Authority, host: &str) -> bool {
         host.strip_suffix(default_port).map(str::to_owned).unwrap_or(host)
     };
     !authority.as_str().contains('@') && plain(authority.as_str()) == plain(host)
-}
-
-/// Whether a reader that decodes the path, drops parameters, or takes `\` for `/` would find `.` or `..` in it.
-pub fn has_dot_segments(path: &str) -> bool {
-    // Nothing else decodes to a dot.
-    if !path.contains(['.', '%']) {
-        return false;
-    }
-    let mut decoded = path.to_ascii_lowercase();
-    // Twice: what is decoded behind us may be decoded once more behind that.
-    for _ in 0..2 {
-        for (code, letter) in [("%25", "%"), ("%2e", "."), ("%2f", "/"), ("%5c", "/"), ("%3b", ";")] {
-            decoded = decoded.replace(code, letter);
-        }
-    }
-    decoded
-        .split(['/', '\\'])
-        .map(|segment| segment.split(';').next().unwrap_or_default())
-        .any(|segment| segment == "." || segment == "..")
 }
 
 #[cfg(test)]

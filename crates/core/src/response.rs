@@ -7,6 +7,7 @@ use http::StatusCode;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::credential::is_credential;
+use crate::fields::{self, Section, Treatment};
 
 /// The format that [`Response::encode`] writes.
 pub const RESPONSE_FORMAT: u8 = 1;
@@ -23,17 +24,6 @@ pub struct Response {
     /// The trailer fields.
     pub trailers: HeaderMap,
 }
-
-/// Fields that are never kept, beside credentials: they belong to one connection or one moment.
-const NOT_KEPT: [HeaderName; 7] = [
-    header::CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    header::TE,
-    header::TRANSFER_ENCODING,
-    header::UPGRADE,
-    header::DATE,
-];
 
 /// Fields that say something about the body, beside all that begin with `Content-`: how it may be cached, which version
 /// of it this is, what it adds up to, what follows it, who signed it.
@@ -128,15 +118,15 @@ pub fn reference(headers: &HeaderMap) -> Option<&HeaderValue> {
 }
 
 fn kept(headers: &HeaderMap) -> HeaderMap {
-    let named_by_connection: Vec<HeaderName> = headers
-        .get_all(header::CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+    let named_by_connection: Vec<HeaderName> = fields::elements(headers, &header::CONNECTION)
+        .filter_map(|name| HeaderName::from_bytes(name).ok())
         .collect();
+    // Beside credentials: what belongs to one connection or one moment.
     let is_kept = |name: &HeaderName| {
-        !NOT_KEPT.contains(name) && !is_credential(name) && !named_by_connection.contains(name)
+        fields::treatment(name, Section::ResponseHead) != Treatment::Hop
+            && name != header::DATE
+            && !is_credential(name)
+            && !named_by_connection.contains(name)
     };
     let mut kept = headers.clone();
     for name in headers.keys().filter(|name| !is_kept(name)) {

@@ -151,9 +151,12 @@ fn decide(head: Option<Head>, event: &Event, now: Timestamp) -> (Option<Head>, D
     let apply = |head| (Some(head), Decision::Applied);
     match *event {
         Event::Claim(Attempt { fingerprint, .. }) | Event::Look { fingerprint }
-            if fingerprint != head.fingerprint =>
+            if fingerprint.is_that_of(&head.fingerprint) != Some(true) =>
         {
-            keep(Decision::Mismatch)
+            match fingerprint.is_that_of(&head.fingerprint) {
+                Some(_) => keep(Decision::Mismatch),
+                None => keep(Decision::Refused(Refusal::FingerprintVersion)),
+            }
         }
         Event::Claim(attempt) => match head.state {
             State::Claimed { .. } => keep(Decision::Wait),
@@ -505,6 +508,7 @@ fn decide_without_record(event: &Event, now: Timestamp) -> (Option<Head>, Decisi
 
 fn acquired(attempt: Attempt, epoch: Epoch, now: Timestamp) -> (Option<Head>, Decision) {
     let Attempt { fingerprint, token, terms, start, reference: _ } = attempt;
+    let fingerprint = fingerprint.recorded();
     let (state, decision) = match start {
         Start::Now => {
             (State::Processing { lease_until: now.plus(terms.lease), start_by: None }, Decision::Execute)

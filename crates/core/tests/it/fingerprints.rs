@@ -88,13 +88,173 @@ fn text_cannot_move_between_the_fields() {
 }
 
 #[test]
-fn parameters_and_case_of_a_json_media_type_do_not_count() {
-    for content_type in
-        ["Application/JSON", "application/json; charset=utf-8", "application/json ;a=b", " application/json"]
-    {
-        let input = FingerprintInput { content_type: Some(content_type.as_bytes()), ..PAYMENT };
-        assert_eq!(input.fingerprint(), PAYMENT.fingerprint(), "{content_type}");
+fn case_and_charset_of_a_json_media_type_do_not_count_and_other_parameters_do() {
+    let of = |content_type: &str| {
+        FingerprintInput { content_type: Some(content_type.as_bytes()), ..PAYMENT }.fingerprint()
+    };
+    for same in [
+        "Application/JSON",
+        "application/json; charset=utf-8",
+        "application/json;Charset=\"UTF-8\"",
+        " application/json ",
+    ] {
+        assert_eq!(of(same), PAYMENT.fingerprint(), "{same}");
     }
+    let others = [
+        "application/json",
+        "application/json; version=1",
+        "application/json; version=2",
+        "application/json; charset=utf-16",
+        "application/json; charset=utf-8; charset=utf-8",
+        "application/json; version",
+        "application/json;",
+        "application/hal+json",
+    ];
+    for (index, one) in others.iter().enumerate() {
+        for other in &others[index + 1..] {
+            assert_ne!(of(one), of(other), "{one} {other}");
+        }
+    }
+    assert_eq!(of("application/json; Version=\"1\""), of("application/json;version=1"));
+}
+
+#[test]
+fn a_path_counts_in_its_one_form() {
+    let of = |path| FingerprintInput { path, ..PAYMENT }.fingerprint();
+    assert_eq!(of("/p%61yments"), of("/payments"));
+    assert_eq!(of("/caf%c3%a9"), of("/caf%C3%A9"));
+    for other in ["/payments/", "/Payments", "/payments%2F", "/payments%3A", "//payments"] {
+        assert_ne!(of(other), of("/payments"), "{other}");
+    }
+}
+
+fn form(body: &[u8]) -> FingerprintInput<'_> {
+    FingerprintInput { content_type: Some(b"application/x-www-form-urlencoded"), body, ..PAYMENT }
+}
+
+#[test]
+fn forms_are_compared_by_their_decoded_pairs() {
+    let of = |body: &str| form(body.as_bytes()).fingerprint();
+    for (one, other) in
+        [("a=1&b=%41", "%61=1&b=A"), ("a=x+y", "a=x%20y"), ("a=%c3%a9", "a=\u{e9}"), ("a=b%3D", "a=b=")]
+    {
+        assert_eq!(of(one), of(other), "{one} {other}");
+    }
+    let different = [
+        "",
+        "a",
+        "a=",
+        "a=1",
+        "a=1&",
+        "&a=1",
+        "a=1&a=1",
+        "a=1&b=2",
+        "b=2&a=1",
+        "a=1%26b=2",
+        "a=%",
+        "a=%zz",
+        "a=%2",
+        "a=%00",
+    ];
+    for (index, one) in different.iter().enumerate() {
+        for other in &different[index + 1..] {
+            assert_ne!(of(one), of(other), "{one} {other}");
+        }
+    }
+    assert!(matches!(form(b"a=%zz").canonical_body(), CanonicalBody::Raw(_, WhyRaw::NotAForm)));
+    let plain = FingerprintInput { content_type: Some(b"text/plain"), ..form(b"a=1") };
+    assert_ne!(plain.fingerprint(), of("a=1"));
+    let charset =
+        |content_type: &'static [u8]| FingerprintInput { content_type: Some(content_type), ..form(b"a=%41") };
+    let same = charset(b"Application/X-WWW-Form-Urlencoded; charset=UTF-8");
+    assert_eq!(same.fingerprint(), of("a=A"));
+    let other = charset(b"application/x-www-form-urlencoded; charset=latin1");
+    assert!(matches!(other.canonical_body(), CanonicalBody::Raw(_, WhyRaw::NotAForm)));
+    let encoded = FingerprintInput { content_encoding: Some(b"gzip"), ..form(b"a=1") };
+    assert!(matches!(encoded.canonical_body(), CanonicalBody::Raw(_, WhyRaw::Encoded)));
+}
+
+/// A multipart body of these parts: their field lines, and their contents.
+fn parts(boundary: &str, parts: &[(Vec<String>, Vec<u8>)]) -> Vec<u8> {
+    let mut body = Vec::new();
+    for (fields, content) in parts {
+        body.extend(format!("--{boundary}\r\n").bytes());
+        fields.iter().for_each(|line| body.extend(format!("{line}\r\n").bytes()));
+        body.extend(b"\r\n");
+        body.extend(content);
+        body.extend(b"\r\n");
+    }
+    body.extend(format!("--{boundary}--\r\n").bytes());
+    body
+}
+
+fn multipart<'a>(content_type: &'a str, body: &'a [u8]) -> FingerprintInput<'a> {
+    FingerprintInput { content_type: Some(content_type.as_bytes()), body, ..PAYMENT }
+}
+
+#[test]
+fn parts_are_compared_without_their_boundary_and_doubtful_ones_byte_by_byte() {
+    let two = [
+        (vec!["Content-Disposition: form-data; name=\"a\"".to_owned()], b"1".to_vec()),
+        (vec!["Content-Type: image/png".to_owned()], b"\0\r\n--\xff".to_vec()),
+    ];
+    let one = parts("abc", &two);
+    let of = |boundary: &str, body: &[u8]| {
+        multipart(&format!("multipart/form-data; boundary={boundary}"), body).fingerprint()
+    };
+    let first = of("abc", &one);
+    assert_eq!(first, of("\"x y?\"", &parts("x y?", &two)));
+    assert_eq!(first, multipart("Multipart/Form-Data;boundary=\"abc\"", &one).fingerprint());
+    assert_ne!(first, multipart("multipart/mixed; boundary=abc", &one).fingerprint());
+    assert_ne!(first, multipart("multipart/form-data; boundary=abc; charset=utf-8", &one).fingerprint());
+
+    let text = |body: &str| body.replace('\n', "\r\n").into_bytes();
+    for doubtful in [
+        text("preamble\n--abc\n\nx\n--abc--\n"),
+        text("\n--abc\n\nx\n--abc--\n"),
+        text("--abc\n\nx\n--abc--\nepilogue"),
+        text("--abc\n\nx\n--abc--\n\n"),
+        text("--abc\n\nx\n--abc\n"),
+        text("--abc\n\nx\n--abc "),
+        text("--abc \n\nx\n--abc--\n"),
+        text("--abc\n\nx\n--abcd\n--abc--\n"),
+        text("--abc\n\nx--abc\n--abc--\n"),
+        b"--abc\r\n\r\nx\n--abc\r\n\r\ny\r\n--abc--\r\n".to_vec(),
+        b"--abc\n\nx\n--abc--\n".to_vec(),
+        text("--abc\nA: b\n--abc--\n"),
+        text("--abc\nno field\n\nx\n--abc--\n"),
+        text("--abc\nA: b\n folded\n\nx\n--abc--\n"),
+        text("--abc\nA : b\n\nx\n--abc--\n"),
+        text("--abc\nContent-Type: multipart/mixed; boundary=z\n\n--z\n\n--z--\n--abc--\n"),
+        text("--abc\nContent-Type: message/rfc822\n\nx\n--abc--\n"),
+        text("--abc\nContent-Type: a/b\nContent-Type: c/d\n\nx\n--abc--\n"),
+        text("--abc\nContent-Type: ?\n\nx\n--abc--\n"),
+        text("--abc--\n"),
+        text("--abc\n--abc--\n"),
+        Vec::new(),
+        text(&format!("{}--abc--\n", "--abc\n\nx\n".repeat(1025))),
+    ] {
+        let input = multipart("multipart/form-data; boundary=abc", &doubtful);
+        let raw = CanonicalBody::Raw(&doubtful, WhyRaw::NotOnlyParts);
+        assert_eq!(input.canonical_body(), raw, "{}", doubtful.escape_ascii());
+    }
+    for content_type in ["multipart/form-data", "multipart/form-data; boundary=abc; boundary=abc"] {
+        let input = multipart(content_type, &one);
+        assert!(
+            matches!(input.canonical_body(), CanonicalBody::Raw(_, WhyRaw::NotOnlyParts)),
+            "{content_type}"
+        );
+    }
+    let plain = text("--abc\n\nx\n--abc--\n");
+    let encoded = FingerprintInput {
+        content_encoding: Some(b"gzip"),
+        ..multipart("multipart/mixed; boundary=abc", &plain)
+    };
+    assert!(matches!(encoded.canonical_body(), CanonicalBody::Raw(_, WhyRaw::Encoded)));
+    assert!(matches!(
+        multipart("multipart/mixed; boundary=abc", &plain).canonical_body(),
+        CanonicalBody::Multipart(_)
+    ));
 }
 
 #[test]
@@ -113,7 +273,7 @@ fn json_is_read_only_where_it_is_declared_and_not_encoded() {
     for content_type in
         [None, Some(b"text/plain".as_slice()), Some(b"application/x-ndjson"), Some(b"\xff+json")]
     {
-        assert_eq!(canonical(content_type, None), CanonicalBody::Raw(b" {} ", WhyRaw::NotJson));
+        assert_eq!(canonical(content_type, None), CanonicalBody::Raw(b" {} ", WhyRaw::OtherType));
     }
 }
 
@@ -197,7 +357,7 @@ fn an_excluded_member_does_not_count() {
 fn a_fingerprint_survives_its_parts() {
     let fingerprint = PAYMENT.fingerprint();
     assert_eq!(Fingerprint::from_parts(fingerprint.version(), *fingerprint.digest()), fingerprint);
-    assert_eq!(PAYMENT.fingerprint_in(FingerprintVersion::V1), fingerprint);
+    assert_eq!(fingerprint.version(), FingerprintVersion::CURRENT);
     assert_eq!(format!("{fingerprint:?}"), format!("Fingerprint({fingerprint})"));
 }
 
@@ -207,6 +367,32 @@ proptest! {
         let one = value.spell(&mut Choices::new(one));
         let other = value.spell(&mut Choices::new(other));
         prop_assert_eq!(of_body(one.as_bytes()), of_body(other.as_bytes()), "{} and {}", one, other);
+    }
+
+    #[test]
+    fn parts_are_one_command_under_any_boundary_and_another_under_any_other_change(
+        list in prop::collection::vec((prop::collection::vec("[A-Z][a-z]{1,5}: [ -~]{0,8}", 0..3), prop::collection::vec(any::<u8>(), 0..20)), 1..4),
+        one in "[a-zA-Z0-9'+_./:=?-]{12,70}", other in "[a-zA-Z0-9'+_./:=?-]{12,70}", place: prop::sample::Index, byte: u8
+    ) {
+        let (first, second) = (parts(&one, &list), parts(&other, &list));
+        let typed = |boundary: &str| format!("multipart/form-data; boundary=\"{boundary}\"");
+        let (of_one, of_other) = (typed(&one), typed(&other));
+        let fingerprint = multipart(&of_one, &first).fingerprint();
+        prop_assert_eq!(fingerprint, multipart(&of_other, &second).fingerprint());
+        let mut changed = first.clone();
+        let place = place.index(changed.len());
+        prop_assume!(changed[place] != byte);
+        changed[place] = byte;
+        prop_assert_ne!(fingerprint, multipart(&of_one, &changed).fingerprint(), "{}", changed.escape_ascii());
+        let shorter = &first[..place];
+        prop_assert_ne!(fingerprint, multipart(&of_one, shorter).fingerprint());
+    }
+
+    #[test]
+    fn no_parts_and_no_form_make_it_panic(body in prop::collection::vec(prop::sample::select(b"-a\r\n:%2=&;".to_vec()), 0..60)) {
+        let _ = multipart("multipart/mixed; boundary=a", &body).fingerprint();
+        let _ = form(&body).fingerprint();
+        let _ = FingerprintInput { content_type: Some(&body), ..PAYMENT }.fingerprint();
     }
 
     #[test]

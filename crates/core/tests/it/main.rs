@@ -7,6 +7,7 @@ mod jumps;
 mod keys;
 mod late_evidence;
 mod partly_done;
+mod paths;
 mod records;
 mod transitions;
 mod vaults;

@@ -91,6 +91,7 @@ fn cell(before: Option<Head>, event: &Event) -> String {
         Decision::Refused(Refusal::PartlyDone) => "P",
         Decision::Refused(Refusal::InPhases) => "H",
         Decision::Refused(Refusal::NotOpen) => "L",
+        Decision::Refused(Refusal::FingerprintVersion) => "K",
         Decision::Idle => "I",
         Decision::Duplicate => "D",
     };

@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use semel_core::path::{RequestPath, one_form};
 use semel_core::{FingerprintInput, JsonPointer};
 use serde_json::json;
 
@@ -90,6 +91,10 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         .collect::<Result<_, _>>()?;
     let (request, against) = requests(matches)?;
     ensure!(request.target.starts_with('/'), "--path begins with a slash, such as /payments");
+    for request in std::iter::once(&request).chain(&against) {
+        let path = request.path();
+        RequestPath::read(path).with_context(|| format!("no request has the path {path}"))?;
+    }
     let exclude = [exclude, configured(matches, &request)?].concat();
     let input = request.input(&exclude);
     if matches.get_flag("canonical") {
@@ -129,8 +134,7 @@ fn configured(matches: &ArgMatches, request: &Request) -> anyhow::Result<Vec<Jso
     for operation in operations.iter().filter(|operation| operation.route.method == request.method.as_str()) {
         routes.insert(operation.route.path.as_str(), operation)?;
     }
-    let path = request.target.split('?').next().unwrap_or_default();
-    Ok(routes.at(path).map(|found| found.value.exclude.clone()).unwrap_or_default())
+    Ok(routes.at(&one_form(request.path())).map(|found| found.value.exclude.clone()).unwrap_or_default())
 }
 
 /// What is fingerprinted of a request.
@@ -179,6 +183,10 @@ fn read(file: &str) -> anyhow::Result<Vec<u8>> {
 }
 
 impl Request {
+    fn path(&self) -> &str {
+        self.target.split('?').next().unwrap_or_default()
+    }
+
     fn input<'a>(&'a self, exclude: &'a [JsonPointer]) -> FingerprintInput<'a> {
         let target = self.target.as_str();
         let (path, query) =

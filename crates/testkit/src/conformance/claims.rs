@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use semel_core::{Change, Decision, Event, Reason, StateName, transition};
+use semel_core::event::Refusal;
+use semel_core::{Attempt, Change, Claim, Decision, Event, Reason, StateName, transition};
 
 use super::{Subject, acquire, applied, apply, claim_decision, complete, race, read};
 use crate::sample;
@@ -38,6 +39,41 @@ pub(super) async fn a_claim_waits_while_another_runs(subject: &dyn Subject) {
     let answer = store.claim(&sample::claim("k")).await.expect("the store takes claims");
     assert_eq!(answer.decision, Decision::Wait);
     assert_eq!(answer.record, Some(first), "the loser sees the winner's record, unchanged");
+}
+
+/// A program that computes a second version of the fingerprint meets records of the first one, and the other way round.
+pub(super) async fn a_request_is_compared_in_the_version_of_its_record(subject: &dyn Subject) {
+    let store = subject.store();
+    let (body, other) = (r#"{"amount":1}"#, r#"{"amount":2}"#);
+    let asking = |key: &str, fingerprint| {
+        let claim = sample::claim(key);
+        Claim { attempt: Attempt { fingerprint, ..claim.attempt }, ..claim }
+    };
+    let first = sample::fingerprint;
+    let both = |body: &str| sample::later_fingerprint(body).with_former(first(body));
+    let (claim, _) = complete(&*store, "older", "ok").await;
+    let older = read(&*store, &sample::id(&claim)).await;
+    assert_eq!(older.head.fingerprint, first(body));
+    assert_eq!(claim_decision(&*store, &asking("older", both(body))).await, Decision::Replay);
+    assert_eq!(claim_decision(&*store, &asking("older", both(other))).await, Decision::Mismatch);
+    let unknown = Decision::Refused(Refusal::FingerprintVersion);
+    assert_eq!(claim_decision(&*store, &asking("older", sample::later_fingerprint(body))).await, unknown);
+
+    let newer = acquire(&*store, &asking("newer", both(body))).await;
+    assert_eq!(newer.head.fingerprint, sample::later_fingerprint(body), "a record has one version");
+    assert_eq!(read(&*store, &newer.id).await.head.fingerprint, newer.head.fingerprint);
+    assert_eq!(claim_decision(&*store, &asking("newer", both(body))).await, Decision::Wait);
+    assert_eq!(claim_decision(&*store, &asking("newer", both(other))).await, Decision::Mismatch);
+    assert_eq!(
+        claim_decision(&*store, &asking("newer", first(body))).await,
+        unknown,
+        "no mismatch, and not run"
+    );
+    assert_eq!(read(&*store, &newer.id).await, newer);
+
+    applied(&*store, &newer.id, Change::release(newer.head.fence(), Reason::NotExecuted)).await;
+    assert_eq!(claim_decision(&*store, &asking("newer", first(body))).await, unknown, "nor once it is free");
+    assert_eq!(claim_decision(&*store, &asking("newer", both(body))).await, Decision::Execute);
 }
 
 pub(super) async fn another_request_is_a_mismatch_before_anything_else(subject: &dyn Subject) {

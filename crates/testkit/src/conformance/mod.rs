@@ -79,6 +79,7 @@ macro_rules! for_each_conformance_case {
             claims: each_of_many_racing_keys_has_one_winner
             claims: a_claim_waits_while_another_runs
             claims: another_request_is_a_mismatch_before_anything_else
+            claims: a_request_is_compared_in_the_version_of_its_record
             claims: a_claim_sent_again_is_recognised_as_the_same
             claims: scopes_do_not_see_each_other
             claims: a_released_key_is_acquired_by_exactly_one

@@ -77,8 +77,14 @@ impl Comparison {
                     self.notes.push(format!("the {which} body goes in as {}", request.form()));
                 }
             }
-            (CanonicalBody::Json(_), CanonicalBody::Raw(..))
-            | (CanonicalBody::Raw(..), CanonicalBody::Json(_)) => {
+            (one, other) if one == other => {}
+            (
+                CanonicalBody::Json(_)
+                | CanonicalBody::Form(_)
+                | CanonicalBody::Multipart(_)
+                | CanonicalBody::Raw(..),
+                _,
+            ) => {
                 let (old, new) = (Some(one.form()), Some(other.form()));
                 self.differences.push(Difference { field, pointer: None, old, new });
             }
@@ -92,7 +98,8 @@ impl Comparison {
         {
             let [old, new] = [old, new].map(|sent| visible(&cut(&String::from_utf8_lossy(sent), 0)));
             self.notes.push(format!(
-                "the content types were sent as {old} and {new}: case and parameters of a JSON type do not count"
+                "the content types were sent as {old} and {new}: case, charset=utf-8 of JSON and forms, and the boundary of parts do not \
+                 count"
             ));
         }
         if one.input.body == other.input.body {
@@ -205,7 +212,7 @@ mod tests {
         };
         let comparison = compare(request("{}"), other);
         assert!(!comparison.same());
-        let why = "2 bytes as sent, since the content type is not one of JSON \
+        let why = "2 bytes as sent, since the content type is not one of JSON, a form or parts \
                    (the body reads as JSON: give --content-type application/json if it is sent so)";
         let expected = [
             difference("method", Some("POST"), Some("PATCH")),

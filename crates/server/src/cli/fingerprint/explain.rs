@@ -26,7 +26,7 @@ impl<'a> Explained<'a> {
         let text = String::from_utf8_lossy;
         [
             ("method", Some(self.fields.method.into())),
-            ("path", Some(self.fields.path.into())),
+            ("path", Some(Cow::Borrowed(&*self.fields.path))),
             ("query", self.fields.query.map(Cow::Borrowed)),
             ("content type", self.fields.content_type.as_deref().map(text)),
             ("content encoding", self.fields.content_encoding.map(text)),
@@ -49,6 +49,12 @@ impl<'a> Explained<'a> {
             CanonicalBody::Json(canonical) => {
                 format!("canonical JSON, {} bytes of {sent} as sent", canonical.len())
             }
+            CanonicalBody::Form(pairs) => {
+                format!("the decoded pairs of a form, {} bytes of {sent} as sent", pairs.len())
+            }
+            CanonicalBody::Multipart(parts) => {
+                format!("the fields and digests of its parts, {} bytes of {sent} as sent", parts.len())
+            }
             CanonicalBody::Raw(_, why) => format!("{sent} bytes as sent, since {why}{}", self.hint(*why)),
         }
     }
@@ -57,7 +63,7 @@ impl<'a> Explained<'a> {
     fn hint(&self, why: WhyRaw) -> &'static str {
         let as_json = FingerprintInput { content_type: Some(b"application/json"), ..self.input };
         let is_json = matches!(as_json.canonical_body(), CanonicalBody::Json(_));
-        if why == WhyRaw::NotJson && is_json {
+        if why == WhyRaw::OtherType && is_json {
             " (the body reads as JSON: give --content-type application/json if it is sent so)"
         } else {
             ""
@@ -93,6 +99,8 @@ impl<'a> Explained<'a> {
         let [method, path, query, content_type, content_encoding] = self.head().map(|(_, value)| value);
         let (form, why) = match &self.fields.body {
             CanonicalBody::Json(_) => ("canonical-json", None),
+            CanonicalBody::Form(_) => ("form", None),
+            CanonicalBody::Multipart(_) => ("multipart", None),
             CanonicalBody::Raw(_, why) => ("raw", Some(why.to_string())),
         };
         let bytes = self.fields.body.as_bytes();

@@ -1,0 +1,289 @@
+//! The one table of field rules: what is done with a field of this name in each section of a message, over every version of
+//! HTTP. The layer and the gateway ask it, and have no lists of their own.
+
+use http::header::{HeaderMap, HeaderName};
+
+use crate::credential::is_credential;
+
+/// The part of a message that a field stands in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// The head of a request.
+    RequestHead,
+    /// The trailers of a request.
+    RequestTrailer,
+    /// The head of a response.
+    ResponseHead,
+    /// The trailers of a response.
+    ResponseTrailer,
+}
+
+/// The rule for a field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Treatment {
+    /// It is passed on.
+    Pass,
+    /// It belongs to one connection, and is not passed on.
+    Hop,
+    /// It is removed, and the message goes on without it.
+    Strip,
+    /// The message is refused.
+    Refuse,
+}
+
+/// The reason why a message is refused for a field's name. The text is fixed: nothing a client sent is ever sent back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldFault {
+    /// It changes what the request asks for, where no rule looks.
+    #[error("A field would change the method or the target of the request.")]
+    Override,
+    /// It is another spelling of a name with a meaning.
+    #[error("A field name has an underscore, and would be the name of another field with a hyphen.")]
+    LookAlike,
+    /// It means something in the head only.
+    #[error("A trailer field belongs into the head of the request, or is not the client's to send.")]
+    Trailer,
+}
+
+struct Row {
+    name: &'static str,
+    /// In the order of [`Section`].
+    rules: [Treatment; 4],
+}
+
+const fn row(name: &'static str, rules: [Treatment; 4]) -> Row {
+    Row { name, rules }
+}
+
+/// A field of one connection.
+const HOP: [Treatment; 4] = [Treatment::Hop, Treatment::Refuse, Treatment::Hop, Treatment::Strip];
+/// A field that means something in a head only: framing, routing, identity, control, the form of the content.
+const HEAD_ONLY: [Treatment; 4] = [Treatment::Pass, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
+/// A field that Semel alone says to an upstream.
+const OWN: [Treatment; 4] = [Treatment::Strip, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
+/// A field by which some servers take the request for another one. No fingerprint has it.
+const OVERRIDE: [Treatment; 4] = [Treatment::Refuse, Treatment::Refuse, Treatment::Pass, Treatment::Strip];
+
+/// Every name with a rule of its own. Credentials ([`is_credential`]) are [`HEAD_ONLY`].
+const TABLE: &[Row] = &[
+    row("connection", HOP),
+    row("keep-alive", HOP),
+    row("proxy-connection", HOP),
+    row("te", HOP),
+    row("transfer-encoding", HOP),
+    row("upgrade", HOP),
+    row("expect", [Treatment::Hop, Treatment::Refuse, Treatment::Pass, Treatment::Strip]),
+    row("content-length", HEAD_ONLY),
+    row("content-type", HEAD_ONLY),
+    row("content-encoding", HEAD_ONLY),
+    row("content-range", HEAD_ONLY),
+    row("host", HEAD_ONLY),
+    row("trailer", HEAD_ONLY),
+    row("idempotency-key", HEAD_ONLY),
+    row("idempotency-replayed", OWN),
+    row("cache-control", HEAD_ONLY),
+    row("date", HEAD_ONLY),
+    row("location", HEAD_ONLY),
+    row("max-forwards", HEAD_ONLY),
+    row("range", HEAD_ONLY),
+    row("vary", HEAD_ONLY),
+    row("forwarded", HEAD_ONLY),
+    row("via", HEAD_ONLY),
+    row("x-forwarded-for", HEAD_ONLY),
+    row("x-forwarded-host", HEAD_ONLY),
+    row("x-forwarded-proto", HEAD_ONLY),
+    row("http2-settings", HOP),
+    row("sec-websocket-accept", HEAD_ONLY),
+    row("sec-websocket-key", HEAD_ONLY),
+    row("sec-websocket-version", HEAD_ONLY),
+    row("x-http-method", OVERRIDE),
+    row("x-http-method-override", OVERRIDE),
+    row("x-method-override", OVERRIDE),
+    row("x-original-method", OVERRIDE),
+    row("x-original-url", OVERRIDE),
+    row("x-rewrite-url", OVERRIDE),
+];
+
+/// Only Semel speaks in fields of this prefix.
+const OWN_PREFIX: &str = "semel-";
+
+/// The rules of a name that has some, written with hyphens.
+fn rules(name: &str) -> Option<[Treatment; 4]> {
+    if name.starts_with(OWN_PREFIX) {
+        return Some(OWN);
+    }
+    TABLE.iter().find(|row| row.name == name).map(|row| row.rules)
+}
+
+fn rules_of(name: &HeaderName) -> Option<[Treatment; 4]> {
+    rules(name.as_str()).or_else(|| is_credential(name).then_some(HEAD_ONLY))
+}
+
+/// The name with hyphens for underscores, which some servers read as the same; none if it has no underscore.
+fn hyphenated(name: &HeaderName) -> Option<HeaderName> {
+    let text = name.as_str();
+    text.contains('_').then(|| HeaderName::try_from(text.replace('_', "-")).ok()).flatten()
+}
+
+/// The rule for a field of this name in this section. Another spelling of a name with a rule is refused, or stripped where the
+/// name is; what an upstream says in its heads is its own affair.
+pub fn treatment(name: &HeaderName, section: Section) -> Treatment {
+    let rule = |rules: [Treatment; 4]| rules[section as usize];
+    let Some(plain) = hyphenated(name) else {
+        return rules_of(name).map_or(Treatment::Pass, rule);
+    };
+    match (rules_of(&plain).map(rule), section) {
+        (None, _) | (_, Section::ResponseHead) => Treatment::Pass,
+        (Some(Treatment::Strip), _) | (_, Section::ResponseTrailer) => Treatment::Strip,
+        (Some(_), Section::RequestHead | Section::RequestTrailer) => Treatment::Refuse,
+    }
+}
+
+/// Looks for a field that a request's head may not have.
+///
+/// # Errors
+/// The first fault.
+pub fn check_request_head(headers: &HeaderMap) -> Result<(), FieldFault> {
+    for name in headers.keys() {
+        match (treatment(name, Section::RequestHead), hyphenated(name)) {
+            (Treatment::Refuse, None) => return Err(FieldFault::Override),
+            (Treatment::Refuse, Some(_)) => return Err(FieldFault::LookAlike),
+            // Names that have their meaning from the settings are in no table.
+            (Treatment::Pass, Some(plain)) if headers.contains_key(&plain) => {
+                return Err(FieldFault::LookAlike);
+            }
+            (Treatment::Pass | Treatment::Hop | Treatment::Strip, _) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Looks for a field that a request's trailers may not have.
+///
+/// # Errors
+/// There is one.
+pub fn check_request_trailers(trailers: &HeaderMap) -> Result<(), FieldFault> {
+    let is_refused = |name: &HeaderName| treatment(name, Section::RequestTrailer) != Treatment::Pass;
+    if trailers.keys().any(is_refused) { Err(FieldFault::Trailer) } else { Ok(()) }
+}
+
+/// Removes the fields that have this treatment in this section.
+pub fn remove(headers: &mut HeaderMap, section: Section, unwanted: Treatment) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| treatment(name, section) == unwanted).cloned().collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+/// Removes the fields of one connection: those of the table, and those that `Connection` names and may.
+pub fn remove_hop_by_hop(headers: &mut HeaderMap, section: Section) {
+    let named: Vec<HeaderName> = elements(headers, &http::header::CONNECTION)
+        .filter_map(|element| HeaderName::from_bytes(element).ok())
+        .filter(|name| !is_end_to_end(name))
+        .collect();
+    for name in named {
+        headers.remove(name);
+    }
+    remove(headers, section, Treatment::Hop);
+}
+
+/// Whether no connection may claim a field of this name for itself: what was decided on it would not be what is passed on.
+pub fn is_end_to_end(name: &HeaderName) -> bool {
+    let text = name.as_str();
+    match rules_of(name) {
+        Some(rules) => rules[Section::RequestHead as usize] != Treatment::Hop,
+        None => text.starts_with("content-") || text.starts_with("x-") || hyphenated(name).is_some(),
+    }
+}
+
+/// Whether a command is read by a field of this name: it is kept with its request, whatever the settings leave out.
+pub fn reads_command(name: &HeaderName) -> bool {
+    ["content-encoding", "content-length", "content-type", "host", "idempotency-key"].contains(&name.as_str())
+}
+
+/// The elements of a list field, as bytes. None is left out because it cannot be read: whoever asks decides about it.
+pub fn elements<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a [u8]> {
+    let lines = headers.get_all(name).iter().map(|value| value.as_bytes());
+    lines.flat_map(|line| line.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use http::header::CONNECTION;
+
+    use super::*;
+
+    fn name(text: &'static str) -> HeaderName {
+        HeaderName::from_static(text)
+    }
+
+    fn map(names: &[&'static str]) -> HeaderMap {
+        names.iter().map(|text| (name(text), HeaderValue::from_static("1"))).collect()
+    }
+
+    #[test]
+    fn names_that_are_no_names_of_a_client_are_refused_or_stripped() {
+        for (refused, fault) in [
+            ("x-http-method-override", FieldFault::Override),
+            ("x-method-override", FieldFault::Override),
+            ("x-http-method", FieldFault::Override),
+            ("x-original-url", FieldFault::Override),
+            ("x_http_method_override", FieldFault::LookAlike),
+            ("x-http_method-override", FieldFault::LookAlike),
+            ("idempotency_key", FieldFault::LookAlike),
+            ("content_length", FieldFault::LookAlike),
+            ("transfer_encoding", FieldFault::LookAlike),
+            ("x_api_key", FieldFault::LookAlike),
+        ] {
+            assert_eq!(check_request_head(&map(&[refused])), Err(fault), "{refused}");
+            assert_eq!(check_request_trailers(&map(&[refused])), Err(FieldFault::Trailer), "{refused}");
+        }
+        for stripped in ["semel-tenant", "semel_tenant", "semel-anything", "idempotency-replayed"] {
+            assert_eq!(treatment(&name(stripped), Section::RequestHead), Treatment::Strip, "{stripped}");
+        }
+        assert_eq!(check_request_head(&map(&["x_tenant", "x-tenant"])), Err(FieldFault::LookAlike));
+        assert_eq!(check_request_head(&map(&["x_mine", "x-tenant", "upgrade"])), Ok(()));
+    }
+
+    #[test]
+    fn what_means_something_in_a_head_only_is_no_trailer() {
+        for refused in [
+            "semel-tenant",
+            "semel_tenant",
+            "idempotency-key",
+            "content-length",
+            "transfer-encoding",
+            "host",
+            "authorization",
+            "cookie",
+            "x-api-key",
+            "trailer",
+            "te",
+            "connection",
+        ] {
+            assert_eq!(check_request_trailers(&map(&[refused])), Err(FieldFault::Trailer), "{refused}");
+            assert_eq!(treatment(&name(refused), Section::ResponseTrailer), Treatment::Strip, "{refused}");
+        }
+        assert_eq!(check_request_trailers(&map(&["content-digest", "x-sum", "etag"])), Ok(()));
+    }
+
+    #[test]
+    fn a_line_that_cannot_be_read_hides_no_element() {
+        let mut headers = map(&["private", "host", "keep-alive"]);
+        headers.insert(CONNECTION, HeaderValue::from_bytes(b"\xff, Private ,Host").expect("it is a value"));
+        let found: Vec<&[u8]> = elements(&headers, &CONNECTION).collect();
+        assert_eq!(found, [&b"\xff"[..], b"Private", b"Host"]);
+        remove_hop_by_hop(&mut headers, Section::RequestHead);
+        assert_eq!(headers, map(&["host"]), "no connection may claim it");
+    }
+
+    #[test]
+    fn each_name_has_one_row() {
+        for (number, row) in TABLE.iter().enumerate() {
+            assert!(TABLE[..number].iter().all(|other| other.name != row.name), "{}", row.name);
+            assert!(!row.name.contains('_') && row.name == row.name.to_ascii_lowercase(), "{}", row.name);
+        }
+    }
+}

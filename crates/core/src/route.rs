@@ -1,0 +1,271 @@
+//! A configured path such as `/accounts/{id}/payments`, in the one form that the paths of requests have. Pure.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::path::{PathException, PathExceptions, PathRefusal, RequestPath, is_reserved, loose, spell};
+use crate::policy::{Policy, Spelling};
+
+/// A path with placeholders: `{name}` stands for a part of one segment, `{*name}` for all that follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutePath {
+    text: String,
+    loose: String,
+    /// A path that it matches.
+    example: String,
+    segments: Vec<Segment>,
+    ends_in_slash: bool,
+    needs: PathExceptions,
+}
+
+/// Why a text is no path of a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum RouteError {
+    /// A brace that opens or closes nothing.
+    #[error("a placeholder is written `{{name}}`, or `{{*name}}` at the end")]
+    Placeholder,
+    /// It has no form.
+    #[error("{0}")]
+    Path(PathRefusal),
+    /// Only Semel answers there.
+    #[error("paths below /.well-known/semel/ are Semel's own")]
+    Reserved,
+}
+
+/// A segment of a route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Segment {
+    Literal(String),
+    /// Any text between these two.
+    Any {
+        before: String,
+        after: String,
+    },
+    /// All that follows, behind this.
+    Rest {
+        before: String,
+    },
+}
+
+/// A part of a route's text.
+enum Piece<'a> {
+    Literal(String),
+    Placeholder(&'a str),
+}
+
+impl RoutePath {
+    /// Reads a path of a route, with whatever exceptions it needs itself.
+    ///
+    /// # Errors
+    /// If it has no form.
+    pub fn parse(text: &str) -> Result<RoutePath, RouteError> {
+        let mut needs = PathExceptions::default();
+        let mut pieces = split(text)?;
+        for piece in &mut pieces {
+            if let Piece::Literal(literal) = piece {
+                *literal = spell(literal, &mut needs).map_err(RouteError::Path)?.into_owned();
+            }
+        }
+        let joined = |placeholder: &dyn Fn(usize, &str) -> String| -> String {
+            let text = |(index, piece): (usize, &Piece<'_>)| match piece {
+                Piece::Literal(literal) => literal.clone(),
+                Piece::Placeholder(name) => placeholder(index, name),
+            };
+            pieces.iter().enumerate().map(text).collect()
+        };
+        let example = joined(&|_, _| "x".to_owned());
+        let read = RequestPath::read(&example).map_err(RouteError::Path)?;
+        if read.needs().has(PathException::EmptySegment) {
+            needs.add(PathException::EmptySegment);
+        }
+        if is_reserved(&example) {
+            return Err(RouteError::Reserved);
+        }
+        let text = joined(&|_, name| format!("{{{name}}}"));
+        let loose = loose_route(&joined(&|index, name| stand_in(index, name.starts_with('*')).to_string()));
+        let path = text.strip_prefix('/').unwrap_or_default();
+        let (path, ends_in_slash) =
+            path.strip_suffix('/').map_or((path, path.is_empty()), |path| (path, true));
+        let segments = if path.is_empty() { Vec::new() } else { path.split('/').map(segment).collect() };
+        Ok(RoutePath { loose, example, segments, ends_in_slash, needs, text })
+    }
+
+    /// The path in its one form.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The route as the most generous of readers has it: [`loose`] paths are matched with it.
+    pub fn loose(&self) -> &str {
+        &self.loose
+    }
+
+    /// Why it would match nothing if only these exceptions were allowed.
+    pub fn refused_by(&self, allow: PathExceptions) -> Option<PathRefusal> {
+        self.needs.beyond(allow).map(PathRefusal::NotAllowed)
+    }
+
+    /// Whether a path may be taken for one of two routes that are different: they differ by a slash at the end, by the case of
+    /// letters or by what is encoded only, and not both of them say that this makes `other` paths.
+    pub fn is_confused_with(&self, policy: &Policy, other: &RoutePath, others_policy: &Policy) -> bool {
+        let apart = |one: &RoutePath, policy: &Policy, other: &RoutePath| {
+            one.judge(&other.example, policy.trailing_slash, policy.letter_case) == Ok(None)
+        };
+        // Routes that differ by the names of their placeholders only match the same, which nobody has to guess.
+        self.example != other.example
+            && self.loose == other.loose
+            && !(apart(self, policy, other) && apart(other, others_policy, self))
+    }
+
+    /// What a path that this route matches [loosely](Self::loose), and not exactly, is taken for: the path in the spelling of
+    /// the route, another path (`None`), or neither.
+    ///
+    /// # Errors
+    /// What it differs by, and must not.
+    pub fn judge(
+        &self,
+        path: &str,
+        trailing_slash: Spelling,
+        letter_case: Spelling,
+    ) -> Result<Option<String>, Misspelled> {
+        let Some(respelled) = self.respell(path) else { return Err(Misspelled::Encoding) };
+        let without = |path: &str| path.strip_suffix('/').unwrap_or(path).to_owned();
+        let other_slash = path.ends_with('/') != respelled.ends_with('/');
+        let other_case = without(path) != without(&respelled);
+        let slash = if other_slash { trailing_slash } else { Spelling::Same };
+        let case = if other_case { letter_case } else { Spelling::Same };
+        match (slash, case) {
+            (Spelling::Refuse, _) => Err(Misspelled::TrailingSlash),
+            (_, Spelling::Refuse) => Err(Misspelled::Case),
+            (Spelling::Other, _) | (_, Spelling::Other) => Ok(None),
+            (Spelling::Same, Spelling::Same) => Ok(Some(respelled)),
+        }
+    }
+
+    /// The path in the route's own spelling, if it differs by the case of ASCII letters and by a slash at the end only.
+    fn respell(&self, path: &str) -> Option<String> {
+        let mut rest = path.strip_prefix('/')?;
+        let mut respelled = String::with_capacity(path.len() + 1);
+        for (index, segment) in self.segments.iter().enumerate() {
+            respelled.push('/');
+            if let Segment::Rest { before } = segment {
+                let (found, rest) = rest.split_at_checked(before.len())?;
+                respelled.push_str(before);
+                respelled.push_str(rest);
+                return found.eq_ignore_ascii_case(before).then_some(respelled);
+            }
+            let (found, after) = match rest.split_once('/') {
+                Some((found, after)) => (found, Some(after)),
+                None => (rest, None),
+            };
+            respelled.push_str(&segment.respell(found)?);
+            match after {
+                Some(after) => rest = after,
+                None if index + 1 == self.segments.len() => rest = "",
+                None => return None,
+            }
+        }
+        if self.ends_in_slash {
+            respelled.push('/');
+        }
+        rest.is_empty().then_some(respelled)
+    }
+}
+
+impl fmt::Display for RoutePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Segment {
+    fn respell(&self, found: &str) -> Option<String> {
+        match self {
+            Segment::Literal(own) => found.eq_ignore_ascii_case(own).then(|| own.clone()),
+            Segment::Any { before, after } => {
+                let (first, rest) = found.split_at_checked(before.len())?;
+                let (value, last) = rest.split_at_checked(rest.len().checked_sub(after.len())?)?;
+                let same = first.eq_ignore_ascii_case(before) && last.eq_ignore_ascii_case(after);
+                same.then(|| [before, value, after].concat())
+            }
+            Segment::Rest { .. } => None,
+        }
+    }
+}
+
+/// What a path differs by from a route that it is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Misspelled {
+    /// One of them ends in a slash.
+    #[error("The path differs from a configured route by a slash at its end, which others may ignore.")]
+    TrailingSlash,
+    /// Upper and lower case.
+    #[error("The path differs from a configured route by upper and lower case, which others may ignore.")]
+    Case,
+    /// What is percent-encoded in it.
+    #[error("The path differs from a configured route by what is encoded in it, which others may ignore.")]
+    Encoding,
+}
+
+fn split(text: &str) -> Result<Vec<Piece<'_>>, RouteError> {
+    let (mut pieces, mut literal, mut rest) = (Vec::new(), String::new(), text);
+    while let Some(at) = rest.find(['{', '}']) {
+        literal.push_str(&rest[..at]);
+        let brace = &rest[at..];
+        if let Some(after) = brace.strip_prefix("{{") {
+            literal.push('{');
+            rest = after;
+        } else if let Some(after) = brace.strip_prefix("}}") {
+            literal.push('}');
+            rest = after;
+        } else {
+            let inside = brace.strip_prefix('{').ok_or(RouteError::Placeholder)?;
+            let (name, after) = inside.split_once('}').ok_or(RouteError::Placeholder)?;
+            let is_rest = name.starts_with('*');
+            let plain = name.strip_prefix('*').unwrap_or(name);
+            if plain.is_empty() || plain.contains(['{', '/', '*']) || (is_rest && !after.is_empty()) {
+                return Err(RouteError::Placeholder);
+            }
+            pieces.push(Piece::Literal(std::mem::take(&mut literal)));
+            pieces.push(Piece::Placeholder(name));
+            rest = after;
+        }
+    }
+    literal.push_str(rest);
+    pieces.push(Piece::Literal(literal));
+    Ok(pieces)
+}
+
+fn segment(text: &str) -> Segment {
+    let Some((before, rest)) = text.split_once('{') else { return Segment::Literal(text.to_owned()) };
+    let (name, after) = rest.split_once('}').unwrap_or((rest, ""));
+    let before = before.to_owned();
+    if name.starts_with('*') {
+        Segment::Rest { before }
+    } else {
+        Segment::Any { before, after: after.to_owned() }
+    }
+}
+
+/// Characters of private use that take the place of placeholders while a route is made loose.
+const STAND_INS: [std::ops::RangeInclusive<u32>; 2] = [0xF_0000..=0xF_FFFD, 0x10_0000..=0x10_FFFD];
+
+fn stand_in(index: usize, is_rest: bool) -> char {
+    let range = &STAND_INS[usize::from(is_rest)];
+    let code = u32::try_from(index).map_or(*range.end(), |index| range.start() + index % 0xFFFE);
+    char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
+
+fn loose_route(with_stand_ins: &str) -> String {
+    let written = |letter: char| match letter {
+        '{' => "{{".to_owned(),
+        '}' => "}}".to_owned(),
+        one if STAND_INS[0].contains(&u32::from(one)) => {
+            format!("{{p{}}}", u32::from(one) - STAND_INS[0].start())
+        }
+        rest if STAND_INS[1].contains(&u32::from(rest)) => "{*rest}".to_owned(),
+        plain => plain.to_string(),
+    };
+    loose(with_stand_ins).chars().map(written).collect()
+}
