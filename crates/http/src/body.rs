@@ -1,7 +1,6 @@
 //! The one body type of this crate: bytes in hand, or a stream that passes through.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +9,9 @@ use http::HeaderMap;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use semel_core::Principal;
+
+use crate::shares::{Holder, Share, Shares};
 
 /// Any error, as tower and hyper pass them around.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -44,6 +45,24 @@ impl Body {
         }
         let body = Full::new(bytes).with_trailers(std::future::ready(Some(Ok(trailers))));
         Body::stream(UnknownLength(Box::pin(body)))
+    }
+
+    /// The bytes, where all of them are in hand.
+    ///
+    /// # Errors
+    /// The body itself, where they are not.
+    pub fn into_bytes(self) -> Result<Bytes, Body> {
+        use http_body::Body as _;
+        match self.0 {
+            Kind::Full(mut full) => {
+                let mut cx = Context::from_waker(std::task::Waker::noop());
+                match Pin::new(&mut full).poll_frame(&mut cx) {
+                    Poll::Ready(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
+                    _ => Ok(Bytes::new()),
+                }
+            }
+            other @ Kind::Stream(_) => Err(Body(other)),
+        }
     }
 
     /// A body that passes through.
@@ -97,22 +116,18 @@ impl http_body::Body for Body {
     }
 }
 
-/// The memory that bodies of commands may take, all together. Counted in KiB, so that it fits a semaphore.
-pub(crate) struct Room(Arc<Semaphore>);
-
-/// A part of the room, for one body.
-pub(crate) type Reserved = OwnedSemaphorePermit;
+/// The memory that bodies of commands may take, all together, shared by tenant and caller. What has arrived counts, not what was
+/// announced.
+pub(crate) struct Room(Shares);
 
 impl Room {
     pub(crate) fn new(bytes: usize) -> Room {
-        Room(Arc::new(Semaphore::new((bytes >> 10).clamp(1, Semaphore::MAX_PERMITS))))
+        Room(Shares::new(bytes))
     }
 
-    /// Room for a body of at most `limit` bytes; less, if it says that it is smaller. `None` if there is not enough.
-    pub(crate) fn reserve(&self, body: &impl http_body::Body, limit: usize) -> Option<Reserved> {
-        let announced = body.size_hint().upper().and_then(|bytes| usize::try_from(bytes).ok());
-        let kib = (announced.unwrap_or(limit).min(limit) >> 10) + 1;
-        self.0.clone().try_acquire_many_owned(u32::try_from(kib).unwrap_or(u32::MAX)).ok()
+    /// The part of this caller, for one body; nothing of it is taken yet.
+    pub(crate) fn of(&self, principal: &Principal) -> Share {
+        self.0.part(Holder::new(principal.tenant(), principal.caller()))
     }
 }
 
@@ -142,10 +157,16 @@ pub(crate) enum Collected<B> {
     },
     /// More than was allowed: what was read, and the rest.
     TooLarge(Prefixed<B>),
+    /// No room for more of it: the rest. What was read is forgotten.
+    NoRoom(B),
 }
 
-/// Reads a body, but not more than `limit` bytes of it.
-pub(crate) async fn collect<B>(mut body: B, limit: usize) -> Result<Collected<B>, BoxError>
+/// Reads a body, but not more than `limit` bytes of it, and not more than `room` can be grown by. It never waits for room.
+pub(crate) async fn collect<B>(
+    mut body: B,
+    limit: usize,
+    mut room: Option<&mut Share>,
+) -> Result<Collected<B>, BoxError>
 where
     B: http_body::Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -155,15 +176,25 @@ where
     if usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX) > limit {
         return Ok(Collected::TooLarge(Prefixed { read: Bytes::new(), rest: body }));
     }
+    let mut fits = |more: usize| room.as_mut().is_none_or(|room| room.grow(more));
     while let Some(frame) = body.frame().await {
         match frame.map_err(Into::into)?.into_data() {
             Ok(data) => {
+                if !fits(data.len()) {
+                    return Ok(Collected::NoRoom(body));
+                }
                 read.push(data);
                 if read.len() > limit {
                     return Ok(Collected::TooLarge(Prefixed { read: read.join(), rest: body }));
                 }
             }
-            Err(frame) => trailers.extend(frame.into_trailers().unwrap_or_default()),
+            Err(frame) => {
+                let more = frame.into_trailers().unwrap_or_default();
+                if !fits(more.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()) {
+                    return Ok(Collected::NoRoom(body));
+                }
+                trailers.extend(more);
+            }
         }
     }
     Ok(Collected::Whole { bytes: read.join(), trailers })
@@ -251,5 +282,75 @@ where
             hint.set_upper(upper.saturating_add(read));
         }
         hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A body that announces a lot, brings these pieces, and then waits.
+    struct Announced(Vec<Bytes>);
+
+    impl http_body::Body for Announced {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            self.0.pop().map_or(Poll::Pending, |piece| Poll::Ready(Some(Ok(Frame::data(piece)))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(1 << 20)
+        }
+    }
+
+    fn caller(tenant: &str) -> Principal {
+        Principal::new(tenant, "alice").expect("it is valid")
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_the_room_that_it_has_filled_and_not_what_it_announces() {
+        let room = Room::new(100 << 10);
+        let mut held = Vec::new();
+        for _ in 0..50 {
+            let mut share = room.of(&caller("acme"));
+            let body = Announced(vec![Bytes::from_static(&[0; 1024])]);
+            let reading = collect(body, 1 << 20, Some(&mut share));
+            assert!(tokio::time::timeout(Duration::ZERO, reading).await.is_err(), "it waits for the rest");
+            assert_eq!(share.amount(), 1024);
+            held.push(share);
+        }
+        let mut other = room.of(&caller("globex"));
+        let whole = collect(Body::full(vec![0; 20 << 10]), 1 << 20, Some(&mut other)).await;
+        assert!(matches!(whole, Ok(Collected::Whole { .. })), "nobody else is held up");
+    }
+
+    #[tokio::test]
+    async fn a_tenant_that_fills_the_room_is_refused_and_others_are_not() {
+        let room = Room::new(100 << 10);
+        let mut first = room.of(&caller("acme"));
+        let body = Announced(vec![vec![0; 1024].into(); 66]);
+        let reading = collect(body, 1 << 20, Some(&mut first));
+        assert!(tokio::time::timeout(Duration::ZERO, reading).await.is_err());
+        let mut second = room.of(&caller("acme"));
+        let refused = collect(Body::full(vec![0; 10 << 10]), 1 << 20, Some(&mut second)).await;
+        assert!(matches!(refused, Ok(Collected::NoRoom(_))), "it does not wait");
+        let mut other = room.of(&caller("globex"));
+        let whole = collect(Body::full(vec![0; 20 << 10]), 1 << 20, Some(&mut other)).await;
+        assert!(matches!(whole, Ok(Collected::Whole { .. })));
+    }
+
+    #[tokio::test]
+    async fn trailers_take_room_as_well() {
+        let room = Room::new(1000);
+        let mut trailers = HeaderMap::new();
+        trailers.insert("x-sum", http::HeaderValue::from_bytes(&[b'7'; 900]).expect("it is valid"));
+        let mut share = room.of(&caller("acme"));
+        let refused = collect(Body::with_trailers(Bytes::new(), trailers), 10, Some(&mut share)).await;
+        assert!(matches!(refused, Ok(Collected::NoRoom(_))));
     }
 }

@@ -12,7 +12,7 @@ use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::body::{self, Body, BoxError, Collected, Reserved};
+use crate::body::{self, Body, BoxError, Collected};
 use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
 use crate::layer::Shared;
 use crate::observe::{self, About, HandlerTime, Seen};
@@ -20,6 +20,7 @@ use crate::operations::Rule;
 use crate::respond::{self, Answer, OUTCOME};
 use crate::service;
 use crate::settle::{self, Unexecuted};
+use crate::shares::Share;
 
 /// A service that can carry out commands.
 pub(crate) trait Handler<R>:
@@ -79,7 +80,7 @@ pub(crate) async fn execute<S, R>(
     shared: Arc<Shared>,
     acquired: Acquired,
     mut request: Request<Body>,
-    _room: Arc<Reserved>,
+    _room: Arc<Share>,
     inner: S,
 ) -> Answer
 where
@@ -213,10 +214,11 @@ where
     let content = if is_stream(&parts.headers) {
         Content::Passing(Body::stream(body))
     } else {
-        match body::collect(Box::pin(body), limit).await? {
+        match body::collect(Box::pin(body), limit, None).await? {
             Collected::Whole { bytes, .. } if is_close_delimited => Content::Passing(Body::full(bytes)),
             Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers },
             Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
+            Collected::NoRoom(body) => Content::Passing(Body::stream(body)),
         }
     };
     reached(Point::HandlerAnswered).await;

@@ -14,6 +14,7 @@ use http::header::{HOST, HeaderName, RANGE, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, response};
+use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{Policy, StoreResponse};
 use semel_core::reference::own_path;
 use semel_core::{OperationId, Principal, Record, Response, is_server_error};
@@ -118,16 +119,12 @@ fn hosts<'a>(shared: &'a Shared, asked: &'a Parts) -> Vec<&'a str> {
 }
 
 /// Fields that belong to the command and mean something else, or nothing, in a question for what it made.
-const NOT_ASKED_WITH: [HeaderName; 8] = [
+const NOT_ASKED_WITH: [HeaderName; 5] = [
     KEY,
     RANGE,
     HeaderName::from_static("digest"),
     HeaderName::from_static("signature"),
     HeaderName::from_static("signature-input"),
-    // A service that obeys one of these takes the question for a command.
-    HeaderName::from_static("x-http-method"),
-    HeaderName::from_static("x-http-method-override"),
-    HeaderName::from_static("x-method-override"),
 ];
 
 /// The question for what is at this path: as the caller, with everything that says who that is.
@@ -140,6 +137,8 @@ fn question(asked: &Parts, path: PathAndQuery, refetch: Refetch) -> Request<Body
     *request.uri_mut() = Uri::from_parts(target).unwrap_or_else(|_| Uri::from(path));
     let mut headers = asked.headers.clone();
     remove_connection_fields(&mut headers);
+    // A service that obeys one of these takes the question for a command.
+    fields::remove(&mut headers, Section::RequestHead, Treatment::Refuse);
     let of_the_command = |name: &&HeaderName| {
         let text = name.as_str();
         text.starts_with("content-") || text.starts_with("if-") || NOT_ASKED_WITH.contains(name)
@@ -201,9 +200,9 @@ async fn fetch(asking: Asking, limit: usize) -> Fetched {
     if execute::is_stream(&parts.headers) {
         return Fetched::Gone;
     }
-    match body::collect(Box::pin(body), limit).await {
+    match body::collect(Box::pin(body), limit, None).await {
         Ok(Collected::Whole { bytes, trailers }) => Fetched::Found { parts, bytes, trailers },
-        Ok(Collected::TooLarge(_)) => Fetched::Gone,
+        Ok(Collected::TooLarge(_) | Collected::NoRoom(_)) => Fetched::Gone,
         Err(error) => {
             tracing::warn!(%error, "the result of a command broke off");
             Fetched::Unavailable(StatusCode::SERVICE_UNAVAILABLE)

@@ -10,11 +10,12 @@ use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request};
+use semel_core::path::{PathException, PathExceptions};
 use semel_core::problem::Kind;
 use semel_core::quota::{Limits, Usage};
 use semel_core::{
-    Change, Clock, Decision, Ids, OperationName, Policy, Principal, Problem, RandomIds, Reason, Record,
-    Store, StoreError, SystemClock, Timestamp,
+    Change, Clock, Decision, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal, Problem,
+    RandomIds, Reason, Record, Store, StoreError, SystemClock, Timestamp,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -118,6 +119,8 @@ impl IdempotencyLayer {
             origins: Vec::new(),
             defaults: Policy::default(),
             operations: Vec::new(),
+            passing: Vec::new(),
+            fingerprint: |input| input.fingerprint(),
             cache_bytes: 64 << 20,
             body_bytes: 512 << 20,
             store_timeout: Duration::from_secs(5),
@@ -188,6 +191,9 @@ impl IdempotencyLayer {
                 Err(error) => tracing::error!(%error, "a command was left to its lease at shutdown"),
             }
         }
+        if let Some(quotas) = &self.shared.quotas {
+            quotas.tell().await;
+        }
         Shutdown { drained, abandoned }
     }
 }
@@ -219,6 +225,8 @@ pub struct Builder {
     origins: Vec<Authority>,
     defaults: Policy,
     operations: Vec<Operation>,
+    passing: Vec<(String, PathExceptions)>,
+    fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
     cache_bytes: u64,
     body_bytes: usize,
     store_timeout: Duration,
@@ -365,6 +373,34 @@ impl Builder {
         self
     }
 
+    /// Lets requests pass whose paths have something in them that is refused otherwise, because others may read it in another
+    /// way. For requests that are no commands; a command says so with [`Operation::allow`].
+    ///
+    /// Every request that comes here, command or not, has its path in [one form](semel_core::path): it is matched,
+    /// authorised and fingerprinted by it, and the service sees no other. A path without one is refused with 400.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use semel_core::Principal;
+    /// # use semel_http::{Denied, IdempotencyLayer};
+    /// # use semel_stores::MemoryStore;
+    /// use semel_core::path::PathException;
+    ///
+    /// let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new()))
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .pass("GET /files/{*name}", [PathException::EncodedSlash])
+    ///     .build()?;
+    /// # Ok::<(), semel_http::ConfigError>(())
+    /// ```
+    pub fn pass(
+        mut self,
+        route: impl Into<String>,
+        allow: impl IntoIterator<Item = PathException>,
+    ) -> Builder {
+        self.passing.push((route.into(), allow.into_iter().collect()));
+        self
+    }
+
     /// How long one call of the store may take; 5 s by default. A claim that takes longer is given up, and
     /// nothing runs.
     pub fn store_timeout(mut self, timeout: Duration) -> Builder {
@@ -411,6 +447,13 @@ impl Builder {
         self
     }
 
+    /// Another fingerprint than that of the current version. For tests of what a change of version does to live records.
+    #[doc(hidden)]
+    pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder {
+        self.fingerprint = fingerprint;
+        self
+    }
+
     /// The clock for what this node judges by itself: the age of requests, and the time in operation ids.
     pub fn clock(mut self, clock: impl Clock) -> Builder {
         self.clock = Box::new(clock);
@@ -426,7 +469,7 @@ impl Builder {
 
     /// Checks everything and makes the layer.
     pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
-        let operations = Operations::new(self.defaults, self.operations)?;
+        let operations = Operations::new(self.defaults, self.operations, self.passing)?;
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
             return Err(ConfigError::NoResults(name.to_owned()));
         }
@@ -439,6 +482,7 @@ impl Builder {
             ask: self.ask,
             origins: self.origins,
             operations,
+            fingerprint: self.fingerprint,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
             room: Room::new(self.body_bytes),
@@ -466,6 +510,8 @@ pub(crate) struct Shared {
     /// What the service is called, beside what a request calls it.
     pub(crate) origins: Vec<Authority>,
     pub(crate) operations: Operations,
+    /// Computes the fingerprint of a request, in each version that records may have.
+    pub(crate) fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,
     pub(crate) room: Room,
@@ -479,9 +525,15 @@ pub(crate) struct Shared {
 
 impl Shared {
     /// Takes a look-up of this principal, if there is one left.
-    pub(crate) fn look_up(&self, principal: &Principal) -> Result<(), Problem> {
-        let taken = self.quotas.as_ref().map_or(Ok(()), |quotas| quotas.look_up(principal));
-        taken.map_err(UsedUp::problem)
+    pub(crate) async fn look_up(&self, principal: &Principal) -> Result<(), Problem> {
+        let Some(quotas) = &self.quotas else { return Ok(()) };
+        match quotas.look_up(principal).await {
+            Ok(taken) => taken.map_err(UsedUp::problem),
+            Err(error) => {
+                tracing::warn!(%error, "a quota could not be checked: nothing is looked up");
+                Err(respond::store_unavailable_problem())
+            }
+        }
     }
 
     /// So many bytes are kept with this record from now on.

@@ -1,13 +1,18 @@
 //! Which requests are commands, and under which name and policy.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use http::Method;
 use semel_core::operation::OperationNameError;
+use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
 use semel_core::policy::{KeyRequirement, Mode, PolicyError, StoreResponse};
+use semel_core::route::{RouteError, RoutePath};
 use semel_core::{JsonPointer, OperationName, Policy, WaitingSearch};
+
+use crate::routes::{Displaced, Placed, Routes};
 
 /// A rule for the commands of one route: a name, and what is different from the defaults.
 ///
@@ -26,6 +31,7 @@ pub struct Operation {
     exclude: Vec<String>,
     reference: Option<String>,
     aliases: Vec<String>,
+    allow: PathExceptions,
     local: bool,
 }
 
@@ -43,6 +49,7 @@ impl Operation {
             exclude: Vec::new(),
             reference: None,
             aliases: Vec::new(),
+            allow: PathExceptions::default(),
             local: false,
         }
     }
@@ -74,6 +81,13 @@ impl Operation {
         self
     }
 
+    /// Lets through paths of this operation with something in them that is refused otherwise, because others may read it in
+    /// another way.
+    pub fn allow(mut self, exception: PathException) -> Operation {
+        self.allow.add(exception);
+        self
+    }
+
     /// A former name of this operation: its live records still count. A rename is safe once no process uses the
     /// former name any more.
     pub fn alias(mut self, name: impl Into<String>) -> Operation {
@@ -100,6 +114,12 @@ pub enum ConfigError {
     /// The path cannot be matched, or another operation's path already matches the same.
     #[error("operation {0:?}: {1}")]
     Path(String, String),
+    /// Two former names are one, or one is a name of another operation.
+    #[error("operation {0:?}: the former name {1:?} is there twice, or is the name of another operation")]
+    Alias(String, String),
+    /// A route that requests pass without a rule cannot be used.
+    #[error("{0:?}: {1}")]
+    Pass(String, String),
     /// The policy cannot be followed.
     #[error("operation {0:?}: {1}")]
     Policy(String, PolicyError),
@@ -145,7 +165,7 @@ impl Rule {
 /// All rules, and the defaults for commands that match none.
 pub(crate) struct Operations {
     defaults: Arc<Policy>,
-    by_method: HashMap<Method, matchit::Router<Rule>>,
+    routes: Routes<Rule>,
     by_name: HashMap<String, Arc<Policy>>,
     /// The names, former ones too, of operations that have a rule and are left to a worker.
     asynchronous: Vec<String>,
@@ -153,13 +173,21 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    pub(crate) fn new(defaults: Policy, operations: Vec<Operation>) -> Result<Operations, ConfigError> {
+    pub(crate) fn new(
+        defaults: Policy,
+        operations: Vec<Operation>,
+        passing: Vec<(String, PathExceptions)>,
+    ) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
         let (mut by_name, mut asynchronous) = (HashMap::new(), Vec::new());
-        let mut by_method: HashMap<Method, matchit::Router<Rule>> = HashMap::new();
+        let mut routes = Routes::default();
+        let mut former = HashMap::new();
         for operation in operations {
-            let Operation { name, route, change, exclude, reference, aliases, local } = operation;
+            let Operation { name, route, change, exclude, reference, aliases, allow, local } = operation;
             let (method, path) = parse_route(&name, &route)?;
+            if let Some(refused) = path.refused_by(allow) {
+                return Err(ConfigError::Path(name, refused.to_string()));
+            }
             let mut policy = defaults.clone();
             change.iter().for_each(|change| change(&mut policy));
             policy.validate().map_err(|error| ConfigError::Policy(name.clone(), error))?;
@@ -169,6 +197,7 @@ impl Operations {
             let operation_name = |text: &str| {
                 OperationName::new(text).map_err(|error| ConfigError::Name(text.to_owned(), error))
             };
+            let former_name = |alias: &String| operation_name(alias).map(|name| name.as_former());
             let rule = Rule {
                 name: operation_name(&name)?,
                 label: Arc::from(name.as_str()),
@@ -176,19 +205,46 @@ impl Operations {
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
                 reference: reference.map(pointer).transpose()?.map(Arc::new),
                 local,
-                former: aliases.iter().map(|alias| operation_name(alias)).collect::<Result<_, _>>()?,
+                former: aliases.iter().map(former_name).collect::<Result<_, _>>()?,
             };
+            for alias in &*rule.former {
+                if former.insert(alias.to_string(), name.clone()).is_some() {
+                    return Err(ConfigError::Alias(name, alias.to_string()));
+                }
+            }
             if rule.is_async() {
                 asynchronous.extend(rule.names().map(ToString::to_string));
             }
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
                 return Err(ConfigError::Repeated(name));
             }
-            let routes = by_method.entry(method).or_default();
-            routes.insert(path, rule).map_err(|error| ConfigError::Path(name, error.to_string()))?;
+            let policy = rule.policy.clone();
+            routes
+                .insert(method, path, &policy, allow, rule)
+                .map_err(|error| ConfigError::Path(name, error))?;
+        }
+        if let Some((alias, name)) =
+            former.iter().find(|(alias, name)| *alias != *name && by_name.contains_key(*alias))
+        {
+            return Err(ConfigError::Alias(name.clone(), alias.clone()));
+        }
+        for (route, allow) in passing {
+            let wrong = |error: String| ConfigError::Pass(route.clone(), error);
+            let (method, path) =
+                split_route(&route).ok_or_else(|| wrong("is not a method and a path".to_owned()))?;
+            if is_command(&method) {
+                return Err(wrong(format!("{method} is a command: its operation says what it allows")));
+            }
+            let path = RoutePath::parse(path).map_err(|error| wrong(error.to_string()))?;
+            routes.pass(method, &path, allow).map_err(wrong)?;
         }
         let (defaults, unmatched) = (Arc::new(defaults), Arc::from("unmatched"));
-        Ok(Operations { defaults, by_method, by_name, asynchronous, unmatched })
+        Ok(Operations { defaults, routes, by_name, asynchronous, unmatched })
+    }
+
+    /// The label of what matches no rule.
+    pub(crate) fn label(&self) -> Arc<str> {
+        self.unmatched.clone()
     }
 
     /// The policy of what matches no rule.
@@ -221,42 +277,59 @@ impl Operations {
 
     /// The rule by which a worker carries out a command that was claimed under `name`; `None` if there is none any more.
     pub(crate) fn for_worker(&self, method: &Method, path: &str, name: &OperationName) -> Option<Rule> {
-        self.command(method, path).filter(|rule| rule.is_async() && rule.names().any(|own| own == name))
+        let rule = self.place(method, path).ok()?.rule;
+        rule.filter(|rule| rule.is_async() && rule.names().any(|own| own == name))
     }
 
-    /// The rule for this request if it is a command; `None` if it passes through.
-    pub(crate) fn command(&self, method: &Method, path: &str) -> Option<Rule> {
-        let rule =
-            self.by_method.get(method).and_then(|routes| routes.at(path).ok()).map(|found| found.value);
+    /// The one form of a request's path, and its rule if it is a command; without one, it passes through.
+    pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<InPlace<'p>, Displaced> {
+        if (*method == Method::OPTIONS && path == "*") || *method == Method::CONNECT {
+            return Ok(InPlace { path: Cow::Borrowed(path), rule: None });
+        }
+        let Placed { path, rule } = self.routes.place(method, path)?;
         let rule = match rule {
-            Some(rule) => rule.clone(),
-            None if is_command(method) => Rule {
-                name: OperationName::unmatched(method.as_str(), path),
-                label: self.unmatched.clone(),
-                policy: self.defaults.clone(),
-                exclude: Arc::default(),
-                reference: None,
-                former: Arc::default(),
-                local: false,
-            },
-            None => return None,
+            Some(rule) => Some(rule.clone()),
+            None => is_command(method).then(|| self.without_rule(method, &path)),
         };
-        (rule.policy.key != KeyRequirement::Ignored).then_some(rule)
+        let rule = rule.filter(|rule| rule.policy.key != KeyRequirement::Ignored);
+        Ok(InPlace { path, rule })
+    }
+
+    fn without_rule(&self, method: &Method, path: &str) -> Rule {
+        Rule {
+            name: OperationName::unmatched(method.as_str(), path),
+            label: self.unmatched.clone(),
+            policy: self.defaults.clone(),
+            exclude: Arc::default(),
+            reference: None,
+            former: Arc::default(),
+            local: false,
+        }
     }
 }
 
-fn parse_route(name: &str, route: &str) -> Result<(Method, String), ConfigError> {
+/// A request's path in its one form, and the rule of its command.
+pub(crate) struct InPlace<'p> {
+    pub(crate) path: Cow<'p, str>,
+    pub(crate) rule: Option<Rule>,
+}
+
+/// A method and a path.
+fn split_route(route: &str) -> Option<(Method, &str)> {
+    let (word, path) = route.split_once(' ')?;
+    let method: Method = word.parse().ok()?;
+    (!word.contains(|c: char| c.is_ascii_lowercase())).then_some((method, path.trim_start()))
+}
+
+fn parse_route(name: &str, route: &str) -> Result<(Method, RoutePath), ConfigError> {
     let wrong = || ConfigError::Route(name.to_owned(), route.to_owned());
-    let (method, path) = route.split_once(' ').ok_or_else(wrong)?;
-    let method: Method = method.parse().map_err(|_| wrong())?;
-    let path = path.trim_start();
-    if !path.starts_with('/') || method.as_str().chars().any(|c| c.is_ascii_lowercase()) {
-        return Err(wrong());
-    }
+    let (method, path) = split_route(route).filter(|(_, path)| path.starts_with('/')).ok_or_else(wrong)?;
     if method.is_safe() || method == Method::CONNECT {
         return Err(ConfigError::NeverACommand(name.to_owned(), method));
     }
-    Ok((method, path.to_owned()))
+    let path = RoutePath::parse(path);
+    let path = path.map_err(|error: RouteError| ConfigError::Path(name.to_owned(), error.to_string()))?;
+    Ok((method, path))
 }
 
 /// Whether a request that matches no rule is a command. Methods that nobody registered are taken for one:
@@ -302,12 +375,12 @@ mod tests {
     use std::time::Duration;
 
     fn operations(list: Vec<Operation>) -> Result<Operations, String> {
-        Operations::new(Policy::default(), list).map_err(|error| error.to_string())
+        Operations::new(Policy::default(), list, Vec::new()).map_err(|error| error.to_string())
     }
 
     fn name(operations: &Operations, method: &str, path: &str) -> Option<String> {
         let method = Method::from_bytes(method.as_bytes()).expect("tests use real methods");
-        operations.command(&method, path).map(|rule| rule.name.to_string())
+        operations.place(&method, path).ok()?.rule.map(|rule| rule.name.to_string())
     }
 
     #[test]
@@ -335,7 +408,8 @@ mod tests {
         assert_eq!(name(&rules, "DELETE", "/payments/7"), None);
         assert_eq!(name(&rules, "POST", "/ping"), None, "ignored, by name");
         assert_eq!(name(&rules, "POST", "/payments/7").as_deref(), Some("POST /payments/{id}"));
-        let rule = rules.command(&Method::POST, "/payments/7/capture").expect("it is a command");
+        let rule = rules.place(&Method::POST, "/payments/7/capture").expect("it has a place").rule;
+        let rule = rule.expect("it is a command");
         assert_eq!((rule.policy.ttl, rule.policy.lease), (day, Policy::default().lease));
     }
 
@@ -358,7 +432,7 @@ mod tests {
         let names = vec!["reports.create".to_owned(), "reports".to_owned()];
         assert_eq!(sought(&named), Some(Some(names)), "only those with rules");
         let all = Policy { mode: Mode::Async, ..Policy::default() };
-        let all = Operations::new(all, rules()).expect("the rules are fine");
+        let all = Operations::new(all, rules(), Vec::new()).expect("the rules are fine");
         assert_eq!(sought(&all), Some(None));
         assert!(named.has_async() && all.has_async());
         assert!(!operations(vec![]).expect("no rules are fine").has_async());

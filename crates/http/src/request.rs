@@ -6,46 +6,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TRAILER, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
-use semel_core::fingerprint::FingerprintVersion;
+use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{KeyRequirement, Policy};
 use semel_core::problem::Kind;
 use semel_core::{
     Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, StoredRequest, Timestamp,
 };
 
-use crate::body::{self, Body, BoxError, Collected, Reserved};
+use crate::body::{self, Body, BoxError, Collected};
 use crate::layer::{Denied, Shared};
 use crate::observe::{self, About};
-use crate::operations::Rule;
-use crate::respond::{self, Answer, REPLAYED};
+use crate::operations::{InPlace, Rule};
+use crate::respond::{self, Answer};
+use crate::screened::ScreenedBody;
+use crate::shares::Share;
 use crate::whole::WholeBody;
 
 /// The request header that carries the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// Only Semel speaks in header fields of this prefix.
-const OWN_PREFIX: &str = "semel-";
-
-/// Fields that belong to one connection, or that announce what is not kept.
-const NOT_KEPT: [HeaderName; 8] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TE,
-    TRAILER,
-    TRANSFER_ENCODING,
-    UPGRADE,
-    EXPECT,
-];
-
-/// Fields that no connection may claim for itself: the command was read by them.
-const ALWAYS_KEPT: [HeaderName; 5] = [KEY, HOST, CONTENT_TYPE, CONTENT_ENCODING, CONTENT_LENGTH];
 
 /// The longest business reference.
 const MAX_REFERENCE_BYTES: usize = 255;
@@ -60,7 +43,7 @@ pub(crate) struct Command {
     pub(crate) body: Bytes,
     pub(crate) trailers: HeaderMap,
     /// The room that its body takes, until it has been carried out.
-    pub(crate) room: Arc<Reserved>,
+    pub(crate) room: Arc<Share>,
 }
 
 impl Command {
@@ -90,7 +73,7 @@ impl Command {
         let mut headers = self.parts.headers.clone();
         remove_connection_fields(&mut headers);
         let except = self.rule.policy.store_headers_except.iter();
-        for name in except.filter(|name| !ALWAYS_KEPT.contains(name)) {
+        for name in except.filter(|name| !fields::reads_command(name)) {
             headers.remove(name);
         }
         before_keeping(&mut headers);
@@ -137,34 +120,72 @@ where
     B::Error: Into<BoxError>,
 {
     let (mut parts, body) = request.into_parts();
-    strip_own_headers(&mut parts.headers);
+    // A client cannot speak as Semel.
+    fields::remove(&mut parts.headers, Section::RequestHead, Treatment::Strip);
+    let rule = match check_fields(&parts.headers).and_then(|()| put_in_place(shared, &mut parts)) {
+        Ok(rule) => rule,
+        Err(problem) => {
+            let (policy, label) = (shared.operations.defaults(), shared.operations.label());
+            let answer = turned_away(problem.into(), policy, &parts, body).await;
+            return Reading::Refused(Box::new(answer), label);
+        }
+    };
     if let Some(answer) = crate::resource::answer(shared, &parts).await {
         return Reading::Answered(Box::new(answer));
     }
-    let Some(rule) = shared.operations.command(&parts.method, parts.uri.path()) else {
-        return pass_through(parts, body);
-    };
+    let Some(rule) = rule else { return pass_through(parts, body) };
     let (label, policy) = (rule.label.clone(), rule.policy.clone());
     let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
     let (principal, key) = match admit(shared, &rule, &parts).await {
         Ok((principal, Some(key))) => (principal, key),
         Ok((_, None)) => return pass_through(parts, body),
-        Err(refusal) => {
-            let mut answer = refusal.answer(&policy);
-            if parts.headers.contains_key(EXPECT) {
-                // The client waits to be told to go on, and is told this instead.
-                end_connection(&mut answer, parts.version);
-            } else {
-                // An answer that comes before the request has ended may never be read.
-                body::drain(body).await;
-            }
-            return refused(answer);
-        }
+        Err(refusal) => return refused(turned_away(refusal, &policy, &parts, body).await),
     };
     match read_command(shared, rule, parts, body, principal, key).await {
         Ok(command) => Reading::Command(command),
         Err(refusal) => refused(refusal.answer(&policy)),
     }
+}
+
+/// Gives the request's path its one form, and finds its rule: nobody behind this sees another spelling.
+fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<Option<Rule>, Problem> {
+    let malformed = |detail: String| Problem::new(Kind::MalformedRequest, detail);
+    let sent = parts.uri.path();
+    let InPlace { path, rule } =
+        shared.operations.place(&parts.method, sent).map_err(|error| malformed(error.to_string()))?;
+    if path != sent {
+        let target = match parts.uri.query() {
+            Some(query) => format!("{path}?{query}"),
+            None => path.into_owned(),
+        };
+        let mut uri = parts.uri.clone().into_parts();
+        uri.path_and_query = target.parse().ok();
+        parts.uri = Uri::from_parts(uri).map_err(|_| malformed("The path has no form.".to_owned()))?;
+    }
+    Ok(rule)
+}
+
+/// The answer to a request that is refused before its body was read.
+async fn turned_away<B>(refusal: Refusal, policy: &Policy, parts: &Parts, body: B) -> Answer
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<BoxError>,
+{
+    let mut answer = refusal.answer(policy);
+    if parts.headers.contains_key(EXPECT) {
+        // The client waits to be told to go on, and is told this instead.
+        end_connection(&mut answer, parts.version);
+    } else {
+        // An answer that comes before the request has ended may never be read.
+        body::drain(body).await;
+    }
+    answer
+}
+
+/// Refuses a head with a field that may not be there.
+fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
+    let fault = |fault: fields::FieldFault| Problem::new(Kind::MalformedRequest, fault.to_string());
+    fields::check_request_head(headers).map_err(fault)
 }
 
 /// Why a command is not let in.
@@ -208,7 +229,7 @@ async fn admit(
     parts: &Parts,
 ) -> Result<(Principal, Option<IdempotencyKey>), Refusal> {
     let principal = (shared.identify)(parts).map_err(Refusal::Denied)?;
-    shared.look_up(&principal)?;
+    shared.look_up(&principal).await?;
     (shared.authorize)(&principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
@@ -230,25 +251,20 @@ async fn admit(
 
 /// Whether the request asks for another protocol. HTTP/2 is another way to say the same, and may be ignored.
 fn switches_protocols(headers: &HeaderMap) -> bool {
-    tokens(headers, CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"))
-        && tokens(headers, UPGRADE).any(|token| !token.eq_ignore_ascii_case("h2c"))
+    fields::elements(headers, &CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"))
+        && fields::elements(headers, &UPGRADE).any(|element| !element.eq_ignore_ascii_case(b"h2c"))
 }
 
 /// Removes what belongs to the connection that a request came on, and what announces a body that is sent in pieces.
 pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = tokens(headers, CONNECTION)
-        .filter_map(|token| HeaderName::try_from(token).ok())
-        .filter(|name| !ALWAYS_KEPT.contains(name))
+    let named: Vec<HeaderName> = fields::elements(headers, &CONNECTION)
+        .filter_map(|element| HeaderName::from_bytes(element).ok())
+        .filter(|name| !fields::reads_command(name))
         .collect();
-    for name in named.iter().chain(&NOT_KEPT) {
+    for name in named.iter().chain([&TRAILER]) {
         headers.remove(name);
     }
-}
-
-/// What a head says in a list.
-fn tokens(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &str> {
-    let lines = headers.get_all(name).iter().filter_map(|value| value.to_str().ok());
-    lines.flat_map(|line| line.split(',')).map(str::trim)
+    fields::remove(headers, Section::RequestHead, Treatment::Hop);
 }
 
 /// What exactly is asked for.
@@ -264,12 +280,8 @@ where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let Some(room) = shared.room.reserve(&body, rule.policy.max_request) else {
-        body::drain(body).await;
-        let detail = "Too many commands are being carried out at this moment.";
-        return Err(Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1)).into());
-    };
-    let (body, trailers) = read_body(shared, &rule.policy, parts.version, body).await?;
+    let mut room = shared.room.of(&principal);
+    let (body, trailers) = read_body(shared, &rule.policy, parts.version, body, &mut room).await?;
     let business_reference = match rule.reference.as_ref().map(|pointer| pointer.scalar(&body)).transpose() {
         Ok(reference) => reference.flatten(),
         Err(_) => {
@@ -285,7 +297,7 @@ where
         let detail = "A business reference cannot hold a NUL character.";
         return Err(Problem::new(Kind::MalformedRequest, detail).into());
     }
-    let fingerprint = fingerprint(&rule, &parts, &body);
+    let fingerprint = fingerprint(shared, &rule, (&parts.method, &parts.uri, &parts.headers), &body);
     let scope = Scope { principal, operation: rule.name.clone(), key };
     let room = Arc::new(room);
     Ok(Box::new(Command { rule, scope, fingerprint, business_reference, parts, body, trailers, room }))
@@ -297,21 +309,31 @@ async fn read_body<B>(
     policy: &Policy,
     version: Version,
     body: B,
+    room: &mut Share,
 ) -> Result<(Bytes, HeaderMap), Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let collecting = body::collect(WholeBody::new(version, Box::pin(body)), policy.max_request);
+    let collecting =
+        body::collect(WholeBody::new(version, Box::pin(body)), policy.max_request, Some(&mut *room));
     match tokio::time::timeout(shared.body_timeout, collecting).await {
-        Ok(Ok(Collected::Whole { bytes, mut trailers })) => {
-            strip_own_headers(&mut trailers);
-            Ok((bytes, trailers))
-        }
+        Ok(Ok(Collected::Whole { bytes, trailers })) => match fields::check_request_trailers(&trailers) {
+            Ok(()) => Ok((bytes, trailers)),
+            Err(fault) => Err(Problem::new(Kind::MalformedRequest, fault.to_string()).into()),
+        },
         Ok(Ok(Collected::TooLarge(rest))) => {
             body::drain(rest).await;
             let detail = format!("The body may have at most {} bytes.", policy.max_request);
             Err(Refusal::LastOnConnection(Problem::new(Kind::RequestTooLarge, detail), version))
+        }
+        Ok(Ok(Collected::NoRoom(rest))) => {
+            // Others may have what it took while the rest is thrown away.
+            room.release();
+            body::drain(rest).await;
+            let detail = "Too many commands are being carried out at this moment.";
+            let problem = Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1));
+            Err(Refusal::LastOnConnection(problem, version))
         }
         Ok(Err(_)) => Err(Problem::new(Kind::RequestIncomplete, "The body broke off before its end.").into()),
         Err(_) => {
@@ -328,30 +350,23 @@ where
     B::Error: Into<BoxError>,
 {
     let body = match parts.version {
-        Version::HTTP_2 => Body::stream(WholeBody::new(Version::HTTP_2, Box::pin(body))),
-        _ => Body::stream(body),
+        Version::HTTP_2 => {
+            Body::stream(ScreenedBody::of_request(WholeBody::new(Version::HTTP_2, Box::pin(body))))
+        }
+        _ => Body::stream(ScreenedBody::of_request(Box::pin(body))),
     };
     Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
 }
 
-/// The fingerprint of a request that is read now.
-fn fingerprint(rule: &Rule, parts: &Parts, body: &[u8]) -> Fingerprint {
-    let Parts { method, uri, headers, .. } = parts;
-    fingerprint_in(FingerprintVersion::CURRENT, rule, (method, uri, headers), body)
-}
-
-/// The fingerprint of a request that was kept, in the version of its record.
-pub(crate) fn fingerprint_of(
-    rule: &Rule,
-    version: FingerprintVersion,
-    kept: &semel_core::Request,
-) -> Fingerprint {
+/// The fingerprint of a request that was kept.
+pub(crate) fn fingerprint_of(shared: &Shared, rule: &Rule, kept: &semel_core::Request) -> Fingerprint {
     let semel_core::Request { method, target, headers, body } = kept;
-    fingerprint_in(version, rule, (method, target, headers), body)
+    fingerprint(shared, rule, (method, target, headers), body)
 }
 
-fn fingerprint_in(
-    version: FingerprintVersion,
+/// The fingerprint of a request, in each version that records may have.
+fn fingerprint(
+    shared: &Shared,
     rule: &Rule,
     (method, uri, headers): (&Method, &Uri, &HeaderMap),
     body: &[u8],
@@ -367,7 +382,7 @@ fn fingerprint_in(
         body,
         exclude: &rule.exclude,
     };
-    input.fingerprint_in(version)
+    (shared.fingerprint)(&input)
 }
 
 /// The field's lines as one value, which RFC 9110 defines to mean the same.
@@ -375,21 +390,6 @@ fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Cow<'_, [u8]>> {
     let mut lines = headers.get_all(name).iter().map(|value| value.as_bytes());
     let first = Cow::Borrowed(lines.next()?);
     Some(lines.fold(first, |line, next| Cow::Owned([&*line, b", ", next].concat())))
-}
-
-/// A client cannot speak as Semel.
-fn strip_own_headers(headers: &mut HeaderMap) {
-    headers.remove(REPLAYED);
-    let own: Vec<HeaderName> = headers.keys().filter(|name| is_own(name)).cloned().collect();
-    for name in own {
-        headers.remove(name);
-    }
-}
-
-/// Some servers read `_` and `-` as the same.
-fn is_own(name: &HeaderName) -> bool {
-    let mut name = name.as_str().bytes().map(|byte| if byte == b'_' { b'-' } else { byte });
-    OWN_PREFIX.bytes().all(|byte| name.next() == Some(byte))
 }
 
 /// Refuses a request that is older than the operation allows, or that does not say how old it is.

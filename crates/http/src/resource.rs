@@ -5,6 +5,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, Method, StatusCode};
+use semel_core::path::RESERVED_PATH;
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
 use semel_core::transition::age;
 use semel_core::{
@@ -24,7 +25,7 @@ use crate::service;
 pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     let path = parts.uri.path();
     let policy = shared.operations.defaults();
-    if !path.starts_with(PROBLEMS_PATH) && !path.starts_with(OPERATIONS_PATH) {
+    if !path.starts_with(RESERVED_PATH) {
         return None;
     }
     if parts.method != Method::GET && parts.method != Method::HEAD {
@@ -33,9 +34,12 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     if let Some(slug) = path.strip_prefix(PROBLEMS_PATH) {
         return Some(problem_page(slug, policy));
     }
-    let wanted = path.strip_prefix(OPERATIONS_PATH)?;
+    let Some(wanted) = path.strip_prefix(OPERATIONS_PATH) else {
+        let nothing = Problem::new(Kind::OperationNotFound, "There is nothing at this path.");
+        return Some(respond::problem(&nothing, policy.profile));
+    };
     Some(match (shared.identify)(parts) {
-        Ok(principal) => match shared.look_up(&principal) {
+        Ok(principal) => match shared.look_up(&principal).await {
             // Apart, so that the requests that ask for something else do not carry its state around.
             Ok(()) => Box::pin(operation(shared, &principal, wanted, parts, policy)).await,
             Err(problem) => respond::problem(&problem, policy.profile),

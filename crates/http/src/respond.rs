@@ -64,9 +64,13 @@ fn told(seen: Seen, document: &Problem, policy: &Policy) -> Answer {
 
 /// The store cannot be reached: nothing ran.
 pub(crate) fn store_unavailable(policy: &Policy) -> Answer {
+    told(Seen::StoreError, &store_unavailable_problem(), policy)
+}
+
+/// The problem of a store that cannot be reached.
+pub(crate) fn store_unavailable_problem() -> Problem {
     let detail = "The record of this command could not be read or written, so nothing was run.";
-    let problem = Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON);
-    told(Seen::StoreError, &problem, policy)
+    Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON)
 }
 
 /// Nobody can say whether the caller may: nothing ran, and nothing was looked up.
@@ -129,6 +133,14 @@ pub(crate) fn poll(headers: &mut HeaderMap, record: &Record) {
 pub(crate) fn unseen(policy: &Policy) -> Answer {
     let detail = "The first request with this key has not finished yet.";
     told(Seen::InProgress, &Problem::new(Kind::InProgress, detail).retry_after(SOON), policy)
+}
+
+/// The record is in a version that this program cannot compare the request with: nobody can say whether it is the same.
+pub(crate) fn newer_record(record: &Record, policy: &Policy) -> Answer {
+    let detail = "The record of this key was made by another version of this service, and cannot be compared with the \
+                  request here. Nothing was run.";
+    let problem = Problem::new(Kind::StoreUnavailable, detail).about(record.operation_id).retry_after(SOON);
+    told(Seen::StoreError, &problem, policy)
 }
 
 /// Nobody has the command in hand, and this request may not run it either.

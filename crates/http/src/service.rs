@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
+use semel_core::event::Refusal;
 use semel_core::{
     Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
     transition,
@@ -369,6 +370,11 @@ pub(crate) fn decided(
         (Decision::Expired, Some(record)) => respond::expired(record, policy),
         (Decision::Mismatch, _) => respond::mismatch(policy),
         (Decision::Vacant, _) => respond::vacant(policy),
+        (Decision::Refused(Refusal::FingerprintVersion), Some(record)) => {
+            let (operation_id, version) = (record.operation_id, record.head.fingerprint.version().number());
+            tracing::error!(%operation_id, version, "a record has a fingerprint of a version that is not known here");
+            respond::newer_record(record, policy)
+        }
         (Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired, None)
         | (
             Decision::Execute

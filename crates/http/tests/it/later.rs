@@ -221,3 +221,18 @@ async fn a_host_that_came_with_http2_is_kept() {
     assert_eq!(pay("{}").over_http2(lab.address).await.status, 202);
     assert_eq!(kept(&lab).await.0["host"], "lab");
 }
+
+#[tokio::test]
+async fn a_worker_gets_no_field_that_the_operation_leaves_out_but_all_that_the_command_needs() {
+    let except = vec![http::HeaderName::from_static("x-do"), http::header::CONTENT_TYPE];
+    let policy = Policy { store_headers_except: except, ..later() };
+    let lab = Later::with(Later::in_a_file(), |builder| builder.defaults(policy)).await;
+    let first = lab.send(pay("{}").doing("status-402")).await;
+    assert_eq!(first.status, 202);
+    lab.work();
+    let done = lab.becomes(&first, "succeeded").await;
+    assert_eq!(
+        done["result"]["status"], 201,
+        "what it was to do is left out; its content type is part of it"
+    );
+}

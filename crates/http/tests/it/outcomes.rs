@@ -137,6 +137,21 @@ async fn a_lease_is_renewed_while_the_handler_runs() {
 }
 
 #[tokio::test]
+async fn a_response_that_ends_with_its_connection_reaches_the_first_caller_only() {
+    let lab = Lab::new().await;
+    let first = lab.send(pay("{}").doing("close-delimited")).await;
+    assert_eq!(
+        (first.status.as_u16(), &first.body[..]),
+        (201, &b"1:{}"[..]),
+        "nobody knows that it is whole"
+    );
+    let again = lab.send(pay("{}")).await;
+    assert_eq!(again.problem(), problem(201, "IDEMPOTENCY_RESPONSE_NOT_RETAINED"));
+    assert!(again.replayed());
+    assert_eq!(lab.count(), 1);
+}
+
+#[tokio::test]
 async fn a_response_that_is_too_large_reaches_the_first_caller_only() {
     let lab = Lab::new().await;
     let first = lab.send(pay("{}").doing("big")).await;

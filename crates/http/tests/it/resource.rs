@@ -40,7 +40,8 @@ async fn an_operation_is_shown_to_its_own_caller_only() {
     assert_eq!(lab.send(ask(&result).set("x-user", "bob")).await.body, absent.body);
     assert_eq!(lab.send(ask(&target).without("x-user")).await.problem(), problem(401, "UNAUTHENTICATED"));
     let nonsense = lab.send(ask("/.well-known/semel/operations/../../etc")).await;
-    assert_eq!(nonsense.problem().0, 404);
+    assert_eq!(nonsense.problem().0, 400, "it has no form");
+    assert_eq!(lab.send(ask("/.well-known/semel/operations/etc/passwd")).await.problem().0, 404);
     assert_eq!(lab.count(), 1, "none of these reached the handler");
 }
 
