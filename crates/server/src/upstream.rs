@@ -5,15 +5,19 @@
 //! upstream itself says that it has not read: a stream that it refused, a handshake that it ended. A request
 //! that was handed back goes out on another connection, since nothing has happened to it; nothing else is ever
 //! tried again.
+//!
+//! Invariant: a connection has one owner (`kept`), and nothing that came on it before a request is taken for its response (`line`).
 
-use std::collections::VecDeque;
+mod kept;
+mod line;
+
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HOST, HeaderMap, HeaderValue};
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
@@ -21,26 +25,37 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use semel_http::{Body, CloseDelimited, Execution, WholeBody};
+use semel_core::Principal;
+use semel_http::{Body, CloseDelimited, Execution, Holder, Share, Shares, WholeBody};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::client::TlsStream;
 
+use self::kept::{Kept, Owner};
+use self::line::{Conduct, Line, Outgoing, Wire, is_quiet};
 use crate::forward;
+use crate::pass::has_no_body;
+use crate::peer::Peer;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
 
 /// How long a connection may take to be made, if the call's own time does not end sooner.
 const MAX_CONNECT_TIME: Duration = Duration::from_secs(5);
-/// How many connections are kept for later.
+/// How many connections are kept for later, and how many of them for one owner.
 const MAX_IDLE: usize = 512;
+const MAX_IDLE_OF_ONE: usize = 64;
 /// How long one is kept. Shorter than servers keep theirs, so that none is closed just as it is used: whether a
 /// request reached it then could not be told.
 const MAX_IDLE_TIME: Duration = Duration::from_secs(4);
-/// How many connections there are at the most.
-const MAX_CONNECTIONS: usize = 2048;
-/// How many of them others than commands may take: whoever reads slowly there cannot hold up commands.
-const MAX_GUESTS: usize = MAX_CONNECTIONS / 4 * 3;
+/// How many commands are with the upstream at a time, shared by tenant and caller.
+const MAX_COMMANDS: usize = 2048;
+/// How many other requests are, shared by the client's address and connection: whoever reads slowly there cannot hold up
+/// commands.
+const MAX_GUESTS: usize = 1536;
+/// The most that is read ahead of one response.
+const MAX_READ_AHEAD: usize = 64 * 1024;
+/// The same, over HTTP/2: of one response, and of all on a connection.
+const STREAM_WINDOW: u32 = 64 * 1024;
+const CONNECTION_WINDOW: u32 = 256 * 1024;
 /// How long a connection may take to be ready for the next request once a response has ended.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
 /// How often an HTTP/2 connection is asked whether it is still there.
@@ -59,9 +74,64 @@ pub enum Protocol {
     H2,
 }
 
+/// Whether connections to the upstream are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reuse {
+    /// For the same caller, and the same purpose.
+    Caller,
+    /// Each is used for one request.
+    Never,
+}
+
+/// What a request is sent for.
+#[derive(Clone, Copy)]
+pub enum Purpose<'a> {
+    /// A command: part of an execution, whose lease is looked at in the last moment.
+    Command(&'a Execution),
+    /// A question that is asked for a caller.
+    Question(&'a Principal),
+    /// A request that is passed on, for whoever is at the other end of a client's connection.
+    PassOn(Option<&'a Peer>),
+}
+
+impl Purpose<'_> {
+    /// The only one who may use its connection again; `None` if nobody may.
+    fn owner(self) -> Option<Owner> {
+        match self {
+            Purpose::Command(execution) => Some(Owner::Commands(execution.principal().clone())),
+            Purpose::Question(principal) => Some(Owner::Questions(principal.clone())),
+            Purpose::PassOn(peer) => peer.map(|peer| Owner::Connection(peer.connection())),
+        }
+    }
+
+    /// Whose place it takes.
+    fn holder(self) -> Holder {
+        match self {
+            Purpose::Command(execution) => of_caller(execution.principal()),
+            Purpose::Question(principal) => of_caller(principal),
+            Purpose::PassOn(peer) => peer.map_or_else(|| Holder::new("", ""), Peer::holder),
+        }
+    }
+
+    /// Whether it may be sent: whether the executor still holds its lease, if there is one.
+    fn may_send(self) -> bool {
+        match self {
+            Purpose::Command(execution) => execution.check_lease().is_ok(),
+            Purpose::Question(_) | Purpose::PassOn(_) => true,
+        }
+    }
+}
+
+fn of_caller(principal: &Principal) -> Holder {
+    Holder::new(principal.tenant(), principal.caller())
+}
+
 /// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
+    /// Nothing was sent, since this client or caller has as much with the upstream as it may.
+    #[error("not sent: too many requests are with the upstream")]
+    Overloaded,
     /// Nothing reached the upstream.
     #[error("not sent: {0}")]
     NeverSent(String),
@@ -70,27 +140,28 @@ pub enum SendError {
     MaybeSent(String),
 }
 
-type Http1 = http1::SendRequest<Body>;
 type Http2 = http2::SendRequest<Body>;
+
+/// A connection that speaks HTTP/1, between requests.
+struct Http1 {
+    sender: http1::SendRequest<Outgoing>,
+    socket: Arc<TcpStream>,
+    conduct: Arc<Conduct>,
+}
 
 /// The upstream, and the connections to it.
 pub struct Upstream {
     authority: Authority,
     tls: Option<Arc<Live<Settings>>>,
     protocol: Protocol,
+    reuse: Reuse,
     connect_time: Duration,
-    idle: Mutex<VecDeque<(Http1, Instant)>>,
-    places: Arc<Semaphore>,
-    /// HTTP/1: those of requests that are no commands.
-    guests: Arc<Semaphore>,
-    /// HTTP/2: one connection for commands, one for everything else, so that whoever reads slowly there cannot
-    /// hold up commands here.
-    shared: [Mutex<Option<Http2>>; 2],
-}
-
-fn room(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, SendError> {
-    let place = places.clone().try_acquire_owned();
-    place.map_err(|_| never_sent("there are too many connections to the upstream"))
+    idle: Kept<Http1>,
+    /// HTTP/2: one connection for each owner. Streams are told apart by their numbers, but they share windows and the number
+    /// of streams: whoever reads slowly, or asks a lot, would hold up the others.
+    streams: Kept<Http2>,
+    commands: Shares,
+    guests: Shares,
 }
 
 impl Upstream {
@@ -100,6 +171,7 @@ impl Upstream {
         authority: Authority,
         tls: Option<Arc<Live<Settings>>>,
         protocol: Protocol,
+        reuse: Reuse,
         shortest_call: Duration,
     ) -> Arc<Upstream> {
         let connect_time = MAX_CONNECT_TIME.min(shortest_call / 2);
@@ -107,68 +179,72 @@ impl Upstream {
             authority,
             tls,
             protocol,
+            reuse,
             connect_time,
-            idle: Mutex::default(),
-            places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
-            guests: Arc::new(Semaphore::new(MAX_GUESTS)),
-            shared: Default::default(),
+            idle: Kept::new(MAX_IDLE, MAX_IDLE_OF_ONE, MAX_IDLE_TIME),
+            streams: Kept::new(MAX_IDLE, 1, MAX_IDLE_TIME),
+            commands: Shares::new(MAX_COMMANDS),
+            guests: Shares::new(MAX_GUESTS),
         })
     }
 
-    /// Sends a request; a command if it is part of an execution, whose lease is looked at in the last moment.
+    /// Sends a request.
     pub async fn send(
         self: &Arc<Self>,
-        request: Request<Body>,
-        execution: Option<&Execution>,
+        mut request: Request<Body>,
+        purpose: Purpose<'_>,
     ) -> Result<Response<Body>, SendError> {
+        let places = if let Purpose::Command(_) = purpose { &self.commands } else { &self.guests };
+        let place = places.try_take(purpose.holder(), 1).ok_or(SendError::Overloaded)?;
+        // An upstream may leave a body unread that it does not expect, and take it for the next request.
+        let is_alone = has_no_body(request.method()) && !request.body().is_end_stream();
+        let owner = purpose.owner().filter(|_| self.reuse == Reuse::Caller && !is_alone);
         match self.protocol {
-            Protocol::Http1 => self.send_http1(request, execution).await,
-            Protocol::H2c | Protocol::H2 => self.send_http2(request, execution).await,
+            Protocol::Http1 => {
+                if is_alone {
+                    request.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
+                }
+                self.send_http1(request, purpose, owner, place).await
+            }
+            Protocol::H2c | Protocol::H2 => self.send_http2(request, purpose, owner, place).await,
         }
     }
 
     async fn send_http1(
         self: &Arc<Self>,
         mut request: Request<Body>,
-        execution: Option<&Execution>,
+        purpose: Purpose<'_>,
+        owner: Option<Owner>,
+        place: Share,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_11;
         self.name_host(request.headers_mut());
-        let guest = match execution {
-            Some(_) => None,
-            None => Some(room(&self.guests)?),
-        };
+        let mut place = Some(place);
+        let mut request = request.map(|body| Outgoing::new(body, &Conduct::new()));
         for _ in 0..MAX_STALE {
-            let (mut sender, kept) = match self.take_idle() {
-                Some(sender) => (sender, true),
+            let (mut line, kept) = match owner.as_ref().and_then(|owner| self.take_idle(owner)) {
+                Some(line) => (line, true),
                 None => (self.connect_http1().await?, false),
             };
-            if !kept && sender.ready().await.is_err() {
+            if !kept && line.sender.ready().await.is_err() {
                 return Err(never_sent("the connection was closed as soon as it was made"));
             }
-            if !may_send(execution) {
-                self.keep(sender);
+            if !purpose.may_send() {
                 return Err(never_sent("the lease ended first"));
             }
-            match sender.try_send_request(request).await {
-                Ok(response) => {
-                    let upgrades = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
-                    let upstream = Arc::downgrade(self);
-                    let sender = (!upgrades).then_some(sender);
-                    let is_close_delimited = !upgrades && is_close_delimited(&response);
-                    let mut response =
-                        response.map(|body| Body::stream(Pooled { body, sender, upstream, _guest: guest }));
-                    if is_close_delimited {
-                        response.extensions_mut().insert(CloseDelimited);
-                    }
-                    return Ok(response);
-                }
+            line.conduct.begin(place.take());
+            request.body_mut().redirect(&line.conduct);
+            let conduct = line.conduct.clone();
+            // Nobody asks for an interim answer: what it is to the upstream, nobody knows.
+            hyper::ext::on_informational(&mut request, move |_| conduct.doubt());
+            match line.sender.try_send_request(request).await {
+                Ok(response) => return Ok(self.answered(response, line, owner)),
                 Err(mut error) => match error.take_message() {
-                    Some(unsent) if kept => request = unsent,
+                    Some(unsent) if kept => (request, place) = (unsent, line.conduct.leave()),
                     Some(_) => return Err(never_sent(error.into_error().to_string())),
                     None => {
                         let error = error.into_error();
-                        if !kept && was_turned_away(&error) {
+                        if line.conduct.forbid() || (!kept && was_turned_away(&error)) {
                             return Err(never_sent(describe(&error)));
                         }
                         return Err(SendError::MaybeSent(describe(&error)));
@@ -177,6 +253,26 @@ impl Upstream {
             }
         }
         Err(never_sent("every connection that was kept had been closed"))
+    }
+
+    /// A response whose connection is kept for its owner once it has ended.
+    fn answered(
+        self: &Arc<Self>,
+        response: Response<Incoming>,
+        line: Http1,
+        owner: Option<Owner>,
+    ) -> Response<Body> {
+        let upgrades = response.status() == http::StatusCode::SWITCHING_PROTOCOLS;
+        let is_close_delimited = !upgrades && is_close_delimited(&response);
+        if is_close_delimited || is_doubtful(&response) {
+            line.conduct.doubt();
+        }
+        let keeps = owner.filter(|_| !upgrades).map(|owner| (Arc::downgrade(self), owner));
+        let mut response = response.map(|body| Body::stream(Pooled { body, line: Some(line), keeps }));
+        if is_close_delimited {
+            response.extensions_mut().insert(CloseDelimited);
+        }
+        response
     }
 
     /// HTTP/1.0 may leave the host out, HTTP/1.1 never (RFC 9112, section 3.2): then it is the upstream itself.
@@ -191,20 +287,25 @@ impl Upstream {
     async fn send_http2(
         &self,
         mut request: Request<Body>,
-        execution: Option<&Execution>,
+        purpose: Purpose<'_>,
+        owner: Option<Owner>,
+        place: Share,
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
         let host = request.headers_mut().remove(HOST);
         *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
-        let mut sender = self.http2(&self.shared[usize::from(execution.is_some())]).await?;
+        let mut sender = self.http2(owner).await?;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));
         }
-        if !may_send(execution) {
+        if !purpose.may_send() {
             return Err(never_sent("the lease ended first"));
         }
         match sender.try_send_request(request).await {
-            Ok(response) => Ok(response.map(|body| Body::stream(WholeBody::new(Version::HTTP_2, body)))),
+            Ok(response) => Ok(response.map(|body| {
+                let body = WholeBody::new(Version::HTTP_2, body);
+                Body::stream(Streamed { body, _sender: sender, _place: place })
+            })),
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
                 let error = error.into_error();
@@ -240,112 +341,108 @@ impl Upstream {
     async fn reach(&self) -> std::io::Result<Connected> {
         let port = self.authority.port_u16().unwrap_or(if self.tls.is_some() { 443 } else { 80 });
         let host = self.authority.host().trim_start_matches('[').trim_end_matches(']');
-        let stream = TcpStream::connect((host, port)).await?;
+        let socket = TcpStream::connect((host, port)).await?;
         // Requests are written whole; waiting for more to fill a packet only delays them.
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return Ok(Connected::Plain(TokioIo::new(stream))) };
+        let _ = socket.set_nodelay(true);
+        let socket = Arc::new(socket);
+        let Some(tls) = &self.tls else { return Ok(Connected::Plain(socket)) };
         let tls = tls.current();
-        let stream = tls.connector.connect(tls.name.clone(), stream).await?;
+        let stream = tls.connector.connect(tls.name.clone(), Wire(socket.clone())).await?;
         if self.protocol == Protocol::H2 && stream.get_ref().1.alpn_protocol().is_none() {
             return Err(std::io::Error::other("it does not offer HTTP/2 in its handshake (ALPN)"));
         }
-        Ok(Connected::Encrypted(TokioIo::new(Box::new(stream))))
+        Ok(Connected::Encrypted(Box::new(stream), socket))
     }
 
     async fn connect_http1(&self) -> Result<Http1, SendError> {
-        let place = self.place()?;
         match self.connect().await? {
-            Connected::Plain(io) => start_http1(io, place).await,
-            Connected::Encrypted(io) => start_http1(io, place).await,
+            Connected::Plain(socket) => start_http1(Wire(socket.clone()), socket, true).await,
+            Connected::Encrypted(stream, socket) => start_http1(stream, socket, false).await,
         }
     }
 
-    /// A shared HTTP/2 connection, made anew if it is gone.
-    async fn http2(&self, shared: &Mutex<Option<Http2>>) -> Result<Http2, SendError> {
-        let current = shared.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some(sender) = current.filter(|sender| !sender.is_closed()) {
-            return Ok(sender);
-        }
-        let place = self.place()?;
-        let sender = match self.connect().await? {
-            Connected::Plain(io) => start_http2(io, self.connect_time, place).await?,
-            Connected::Encrypted(io) => start_http2(io, self.connect_time, place).await?,
+    /// The owner's HTTP/2 connection, made anew if it is gone.
+    async fn http2(&self, owner: Option<Owner>) -> Result<Http2, SendError> {
+        let current = owner.as_ref().and_then(|owner| self.streams.take(owner));
+        let sender = match current.filter(|sender| !sender.is_closed()) {
+            Some(sender) => sender,
+            None => match self.connect().await? {
+                Connected::Plain(socket) => {
+                    start_http2(TokioIo::new(Wire(socket)), self.connect_time).await?
+                }
+                Connected::Encrypted(stream, _) => {
+                    start_http2(TokioIo::new(stream), self.connect_time).await?
+                }
+            },
         };
-        *shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender.clone());
+        if let Some(owner) = owner {
+            self.streams.keep(owner, sender.clone());
+        }
         Ok(sender)
     }
 
-    /// Room for one more connection.
-    fn place(&self) -> Result<OwnedSemaphorePermit, SendError> {
-        room(&self.places)
+    /// The owner's connection that was used last, is ready, and on which nothing waits. One that is not ready may still be
+    /// taking another request.
+    fn take_idle(&self, owner: &Owner) -> Option<Http1> {
+        std::iter::from_fn(|| self.idle.take(owner))
+            .find(|line| line.sender.is_ready() && is_quiet(&line.socket))
     }
 
-    /// The connection that was used last and is ready now. One that is not may still be taking somebody else's request.
-    fn take_idle(&self) -> Option<Http1> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        // Those that have waited longest come first.
-        while idle.front().is_some_and(|(_, since)| now.duration_since(*since) >= MAX_IDLE_TIME) {
-            idle.pop_front();
+    /// Keeps a connection that is ready, if nothing was doubtful about the request that it carried.
+    fn keep(&self, owner: Owner, line: Http1) {
+        if !line.conduct.is_clean() || line.sender.is_closed() {
+            return;
         }
-        while let Some((sender, _)) = idle.pop_back() {
-            if sender.is_ready() {
-                return Some(sender);
-            }
-        }
-        None
+        drop(line.conduct.leave());
+        self.idle.keep(owner, line);
     }
 
-    fn keep(&self, sender: Http1) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() < MAX_IDLE && !sender.is_closed() {
-            idle.push_back((sender, Instant::now()));
-        }
+    /// Closes connections that were idle for too long. Runs until it is dropped.
+    pub(crate) async fn close_idle(self: Arc<Self>) {
+        tokio::join!(self.idle.close_expired(), self.streams.close_expired());
     }
 }
 
 /// A connection to the upstream.
 enum Connected {
-    Plain(TokioIo<TcpStream>),
-    Encrypted(TokioIo<Box<TlsStream<TcpStream>>>),
+    Plain(Arc<TcpStream>),
+    Encrypted(Box<TlsStream<Wire>>, Arc<TcpStream>),
 }
 
 /// Begins to speak HTTP/1.1.
-async fn start_http1(
-    io: impl Read + Write + Unpin + Send + 'static,
-    place: OwnedSemaphorePermit,
-) -> Result<Http1, SendError> {
-    let handshake = http1::handshake(io);
+async fn start_http1<S>(stream: S, socket: Arc<TcpStream>, is_plain: bool) -> Result<Http1, SendError>
+where
+    S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+{
+    let conduct = Conduct::new();
+    let line = Line::new(stream, socket.clone(), conduct.clone(), is_plain);
+    let handshake = http1::Builder::new().max_buf_size(MAX_READ_AHEAD).handshake(TokioIo::new(line));
     let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
+    let place = conduct.clone();
     tokio::spawn(async move {
-        let _place = place;
         let _ = connection.with_upgrades().await;
+        drop(place.leave());
     });
-    Ok(sender)
+    Ok(Http1 { sender, socket, conduct })
 }
 
 /// Begins to speak HTTP/2.
 async fn start_http2(
     io: impl Read + Write + Unpin + Send + 'static,
     patience: Duration,
-    place: OwnedSemaphorePermit,
 ) -> Result<Http2, SendError> {
     let handshake = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .keep_alive_interval(PING_INTERVAL)
         .keep_alive_timeout(patience)
         .handshake(io);
     let (sender, connection) = handshake.await.map_err(|error| never_sent(error.to_string()))?;
     tokio::spawn(async move {
-        let _place = place;
         let _ = connection.await;
     });
     Ok(sender)
-}
-
-/// Whether the executor still holds its lease, if there is one.
-fn may_send(execution: Option<&Execution>) -> bool {
-    execution.is_none_or(|execution| execution.check_lease().is_ok())
 }
 
 fn never_sent(why: impl Into<String>) -> SendError {
@@ -363,6 +460,18 @@ fn describe(error: &hyper::Error) -> String {
 /// Whether only the end of the connection ends this HTTP/1 response (RFC 9112, section 6.3).
 fn is_close_delimited(response: &Response<Incoming>) -> bool {
     !forward::is_chunked(response.headers()) && response.body().size_hint().exact().is_none()
+}
+
+/// Whether another reader could see another end of this HTTP/1 response.
+fn is_doubtful(response: &Response<Incoming>) -> bool {
+    let headers = response.headers();
+    let has_coding = headers.contains_key(TRANSFER_ENCODING);
+    let has_length = headers.get(CONTENT_LENGTH).is_some_and(|length| length != "0");
+    let is_bodiless =
+        matches!(response.status(), http::StatusCode::NO_CONTENT | http::StatusCode::RESET_CONTENT);
+    response.version() != Version::HTTP_11
+        || (has_coding && headers.contains_key(CONTENT_LENGTH))
+        || (is_bodiless && (has_coding || has_length))
 }
 
 /// REFUSED_STREAM: the upstream's word that it did nothing with the request (RFC 9113, section 8.7).
@@ -394,29 +503,26 @@ fn was_turned_away(error: &hyper::Error) -> bool {
     )
 }
 
-/// A response's body; its connection is kept for later once the body was read to its end.
+/// A response's body over HTTP/1; its connection is kept for its owner once the body was read to its end.
 struct Pooled {
     body: Incoming,
-    sender: Option<Http1>,
-    upstream: Weak<Upstream>,
-    /// Its place among the guests, until the response has ended.
-    _guest: Option<OwnedSemaphorePermit>,
+    line: Option<Http1>,
+    keeps: Option<(Weak<Upstream>, Owner)>,
 }
 
 impl Pooled {
-    /// Keeps the connection once it is ready, which it mostly is: the request that it carried may not have been sent to its
-    /// end yet.
+    /// Keeps the connection once it is ready, which it mostly is.
     fn give_back(&mut self) {
-        if let (Some(mut sender), Some(upstream)) = (self.sender.take(), self.upstream.upgrade()) {
-            if sender.is_ready() {
-                return upstream.keep(sender);
-            }
-            tokio::spawn(async move {
-                if let Ok(Ok(())) = tokio::time::timeout(SETTLE_TIME, sender.ready()).await {
-                    upstream.keep(sender);
-                }
-            });
+        let Some((mut line, (upstream, owner))) = self.line.take().zip(self.keeps.take()) else { return };
+        let Some(upstream) = upstream.upgrade() else { return };
+        if line.sender.is_ready() {
+            return upstream.keep(owner, line);
         }
+        tokio::spawn(async move {
+            if let Ok(Ok(())) = tokio::time::timeout(SETTLE_TIME, line.sender.ready()).await {
+                upstream.keep(owner, line);
+            }
+        });
     }
 }
 
@@ -450,5 +556,33 @@ impl Drop for Pooled {
         if self.body.is_end_stream() {
             self.give_back();
         }
+    }
+}
+
+/// A response's body over HTTP/2, with the place that it takes.
+struct Streamed {
+    body: WholeBody<Incoming>,
+    /// A connection ends when nobody can send on it any more.
+    _sender: Http2,
+    _place: Share,
+}
+
+impl http_body::Body for Streamed {
+    type Data = Bytes;
+    type Error = semel_http::BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, semel_http::BoxError>>> {
+        Pin::new(&mut self.get_mut().body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }

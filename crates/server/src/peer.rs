@@ -1,0 +1,70 @@
+//! The other end of a client's connection.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use semel_http::Holder;
+
+/// Who is at the other end of a client's connection. The listener puts it into each request.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    address: IpAddr,
+    node: Arc<str>,
+    connection: u64,
+}
+
+impl Peer {
+    /// The one at this address, on a connection of its own.
+    pub fn new(address: IpAddr) -> Peer {
+        static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+        let node = match address {
+            IpAddr::V4(address) => address.to_string(),
+            IpAddr::V6(address) => format!("\"[{address}]\""),
+        };
+        Peer { address, node: node.into(), connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// Where it is.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// What RFC 7239 calls it: an IPv6 address needs quotes.
+    pub fn node(&self) -> &str {
+        &self.node
+    }
+
+    /// The number of its connection, which no other has.
+    pub fn connection(&self) -> u64 {
+        self.connection
+    }
+
+    /// Its part of what clients share: by address, and there by connection.
+    pub fn holder(&self) -> Holder {
+        Holder::new(&network(self.address), &self.connection)
+    }
+}
+
+/// The network that one client has to itself: an IPv4 address, or the first half of an IPv6 address.
+pub(crate) fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_is_one_address_however_many_it_has_of_ipv6() {
+        let network = |text: &str| network(text.parse().expect("it is an address"));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
+        let address = [192, 0, 2, 1].into();
+        assert_ne!(Peer::new(address).holder(), Peer::new(address).holder(), "two connections");
+    }
+}

@@ -1,0 +1,382 @@
+//! One HTTP/1 connection to the upstream, and its conduct: how much of a request was sent, and whether anything came that
+//! nobody had asked for.
+//!
+//! Invariant: no byte that was there before a request's first byte was written is ever read as its response. Whoever finds
+//! that nothing was written can be sure of it: after `forbid`, nothing is.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use rustix::net::{RecvFlags, recv};
+use semel_http::{Body, BoxError, Share};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The body of the request has come to its end.
+const ENDED: u8 = 1;
+/// Something of the request may have been written.
+const WRITTEN: u8 = 2;
+/// All of it was.
+const SENT: u8 = 4;
+/// Something was not as it should be: the connection is not used again.
+const DOUBTFUL: u8 = 8;
+/// Nothing may be written any more.
+const FORBIDDEN: u8 = 16;
+
+/// The conduct of a connection during one request.
+pub(super) struct Conduct {
+    flags: AtomicU8,
+    /// The place that the request takes, until the connection is idle or gone.
+    place: Mutex<Option<Share>>,
+}
+
+impl Conduct {
+    pub(super) fn new() -> Arc<Conduct> {
+        Arc::new(Conduct { flags: AtomicU8::new(0), place: Mutex::default() })
+    }
+
+    /// A request comes, on a connection that is idle.
+    pub(super) fn begin(&self, place: Option<Share>) {
+        self.flags.store(0, Ordering::SeqCst);
+        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    /// Gives the place back.
+    pub(super) fn leave(&self) -> Option<Share> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn doubt(&self) {
+        self.set(DOUBTFUL);
+    }
+
+    /// Forbids writing from now on. True if nothing was written, and so nothing ever will be.
+    pub(super) fn forbid(&self) -> bool {
+        self.set(FORBIDDEN) & WRITTEN == 0
+    }
+
+    /// Something is about to be written. False if that is forbidden.
+    fn write(&self) -> bool {
+        let allowed = |flags| (flags & FORBIDDEN == 0).then_some(flags | WRITTEN);
+        self.flags.fetch_update(Ordering::SeqCst, Ordering::SeqCst, allowed).is_ok()
+    }
+
+    /// Whether the request was sent whole before its response began, and nothing was strange.
+    pub(super) fn is_clean(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) & (SENT | DOUBTFUL | FORBIDDEN) == SENT
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags.load(Ordering::SeqCst) & flag != 0
+    }
+
+    /// Sets a flag, and returns what was set before.
+    fn set(&self, flag: u8) -> u8 {
+        self.flags.fetch_or(flag, Ordering::SeqCst)
+    }
+}
+
+/// The body of a request on its way out.
+pub(super) struct Outgoing {
+    body: Body,
+    conduct: Arc<Conduct>,
+}
+
+impl Outgoing {
+    pub(super) fn new(body: Body, conduct: &Arc<Conduct>) -> Outgoing {
+        let outgoing = Outgoing { body, conduct: conduct.clone() };
+        outgoing.look();
+        outgoing
+    }
+
+    /// Another connection takes it: the one before has not.
+    pub(super) fn redirect(&mut self, conduct: &Arc<Conduct>) {
+        self.conduct = conduct.clone();
+        self.look();
+    }
+
+    fn look(&self) {
+        use http_body::Body as _;
+        if self.body.is_end_stream() || self.body.size_hint().exact() == Some(0) {
+            self.conduct.set(ENDED);
+        }
+    }
+}
+
+impl http_body::Body for Outgoing {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let this = self.get_mut();
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
+        match &frame {
+            Some(Ok(_)) => this.look(),
+            Some(Err(_)) => this.conduct.doubt(),
+            None => drop(this.conduct.set(ENDED)),
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Whether nothing waits to be read, and the other end has not closed. Asks the system itself: the runtime hears of what came
+/// only when it looks the next time.
+pub(super) fn is_quiet(socket: &TcpStream) -> bool {
+    let mut byte = [0_u8];
+    matches!(
+        recv(socket, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT),
+        Err(error) if error == rustix::io::Errno::AGAIN || error == rustix::io::Errno::WOULDBLOCK
+    )
+}
+
+/// A socket that others may look at while somebody reads and writes.
+pub(super) struct Wire(pub(super) Arc<TcpStream>);
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.0.poll_read_ready(cx))?;
+            match self.0.try_read(buf.initialize_unfilled()) {
+                Ok(length) => {
+                    buf.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl Wire {
+    fn poll_try(
+        &self,
+        cx: &mut Context<'_>,
+        write: impl Fn(&TcpStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            ready!(self.0.poll_write_ready(cx))?;
+            match write(&self.0) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_try(cx, |socket| socket.try_write(buf))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_try(cx, |socket| socket.try_write_vectored(bufs))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(rustix::net::shutdown(&*self.0, rustix::net::Shutdown::Write).map_err(Into::into))
+    }
+}
+
+/// What hyper reads from and writes to.
+pub(super) struct Line<S> {
+    stream: S,
+    socket: Arc<TcpStream>,
+    conduct: Arc<Conduct>,
+    /// Whether what waits on the socket is what waits for hyper: not before the first answer over TLS, whose own messages
+    /// come after the handshake.
+    is_plain: bool,
+}
+
+impl<S> Line<S> {
+    pub(super) fn new(stream: S, socket: Arc<TcpStream>, conduct: Arc<Conduct>, is_plain: bool) -> Line<S> {
+        Line { stream, socket, conduct, is_plain }
+    }
+
+    /// Lets a request's first byte out only while nothing waits that would be taken for its response.
+    fn may_write(&mut self) -> io::Result<()> {
+        if !self.conduct.has(WRITTEN) && self.is_plain && !is_quiet(&self.socket) {
+            self.conduct.set(DOUBTFUL | FORBIDDEN);
+        }
+        if self.conduct.write() { Ok(()) } else { Err(surplus()) }
+    }
+}
+
+fn surplus() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "the upstream said something before it was asked")
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if buf.filled().len() > before && !this.conduct.has(SENT) {
+            // An answer to a part of a request, or to none: what follows it cannot be told apart.
+            this.conduct.doubt();
+            if !this.conduct.has(WRITTEN) {
+                this.conduct.set(FORBIDDEN);
+                return Poll::Ready(Err(surplus()));
+            }
+        }
+        this.is_plain = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.may_write()?;
+        Pin::new(&mut this.stream).poll_write(cx, buf)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        this.may_write()?;
+        Pin::new(&mut this.stream).poll_write_vectored(cx, bufs)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    /// hyper flushes once it has written all that it holds.
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
+        if this.conduct.has(WRITTEN) && this.conduct.has(ENDED) {
+            this.conduct.set(SENT);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A connection, and the upstream's end of it.
+    async fn connected() -> (Line<Wire>, Arc<Conduct>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = listener.local_addr().expect("it is bound");
+        let (ours, theirs) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (socket, conduct) = (Arc::new(ours.expect("it listens")), Conduct::new());
+        let line = Line::new(Wire(socket.clone()), socket, conduct.clone(), true);
+        (line, conduct, theirs.expect("it connects").0)
+    }
+
+    /// Waits until something is there to be read, which the runtime may not know yet.
+    async fn arrived(line: &Line<Wire>) {
+        while is_quiet(&line.socket) {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_while_something_waits_to_be_read() {
+        for close in [false, true] {
+            let (mut line, conduct, mut upstream) = connected().await;
+            conduct.begin(None);
+            if close {
+                upstream.shutdown().await.expect("it can");
+            } else {
+                upstream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("it is sent");
+            }
+            arrived(&line).await;
+            line.write_all(b"POST / HTTP/1.1\r\n").await.expect_err("it would be answered by what waits");
+            assert!(conduct.forbid() && !conduct.is_clean(), "nothing was written, and nothing will be");
+            line.write_all(b"POST / HTTP/1.1\r\n").await.expect_err("not later either");
+            drop(line);
+            let mut seen = Vec::new();
+            // What was not read makes the system end the connection with a reset.
+            let _ = upstream.read_to_end(&mut seen).await;
+            assert_eq!(seen, b"");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_comes_before_a_request_is_not_read_as_its_response() {
+        let (mut line, conduct, mut upstream) = connected().await;
+        conduct.begin(None);
+        upstream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.expect("it is sent");
+        line.read_u8().await.expect_err("nobody asked");
+        assert!(conduct.forbid());
+    }
+
+    #[tokio::test]
+    async fn an_answer_to_a_part_of_a_request_is_the_last_on_its_connection() {
+        use http_body::Body as _;
+        for whole in [true, false] {
+            let (mut line, conduct, mut upstream) = connected().await;
+            conduct.begin(None);
+            let mut body = Outgoing::new(Body::full("abcd"), &conduct);
+            line.write_all(b"POST / HTTP/1.1\r\n").await.expect("it is quiet");
+            line.flush().await.expect("it can");
+            if whole {
+                std::future::poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+                line.write_all(b"abcd").await.expect("it is quiet");
+                line.flush().await.expect("it can");
+            }
+            upstream.write_all(b"HTTP").await.expect("it is sent");
+            assert_eq!(line.read_u8().await.expect("it is an answer"), b'H');
+            assert_eq!(conduct.is_clean(), whole);
+            assert!(!conduct.forbid(), "something was written");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_request_begins_with_nothing_against_its_connection() {
+        let (mut line, conduct, mut upstream) = connected().await;
+        for _ in 0..2 {
+            conduct.begin(None);
+            let _body = Outgoing::new(Body::default(), &conduct);
+            line.write_all(b"GET").await.expect("it is quiet");
+            line.flush().await.expect("it can");
+            upstream.write_all(b"H").await.expect("it is sent");
+            line.read_u8().await.expect("it is an answer");
+            assert!(conduct.is_clean());
+        }
+        conduct.doubt();
+        assert!(!conduct.is_clean());
+    }
+}
