@@ -1,45 +1,39 @@
 //! What a proxy does to header fields: RFC 9110, section 7.6, and RFC 7239.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, EXPECT, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue,
-    TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
 use semel_core::Principal;
+use semel_core::fields::{self, Section};
 use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
 use crate::hosts::ServiceHosts;
 use crate::identity::API_KEY;
-use crate::proxy::{Encrypted, Peer};
-
-/// Fields that belong to one connection, whether or not `Connection` names them.
-const HOP_BY_HOP: [HeaderName; 6] = [
-    CONNECTION,
-    HeaderName::from_static("keep-alive"),
-    HeaderName::from_static("proxy-connection"),
-    TE,
-    TRANSFER_ENCODING,
-    UPGRADE,
-];
+use crate::peer::Peer;
+use crate::proxy::Encrypted;
+use crate::upgrade::Handshake;
 
 /// Makes a request's head ready for the upstream.
-pub fn request(parts: &mut request::Parts, execution: Option<&Execution>, hosts: &ServiceHosts) {
-    if parts.headers.keys().any(is_of_one_hop) {
-        let trailers = accepts_trailers(&parts.headers);
-        let upgrade = upgrade_of(&parts.headers);
-        remove_hop_by_hop(&mut parts.headers);
-        if trailers {
-            parts.headers.insert(TE, HeaderValue::from_static("trailers"));
-            append(&mut parts.headers, CONNECTION, "te");
-        }
-        if let (Some(upgrade), None) = (upgrade, execution) {
-            parts.headers.insert(UPGRADE, upgrade);
-            append(&mut parts.headers, CONNECTION, "upgrade");
-        }
+pub fn request(
+    parts: &mut request::Parts,
+    execution: Option<&Execution>,
+    handshake: Option<&Handshake>,
+    hosts: &ServiceHosts,
+) {
+    let trailers = accepts_trailers(&parts.headers);
+    // `Expect` is among them: our own server has asked the client to go on already.
+    fields::remove_hop_by_hop(&mut parts.headers, Section::RequestHead);
+    if trailers {
+        parts.headers.insert(TE, HeaderValue::from_static("trailers"));
+        append(&mut parts.headers, CONNECTION, "te");
     }
-    // Our own server has asked the client to go on already.
-    parts.headers.remove(EXPECT);
+    if let Some(handshake) = handshake {
+        parts.headers.insert(UPGRADE, handshake.protocol());
+        append(&mut parts.headers, CONNECTION, "upgrade");
+    }
     remove_own_credentials(&mut parts.headers);
     if !parts.headers.contains_key(HOST)
         && let Some(authority) = parts.uri.authority()
@@ -60,37 +54,33 @@ pub fn request(parts: &mut request::Parts, execution: Option<&Execution>, hosts:
 }
 
 /// Makes a response's head ready for the client.
-pub fn response(headers: &mut HeaderMap, version: Version, upgrades: bool) {
-    if headers.keys().any(is_of_one_hop) {
-        let upgrade = headers.get(UPGRADE).cloned();
-        if headers.contains_key(TRANSFER_ENCODING) {
-            // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
-            headers.remove(CONTENT_LENGTH);
-        }
-        remove_hop_by_hop(headers);
-        if let (true, Some(upgrade)) = (upgrades, upgrade) {
-            headers.insert(UPGRADE, upgrade);
-            append(headers, CONNECTION, "upgrade");
-        }
+pub fn response(headers: &mut HeaderMap, version: Version, handshake: Option<&Handshake>) {
+    if headers.contains_key(TRANSFER_ENCODING) {
+        // The coding decides where the body ends (RFC 9112, section 6.3); a length beside it is wrong or a trap.
+        headers.remove(CONTENT_LENGTH);
+    }
+    fields::remove_hop_by_hop(headers, Section::ResponseHead);
+    normalize_length(headers);
+    if let Some(handshake) = handshake {
+        headers.insert(UPGRADE, handshake.protocol());
+        append(headers, CONNECTION, "upgrade");
     }
     headers.append(VIA, via(version));
 }
 
-/// The protocol that the request wants to switch to. Never to HTTP/2: commands in such a tunnel would pass us by.
-fn upgrade_of(headers: &HeaderMap) -> Option<HeaderValue> {
-    let asked = tokens(headers, &CONNECTION).any(|token| token.eq_ignore_ascii_case("upgrade"));
-    let http = |token: &str| {
-        let name = token.split('/').next().unwrap_or_default();
-        ["h2c", "h2", "http", "tls"].iter().any(|known| name.eq_ignore_ascii_case(known))
-    };
-    let tunnels_commands = tokens(headers, &UPGRADE).any(http);
-    headers.get(UPGRADE).filter(|_| asked && !tunnels_commands).cloned()
+/// Writes a length in its shortest form. Where there are two, hyper has seen that they are the same.
+fn normalize_length(headers: &mut HeaderMap) {
+    let length = headers.get(CONTENT_LENGTH).and_then(|value| str::from_utf8(value.as_bytes()).ok());
+    if let Some(length) = length.and_then(|digits| digits.trim().parse::<u64>().ok()) {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
 }
 
 /// Keys that we issued let somebody in here, and are nobody else's business.
 pub fn remove_own_credentials(headers: &mut HeaderMap) {
     for name in [AUTHORIZATION, API_KEY] {
-        let ours = |value: &HeaderValue| value.to_str().is_ok_and(|text| text.contains(KEY_PREFIX));
+        let ours =
+            |value: &HeaderValue| memchr::memmem::find(value.as_bytes(), KEY_PREFIX.as_bytes()).is_some();
         if headers.get_all(&name).iter().any(ours) {
             headers.remove(name);
         }
@@ -98,53 +88,13 @@ pub fn remove_own_credentials(headers: &mut HeaderMap) {
 }
 
 fn accepts_trailers(headers: &HeaderMap) -> bool {
-    tokens(headers, &TE).any(|token| token.eq_ignore_ascii_case("trailers"))
-}
-
-fn is_of_one_hop(name: &HeaderName) -> bool {
-    HOP_BY_HOP.contains(name)
-}
-
-fn remove_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = tokens(headers, &CONNECTION)
-        .filter_map(|token| HeaderName::try_from(token).ok())
-        .filter(|name| !is_end_to_end(name))
-        .collect();
-    for name in named.iter().chain(&HOP_BY_HOP) {
-        headers.remove(name);
-    }
-}
-
-/// Fields that no connection may claim for itself: what was decided on them would not be what is passed on.
-pub fn is_end_to_end(name: &HeaderName) -> bool {
-    const NAMES: [&str; 10] = [
-        "authorization",
-        "cookie",
-        "date",
-        "forwarded",
-        "host",
-        "idempotency-key",
-        "location",
-        "set-cookie",
-        "trailer",
-        "via",
-    ];
-    let name = name.as_str();
-    NAMES.contains(&name)
-        || name.starts_with("content-")
-        || name.starts_with("semel-")
-        || name.starts_with("x-")
-}
-
-/// What a head says in a list.
-pub fn tokens<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
-    let values = headers.get_all(name).iter();
-    values.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(',')).map(str::trim)
+    fields::elements(headers, &TE).any(|element| element.eq_ignore_ascii_case(b"trailers"))
 }
 
 /// Whether a body comes in chunks, of which the last says that it is the last.
 pub fn is_chunked(headers: &HeaderMap) -> bool {
-    tokens(headers, &TRANSFER_ENCODING).last().is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
+    let last = fields::elements(headers, &TRANSFER_ENCODING).last();
+    last.is_some_and(|coding| coding.eq_ignore_ascii_case(b"chunked"))
 }
 
 fn via(version: Version) -> HeaderValue {
@@ -226,7 +176,7 @@ mod tests {
             ("x-kept", "1"),
         ]);
         parts.extensions.insert(Peer::new([192, 0, 2, 1].into()));
-        request(&mut parts, None, &listed());
+        request(&mut parts, None, None, &listed());
         for gone in ["connection", "private", "keep-alive", "transfer-encoding", "expect"] {
             assert!(!parts.headers.contains_key(gone), "{gone}");
         }
@@ -241,14 +191,14 @@ mod tests {
     fn the_upstream_learns_whether_the_client_came_over_tls() {
         let mut parts = parts(&[("host", "api.example")]);
         parts.extensions.insert(Encrypted);
-        request(&mut parts, None, &listed());
+        request(&mut parts, None, None, &listed());
         assert_eq!(text(&parts.headers, "forwarded"), ["for=unknown;host=\"api.example\";proto=https"]);
     }
 
     #[test]
     fn a_length_beside_a_transfer_coding_is_not_passed_on() {
         let mut parts = parts(&[("transfer-encoding", "chunked"), ("content-length", "3")]);
-        response(&mut parts.headers, Version::HTTP_11, false);
+        response(&mut parts.headers, Version::HTTP_11, None);
         assert!(!parts.headers.contains_key("content-length"));
     }
 
@@ -256,7 +206,7 @@ mod tests {
     fn who_came_first_stays_first() {
         let mut parts = parts(&[("via", "1.0 older"), ("forwarded", "for=198.51.100.7")]);
         parts.extensions.insert(Peer::new("2001:db8::1".parse().expect("it is an address")));
-        request(&mut parts, None, &listed());
+        request(&mut parts, None, None, &listed());
         assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);
         assert_eq!(
             text(&parts.headers, "forwarded"),
@@ -268,25 +218,39 @@ mod tests {
     fn an_upgrade_and_trailers_are_asked_for_on_the_next_connection_too() {
         let mut parts =
             parts(&[("connection", "Upgrade, TE"), ("upgrade", "websocket"), ("te", "gzip, Trailers")]);
-        request(&mut parts, None, &listed());
+        let handshake = Handshake::for_tests();
+        request(&mut parts, None, Some(&handshake), &listed());
         assert_eq!(text(&parts.headers, "upgrade"), ["websocket"]);
         assert_eq!(text(&parts.headers, "te"), ["trailers"]);
         assert_eq!(text(&parts.headers, "connection"), ["te", "upgrade"]);
-        let not_asked = self::parts(&[("upgrade", "websocket")]);
-        assert_eq!(upgrade_of(&not_asked.headers), None);
-        for tunnel in ["h2c", "H2C", "websocket, h2c", "HTTP/2.0", "TLS/1.0"] {
-            let asked = self::parts(&[("connection", "upgrade"), ("upgrade", tunnel)]);
-            assert_eq!(upgrade_of(&asked.headers), None, "{tunnel}");
-        }
+        let mut not_admitted = self::parts(&[("connection", "upgrade"), ("upgrade", "websocket")]);
+        request(&mut not_admitted, None, None, &listed());
+        assert!(!not_admitted.headers.contains_key("upgrade"), "only what came in as a handshake");
+    }
+
+    #[test]
+    fn a_length_is_passed_on_in_its_shortest_form() {
+        let mut parts = parts(&[("content-length", "007")]);
+        response(&mut parts.headers, Version::HTTP_11, None);
+        assert_eq!(text(&parts.headers, "content-length"), ["7"]);
+    }
+
+    #[test]
+    fn our_own_keys_are_found_in_values_that_are_no_text() {
+        let mut parts = parts(&[]);
+        let value = HeaderValue::from_bytes(b"Bearer semel_abc\xff").expect("it is a value");
+        parts.headers.insert("authorization", value);
+        request(&mut parts, None, None, &listed());
+        assert!(!parts.headers.contains_key("authorization"));
     }
 
     #[test]
     fn our_own_keys_are_not_passed_on() {
         let mut parts = parts(&[("authorization", "Bearer semel_abc"), ("x-api-key", "semel_abc")]);
-        request(&mut parts, None, &listed());
+        request(&mut parts, None, None, &listed());
         assert!(!parts.headers.contains_key("authorization") && !parts.headers.contains_key("x-api-key"));
         let mut others = self::parts(&[("authorization", "Bearer somebody's"), ("x-api-key", "theirs")]);
-        request(&mut others, None, &listed());
+        request(&mut others, None, None, &listed());
         assert!(others.headers.contains_key("authorization") && others.headers.contains_key("x-api-key"));
     }
 }

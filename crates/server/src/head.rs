@@ -3,12 +3,13 @@
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::uri::{PathAndQuery, Scheme};
-use http::{Method, Request, Uri};
+use http::{Method, Request, Uri, Version};
 use semel_core::Problem;
+use semel_core::fields;
+use semel_core::path::RequestPath;
 use semel_core::problem::Kind;
-use semel_core::reference::has_dot_segments;
 
-use crate::forward;
+use crate::guard::is_authority;
 
 /// The most field lines of a request.
 const MAX_FIELDS: usize = 128;
@@ -19,12 +20,15 @@ pub fn normalize<B>(request: Request<B>) -> Result<Request<B>, Problem> {
     check_fields(&parts.headers)?;
     check_target(&parts.method, &parts.uri)?;
     let host = host(&parts.uri, &parts.headers)?;
+    // HTTP/1.0 alone may leave it out, and the guard sees to HTTP/1.1.
+    if host.is_none() && parts.version == Version::HTTP_2 {
+        return refuse("The request names no host.");
+    }
     if let Some(host) = host {
         parts.headers.insert(HOST, host);
     }
     join_cookies(&mut parts.headers);
-    let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-    parts.uri = Uri::from(path);
+    parts.uri = Uri::from(target(&parts.method, &parts.uri)?);
     Ok(Request::from_parts(parts, body))
 }
 
@@ -40,9 +44,16 @@ fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
         return refuse("Host or Content-Length is there twice.");
     }
     // What was decided on a field must be what is passed on.
-    let claimed = |token: &str| HeaderName::try_from(token).is_ok_and(|name| forward::is_end_to_end(&name));
-    if forward::tokens(headers, &CONNECTION).any(claimed) {
-        return refuse("Connection names a field that is not the connection's.");
+    for element in fields::elements(headers, &CONNECTION).filter(|element| !element.is_empty()) {
+        match HeaderName::from_bytes(element) {
+            Ok(name) if !fields::is_end_to_end(&name) => {}
+            Ok(_) => return refuse("Connection names a field that is not the connection's."),
+            Err(_) => return refuse("Connection names something that is no field."),
+        }
+    }
+    let is_padded = |value: &HeaderValue| value.len() > 1 && value.as_bytes().starts_with(b"0");
+    if headers.get(CONTENT_LENGTH).is_some_and(is_padded) {
+        return refuse("Content-Length is not a decimal number in its shortest form.");
     }
     Ok(())
 }
@@ -54,27 +65,44 @@ fn check_target(method: &Method, uri: &Uri) -> Result<(), Problem> {
     if uri.scheme().is_some_and(|scheme| *scheme != Scheme::HTTP && *scheme != Scheme::HTTPS) {
         return refuse("The scheme of the target is not http.");
     }
-    let path = uri.path();
-    if path == "*" {
-        return if *method == Method::OPTIONS { Ok(()) } else { refuse("Only OPTIONS asks for everything.") };
-    }
-    if !path.starts_with('/') || !path.is_ascii() {
-        return refuse("The path does not begin with a slash, or is not ASCII.");
-    }
-    if has_dot_segments(path) {
-        return refuse("The path has dot segments, which others may resolve.");
+    if uri.path() == "*" && *method != Method::OPTIONS {
+        return refuse("Only OPTIONS asks for everything.");
     }
     Ok(())
+}
+
+/// The path in its one form, and the query as it came. The exceptions that it needs are its route's to allow.
+fn target(method: &Method, uri: &Uri) -> Result<PathAndQuery, Problem> {
+    let sent = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    if *method == Method::OPTIONS && sent.path() == "*" {
+        return Ok(sent);
+    }
+    let form = match RequestPath::read(sent.path()) {
+        Ok(form) => form,
+        Err(refusal) => return refuse(&refusal.to_string()),
+    };
+    if form.as_str() == sent.path() {
+        return Ok(sent);
+    }
+    let spelled = match sent.query() {
+        Some(query) => format!("{}?{query}", form.as_str()),
+        None => form.as_str().to_owned(),
+    };
+    spelled.parse().or_else(|_| refuse("The path has no form."))
 }
 
 /// The one host that is asked: the target's, or the field's, which must not contradict each other.
 fn host(uri: &Uri, headers: &HeaderMap) -> Result<Option<HeaderValue>, Problem> {
     let field = headers.get(HOST);
+    if field.is_some_and(|field| !is_authority(field.as_bytes())) {
+        return refuse("Host is not a host with an optional port.");
+    }
     let Some(authority) = uri.authority() else { return Ok(field.cloned()) };
     if authority.as_str().contains('@') {
         return refuse("The target has user information.");
     }
-    let Ok(asked) = HeaderValue::from_str(authority.as_str()) else {
+    let asked = HeaderValue::from_str(authority.as_str());
+    let Some(asked) = asked.ok().filter(|asked| is_authority(asked.as_bytes())) else {
         return refuse("The target has no valid host.");
     };
     let same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(asked.as_bytes());
@@ -150,6 +178,17 @@ mod tests {
             let shown = format!("{request:?}");
             assert!(normalize(request).is_err(), "{shown}");
         }
+        for host in ["evil.example/../x?", "a@b", "", "a b", "a,b", "a:b"] {
+            assert!(normalize(request("GET", "/", &[("host", host)])).is_err(), "{host}");
+        }
+        assert!(normalize(request("POST", "/p", &[("content-length", "05")])).is_err());
+        let mut unreadable = request("GET", "/", &[]);
+        let value = HeaderValue::from_bytes(b"close, \xff").expect("it is a value");
+        unreadable.headers_mut().insert(CONNECTION, value);
+        assert!(normalize(unreadable).is_err());
+        let mut nobody = request("GET", "/", &[]);
+        *nobody.version_mut() = Version::HTTP_2;
+        assert!(normalize(nobody).is_err(), "HTTP/2 always names a host");
         let many: Vec<(&'static str, &'static str)> = vec![("x-field", "1"); 129];
         assert_eq!(
             normalize(request("GET", "/", &many)).expect_err("too many").kind,
@@ -173,7 +212,7 @@ mod tests {
         for path in disguises {
             assert!(normalize(request("POST", path, &[])).is_err(), "{path}");
         }
-        for path in ["/a..b", "/...", "/.well-known/x", "/a%2fb", "/x;y=1", "//a", "/a/.b/c."] {
+        for path in ["/a..b", "/...", "/.well-known/x", "/a%2fb", "/x;y=1", "/x//a", "/a/.b/c."] {
             assert!(normalize(request("POST", path, &[])).is_ok(), "{path}");
         }
     }

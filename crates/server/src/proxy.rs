@@ -1,7 +1,6 @@
 //! The handler behind the layer: passes requests on to the upstream, and says what it knows of their fate.
 
 use std::future::Future;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -14,41 +13,18 @@ use metrics::counter;
 use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
-use semel_http::{Body, BoxError, Execution, NotExecuted, Refetch};
-use tokio::sync::OwnedSemaphorePermit;
+use semel_http::{Body, BoxError, Execution, NotExecuted, Refetch, ScreenedBody, Share};
 use tower::Service;
 
-use crate::forward;
 use crate::hosts::ServiceHosts;
-use crate::upstream::{SendError, Upstream};
+use crate::peer::Peer;
+use crate::tunnel::TunnelLimits;
+use crate::upgrade::Handshake;
+use crate::upstream::{Purpose, SendError, Upstream};
+use crate::{forward, tunnel};
 
-/// Who is at the other end of a client's connection. The listener puts it into each request.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    address: IpAddr,
-    node: Arc<str>,
-}
-
-impl Peer {
-    /// The one at this address.
-    pub fn new(address: IpAddr) -> Peer {
-        let node = match address {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("\"[{address}]\""),
-        };
-        Peer { address, node: node.into() }
-    }
-
-    /// Where it is.
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// What RFC 7239 calls it: an IPv6 address needs quotes.
-    pub fn node(&self) -> &str {
-        &self.node
-    }
-}
+/// When to try again what was too much.
+const LATER: Duration = Duration::from_secs(1);
 
 /// What came from a client over TLS has this with it. The listener puts it into each request.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +33,7 @@ pub struct Encrypted;
 /// The place that a client's connection takes among all of them. It goes with a tunnel, which outlives the
 /// connection it was made of.
 #[derive(Clone)]
-pub struct Place(pub Arc<OwnedSemaphorePermit>);
+pub struct Place(pub Arc<Share>);
 
 /// Passes requests on to the upstream.
 #[derive(Clone)]
@@ -67,12 +43,18 @@ pub struct Proxy {
     timeout: Duration,
     /// The names of the service.
     hosts: Arc<ServiceHosts>,
+    tunnels: TunnelLimits,
 }
 
 impl Proxy {
     /// A proxy in front of this upstream, which is known by these names.
-    pub fn new(upstream: Arc<Upstream>, timeout: Duration, hosts: Arc<ServiceHosts>) -> Proxy {
-        Proxy { upstream, timeout, hosts }
+    pub fn new(
+        upstream: Arc<Upstream>,
+        timeout: Duration,
+        hosts: Arc<ServiceHosts>,
+        tunnels: TunnelLimits,
+    ) -> Proxy {
+        Proxy { upstream, timeout, hosts, tunnels }
     }
 }
 
@@ -104,8 +86,8 @@ impl Proxy {
         let operation = execution.label().to_owned();
         let mut cut_off = CutOff { operation: &operation, armed: true };
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, Some(&execution), &self.hosts);
-        let sent = self.upstream.send(Request::from_parts(parts, body), Some(&execution)).await;
+        forward::request(&mut parts, Some(&execution), None, &self.hosts);
+        let sent = self.upstream.send(Request::from_parts(parts, body), Purpose::Command(&execution)).await;
         cut_off.armed = false;
         match sent {
             // A protocol that nobody asked for: there is no response, and what it did is anybody's guess.
@@ -114,6 +96,10 @@ impl Proxy {
                 Err("the upstream switched protocols without being asked".into())
             }
             Ok(response) => Ok(to_client(response)),
+            Err(SendError::Overloaded) => {
+                failed(&operation, "not_sent");
+                Err(Box::new(NotExecuted("this caller has too many commands with the upstream".into())))
+            }
             Err(SendError::NeverSent(why)) => {
                 failed(&operation, "not_sent");
                 tracing::warn!(why, operation, "the upstream was not reached");
@@ -131,19 +117,38 @@ impl Proxy {
     /// cannot switch protocols: the client's connection is not its own.
     async fn pass_on(&self, mut request: Request<Body>) -> Response<Body> {
         let refetch = request.extensions_mut().remove::<Refetch>();
-        let client = request.extensions_mut().remove::<OnUpgrade>().filter(|_| refetch.is_none());
+        let client = request.extensions_mut().remove::<OnUpgrade>();
+        let handshake = request.extensions_mut().remove::<Handshake>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, None, &self.hosts);
+        forward::request(&mut parts, None, handshake.as_ref(), &self.hosts);
         if let Some(refetch) = &refetch {
             forward::name_caller(&mut parts.headers, refetch.principal());
         }
-        let sending = self.upstream.send(Request::from_parts(parts, body), None);
+        let peer = parts.extensions.get::<Peer>().cloned();
+        let purpose = match &refetch {
+            Some(refetch) => Purpose::Question(refetch.principal()),
+            None => Purpose::PassOn(peer.as_ref()),
+        };
+        let sending = self.upstream.send(Request::from_parts(parts, body), purpose);
         match tokio::time::timeout(self.timeout, sending).await {
             Ok(Ok(response)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                switch(client, place, response)
+                match (client, handshake.filter(|asked| asked.is_answered_by(response.headers()))) {
+                    (Some(client), Some(handshake)) => self.switch(client, &handshake, place, response),
+                    _ => {
+                        failed("unmatched", "broke_off");
+                        let detail = "The upstream switched protocols, and not as it was asked.";
+                        answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, detail)
+                    }
+                }
             }
             Ok(Ok(response)) => to_client(response),
+            Ok(Err(SendError::Overloaded)) => {
+                failed("unmatched", "not_sent");
+                let detail = "Too many requests of this client are with the upstream. Nothing ran.";
+                let problem = Problem::new(Kind::Overloaded, detail).retry_after(LATER);
+                semel_http::problem(&problem, Profile::Ietf)
+            }
             Ok(Err(SendError::NeverSent(why))) => {
                 failed("unmatched", "not_sent");
                 tracing::warn!(why, "the upstream was not reached");
@@ -161,6 +166,31 @@ impl Proxy {
                 answer(Kind::UpstreamFailed, StatusCode::GATEWAY_TIMEOUT, detail)
             }
         }
+    }
+}
+
+impl Proxy {
+    /// Joins the client's connection and the upstream's, once both have switched.
+    fn switch(
+        &self,
+        client: OnUpgrade,
+        handshake: &Handshake,
+        place: Option<Place>,
+        mut response: Response<Body>,
+    ) -> Response<Body> {
+        let (upstream, limits) = (hyper::upgrade::on(&mut response), self.tunnels);
+        tokio::spawn(async move {
+            // A tunnel is a connection, and counts as one.
+            let _place = place;
+            if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
+                tunnel::join(TokioIo::new(client), TokioIo::new(upstream), limits).await;
+            }
+        });
+        let mut answer = Response::new(Body::default());
+        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        *answer.headers_mut() = std::mem::take(response.headers_mut());
+        forward::response(answer.headers_mut(), http::Version::HTTP_11, Some(handshake));
+        answer
     }
 }
 
@@ -184,32 +214,10 @@ fn failed(operation: &str, kind: &'static str) {
 
 fn to_client(mut response: Response<Body>) -> Response<Body> {
     let version = response.version();
-    forward::response(response.headers_mut(), version, false);
+    forward::response(response.headers_mut(), version, None);
     // What the upstream speaks is its own affair: the client is answered in its own version.
     *response.version_mut() = http::Version::HTTP_11;
-    response
-}
-
-/// Joins the client's connection and the upstream's, once both have switched.
-fn switch(client: Option<OnUpgrade>, place: Option<Place>, mut response: Response<Body>) -> Response<Body> {
-    let upstream = hyper::upgrade::on(&mut response);
-    let Some(client) = client else {
-        let detail = "The upstream switched protocols without being asked.";
-        return answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, detail);
-    };
-    tokio::spawn(async move {
-        // A tunnel is a connection, and counts as one.
-        let _place = place;
-        if let (Ok(client), Ok(upstream)) = (client.await, upstream.await) {
-            let (mut client, mut upstream) = (TokioIo::new(client), TokioIo::new(upstream));
-            let _ = tokio::io::copy_bidirectional(&mut client, &mut upstream).await;
-        }
-    });
-    let mut answer = Response::new(Body::default());
-    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    *answer.headers_mut() = std::mem::take(response.headers_mut());
-    forward::response(answer.headers_mut(), http::Version::HTTP_11, true);
-    answer
+    response.map(|body| Body::stream(ScreenedBody::of_response(body)))
 }
 
 /// A problem with a request that is not a command.

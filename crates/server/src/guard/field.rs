@@ -1,6 +1,8 @@
 //! Field lines (RFC 9112 5), for heads and for trailer sections.
 
+use http::header::HeaderName;
 use memchr::memchr;
+use semel_core::fields::{Section, Treatment, treatment};
 
 use super::refusal::Refusal;
 use super::section::lines;
@@ -24,10 +26,10 @@ pub(super) fn parse(line: &[u8]) -> Result<(&[u8], &[u8]), Refusal> {
 
 /// Refuses the trailer fields that RFC 9110 6.5.1 forbids and that another reader might act on.
 pub(super) fn check_trailers(section: &[u8]) -> Result<(), Refusal> {
-    const FORBIDDEN: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
     for line in lines(section) {
         let (name, _) = parse(line)?;
-        if FORBIDDEN.iter().any(|forbidden| name.eq_ignore_ascii_case(forbidden)) {
+        let name = HeaderName::from_bytes(name).map_err(|_| Refusal::FieldName)?;
+        if treatment(&name, Section::RequestTrailer) != Treatment::Pass {
             return Err(Refusal::TrailerForbidden);
         }
     }

@@ -151,7 +151,9 @@ impl<'a> Fields<'a> {
 
 /// Reads a `Content-Length`. Lengths over 63 bits are refused: many readers keep them in a signed integer.
 pub(super) fn content_length(value: &[u8]) -> Result<u64, Refusal> {
-    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+    // `05` is five here, and eight-based or nothing elsewhere.
+    let is_padded = value.len() > 1 && value.starts_with(b"0");
+    if value.is_empty() || is_padded || !value.iter().all(u8::is_ascii_digit) {
         return Err(Refusal::LengthInvalid);
     }
     let length = str::from_utf8(value).ok().and_then(|digits| digits.parse::<i64>().ok());

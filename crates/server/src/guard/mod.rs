@@ -43,3 +43,4 @@ mod tests;
 pub use limits::Limits;
 pub use refusal::Refusal;
 pub use stream::Guarded;
+pub use target::is_authority;

@@ -84,8 +84,8 @@ pub enum Refusal {
     /// More than one `Content-Length`, be it in several lines or in one list.
     #[error("There is more than one Content-Length.")]
     LengthRepeated,
-    /// `Content-Length` is not all digits.
-    #[error("Content-Length is not a decimal number.")]
+    /// `Content-Length` is not all digits, or has a zero in front.
+    #[error("Content-Length is not a decimal number in its shortest form.")]
     LengthInvalid,
     /// `Content-Length` is over 63 bits.
     #[error("Content-Length is too large.")]
@@ -111,8 +111,8 @@ pub enum Refusal {
     /// The data of a chunk are not followed by CRLF.
     #[error("A chunk does not end where its size says.")]
     ChunkEnd,
-    /// `Content-Length`, `Transfer-Encoding` or `Host` after the body.
-    #[error("A trailer field would change the framing or the routing of the request.")]
+    /// A field after the body that means something in a head only.
+    #[error("A trailer field belongs into the head of the request, or is not the client's to send.")]
     TrailerForbidden,
     /// The head, or the trailer section, is over the limit.
     #[error("The head of the request is too large.")]

@@ -42,6 +42,11 @@ fn absolute(target: &[u8]) -> Result<Authority<'_>, Refusal> {
     Authority::parse(authority).ok_or(Refusal::TargetAuthority)
 }
 
+/// Whether these bytes are a host with an optional port, as `Host` and `:authority` are.
+pub fn is_authority(bytes: &[u8]) -> bool {
+    Authority::parse(bytes).is_some()
+}
+
 /// A host and a port. Two are equal if they name the same one under `http`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Authority<'a> {

@@ -30,7 +30,7 @@ const HEADS: &[&str] = &[
 /// Whole requests with a body.
 const BODIES: &[&str] = &[
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
-    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\t005 \r\n\r\nhello",
+    "POST / HTTP/1.1\r\nHost: a\r\nContent-Length:\t5 \r\n\r\nhello",
     "POST / HTTP/1.0\r\nContent-Length: 5\r\n\r\nhello",
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 18\r\n\r\nGET / HTTP/1.1\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n\n\r\0\r\n",

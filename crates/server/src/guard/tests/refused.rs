@@ -112,6 +112,7 @@ const HEADS: &[(Refusal, &str)] = &[
     ),
     (Refusal::LengthRepeated, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5, 5\r\n\r\nhello"),
     (Refusal::LengthRepeated, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5,\r\n\r\nhello"),
+    (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 05\r\n\r\nhello"),
     (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: +5\r\n\r\nhello"),
     (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -5\r\n\r\nhello"),
     (Refusal::LengthInvalid, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0x5\r\n\r\nhello"),

@@ -1,0 +1,146 @@
+//! `[[pass]]`: routes whose requests may have what is refused everywhere else.
+
+use std::collections::HashMap;
+
+use http::Method;
+use semel_core::path::{PathException, PathExceptions};
+use semel_core::route::RoutePath;
+use semel_http::is_command;
+
+use super::findings::Findings;
+use super::kind::{Kind, Refusal, Words, quoted};
+use super::load::read_table;
+use super::operation::Route;
+use super::settings::PASS;
+use super::value::{Content, Table, Value};
+use crate::pass::{Exemption, has_no_body, path_exceptions};
+
+/// A rule for the requests of one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PassConfig {
+    /// Which requests are meant (`match`).
+    pub route: Route,
+    /// What they may have.
+    pub allow: Vec<Exemption>,
+}
+
+/// A `[[pass]]` as far as it was written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PassTable {
+    pub(super) route: Option<Route>,
+    pub(super) allow: Vec<Exemption>,
+}
+
+impl PassTable {
+    /// As it was written.
+    pub(super) fn of(pass: PassConfig) -> PassTable {
+        PassTable { route: Some(pass.route), allow: pass.allow }
+    }
+}
+
+/// The route of requests that need not be commands.
+pub(super) struct PassRoute;
+
+impl Kind for PassRoute {
+    type Value = Route;
+
+    fn expected() -> String {
+        "a method and a path, such as \"GET /search/{*rest}\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Route, Refusal> {
+        let route = Route::parse_any(text)?;
+        if route.method == Method::CONNECT {
+            return Err(Refusal::Because("CONNECT is never passed on".to_owned()));
+        }
+        Ok(route)
+    }
+
+    fn show(value: &Route) -> Option<String> {
+        Route::show(value)
+    }
+}
+
+impl Words for Exemption {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("body", Exemption::Body),
+        (PathException::EncodedDot.as_str(), Exemption::Path(PathException::EncodedDot)),
+        (PathException::EncodedSlash.as_str(), Exemption::Path(PathException::EncodedSlash)),
+        (PathException::EncodedBackslash.as_str(), Exemption::Path(PathException::EncodedBackslash)),
+        (PathException::EncodedPercent.as_str(), Exemption::Path(PathException::EncodedPercent)),
+        (PathException::Semicolon.as_str(), Exemption::Path(PathException::Semicolon)),
+        (PathException::EmptySegment.as_str(), Exemption::Path(PathException::EmptySegment)),
+    ];
+}
+
+/// The path of a rule's settings, by its route.
+pub(super) fn path(route: &str) -> String {
+    format!("pass.{}", quoted(route))
+}
+
+/// Reads one `[[pass]]`.
+pub(super) fn read(findings: &mut Findings, value: &Value) -> Option<PassConfig> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[pass]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "pass", message);
+        return None;
+    };
+    let prefix = route(entries).map_or_else(|| "pass".to_owned(), |route| path(&route.to_string()));
+    let mut table = PassTable::default();
+    read_table(findings, &prefix, PASS, &mut table, entries);
+    for required in ["match", "allow"] {
+        if !entries.iter().any(|entry| entry.name == required) {
+            let message = "missing: every `[[pass]]` has a `match` and an `allow`";
+            findings.error(value.origin.clone(), &format!("{prefix}.{required}"), message);
+        }
+    }
+    Some(PassConfig { route: table.route?, allow: table.allow })
+}
+
+fn route(entries: &Table) -> Option<Route> {
+    let route = entries.iter().find(|entry| entry.name == "match").map(|entry| &entry.value.content);
+    match route {
+        Some(Content::Text(text)) => PassRoute::parse(text).ok(),
+        Some(_) | None => None,
+    }
+}
+
+/// Whether no two rules match the same requests, and each allows something that is refused without it.
+pub(super) fn check(findings: &mut Findings, rules: &[PassConfig]) {
+    let mut by_method: HashMap<&Method, matchit::Router<()>> = HashMap::new();
+    for PassConfig { route, allow } in rules {
+        let prefix = path(&route.to_string());
+        let router = by_method.entry(&route.method).or_default();
+        if let Err(error) = router.insert(route.path.as_str(), ()) {
+            let message = match error {
+                matchit::InsertError::Conflict { with } => {
+                    format!("matches the same requests as the `[[pass]]` of `{} {with}`", route.method)
+                }
+                other => other.to_string(),
+            };
+            let path = format!("{prefix}.match");
+            findings.error(findings.origin(&path), &path, message);
+        }
+        let path = format!("{prefix}.allow");
+        if allow.is_empty() && findings.is_set(&path) && findings.are_readable(&[&path]) {
+            findings.error(findings.origin(&path), &path, "is empty: the rule would change nothing");
+        }
+        let exceptions: PathExceptions = path_exceptions(allow).collect();
+        if !exceptions.is_empty() && is_command(&route.method) {
+            let message = format!(
+                "{} is a command: say with `allow` in its `[[operation]]` what its path may have",
+                route.method
+            );
+            findings.error(findings.origin(&path), &path, message);
+        }
+        if let Some(refused) =
+            RoutePath::parse(&route.path).ok().and_then(|route| route.refused_by(exceptions))
+        {
+            findings.error(findings.origin(&path), &path, format!("{refused}"));
+        }
+        if allow.contains(&Exemption::Body) && !has_no_body(&route.method) {
+            let message = format!("\"body\" is not needed here: a {} may have a body anyway", route.method);
+            findings.error(findings.origin(&path), &path, message);
+        }
+    }
+}
