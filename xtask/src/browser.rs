@@ -30,7 +30,7 @@ pub(crate) fn install() -> Result<Installed, String> {
         return if is_there { Ok(Installed(folder)) } else { Err(missing()) };
     }
     let packages = root().join("examples/payments/browser");
-    let folder = target()?.join("browser").join(version(&packages)?);
+    let folder = target()?.join("browser").join(version(&packages, &FILES)?);
     if !folder.is_dir() {
         unpack(&packages, &folder).map_err(|why| {
             format!(
@@ -55,7 +55,7 @@ impl Installed {
 }
 
 /// Makes sure that `node` and `npm` run.
-fn node() -> Result<(), String> {
+pub(crate) fn node() -> Result<(), String> {
     let Err(missing) = check_node() else { return Ok(()) };
     let advice = format!(
         "{missing}\nTests need Node {}.{} or newer with npm: `apt-get install nodejs npm`, or from https://nodejs.org, \
@@ -79,10 +79,10 @@ fn check_node() -> Result<(), String> {
     output(Command::new("npm").arg("--version")).map(drop)
 }
 
-/// Another name for every other choice of packages.
-fn version(packages: &Path) -> Result<String, String> {
+/// Another name for every other content of these files.
+pub(crate) fn version(packages: &Path, files: &[&str]) -> Result<String, String> {
     let mut hasher = DefaultHasher::new();
-    for name in FILES {
+    for name in files {
         let file = packages.join(name);
         std::fs::read(&file).map_err(|error| format!("{}: {error}", file.display()))?.hash(&mut hasher);
     }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, simulate, threats};
+use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, routers, simulate, threats};
 
 /// How many seeds are simulated for every change.
 const SEEDS: &str = "2000";
@@ -13,6 +13,7 @@ pub(crate) fn run() -> Result<(), String> {
     openssl()?;
     let installed = databases::install()?;
     let (browser, place) = browser::install()?.variable();
+    let (routers, folder) = routers::install()?.variable();
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     diagram::check()?;
@@ -21,7 +22,8 @@ pub(crate) fn run() -> Result<(), String> {
     {
         // Ends with this block, also if a test fails; and with this process, whatever ends it.
         let shared = installed.start()?;
-        let variables = [&shared.variables()[..], &[(browser, place.as_str())]].concat();
+        let variables =
+            [&shared.variables()[..], &[(browser, place.as_str()), (routers, folder.as_str())]].concat();
         step("tests", &[runner, &["--workspace"]].concat(), &variables)?;
         let on_postgres = [runner, &["-p", "semel-server", "--test", "it", "gateway::"]].concat();
         let variables = [&shared.variables()[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
