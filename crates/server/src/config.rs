@@ -19,7 +19,9 @@ use semel_http::Maintenance;
 use crate::authorize::Authorization;
 use crate::hosts::ServiceHost;
 use crate::ledger::Watch;
-use crate::upstream::Protocol;
+use crate::tunnel::TunnelLimits;
+use crate::upgrade::UpgradeProtocol;
+use crate::upstream::{Protocol, Reuse};
 
 mod admin;
 mod advice;
@@ -37,6 +39,7 @@ mod load;
 mod look_up;
 mod nearest;
 mod operation;
+mod pass;
 mod redact;
 mod scalar;
 mod secret;
@@ -65,6 +68,7 @@ pub use load::{Loaded, load};
 pub use look_up::{LookUpConfig, LookUpUrl, VariableName};
 pub(crate) use nearest::nearest;
 pub use operation::{OperationConfig, Route};
+pub use pass::PassConfig;
 pub(crate) use redact::redact;
 pub use secret::SecretSource;
 pub use setting::SettingInfo;
@@ -95,8 +99,12 @@ pub struct Config {
     pub upstream: Uri,
     /// What it speaks.
     pub upstream_protocol: Protocol,
+    /// Whether connections to it are used again.
+    pub upstream_reuse: Reuse,
     /// Where records are kept.
     pub store: StoreLocation,
+    /// The protocols that a connection may switch to.
+    pub upgrade: Vec<UpgradeProtocol>,
     /// How log lines are written.
     pub log_format: LogFormat,
     /// How long a shutdown waits for running commands.
@@ -111,6 +119,8 @@ pub struct Config {
     pub authorization: Authorization,
     /// The rules for single operations, in the order of the file.
     pub operations: Vec<OperationConfig>,
+    /// Routes whose requests may have what is refused everywhere else, in the order of the file.
+    pub pass: Vec<PassConfig>,
     /// Who may send events about commands, in the order of the file.
     pub webhooks: Vec<WebhookConfig>,
     /// How much tenants and callers may use.
@@ -144,6 +154,8 @@ pub struct Server {
     pub idle_timeout: Duration,
     /// The largest head of a request, in bytes.
     pub max_head: usize,
+    /// How long a connection that has switched protocols may be.
+    pub tunnels: TunnelLimits,
 }
 
 /// How log lines are written.
@@ -174,7 +186,9 @@ impl Default for Config {
             admin_tokens: Vec::new(),
             upstream: Uri::from_static("http://127.0.0.1:3000"),
             upstream_protocol: Protocol::Http1,
+            upstream_reuse: Reuse::Caller,
             store: StoreLocation::Sqlite(PathBuf::from("semel.db")),
+            upgrade: vec![UpgradeProtocol::WebSocket],
             log_format: LogFormat::Text,
             drain: Duration::from_secs(30),
             server: Server::default(),
@@ -182,6 +196,7 @@ impl Default for Config {
             defaults: Policy::default(),
             authorization: Authorization::default(),
             operations: Vec::new(),
+            pass: Vec::new(),
             webhooks: Vec::new(),
             limits: Limits::default(),
             reconcile: ReconcilerOptions::default(),
@@ -203,6 +218,7 @@ impl Default for Server {
             body_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(75),
             max_head: 64 * 1024,
+            tunnels: TunnelLimits { idle: Duration::from_secs(300), total: Duration::from_secs(24 * 3600) },
         }
     }
 }

@@ -24,8 +24,10 @@ use tower::Layer;
 use crate::admin::{self, Admin, Gate};
 use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
-use crate::config::{Config, OperationConfig, StoreLocation};
+use crate::config::{Config, OperationConfig, PassConfig, StoreLocation};
+use crate::entry::EntryRules;
 use crate::hosts::ServiceHosts;
+use crate::pass::{Passes, path_exceptions};
 use crate::proxy::Proxy;
 use crate::tls::listener::TlsListener;
 use crate::tls::live::{self, Live, Look};
@@ -74,9 +76,15 @@ impl Gateway {
         let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
         let shortest_call = policies.map(|policy| policy.timeout).min().unwrap_or_default();
         let hosts = Arc::new(ServiceHosts::new(config.hosts.clone()));
-        let upstream =
-            Upstream::new(authority.clone(), upstream_tls.clone(), config.upstream_protocol, shortest_call);
-        let proxy = Proxy::new(upstream, config.defaults.timeout, hosts.clone());
+        let upstream = Upstream::new(
+            authority.clone(),
+            upstream_tls.clone(),
+            config.upstream_protocol,
+            config.upstream_reuse,
+            shortest_call,
+        );
+        let proxy =
+            Proxy::new(upstream.clone(), config.defaults.timeout, hosts.clone(), config.server.tunnels);
         let layer = layer(config, store.clone(), usage, proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
@@ -109,6 +117,7 @@ impl Gateway {
             tokio::spawn(maintenance.run(store)),
             tokio::spawn(layer.worker(proxy, WorkerOptions::default()).run()),
             tokio::spawn(upkeep(metrics)),
+            tokio::spawn(upstream.close_idle()),
         ];
         let accept = |live, listener| Acceptor::new(live, listener, config.server.head_timeout);
         let admin_acceptor = admin_tls.clone().map(|live| accept(live, "admin"));
@@ -133,7 +142,11 @@ impl Gateway {
             background.push(tokio::spawn(async move { reconciler.run(std::future::pending()).await }));
         }
         let tls = tls.map(|live| accept(live, "clients"));
-        let serving = listener::serve(clients, tls, service, webhooks, hosts, config.server.clone(), stopped);
+        let passes = config.pass.iter().map(|rule| (&rule.route.method, &*rule.route.path, &*rule.allow));
+        let passes = Passes::new(passes).context("`[[pass]]`")?;
+        let (upgrade, body_timeout) = (config.upgrade.clone(), config.server.body_timeout);
+        let rules = Arc::new(EntryRules { hosts, passes, upgrade, body_timeout });
+        let serving = listener::serve(clients, tls, service, webhooks, rules, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;
         Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })
@@ -278,6 +291,7 @@ async fn layer(
         .identify(identity::identify(config).await?)
         .before_keeping(forward::remove_own_credentials)
         .limits(config.limits.clone(), usage)
+        .body_bytes(body_room(config))
         .results_from(proxy)
         .origin(upstream)
         .defaults(config.defaults.clone());
@@ -287,7 +301,17 @@ async fn layer(
         None => builder,
     };
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
+    let builder = config.pass.iter().fold(builder, |builder, PassConfig { route, allow }| {
+        builder.pass(route.to_string(), path_exceptions(allow))
+    });
     Ok(builder.build()?)
+}
+
+/// The memory for the bodies of commands: enough for the largest, whose caller gets two thirds.
+fn body_room(config: &Config) -> usize {
+    let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
+    let largest = policies.map(|policy| policy.max_request).max().unwrap_or_default();
+    largest.saturating_mul(2).max(512 << 20)
 }
 
 fn operation(config: &OperationConfig) -> Operation {
@@ -300,6 +324,7 @@ fn operation(config: &OperationConfig) -> Operation {
         Some(pointer) => operation.business_reference(pointer.to_string()),
         None => operation,
     };
+    let operation = config.allow.iter().fold(operation, |operation, exception| operation.allow(*exception));
     config.aliases.iter().fold(operation, |operation, alias| operation.alias(alias.to_string()))
 }
 

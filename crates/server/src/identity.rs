@@ -14,7 +14,7 @@ use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
 use crate::keys::Keys;
-use crate::proxy::Peer;
+use crate::peer::Peer;
 use crate::{client_certificate, jwt};
 
 /// How soon a new key works, and a revoked one does not.
@@ -90,7 +90,12 @@ async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
 }
 
 /// The one key that a request presents. A bearer token that is not one of ours is for the upstream.
+/// A line that cannot be read is no key, and nobody knows for whom it is: the request has none.
 fn presented(parts: &Parts) -> Option<&str> {
+    let is_unreadable = |name| parts.headers.get_all(name).iter().any(|line| line.to_str().is_err());
+    if is_unreadable(AUTHORIZATION) || is_unreadable(API_KEY) {
+        return None;
+    }
     let bearer = parts.headers.get_all(AUTHORIZATION).iter().filter_map(|line| {
         let (scheme, key) = line.to_str().ok()?.split_once(' ')?;
         scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())

@@ -1,9 +1,9 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `hosts` says by which names, `identity` says who calls (`jwt` where a token says it,
+//! `head` take connections and requests, `peer` says from whom, `entry` which may come in, `hosts` by which names, `pass` with which exemptions, `identity` says who calls (`jwt` where a token says it,
 //! `client_certificate` where a certificate does) and `authorize` whether they
-//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `tls` encrypts, `breaker` stands before the store, `reconcile`
+//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
 //! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
 //! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
 
@@ -15,6 +15,7 @@ pub mod cli;
 pub mod client_certificate;
 pub mod config;
 mod encryption;
+pub mod entry;
 mod event_places;
 pub mod forward;
 pub mod gateway;
@@ -28,10 +29,14 @@ pub mod ledger;
 pub mod listener;
 mod operate;
 mod paced;
+pub mod pass;
+pub mod peer;
 pub mod proxy;
 pub mod reconcile;
 mod secret;
 pub mod telemetry;
 mod tls;
+pub mod tunnel;
+pub mod upgrade;
 pub mod upstream;
 pub mod webhook;

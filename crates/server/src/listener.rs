@@ -1,6 +1,6 @@
 //! The listener for clients: accepts, guards, and serves connections, each within its bounds.
 
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,29 +11,38 @@ use hyper::body::Incoming;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use metrics::counter;
 use semel_core::Problem;
 use semel_core::policy::Profile;
+use semel_core::problem::Kind;
 use semel_flow::reconcile::Webhooks;
-use semel_http::{Body, BoxError, Idempotency};
+use semel_http::{Body, BoxError, Holder, Idempotency, Seen, Shares};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tower::Service;
 
 use crate::client_certificate::Presented;
 use crate::config::Server;
+use crate::entry::EntryRules;
 use crate::guard::{Guarded, Limits};
-use crate::hosts::ServiceHosts;
-use crate::paced::paced;
-use crate::proxy::{Encrypted, Peer, Place, Proxy};
+use crate::paced::{counted, paced};
+use crate::peer::Peer;
+use crate::proxy::{Encrypted, Place, Proxy};
 use crate::tls::server::Acceptor;
-use crate::webhook::WEBHOOKS_PATH;
-use crate::{head, webhook};
+use crate::webhook::{self, WEBHOOKS_PATH};
 
 /// How long connections may take to end once nothing runs on them any more.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// How long a client may read nothing of what it is sent.
 const WRITE_TIME: Duration = Duration::from_secs(30);
+/// How many bytes of answers are in hand at a time, shared by the client's address and connection.
+const MAX_RESPONSES: usize = 512 << 20;
+/// The most of one answer over HTTP/2 that waits to be written.
+const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// How much a client may send over HTTP/2 that nobody has read: on one stream, and on all of its connection.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 512 * 1024;
 
 /// Accepts connections until `stop` says so, then lets those that are open come to their end. With `tls`, each begins
 /// with a handshake, in its own task and within the time for a head; the guard is behind it, and sees what was encrypted.
@@ -42,36 +51,38 @@ pub(crate) async fn serve(
     tls: Option<Acceptor>,
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
-    hosts: Arc<ServiceHosts>,
+    rules: Arc<EntryRules>,
     settings: Server,
     mut stop: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(settings.max_connections));
+    let places = Shares::new(settings.max_connections);
+    let responses = Shares::new(MAX_RESPONSES);
     let connections = GracefulShutdown::new();
     let builder = Arc::new(builder(&settings));
     loop {
-        // No place, no connection: the rest waits in the kernel's queue, which is bounded as well.
-        let accepting = async {
-            let place = places.clone().acquire_owned().await;
-            (place, listener.accept().await)
-        };
-        let (place, accepted) = tokio::select! {
-            accepted = accepting => accepted,
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
             Ok((stream, peer)) => {
+                let peer = Peer::new(peer.ip().to_canonical());
+                // Whoever is told nothing tries again; whoever waits in the kernel's queue holds up others.
+                let Some(place) = places.try_take(peer.holder(), 1) else {
+                    counter!("connections_refused_total").increment(1);
+                    continue;
+                };
+                let responses = responses.clone();
                 let watcher = connections.watcher();
                 let (service, settings, builder) = (service.clone(), settings.clone(), builder.clone());
                 let (webhooks, tls, mut stop) = (webhooks.clone(), tls.clone(), stop.clone());
-                let hosts = hosts.clone();
+                let rules = rules.clone();
                 tokio::spawn(async move {
-                    let Ok(place) = place else { return };
                     let _ = stream.set_nodelay(true);
                     let place = Place(Arc::new(place));
-                    let service = |client| for_peer(service, webhooks, hosts, client);
+                    let service = |client| for_peer(service, webhooks, rules, client);
                     let Some(tls) = tls else {
-                        let service = service(Client { peer, place, tls: None });
+                        let service = service(Client { peer, place, responses, tls: None });
                         return converse(&builder, guarded(stream, &settings), service, watcher).await;
                     };
                     let accepted = tokio::select! {
@@ -80,7 +91,7 @@ pub(crate) async fn serve(
                     };
                     let Some((stream, shown)) = accepted else { return };
                     let shown = shown.map(|shown| Arc::new(Presented::new(shown, tls)));
-                    let service = service(Client { peer, place, tls: Some(shown) });
+                    let service = service(Client { peer, place, responses, tls: Some(shown) });
                     converse(&builder, guarded(stream, &settings), service, watcher).await;
                 });
             }
@@ -115,8 +126,9 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// Who is at the other end of a connection.
 struct Client {
-    peer: SocketAddr,
+    peer: Peer,
     place: Place,
+    responses: Shares,
     /// Over TLS: the certificate that it has shown, if any.
     tls: Option<Option<Arc<Presented>>>,
 }
@@ -129,7 +141,7 @@ type Answering = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxErr
 fn for_peer(
     service: Idempotency<Proxy>,
     webhooks: Option<Arc<Webhooks>>,
-    hosts: Arc<ServiceHosts>,
+    rules: Arc<EntryRules>,
     client: Client,
 ) -> impl hyper::service::Service<
     Request<Incoming>,
@@ -137,10 +149,9 @@ fn for_peer(
     Error = BoxError,
     Future = Answering,
 > + Clone {
-    let Client { peer, place, tls } = client;
-    let peer = Peer::new(peer.ip().to_canonical());
+    let Client { peer, place, responses, tls } = client;
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        let mut service = service.clone();
+        let service = service.clone();
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         if let Some(shown) = &tls {
@@ -149,38 +160,73 @@ fn for_peer(
                 request.extensions_mut().insert(shown.clone());
             }
         }
+        let (rules, webhooks, peer) = (rules.clone(), webhooks.clone(), peer.clone());
+        let responses = responses.clone();
         let version = request.version();
-        let answering: Answering =
-            match served(request, &hosts) {
-                Ok(request) => match (&webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
-                    (Some(webhooks), Some(name)) => {
-                        let (webhooks, name) = (webhooks.clone(), name.to_owned());
-                        let peer = peer.address();
-                        Box::pin(async move { Ok(webhook::answer(&webhooks, &name, peer, request).await) })
-                    }
-                    // A stream without a window is no silence that the guard could hear.
-                    _ if version == http::Version::HTTP_2 => Box::pin(async move {
-                        Ok(service.call(request).await?.map(|body| paced(body, WRITE_TIME)))
-                    }),
-                    _ => Box::pin(async move { service.call(request).await }),
-                },
-                Err(problem) => {
-                    let mut answer = semel_http::problem(&problem, Profile::Ietf);
-                    if version <= http::Version::HTTP_11 {
-                        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                    }
-                    Box::pin(std::future::ready(Ok(answer)))
-                }
-            };
+        let answering: Answering = Box::pin(async move {
+            let answer = answer(service, &rules, webhooks.as_deref(), peer.address(), request).await?;
+            Ok(in_hand(answer, version, &responses, peer.holder()))
+        });
         answering
     })
 }
 
-/// The request in its one form, if it asks for a host that is served.
-fn served(request: Request<Incoming>, hosts: &ServiceHosts) -> Result<Request<Incoming>, Problem> {
-    let request = head::normalize(request)?;
-    hosts.check(request.headers())?;
-    Ok(request)
+/// Answers a request, if it may come in.
+async fn answer(
+    mut service: Idempotency<Proxy>,
+    rules: &EntryRules,
+    webhooks: Option<&Webhooks>,
+    peer: IpAddr,
+    request: Request<Incoming>,
+) -> Result<http::Response<Body>, BoxError> {
+    let version = request.version();
+    let request = match rules.admit(request).await {
+        Ok(request) => request,
+        Err(problem) => {
+            let mut answer = semel_http::problem(&problem, Profile::Ietf);
+            if version <= http::Version::HTTP_11 {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            return Ok(answer);
+        }
+    };
+    if let (Some(webhooks), Some(name)) = (webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
+        let name = name.to_owned();
+        return Ok(webhook::answer(webhooks, &name, peer, request).await);
+    }
+    service.call(request).await
+}
+
+/// An answer whose bytes are counted until they are written. A replay for which there is no room can be asked for again; every
+/// other answer is let through.
+fn in_hand(
+    answer: http::Response<Body>,
+    version: http::Version,
+    responses: &Shares,
+    holder: Holder,
+) -> http::Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let body = match body.into_bytes() {
+        Err(stream) => stream,
+        Ok(bytes) if bytes.is_empty() => Body::default(),
+        Ok(bytes) => {
+            let is_replay = matches!(parts.extensions.get(), Some(Seen::Replayed));
+            let share = responses.try_take(holder, bytes.len());
+            if is_replay && share.is_none() {
+                let detail = "This client leaves too many answers unread. The answer is stored: ask again.";
+                let problem = Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1));
+                return semel_http::problem(&problem, Profile::Ietf);
+            }
+            let share = share.unwrap_or_else(|| responses.charge(holder, bytes.len()));
+            Body::full(counted(bytes, share))
+        }
+    };
+    // A stream without a window is no silence that the guard could hear.
+    let body = match version {
+        http::Version::HTTP_2 => paced(body, WRITE_TIME, responses, holder),
+        _ => body,
+    };
+    http::Response::from_parts(parts, body)
 }
 
 fn guarded<S>(stream: S, settings: &Server) -> Guarded<S> {
@@ -202,11 +248,16 @@ fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {
         // The guard has its own patience with heads, which knows when a connection is idle.
         .header_read_timeout(None)
         .max_headers(128)
+        // Whoever has nothing more to say may still want to hear the answer.
+        .half_close(true)
         .max_buf_size(settings.max_head + 8192);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(64)
+        .max_send_buf_size(MAX_SEND_BUFFER)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .max_header_list_size(u32::try_from(settings.max_head).unwrap_or(u32::MAX))
         .keep_alive_interval(settings.idle_timeout)
         .keep_alive_timeout(settings.head_timeout);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
-use semel_http::{Body, BoxError};
+use semel_http::{Body, BoxError, Holder, Share, Shares};
 use tokio::sync::Notify;
 
 /// A response up to this many bytes is not worth a task.
@@ -21,15 +21,28 @@ const SMALL: u64 = 16 * 1024;
 /// The most that is handed over at once.
 const PIECE: usize = 16 * 1024;
 
-/// The same body, given up when the client takes nothing of it for so long.
-pub(crate) fn paced(body: Body, patience: Duration) -> Body {
+/// These bytes, with a share that is given back once they are written and nobody has them any more.
+pub(crate) fn counted(bytes: Bytes, share: Share) -> Bytes {
+    struct Counted(Bytes, #[expect(dead_code, reason = "it is given back when it is dropped")] Share);
+    impl AsRef<[u8]> for Counted {
+        fn as_ref(&self) -> &[u8] {
+            &self.0
+        }
+    }
+    Bytes::from_owner(Counted(bytes, share))
+}
+
+/// The same body, given up when the client takes nothing of it for so long. Its pieces count among `responses` until they are
+/// written; where this client has too many of them already, nothing more is read.
+pub(crate) fn paced(body: Body, patience: Duration, responses: &Shares, holder: Holder) -> Body {
     use http_body::Body as _;
     let size = body.size_hint();
     if body.is_end_stream() || size.exact().is_some_and(|size| size <= SMALL) {
         return body;
     }
     let between = Arc::new(Between::default());
-    tokio::spawn(pump(body, between.clone(), patience));
+    let room = Room { responses: responses.clone(), holder, patience };
+    tokio::spawn(pump(body, between.clone(), room));
     Body::stream(Paced { between, size })
 }
 
@@ -101,7 +114,25 @@ impl Between {
     }
 }
 
-async fn pump(mut body: Body, between: Arc<Between>, patience: Duration) {
+/// What one response may take.
+struct Room {
+    responses: Shares,
+    holder: Holder,
+    patience: Duration,
+}
+
+impl Room {
+    /// The piece with memory of its own: one that waits in somebody's buffer would keep all of what it was a part of.
+    /// `None` if there is no room for it in time.
+    async fn piece(&self, data: &[u8]) -> Option<Bytes> {
+        let taking = self.responses.take(self.holder, data.len());
+        let share = tokio::time::timeout(self.patience, taking).await.ok()?;
+        Some(counted(Bytes::copy_from_slice(data), share))
+    }
+}
+
+async fn pump(mut body: Body, between: Arc<Between>, room: Room) {
+    let patience = room.patience;
     loop {
         let next = std::future::poll_fn(|cx| http_body::Body::poll_frame(Pin::new(&mut body), cx));
         let frame = tokio::select! {
@@ -118,8 +149,11 @@ async fn pump(mut body: Body, between: Arc<Between>, patience: Duration) {
                 let mut pieces = data.chunks(PIECE);
                 loop {
                     let Some(piece) = pieces.next() else { break true };
-                    // A piece that waits in somebody's buffer would keep all of what it was a part of.
-                    if !hand_over(&between, Frame::data(Bytes::copy_from_slice(piece)), patience).await {
+                    let Some(piece) = room.piece(piece).await else {
+                        between.put(Piece::Broken("the client has too much unread".into()));
+                        break false;
+                    };
+                    if !hand_over(&between, Frame::data(piece), patience).await {
                         break false;
                     }
                 }
@@ -226,7 +260,8 @@ mod tests {
 
     fn watched(left: usize) -> (Body, Arc<Notify>) {
         let gone = Arc::new(Notify::new());
-        (paced(Body::stream(Watched { left, gone: gone.clone() }), PATIENCE), gone)
+        let body = Body::stream(Watched { left, gone: gone.clone() });
+        (paced(body, PATIENCE, &Shares::new(4 << 20), Holder::new("a", "1")), gone)
     }
 
     #[tokio::test(start_paused = true)]
@@ -236,10 +271,42 @@ mod tests {
         assert!(bytes.len() == 1_000_000 && bytes.iter().all(|byte| *byte == 7));
         let mut trailers = http::HeaderMap::new();
         trailers.insert("x-sum", http::HeaderValue::from_static("7"));
-        let body = paced(Body::with_trailers(vec![1; 50_000].into(), trailers.clone()), PATIENCE);
+        let body = Body::with_trailers(vec![1; 50_000].into(), trailers.clone());
+        let body = paced(body, PATIENCE, &Shares::new(4 << 20), Holder::new("a", "1"));
         let collected = body.collect().await.expect("it arrives");
         assert_eq!(collected.trailers(), Some(&trailers));
         assert_eq!(collected.to_bytes().len(), 50_000);
+    }
+
+    /// Reads a body to its end, and keeps nothing of it.
+    async fn read(mut body: Body) -> usize {
+        let mut length = 0;
+        while let Some(frame) = body.frame().await {
+            length += frame.expect("it arrives").into_data().expect("it is data").len();
+        }
+        length
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_client_leaves_unread_is_bounded_and_no_other_client_notices() {
+        let responses = Shares::new(3 << 20);
+        let (greedy, other) = (Holder::new("a", "1"), Holder::new("b", "1"));
+        let body = |holder| {
+            let body = Body::stream(Watched { left: 10 << 20, gone: Arc::default() });
+            paced(body, PATIENCE, &responses, holder)
+        };
+        // As a connection does whose client reads nothing: it takes what it can get, and keeps it.
+        let (mut unread, mut kept) = (body(greedy), Vec::new());
+        while let Some(Ok(frame)) = unread.frame().await {
+            kept.push(frame.into_data().expect("it is data"));
+        }
+        let length: usize = kept.iter().map(Bytes::len).sum();
+        assert!((1 << 20..=2 << 20).contains(&length), "{length}");
+        assert_eq!(responses.held(), length, "all of it is counted");
+        assert_eq!(read(body(other)).await, 10 << 20, "another client reads, and gets all of it");
+        drop(kept);
+        assert_eq!(responses.held(), 0);
+        assert_eq!(read(body(greedy)).await, 10 << 20);
     }
 
     #[tokio::test(start_paused = true)]

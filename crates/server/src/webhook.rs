@@ -15,6 +15,7 @@ use semel_flow::reconcile::webhook::MAX_EVENT;
 use semel_flow::reconcile::{Received, Refused, Webhooks};
 use semel_http::{Body, WholeBody};
 
+use crate::entry::EntryBody;
 use crate::event_places::PLACES;
 
 /// The path below which each webhook has its name.
@@ -31,7 +32,7 @@ pub async fn answer(
     webhooks: &Webhooks,
     name: &str,
     peer: IpAddr,
-    request: Request<Incoming>,
+    request: Request<EntryBody<Incoming>>,
 ) -> Response<Body> {
     if request.method() != Method::POST {
         let problem = Problem::new(Kind::MalformedRequest, "Events are sent with POST.");
@@ -68,14 +69,14 @@ pub async fn answer(
 }
 
 /// The same answer, after which nobody reads what else comes.
-fn last(mut answer: Response<Body>, request: &Request<Incoming>) -> Response<Body> {
+fn last(mut answer: Response<Body>, request: &Request<EntryBody<Incoming>>) -> Response<Body> {
     if request.version() <= Version::HTTP_11 {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     answer
 }
 
-async fn read(body: WholeBody<Incoming>) -> Result<Bytes, Problem> {
+async fn read(body: WholeBody<EntryBody<Incoming>>) -> Result<Bytes, Problem> {
     match Limited::new(body, MAX_EVENT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
         Err(error) if error.is::<LengthLimitError>() => Err(problem(&Refused::TooLarge)),

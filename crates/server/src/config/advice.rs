@@ -34,7 +34,9 @@ pub(super) fn advice<'a>(
 pub(super) fn header(table: &str) -> String {
     match table {
         "" => "the top level, above any table".to_owned(),
-        "operation" | "webhook" | "limit" | "encryption.key" | "admin.token" => format!("`[[{table}]]`"),
+        "operation" | "pass" | "webhook" | "limit" | "encryption.key" | "admin.token" => {
+            format!("`[[{table}]]`")
+        }
         table => format!("`[{table}]`"),
     }
 }

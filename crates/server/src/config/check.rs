@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderName, Method, Uri, header};
 use semel_core::policy::PolicyError;
+use semel_core::route::RoutePath;
 use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::http::Gone;
 
@@ -15,6 +16,7 @@ use super::jwt;
 use super::limits;
 use super::look_up::{LookUpTable, ambiguous};
 use super::operation::{self, OperationConfig};
+use super::pass;
 use super::source::Origin;
 use super::tls;
 use super::upstream::port_of;
@@ -257,12 +259,14 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
 pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
     webhooks_are_apart(findings, config);
     limits::check(findings, config);
+    pass::check(findings, &config.pass);
     anonymous_callers_are_local(findings, config, source);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);
     tls::go_together(findings, config, source);
     names_are_unique(findings, &config.operations);
     routes_are_unique(findings, &config.operations);
+    routes_are_apart(findings, &config.operations);
 }
 
 fn anonymous_callers_are_local(findings: &mut Findings, config: &Config, source: IdentitySource) {
@@ -324,6 +328,14 @@ fn names_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
             let message = format!("`{}` is the name of another operation, and no former one", owner.name);
             findings.error(findings.origin(&path), &path, message);
         }
+        let mut earlier = operations[..index].iter().flat_map(|earlier| &earlier.aliases);
+        let repeated = |(place, alias): &(usize, &OperationName)| {
+            operation.aliases[..*place].contains(alias) || earlier.any(|other| other == *alias)
+        };
+        if let Some((_, twice)) = operation.aliases.iter().enumerate().find(repeated) {
+            let message = format!("`{twice}` is there twice, in its one form: records have one operation");
+            findings.error(findings.origin(&path), &path, message);
+        }
         if others().any(|(other, twin)| other < index && twin.name == operation.name) {
             let path = format!("{}.name", operation::path(&operation.name));
             findings.error(findings.origin(&path), &path, "another operation has this name already");
@@ -348,5 +360,31 @@ fn routes_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
             other => other.to_string(),
         };
         findings.error(findings.origin(&path), &path, message);
+    }
+}
+
+/// Whether no path may be taken for one of two operations, and each route can be asked for.
+fn routes_are_apart(findings: &mut Findings, operations: &[OperationConfig]) {
+    for (index, operation) in operations.iter().enumerate() {
+        let path = format!("{}.match", operation::path(&operation.name));
+        let Ok(route) = RoutePath::parse(&operation.route.path) else { continue };
+        if let Some(refused) = route.refused_by(operation.allow.iter().copied().collect()) {
+            findings.error(findings.origin(&path), &path, format!("{refused} Name it in `allow`"));
+        }
+        let confused = |other: &&OperationConfig| {
+            other.route.method == operation.route.method
+                && RoutePath::parse(&other.route.path).is_ok_and(|other_route| {
+                    route.is_confused_with(&operation.policy, &other_route, &other.policy)
+                })
+        };
+        if let Some(other) = operations[..index].iter().find(confused) {
+            let message = format!(
+                "may be taken for the route of `{}`: they differ by a slash at the end, by upper and lower case, or by what \
+                 is encoded only; if these are other paths to the upstream, say so in both with `trailing_slash = \
+                 \"other\"` or `letter_case = \"other\"`",
+                other.name
+            );
+            findings.error(findings.origin(&path), &path, message);
+        }
     }
 }

@@ -47,6 +47,7 @@ fn between(last: &str, next: &str) -> String {
                                   unknown\n#[operation.reconcile]"
                 .to_owned()
         }
+        "pass" => "# Requests that may have what is refused everywhere else; as many as there are routes to name\n#[[pass]]".to_owned(),
         "webhook" => "# Who may send events about commands; as many as there are\n#[[webhook]]".to_owned(),
         "limit" => {
             "# A tenant or caller that may use more, or less, than everybody; as many as there are\n#     [[limit]]"
@@ -73,7 +74,9 @@ fn entry(info: &SettingInfo) -> String {
     let value = match (*table, default, example) {
         // An operation is an example as a whole, and so is a webhook.
         (_, _, Some(example)) if APART.contains(name) => format!("#     {name} = {example}"),
-        ("operation" | "operation.reconcile" | "webhook", _, Some(example)) => format!("#{name} = {example}"),
+        ("operation" | "operation.reconcile" | "pass" | "webhook", _, Some(example)) => {
+            format!("#{name} = {example}")
+        }
         (_, Some(default), _) => format!("#{name} = {default}"),
         (_, None, Some(example)) => format!("#     {name} = {example}"),
         (_, None, None) => format!("#     {name}"),
@@ -111,6 +114,10 @@ mod tests {
         assert_eq!(
             config.webhooks.pop().map(|example| example.name.to_string()).as_deref(),
             Some("provider")
+        );
+        assert_eq!(
+            config.pass.pop().map(|example| example.route.to_string()).as_deref(),
+            Some("GET /search/{*rest}")
         );
         assert_eq!(config, Config::default());
         for info in settings().iter().filter(|info| info.default.is_some() || info.table == "operation") {

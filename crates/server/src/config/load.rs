@@ -16,6 +16,7 @@ use super::ledger::{self, LedgerTable};
 use super::limits;
 use super::look_up::LookUpTable;
 use super::operation::{self, OperationConfig, OperationTable};
+use super::pass;
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
     ADMIN_TOKEN, AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS,
@@ -94,6 +95,11 @@ impl Loader {
                 for value in collected(&mut self.findings, &entry.name, entry) {
                     let read = limits::read(&mut self.findings, &value);
                     self.config.limits.exceptions.extend(read);
+                }
+            } else if entry.name == "pass" {
+                for value in collected(&mut self.findings, &entry.name, entry) {
+                    let read = pass::read(&mut self.findings, &value);
+                    self.config.pass.extend(read);
                 }
             } else if TABLES.contains(&entry.name.as_str()) {
                 self.table(entry);
@@ -236,6 +242,7 @@ impl Loader {
         rows.add("defaults", DEFAULTS, &self.config.defaults);
         rows.add("defaults", AUTHORIZATION, &self.config.authorization);
         self.config.operations.iter().for_each(|operation| rows.add_operation(operation));
+        self.config.pass.iter().for_each(|rule| rows.add_pass(rule));
         self.config.webhooks.iter().for_each(|webhook| rows.add_webhook(webhook));
         rows.add("limits", LIMITS, &self.config);
         self.config.limits.exceptions.iter().for_each(|exception| rows.add_limit(exception));
@@ -341,7 +348,7 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
         }
     }
     check::policy(findings, &prefix, &policy);
-    let OperationTable { name, route, business_reference, exclude, aliases } = table;
+    let OperationTable { name, route, business_reference, exclude, aliases, allow } = table;
     let max_response = match policy.store_response {
         StoreResponse::Full => policy.max_stored_response,
         // What a provider shows has no address here that it could be fetched from.
@@ -355,7 +362,8 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
         authorization,
         business_reference,
         exclude,
-        aliases,
+        aliases: aliases.iter().map(OperationName::as_former).collect(),
+        allow,
         reconcile,
     })
 }

@@ -3,6 +3,8 @@
 use std::fmt;
 
 use http::Method;
+use semel_core::path::PathException;
+use semel_core::route::RoutePath;
 use semel_core::{JsonPointer, OperationName, Policy};
 
 use super::kind::{Kind, Refusal, quoted};
@@ -26,6 +28,8 @@ pub struct OperationConfig {
     pub exclude: Vec<JsonPointer>,
     /// Former names: their live records still count.
     pub aliases: Vec<OperationName>,
+    /// What its paths may have that is refused otherwise.
+    pub allow: Vec<PathException>,
     /// How a provider is asked what became of a command whose outcome is unknown.
     pub reconcile: Option<LookUpConfig>,
 }
@@ -61,14 +65,15 @@ pub(super) struct OperationTable {
     pub(super) business_reference: Option<JsonPointer>,
     pub(super) exclude: Vec<JsonPointer>,
     pub(super) aliases: Vec<OperationName>,
+    pub(super) allow: Vec<PathException>,
 }
 
 /// A method and a path pattern, such as `POST /accounts/{id}/payments`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// A method that can carry a command.
+    /// The method: of an operation, one that can carry a command.
     pub method: Method,
-    /// Starts with a slash; `{name}` stands for any one segment.
+    /// The path in its one form: starts with a slash; `{name}` stands for any one segment.
     pub path: String,
 }
 
@@ -86,6 +91,21 @@ impl Kind for Route {
     }
 
     fn parse(text: &str) -> Result<Route, Refusal> {
+        let route = Route::parse_any(text)?;
+        if route.method.is_safe() || route.method == Method::CONNECT {
+            return Err(Refusal::Because(format!("{} is never a command", route.method)));
+        }
+        Ok(route)
+    }
+
+    fn show(value: &Route) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}
+
+impl Route {
+    /// Reads a route of any method.
+    pub(super) fn parse_any(text: &str) -> Result<Route, Refusal> {
         let because = |reason: &str| Refusal::Because(reason.to_owned());
         let (word, path) = text.split_once(' ').ok_or(Refusal::Unexpected)?;
         let path = path.trim_start();
@@ -95,9 +115,6 @@ impl Kind for Route {
         }
         if word.contains(|c: char| c.is_ascii_lowercase()) {
             return Err(Refusal::DidYouMean(format!("{} {path}", word.to_ascii_uppercase())));
-        }
-        if method.is_safe() || method == Method::CONNECT {
-            return Err(Refusal::Because(format!("{method} is never a command")));
         }
         if !path.is_ascii() {
             return Err(because(
@@ -109,11 +126,8 @@ impl Kind for Route {
         }
         let mut alone = matchit::Router::new();
         alone.insert(path, ()).map_err(|error| because(pattern_error(&error)))?;
-        Ok(Route { method, path: path.to_owned() })
-    }
-
-    fn show(value: &Route) -> Option<String> {
-        Some(quoted(&value.to_string()))
+        let path = RoutePath::parse(path).map_err(|error| because(&error.to_string()))?;
+        Ok(Route { method, path: path.to_string() })
     }
 }
 

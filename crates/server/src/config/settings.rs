@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use http::{HeaderName, StatusCode, Uri};
 use semel_core::Plaintext;
 use semel_core::key::MAX_FIELD_BYTES;
+use semel_core::path::PathException;
 use semel_core::policy::{
-    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, StoreResponse,
+    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, Spelling,
+    StoreResponse,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
 use semel_flow::reconcile::http::{Gone, NotFound};
@@ -20,16 +22,19 @@ use super::ledger::{ConditionKind, LedgerTable, Text};
 use super::limits::{Keys, LimitTable, Name, PerTime, Volume};
 use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
+use super::pass::{PassRoute, PassTable};
 use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
 use super::setting::{Setting, SettingInfo, setting};
 use super::tls::{TlsTable, UpstreamTlsTable};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
-use super::{Config, LogFormat, Protocol, StoreLocation};
+use super::{Config, LogFormat, Protocol, Reuse, StoreLocation};
 use crate::ask::Address;
 use crate::authorize::Authorization;
 use crate::client_certificate::Field;
 use crate::hosts::ServiceHost;
 use crate::jwt::{Algorithm, Claim, KeySource};
+use crate::pass::Exemption;
+use crate::upgrade::UpgradeProtocol;
 
 /// The top level.
 pub(super) const GENERAL: &[Setting<Config>] = &[
@@ -49,6 +54,18 @@ pub(super) const GENERAL: &[Setting<Config>] = &[
     ),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
     setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
+    setting!(
+        "upstream_reuse",
+        Choice<Reuse>,
+        upstream_reuse,
+        "Whether a connection to the upstream is used again: for the same caller, or never"
+    ),
+    setting!(
+        "upgrade",
+        List<Choice<UpgradeProtocol>>,
+        upgrade,
+        "The protocols that a connection may switch to: websocket, or an empty list"
+    ),
     setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
     setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
     setting!("drain", Wait, drain, "How long a shutdown waits for running commands"),
@@ -61,6 +78,18 @@ pub(super) const SERVER: &[Setting<Config>] = &[
     setting!("body_timeout", Period, server.body_timeout, "The longest silence inside a request's body"),
     setting!("idle_timeout", Period, server.idle_timeout, "How long a connection is kept between requests"),
     setting!("max_head", Size<8192>, server.max_head, "The largest head of a request"),
+    setting!(
+        "tunnel_idle_timeout",
+        Period,
+        server.tunnels.idle,
+        "The longest silence of both sides after a switch of protocols"
+    ),
+    setting!(
+        "tunnel_lifetime",
+        Period,
+        server.tunnels.total,
+        "The longest life of a connection after a switch of protocols"
+    ),
 ];
 
 /// `[identity]`.
@@ -243,6 +272,18 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         store_headers_except,
         "Header fields that are never stored, beside credentials"
     ),
+    setting!(
+        "trailing_slash",
+        Choice<Spelling>,
+        trailing_slash,
+        "What a path is that differs from an operation's by a slash at the end only: refused, the same, or another"
+    ),
+    setting!(
+        "letter_case",
+        Choice<Spelling>,
+        letter_case,
+        "What a path is that differs from an operation's by upper and lower case only: refused, the same, or another"
+    ),
 ];
 
 /// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.
@@ -293,6 +334,13 @@ pub(super) const OPERATION: &[Setting<OperationTable>] = &[
         aliases,
         "Former names: their live records still count",
         "[\"POST /payments\"]"
+    ),
+    setting!(
+        "allow",
+        List<Choice<PathException>>,
+        allow,
+        "What its paths may have that is refused otherwise, because others may read it in another way",
+        "[\"encoded-slash\"]"
     ),
 ];
 
@@ -387,6 +435,24 @@ pub(super) const LOOK_UP: &[Setting<LookUpTable>] = &[
     ),
     setting!("failed_status", StatusCode, reading.failed_status, "The status that retries get if it failed"),
     setting!("timeout", Period, timeout, "The longest one look-up may take"),
+];
+
+/// `[[pass]]`.
+pub(super) const PASS: &[Setting<PassTable>] = &[
+    setting!(
+        "match",
+        Maybe<PassRoute>,
+        route,
+        "Which requests are meant: a method and a path",
+        "\"GET /search/{*rest}\""
+    ),
+    setting!(
+        "allow",
+        List<Choice<Exemption>>,
+        allow,
+        "What they may have although it is refused everywhere else: body",
+        "[\"body\"]"
+    ),
 ];
 
 /// `[[webhook]]`.
@@ -864,12 +930,13 @@ pub(super) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
 ];
 
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 15] = [
+pub(super) const TABLES: [&str; 16] = [
     "admin",
     "server",
     "identity",
     "defaults",
     "operation",
+    "pass",
     "webhook",
     "limits",
     "limit",
@@ -900,6 +967,7 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("defaults", AUTHORIZATION, &config.authorization),
         infos("operation", OPERATION, &OperationTable::default()),
         infos("operation.reconcile", LOOK_UP, &LookUpTable::default()),
+        infos("pass", PASS, &PassTable::default()),
         infos("webhook", WEBHOOK, &WebhookTable::default()),
         infos("limits", LIMITS, &config),
         infos("limit", LIMIT, &LimitTable::default()),
@@ -918,6 +986,14 @@ pub fn settings() -> Vec<SettingInfo> {
 impl Words for Protocol {
     const WORDS: &'static [(&'static str, Self)] =
         &[("http1", Protocol::Http1), ("h2c", Protocol::H2c), ("h2", Protocol::H2)];
+}
+
+impl Words for Reuse {
+    const WORDS: &'static [(&'static str, Self)] = &[("caller", Reuse::Caller), ("never", Reuse::Never)];
+}
+
+impl Words for UpgradeProtocol {
+    const WORDS: &'static [(&'static str, Self)] = &[("websocket", UpgradeProtocol::WebSocket)];
 }
 
 impl Words for Plaintext {
@@ -977,6 +1053,22 @@ impl Words for OnServerError {
 impl Words for OnExpired {
     const WORDS: &'static [(&'static str, Self)] =
         &[("forget", OnExpired::Forget), ("refuse", OnExpired::Refuse)];
+}
+
+impl Words for Spelling {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("refuse", Spelling::Refuse), ("same", Spelling::Same), ("other", Spelling::Other)];
+}
+
+impl Words for PathException {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        (PathException::EncodedDot.as_str(), PathException::EncodedDot),
+        (PathException::EncodedSlash.as_str(), PathException::EncodedSlash),
+        (PathException::EncodedBackslash.as_str(), PathException::EncodedBackslash),
+        (PathException::EncodedPercent.as_str(), PathException::EncodedPercent),
+        (PathException::Semicolon.as_str(), PathException::Semicolon),
+        (PathException::EmptySegment.as_str(), PathException::EmptySegment),
+    ];
 }
 
 impl Words for StoreResponse {

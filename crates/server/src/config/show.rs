@@ -8,8 +8,9 @@ use super::findings::Findings;
 use super::limits::{self, LimitTable};
 use super::look_up::LookUpTable;
 use super::operation::{self, OperationConfig, OperationTable};
+use super::pass::{self, PassConfig, PassTable};
 use super::setting::Setting;
-use super::settings::{AUTHORIZATION, DEFAULTS, LIMIT, LOOK_UP, OPERATION, WEBHOOK};
+use super::settings::{AUTHORIZATION, DEFAULTS, LIMIT, LOOK_UP, OPERATION, PASS, WEBHOOK};
 use super::webhook::{WebhookConfig, WebhookTable};
 
 /// One effective setting.
@@ -59,17 +60,23 @@ impl<'a> Rows<'a> {
             business_reference,
             exclude,
             aliases,
+            allow,
             reconcile,
         } = operation.clone();
         let prefix = operation::path(&name);
         let (name, route) = (Some(name), Some(route));
-        let table = OperationTable { name, route, business_reference, exclude, aliases };
+        let table = OperationTable { name, route, business_reference, exclude, aliases, allow };
         self.add_set(&prefix, OPERATION, &table);
         self.add_set(&prefix, DEFAULTS, &policy);
         self.add_set(&prefix, AUTHORIZATION, &authorization);
         if let Some(look_up) = reconcile {
             self.add(&format!("{prefix}.reconcile"), LOOK_UP, &LookUpTable::of(look_up));
         }
+    }
+
+    /// Everything about a rule for what may pass.
+    pub(super) fn add_pass(&mut self, rule: &PassConfig) {
+        self.add(&pass::path(&rule.route.to_string()), PASS, &PassTable::of(rule.clone()));
     }
 
     /// Everything about a webhook.

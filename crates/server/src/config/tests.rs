@@ -5,6 +5,8 @@ use super::*;
 mod layers;
 mod limits;
 mod never_panics;
+mod pass;
+mod paths;
 mod reconcile;
 mod warnings;
 mod wrong;

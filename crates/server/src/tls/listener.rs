@@ -1,16 +1,17 @@
 //! A listener of which axum gets connections once their handshakes are done. None of them holds up another.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_rustls::server::TlsStream;
 
 use super::server::Acceptor;
 
-/// How many handshakes there may be at a time; more of them wait in the kernel's queue.
+/// How many handshakes there may be at a time. Where there are more, the oldest is given up.
 const MAX_HANDSHAKES: usize = 256;
 
 /// A listener that speaks TLS.
@@ -18,11 +19,27 @@ pub(crate) struct TlsListener {
     listener: TcpListener,
     acceptor: Acceptor,
     handshakes: JoinSet<Option<(TlsStream<TcpStream>, SocketAddr)>>,
+    /// The same, the oldest first, with some that are over.
+    begun: VecDeque<AbortHandle>,
 }
 
 impl TlsListener {
     pub(crate) fn new(listener: TcpListener, acceptor: Acceptor) -> TlsListener {
-        TlsListener { listener, acceptor, handshakes: JoinSet::new() }
+        TlsListener { listener, acceptor, handshakes: JoinSet::new(), begun: VecDeque::new() }
+    }
+}
+
+impl TlsListener {
+    fn shake_hands(&mut self, stream: TcpStream, peer: SocketAddr) {
+        self.begun.retain(|begun| !begun.is_finished());
+        if self.begun.len() >= MAX_HANDSHAKES
+            && let Some(oldest) = self.begun.pop_front()
+        {
+            oldest.abort();
+        }
+        let acceptor = self.acceptor.clone();
+        let begun = self.handshakes.spawn(async move { Some((acceptor.accept(stream).await?.0, peer)) });
+        self.begun.push_back(begun);
     }
 }
 
@@ -38,12 +55,8 @@ impl axum::serve::Listener for TlsListener {
                         return accepted;
                     }
                 }
-                accepted = self.listener.accept(), if self.handshakes.len() < MAX_HANDSHAKES => match accepted {
-                    Ok((stream, peer)) => {
-                        let acceptor = self.acceptor.clone();
-                        let shake_hands = async move { Some((acceptor.accept(stream).await?.0, peer)) };
-                        self.handshakes.spawn(shake_hands);
-                    }
+                accepted = self.listener.accept() => match accepted {
+                    Ok((stream, peer)) => self.shake_hands(stream, peer),
                     Err(error) => {
                         // Out of file descriptors, say. Others will close theirs; until then, do not spin.
                         tracing::warn!(%error, "a connection could not be accepted");

@@ -10,5 +10,6 @@ mod guard;
 mod help;
 mod ledger;
 mod readme;
+mod routers;
 mod snapshot;
 mod verify;

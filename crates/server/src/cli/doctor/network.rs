@@ -19,7 +19,7 @@ use crate::config::{Config, port_of};
 use crate::tls;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
-use crate::upstream::{Protocol, Upstream};
+use crate::upstream::{Protocol, Purpose, Reuse, Upstream};
 
 /// How long a name, a connection or an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -234,8 +234,8 @@ async fn ask(
         .header(USER_AGENT, "semel-doctor")
         .body(Body::full(""))
         .map_err(|error| error.to_string())?;
-    let upstream = Upstream::new(authority.clone(), tls, protocol, 2 * PATIENCE);
-    match timeout(PATIENCE, upstream.send(request, None)).await {
+    let upstream = Upstream::new(authority.clone(), tls, protocol, Reuse::Never, 2 * PATIENCE);
+    match timeout(PATIENCE, upstream.send(request, Purpose::PassOn(None))).await {
         Ok(answer) => answer.map_err(|error| error.to_string()),
         Err(_) => Err(format!("none within {}", in_words(PATIENCE))),
     }

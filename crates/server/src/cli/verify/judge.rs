@@ -212,7 +212,7 @@ impl Judge {
 fn short(name: &str) -> String {
     const MAX_CHARS: usize = 60;
     let printable: String =
-        name.chars().take(MAX_CHARS).map(|c| if c.is_control() { ' ' } else { c }).collect();
+        name.chars().take(MAX_CHARS).map(|c| if semel_core::text::steers(c) { ' ' } else { c }).collect();
     if name.chars().count() > MAX_CHARS { format!("{printable}…") } else { printable }
 }
 

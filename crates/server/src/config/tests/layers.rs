@@ -62,7 +62,7 @@ fn nothing_at_all_gives_the_defaults() {
     assert!(warnings.is_empty());
     assert!(rows.iter().all(|row| row.source == "default"));
     let with_default = settings().into_iter().filter(|info| info.default.is_some());
-    let in_lists = ["operation", "operation.reconcile", "webhook"];
+    let in_lists = ["operation", "operation.reconcile", "pass", "webhook"];
     assert_eq!(rows.len(), with_default.filter(|info| !in_lists.contains(&info.table)).count());
 }
 
@@ -216,7 +216,9 @@ fn every_setting_of_the_file_arrives() {
     assert_eq!((config.log_format, config.drain), (LogFormat::Json, Duration::ZERO));
     let seconds = Duration::from_secs;
     let (head_timeout, body_timeout, idle_timeout) = (seconds(1), seconds(2), seconds(3));
-    let server = Server { max_connections: 5, head_timeout, body_timeout, idle_timeout, max_head: 8192 };
+    let tunnels = Server::default().tunnels;
+    let server =
+        Server { max_connections: 5, head_timeout, body_timeout, idle_timeout, max_head: 8192, tunnels };
     assert_eq!(config.server, server);
     let (sweep_interval, reap_interval) = (seconds(1), seconds(120));
     assert_eq!(

@@ -78,7 +78,7 @@ async fn judge_request(State(judge): State<Arc<Judge>>, request: Request) -> Res
 fn page_of(reply: &Reply, request: &Send, result: &str) -> Send {
     let id = reply.header("idempotency-operation-id").expect("it is named");
     let target = format!("/.well-known/semel/operations/{id}{result}");
-    request.clone().method("GET").target(target).without("idempotency-key")
+    request.clone().method("GET").body("").target(target).without("idempotency-key")
 }
 
 #[tokio::test]

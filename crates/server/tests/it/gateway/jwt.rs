@@ -88,7 +88,7 @@ async fn a_caller_with_a_new_token_is_the_same_caller_and_nobody_else_is() {
         assert_eq!((other.status.as_u16(), other.replayed()), (201, false), "{tenant}/{caller}");
         assert_ne!(other.body, first.body);
         let id = first.header("idempotency-operation-id").expect("it is named");
-        let page = by(&signer.good("a", tenant, caller)).method("GET");
+        let page = by(&signer.good("a", tenant, caller)).method("GET").body("");
         let page = page.target(format!("/.well-known/semel/operations/{id}")).without("idempotency-key");
         assert_eq!(gateway.send(page).await.problem(), problem(404, "OPERATION_NOT_FOUND"));
     }

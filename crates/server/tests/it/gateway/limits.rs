@@ -121,3 +121,61 @@ async fn a_flood_of_one_tenant_takes_no_command_from_another() {
     let late = gateway.send(by("loud", 0)).await;
     assert_eq!(late.problem(), problem(429, "LOOKUP_QUOTA_EXCEEDED"));
 }
+
+/// The quotas of a tenant, as `semel quotas list` prints them.
+fn quotas(site: &Site, tenant: &str) -> serde_json::Value {
+    let list = ["quotas", "list", "--tenant", tenant, "--json"];
+    let output = site.semel().args(list).output().expect("the program runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("it is JSON")
+}
+
+/// A gateway that starts again, after a SIGTERM or after a SIGKILL, refuses as long as the one before it would have.
+async fn a_used_up_quota_outlasts_a_restart(site: Site) {
+    let upstream = Upstream::start().await;
+    let limits = "[limits]\ntenant_new_keys = \"4/d\"\ntenant_lookups = \"100/d\"\ncaller_active_keys = 9\n";
+    let mut gateway = start(&site, &upstream, limits);
+    for number in 0..4 {
+        assert_eq!(gateway.send(by("acme", number)).await.status, 201);
+    }
+    let wait = |reply: &Reply| -> u64 {
+        assert!(is_over_quota(reply), "{reply:?}");
+        reply.header("retry-after").and_then(|wait| wait.parse().ok()).expect("it says when")
+    };
+    let before = wait(&gateway.send(by("acme", 4)).await);
+    gateway.terminate();
+    assert!(gateway.ended().await.success());
+    let mut gateway = start(&site, &upstream, limits);
+    let after = wait(&gateway.send(by("acme", 5)).await);
+    // One comes back every six hours. The report forgives a second, and time passes.
+    assert!(after <= before && after + 600 > before && before <= 6 * 3600, "{before} and then {after}");
+    assert!(gateway.send(by("acme", 0)).await.replayed(), "what is known is answered");
+    assert_eq!(gateway.send(by("globex", 0)).await.status, 201, "others are not concerned");
+    gateway.kill();
+    let gateway = start(&site, &upstream, limits);
+    wait(&gateway.send(by("acme", 6)).await);
+    assert_eq!(upstream.effects(), 5);
+
+    let listed = quotas(&site, "acme");
+    let [tenant, caller] = listed.as_array().expect("it is a list").as_slice() else { panic!("{listed}") };
+    assert_eq!((&tenant["tenant"], &tenant["caller"]), (&"acme".into(), &serde_json::Value::Null));
+    assert_eq!((&tenant["newKeys"]["left"], &tenant["newKeys"]["limit"]), (&0.into(), &4.into()));
+    assert!(tenant["newKeys"]["wholeAt"].is_string() && tenant["activeKeys"].is_null(), "{tenant}");
+    assert!(tenant["lookups"]["left"].as_u64().is_some_and(|left| (80..100).contains(&left)), "{tenant}");
+    assert_eq!((&caller["caller"], &caller["activeKeys"]["kept"]), (&"web".into(), &4.into()));
+    assert!(!listed.to_string().contains("limited-key-number"), "no key is shown");
+    assert_eq!(quotas(&site, "nobody"), serde_json::json!([]));
+    let table = site.semel().args(["quotas", "list"]).output().expect("it runs");
+    let table = String::from_utf8(table.stdout).expect("it is text");
+    assert!(table.contains("0 of 4") && table.contains("4 of 9"), "{table}");
+}
+
+#[tokio::test]
+async fn a_used_up_quota_outlasts_a_restart_on_sqlite() {
+    a_used_up_quota_outlasts_a_restart(Site::new()).await;
+}
+
+#[tokio::test]
+async fn a_used_up_quota_outlasts_a_restart_on_postgresql() {
+    a_used_up_quota_outlasts_a_restart(Site::on_postgres()).await;
+}

@@ -74,3 +74,39 @@ async fn clients_that_read_nothing_take_bounded_memory() {
     assert!(during < before + 100, "{before} MiB before, {during} MiB during");
     assert_eq!(gateway.send(pay("{}")).await.status, 201, "others are served");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_memory_of_a_storm_is_given_back() {
+    let (_site, _upstream, gateway) = lab(&["--max-request", "2MiB", "--max-stored-response", "2MiB"]).await;
+    assert_eq!(gateway.send(pay("{}")).await.status, 201);
+    let (before, address) = (gateway.memory(), gateway.address);
+    let mut most = before;
+    for round in 0..6 {
+        let requests: Vec<_> = (0..200)
+            .map(|number| {
+                let request = pay("").body(vec![b'x'; 1_000_000]);
+                let key = format!("storm-{round}-{number:08}");
+                tokio::spawn(request.set("idempotency-key", key).to(address))
+            })
+            .collect();
+        most = most.max(gateway.memory());
+        for request in requests {
+            let reply = request.await.expect("it is answered");
+            assert!([201, 503].contains(&reply.status.as_u16()), "{reply:?}");
+        }
+        most = most.max(gateway.memory());
+    }
+    // The memory for replays may be full: 64 MiB. What else was taken goes within moments.
+    let mut after = gateway.memory();
+    for _ in 0..400 {
+        if after < before + 160 {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+        after = gateway.memory();
+    }
+    println!(
+        "1,200 commands and answers of 1 MB: {before} MiB before, {most} MiB at most, {after} MiB after"
+    );
+    assert!(after < before + 160, "{before} MiB before, {most} MiB at most, {after} MiB after");
+}

@@ -268,43 +268,6 @@ async fn trailers_pass_through_and_are_replayed() {
 }
 
 #[tokio::test]
-async fn an_upgrade_becomes_a_tunnel_unless_it_is_a_keyed_command() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-    let address = listener.local_addr().expect("it is bound");
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            tokio::spawn(async move {
-                let mut request = vec![0; 64 * 1024];
-                let _ = stream.read(&mut request).await;
-                let switch =
-                    "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: echo\r\n\r\n";
-                let _ = stream.write_all(switch.as_bytes()).await;
-                let (mut read, mut write) = stream.split();
-                let _ = tokio::io::copy(&mut read, &mut write).await;
-            });
-        }
-    });
-    let site = Site::new();
-    let gateway = site.start(address, &[]);
-    let upgrade = |request: super::lab::Send| request.with("connection", "upgrade").with("upgrade", "echo");
-    let mut client = TcpStream::connect(gateway.address).await.expect("it listens");
-    let request = upgrade(pay("").method("GET").without("idempotency-key")).into_bytes();
-    client.write_all(&request).await.expect("it is sent");
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        head.push(client.read_u8().await.expect("it is answered"));
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
-    client.write_all(b"through the tunnel").await.expect("it is sent");
-    let mut echo = [0; 18];
-    client.read_exact(&mut echo).await.expect("it comes back");
-    assert_eq!(&echo, b"through the tunnel");
-
-    let refused = gateway.send(upgrade(pay("{}"))).await;
-    assert_eq!(refused.status, 400, "there would be no response to keep");
-}
-
-#[tokio::test]
 async fn what_is_not_a_command_streams_both_ways() {
     let (_site, upstream, gateway) = lab(&["--max-request", "1KiB"]).await;
     let large = pay("").method("PUT").body(vec![b'y'; 4 << 20]);

@@ -336,7 +336,7 @@ async fn an_event_that_is_not_the_providers_own_is_refused() {
     assert_eq!(refused(from_provider("e1", "charge.captured", nobody)).await, not_found);
     let elsewhere = from_provider("e1", "charge.captured", &id).target("/.well-known/semel/webhooks/nobody");
     assert_eq!(refused(elsewhere).await, not_found);
-    let got = from_provider("e1", "charge.captured", &id).method("GET");
+    let got = from_provider("e1", "charge.captured", &id).method("GET").body("");
     assert_eq!(gateway.send(got).await.status, StatusCode::METHOD_NOT_ALLOWED);
     // The operation that this webhook is not bound to.
     gateway.send(keyed("refund").target("/refunds").set("content-type", "text/plain").doing("outcome")).await;
