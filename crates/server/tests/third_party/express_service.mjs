@@ -1,4 +1,4 @@
-// Express, with the routes that the test protects. `node express.mjs PACKAGE` prints its port. Each answer names the route that was
+// Express, with the routes that the test protects. `node express_service.mjs PACKAGE` prints its port. Each answer names the route that was
 // reached; `GET /seen` lists the cases that came here at all.
 const { default: express } = await import(process.argv[2]);
 const app = express();
