@@ -11,6 +11,7 @@ pub mod api_keys;
 mod claimed;
 #[cfg(feature = "sql")]
 mod columns;
+mod contested;
 pub mod doctor;
 #[cfg(feature = "encryption")]
 pub mod encryption;

@@ -21,6 +21,8 @@ use semel_core::{
     StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage, transition,
 };
 
+use crate::contested::contested;
+
 /// Keeps records in memory.
 pub struct MemoryStore {
     clock: Box<dyn Clock>,
@@ -30,8 +32,8 @@ pub struct MemoryStore {
 #[derive(Default)]
 struct Tables {
     records: HashMap<RecordId, Record>,
-    /// Who holds a business reference, by tenant, operation and reference, and whether it was given back.
-    references: HashMap<(String, String, String), (Holder, bool)>,
+    /// Business references, by tenant, operation and reference.
+    references: References,
     /// What was noted about commands, the oldest first.
     notes: Vec<(OperationId, NoteTaken)>,
     /// What workers need, of commands that may have to be started by one.
@@ -42,6 +44,20 @@ struct Tables {
     evidence: HashMap<(String, String), Kept>,
     /// The use of each tenant and caller.
     usage: BTreeMap<Subject, UsageEntry>,
+}
+
+/// The commands that hold a business reference, or gave it back. At most one of each list holds it.
+type References = HashMap<(String, String, String), Vec<Reserved>>;
+
+/// One command's hold on a business reference.
+struct Reserved {
+    holder: Holder,
+    given_back: bool,
+}
+
+/// Returns the command that holds a reference.
+fn holder_of(reserved: &[Reserved]) -> Option<&Holder> {
+    reserved.iter().find(|reserved| !reserved.given_back).map(|reserved| &reserved.holder)
 }
 
 /// A statement, and what became of it.
@@ -91,10 +107,7 @@ impl Tables {
         let live = |id: &RecordId| self.records.get(id).filter(|record| age(record.head, now).is_some());
         let own = claim.record_ids().find_map(|id| live(&id));
         let id = own.map_or_else(|| claim.scope.record_id(), |record| record.id);
-        let held = |name: &OperationName| {
-            let (holder, given_back) = self.references.get(&reference(claim, name)?)?;
-            (!given_back).then_some(holder)
-        };
+        let held = |name: &OperationName| holder_of(self.references.get(&reference(claim, name)?)?);
         let is_other = |holder: &&Holder| own.map(|record| record.operation_id) != Some(holder.operation_id);
         let other = claim.reference_operations().find_map(held).filter(is_other).cloned();
         let mut attempt = claim.attempt;
@@ -119,18 +132,20 @@ impl Tables {
         let record = Record::after(before, step.write, claim, result, now);
         let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));
         let wanted = claim.and_then(|claim| reference(claim, &claim.scope.operation));
-        let give = |references: &mut HashMap<_, (Holder, bool)>, id, back| {
-            references
-                .values_mut()
-                .filter(|(holder, _)| holder.operation_id == id)
-                .for_each(|held| held.1 = back);
-        };
         match (step.reference, named, wanted) {
             (ReferenceWrite::Take, Some((operation_id, principal)), Some(reference)) => {
-                self.references.insert(reference, (Holder { operation_id, principal }, false));
+                let holder = Holder { operation_id, principal };
+                let reserved = self.references.entry(reference).or_default();
+                reserved.retain(|reserved| reserved.holder.operation_id != operation_id);
+                reserved.push(Reserved { holder, given_back: false });
             }
-            (ReferenceWrite::GiveBack, Some((id, _)), _) => give(&mut self.references, id, true),
-            (ReferenceWrite::TakeBack, Some((id, _)), _) => give(&mut self.references, id, false),
+            (ReferenceWrite::GiveBack, Some((id, _)), _) => {
+                let all = self.references.values_mut().flatten();
+                all.filter(|own| own.holder.operation_id == id).for_each(|own| own.given_back = true);
+            }
+            (ReferenceWrite::TakeBack, Some((id, _)), _) => {
+                take_references_back(&mut self.references, &mut self.notes, id, now);
+            }
             (
                 ReferenceWrite::Keep
                 | ReferenceWrite::Take
@@ -153,7 +168,10 @@ impl Tables {
         let gone = before.map(|before| before.operation_id);
         if let Some(gone) = gone.filter(|id| record.as_ref().map(|record| record.operation_id) != Some(*id)) {
             self.items.remove(&gone);
-            self.references.retain(|_, (holder, given_back)| holder.operation_id != gone || !*given_back);
+            self.references.retain(|_, reserved| {
+                reserved.retain(|own| own.holder.operation_id != gone || !own.given_back);
+                !reserved.is_empty()
+            });
         }
         match &record {
             Some(record) => self.records.insert(id, record.clone()),
@@ -164,6 +182,24 @@ impl Tables {
 }
 
 /// What a claim's business reference is unique by: tenant, operation, reference.
+/// Takes the business references of a command back, except those that other commands hold since, which are noted.
+fn take_references_back(
+    references: &mut References,
+    notes: &mut Vec<(OperationId, NoteTaken)>,
+    id: OperationId,
+    now: Timestamp,
+) {
+    for reserved in references.values_mut() {
+        let holder = holder_of(reserved).map(|holder| holder.operation_id);
+        let Some(own) = reserved.iter_mut().find(|own| own.holder.operation_id == id) else { continue };
+        match holder.filter(|holder| *holder != id) {
+            None => own.given_back = false,
+            Some(holder) => notes.push((id, NoteTaken { at: now, note: contested(id, holder) })),
+        }
+    }
+}
+
+/// Returns the name of the business reference that a claim asks for under this operation.
 fn reference(claim: &Claim, operation: &OperationName) -> Option<(String, String, String)> {
     let reference = claim.business_reference.clone()?;
     Some((claim.scope.principal.tenant().to_owned(), operation.to_string(), reference))
@@ -403,8 +439,8 @@ impl Evidence for MemoryStore {
         let id = kept.statement.operation_id;
         tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
         if reference == ReferenceWrite::TakeBack {
-            let own = tables.references.values_mut().filter(|(holder, _)| holder.operation_id == id);
-            own.for_each(|held| held.1 = false);
+            let Tables { references, notes, .. } = &mut *tables;
+            take_references_back(references, notes, id, now);
         }
         Ok(true)
     }

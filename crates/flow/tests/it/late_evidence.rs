@@ -15,6 +15,7 @@ use crate::reconcile::{lost, now_is, open_about, processing, reconciler, says, s
 both!(
     late_evidence_settles_what_is_free_for_a_retry,
     late_evidence_takes_back_the_business_reference,
+    late_evidence_about_a_reference_that_another_command_holds_is_loud,
     evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next,
     evidence_from_before_a_rerun_is_about_an_earlier_attempt,
     a_provider_that_deduplicates_does_not_contradict_itself,
@@ -85,6 +86,22 @@ async fn late_evidence_takes_back_the_business_reference(lab: impl Lab) {
     let other = sample::with_reference(sample::claim("other"), "order-1");
     let answer = kept.store().claim(&other).await.expect("the store answers");
     assert_eq!(answer.decision, Decision::Duplicate, "another key does not repeat the order");
+}
+
+async fn late_evidence_about_a_reference_that_another_command_holds_is_loud(lab: impl Lab) {
+    let kept = lab.kept().await;
+    let order = |key: &str| sample::with_reference(sample::claim(key), "order-1");
+    let record = freed(&kept, &order("k")).await;
+    let other = kept.store().claim(&order("other")).await.expect("the store answers").record;
+    let other = other.expect("it runs");
+    let complete = Change::complete(other.head.fence(), sample::created("again"));
+    kept.store().apply(&other.id, &complete).await.expect("the store answers");
+    says(&kept, "provider", "e1", &record, executed()).await;
+    assert_eq!(reconciler(&kept, Arc::new(NoLookUp)).once().await.by_evidence, 1);
+    let notes = kept.store().notes(record.operation_id).await.expect("the store answers");
+    let told = notes.iter().filter(|taken| taken.note.action == CONTRADICTION).collect::<Vec<_>>();
+    assert_eq!(told.len(), 1, "{notes:?}");
+    assert!(told[0].note.why.contains(&other.operation_id.to_string()), "{notes:?}");
 }
 
 async fn evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next(lab: impl Lab) {

@@ -40,6 +40,8 @@ impl DbError {
     pub fn from_sqlstate(code: &str, message: String) -> DbError {
         match code {
             "40001" | "40P01" => DbError::Conflict(message),
+            // Another command took a business reference just before this one took it back: the next try sees that.
+            "23505" if message.contains("semel_references_held") => DbError::Conflict(message),
             "55P03" => DbError::Busy(message),
             // The server does not know, or went away in the middle.
             "40003" | "57P01" | "57P02" | "57P05" => DbError::Lost(message),

@@ -1,5 +1,5 @@
-//! Evidence in PostgreSQL: all SQL about statements that came by themselves. Each statement of SQL is a transaction of its
-//! own, and changes nothing when it is sent a second time.
+//! Evidence in PostgreSQL: all SQL about statements that came by themselves. Each change is a transaction of its own, and
+//! changes nothing when it is sent a second time.
 
 use std::time::Duration;
 
@@ -11,7 +11,9 @@ use semel_core::{Evidence, Ids, Note, OperationId, RandomIds, Statement, Store, 
 use super::PostgresStore;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::queries::now;
+use super::link::Link;
+use super::outbox::in_transaction;
+use super::queries::{now, take_references_back};
 use crate::columns::{ResultColumns, StatementColumns, heard_after, of_statement};
 
 /// One that was heard before stays as it was.
@@ -42,7 +44,7 @@ const CLOSE: &str = concat!(
     " WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING done_at"
 );
 
-/// In one statement: the note and the reference go with the first to close it. Its command may hold several references.
+/// In one statement: the note goes with the first to close it.
 const CONTRADICT: &str = concat!(
     "WITH closed AS (
          UPDATE semel_evidence SET done_at = n.now, outcome = $4 FROM ",
@@ -50,11 +52,8 @@ const CONTRADICT: &str = concat!(
     "    WHERE source = $2 AND event_id = $3 AND done_at IS NULL RETURNING operation_id, done_at),
      noted AS (
          INSERT INTO semel_audit (id, at, operation_id, who, action, why)
-         SELECT $5, done_at, operation_id, $6, $7, $8 FROM closed),
-     taken_back AS (
-         UPDATE semel_references SET given_back = false
-         WHERE $9::bigint = 1 AND given_back AND operation_id = (SELECT operation_id FROM closed))
-     SELECT count(*) FROM closed"
+         SELECT $5, done_at, operation_id, $6, $7, $8 FROM closed)
+     SELECT operation_id, done_at FROM closed"
 );
 
 const REAP: &str = concat!(
@@ -241,10 +240,17 @@ impl Evidence for PostgresStore {
                     Value::Text(Some(&note.who)),
                     Value::Text(Some(&note.action)),
                     Value::Text(Some(&note.why)),
-                    Value::Int(Some(i64::from(reference == ReferenceWrite::TakeBack))),
                 ];
-                let rows = lent.link()?.query(CONTRADICT, &values).await?;
-                Ok(rows.first().and_then(|row| row.int(0)) == Some(1))
+                let raised = in_transaction(lent.link()?, async |link: &mut Link| {
+                    let closed = link.query(CONTRADICT, &values).await?;
+                    let closed = closed.first().and_then(|row| row.uuid(0).zip(row.int(1)));
+                    let Some((command, now)) = closed else { return Ok(None) };
+                    if reference == ReferenceWrite::TakeBack {
+                        take_references_back(link, vec![command], Timestamp::from_millis(now)).await?;
+                    }
+                    Ok(Some(()))
+                });
+                Ok(raised.await?.is_some())
             })
             .await
     }

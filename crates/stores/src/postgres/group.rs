@@ -10,8 +10,8 @@ use super::executor::{Executor, Row, Value};
 use super::known::Known;
 use super::link::Link;
 use super::queries::{
-    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE,
-    TAKE_REFERENCES_BACK, note_values, now, snapshot,
+    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, note_values, now,
+    snapshot, take_references_back,
 };
 use super::rows::{Versioned, record_columns};
 use crate::columns::Columns;
@@ -278,7 +278,6 @@ impl Writes<'_> {
         };
         for (sql, ids) in [
             (GIVE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::GiveBack))),
-            (TAKE_REFERENCES_BACK, commands(|what| matches!(what, SideWrite::TakeBack))),
             (FORGET_REFERENCES, commands(|what| matches!(what, SideWrite::Forget))),
             (FORGET_PROGRESS, commands(|what| matches!(what, SideWrite::Forget))),
             (ERASE_REQUESTS, commands(|what| matches!(what, SideWrite::EraseRequest))),
@@ -286,6 +285,10 @@ impl Writes<'_> {
             if !ids.is_empty() {
                 link.query(sql, &[Value::UuidList(ids)]).await?;
             }
+        }
+        let taken_back = commands(|what| matches!(what, SideWrite::TakeBack));
+        if !taken_back.is_empty() {
+            take_references_back(link, taken_back, now).await?;
         }
         for side in sides {
             if let SideWrite::Note(note) = side.what {

@@ -47,12 +47,9 @@ const FIRST: &str = concat!(
          ON CONFLICT DO NOTHING
          RETURNING created_at
      ), reference AS (
-         INSERT INTO semel_references AS held (tenant, operation, reference, operation_id, caller, taken_at)
+         INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
          SELECT $4, $6, $23, $3, $5, created_at FROM record WHERE $23 IS NOT NULL
-         ON CONFLICT (tenant, operation, reference) DO UPDATE SET
-             operation_id = excluded.operation_id, caller = excluded.caller, taken_at = excluded.taken_at,
-             given_back = false
-         WHERE held.given_back
+         ON CONFLICT DO NOTHING
          RETURNING taken_at
      )
      SELECT record.created_at, taken.count, ",

@@ -16,6 +16,7 @@ use super::join::{Tried, commit_as_begun, is_joined, reset_lock_timeout, try_fir
 use super::phases;
 use super::rows::{Versioned, record, record_columns};
 use crate::columns::Columns;
+use crate::contested::contested;
 
 /// The store's time in milliseconds: the database's clock less what it skipped (see `clock.rs`).
 macro_rules! steady {
@@ -138,16 +139,32 @@ const TAKE_REFERENCE: &str = "
     INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
     VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING RETURNING taken_at";
 
-/// One that was given back, or that is ours already.
+/// One that this command had before, and that no other holds since.
 const RETAKE_REFERENCE: &str = "
-    UPDATE semel_references SET operation_id = $4, caller = $5, taken_at = $6, given_back = false
-    WHERE tenant = $1 AND operation = $2 AND reference = $3 AND (given_back OR operation_id = $4) RETURNING taken_at";
+    UPDATE semel_references SET caller = $5, taken_at = $6, given_back = false
+    WHERE tenant = $1 AND operation = $2 AND reference = $3 AND operation_id = $4 AND NOT EXISTS (
+        SELECT 1 FROM semel_references AS other
+        WHERE other.tenant = $1 AND other.operation = $2 AND other.reference = $3 AND NOT other.given_back
+            AND other.operation_id <> $4)
+    RETURNING taken_at";
 
 pub(super) const GIVE_REFERENCES_BACK: &str =
     "UPDATE semel_references SET given_back = true WHERE operation_id = ANY($1)";
 
-pub(super) const TAKE_REFERENCES_BACK: &str =
-    "UPDATE semel_references SET given_back = false WHERE operation_id = ANY($1)";
+/// Takes references back, and lists the commands whose reference another one holds since, each with that one.
+const TAKE_REFERENCES_BACK: &str = "
+    WITH wanted AS MATERIALIZED (
+        SELECT own.tenant, own.operation, own.reference, own.operation_id, other.operation_id AS holder
+        FROM semel_references AS own LEFT JOIN semel_references AS other
+            ON other.tenant = own.tenant AND other.operation = own.operation AND other.reference = own.reference
+                AND NOT other.given_back
+        WHERE own.operation_id = ANY($1) AND own.given_back
+    ), taken AS (
+        UPDATE semel_references AS own SET given_back = false FROM wanted
+        WHERE own.tenant = wanted.tenant AND own.operation = wanted.operation AND own.reference = wanted.reference
+            AND own.operation_id = wanted.operation_id AND wanted.holder IS NULL
+    )
+    SELECT operation_id, holder FROM wanted WHERE holder IS NOT NULL";
 
 pub(super) const FORGET_REFERENCES: &str =
     "DELETE FROM semel_references WHERE operation_id = ANY($1) AND given_back";
@@ -516,7 +533,7 @@ async fn write_reference(
             db.query(GIVE_REFERENCES_BACK, &[Value::UuidList(vec![*record.operation_id.as_bytes()])]).await?;
         }
         (ReferenceWrite::TakeBack, Some(record), _) => {
-            db.query(TAKE_REFERENCES_BACK, &[Value::UuidList(vec![*record.operation_id.as_bytes()])]).await?;
+            take_references_back(db, vec![*record.operation_id.as_bytes()], record.updated_at).await?;
         }
         (
             ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack | ReferenceWrite::TakeBack,
@@ -565,6 +582,21 @@ async fn keep_request(
         Value::Int(Some(now.as_millis())),
     ];
     db.query(KEEP_REQUEST, &values).await.map(|_| ())
+}
+
+/// Takes the business references of commands back, except those that other commands hold since, which are noted.
+pub(super) async fn take_references_back(
+    db: &mut impl Executor,
+    commands: Vec<[u8; 16]>,
+    now: Timestamp,
+) -> Result<(), DbError> {
+    for row in db.query(TAKE_REFERENCES_BACK, &[Value::UuidList(commands)]).await? {
+        if let (Some(command), Some(holder)) = (row.uuid(0), row.uuid(1)) {
+            let command = OperationId::from_bytes(command);
+            take_note(db, command, &contested(command, OperationId::from_bytes(holder)), now).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn take_note(

@@ -65,8 +65,9 @@ CREATE TABLE semel_references (
     caller       text    NOT NULL,               -- who may be told
     taken_at     bigint  NOT NULL,
     given_back   boolean NOT NULL DEFAULT false, -- free for others; remembered while its record is
-    PRIMARY KEY (tenant, operation, reference)
+    PRIMARY KEY (tenant, operation, reference, operation_id)
 );
+CREATE UNIQUE INDEX semel_references_held ON semel_references (tenant, operation, reference) WHERE NOT given_back;
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
 
 CREATE TABLE semel_outbox (

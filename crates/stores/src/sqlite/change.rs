@@ -193,9 +193,11 @@ fn write(
         (ReferenceWrite::Take, Some(record), Some(claim)) => {
             queries::take_reference(connection, claim, record)?;
         }
-        (give @ (ReferenceWrite::GiveBack | ReferenceWrite::TakeBack), Some(record), _) => {
-            let given_back = give == ReferenceWrite::GiveBack;
-            queries::give_reference_back(connection, record.operation_id, given_back)?;
+        (ReferenceWrite::GiveBack, Some(record), _) => {
+            queries::give_reference_back(connection, record.operation_id)?;
+        }
+        (ReferenceWrite::TakeBack, Some(record), _) => {
+            queries::take_references_back(connection, record.operation_id, record.updated_at)?;
         }
         (
             ReferenceWrite::Keep | ReferenceWrite::Take | ReferenceWrite::GiveBack | ReferenceWrite::TakeBack,

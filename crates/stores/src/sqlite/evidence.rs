@@ -118,7 +118,7 @@ fn contradict(
     let id = OperationId::from_bytes(id);
     queries::take_note(connection, id, note, now)?;
     if reference == ReferenceWrite::TakeBack {
-        queries::give_reference_back(connection, id, false)?;
+        queries::take_references_back(connection, id, now)?;
     }
     Ok(1)
 }

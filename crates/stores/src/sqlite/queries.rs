@@ -12,6 +12,7 @@ use semel_core::{
 use super::errors::is_unreadable;
 use super::rows::{WHOLE, WITHOUT_RESPONSE, damaged, damaged_column, record};
 use crate::columns::{Columns, StepColumns};
+use crate::contested::contested;
 use crate::doctor::telling::Waiting;
 
 /// The database's present, in milliseconds: the clock that decides.
@@ -483,8 +484,8 @@ pub(super) fn take_reference(
         .prepare_cached(
             "INSERT INTO semel_references (tenant, operation, reference, operation_id, caller, taken_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-             ON CONFLICT DO UPDATE SET operation_id = ?4, caller = ?5, taken_at = ?6, given_back = 0
-             WHERE given_back = 1",
+             ON CONFLICT (tenant, operation, reference, operation_id)
+             DO UPDATE SET caller = ?5, taken_at = ?6, given_back = 0",
         )?
         .execute(params![
             record.principal.tenant(),
@@ -496,15 +497,37 @@ pub(super) fn take_reference(
         ])
 }
 
-/// Frees the business reference of a command for others, or takes it back, unless somebody else has it by now.
-pub(super) fn give_reference_back(
+/// Frees the business reference of a command for others.
+pub(super) fn give_reference_back(connection: &Connection, id: OperationId) -> rusqlite::Result<usize> {
+    connection
+        .prepare_cached("UPDATE semel_references SET given_back = 1 WHERE operation_id = ?1")?
+        .execute([id.as_bytes()])
+}
+
+/// Takes the business references of a command back, except those that other commands hold since, which are noted.
+pub(super) fn take_references_back(
     connection: &Connection,
     id: OperationId,
-    given_back: bool,
-) -> rusqlite::Result<usize> {
-    connection
-        .prepare_cached("UPDATE semel_references SET given_back = ?2 WHERE operation_id = ?1")?
-        .execute(params![id.as_bytes(), given_back])
+    now: Timestamp,
+) -> rusqlite::Result<()> {
+    const OTHERS: &str = "
+        SELECT other.operation_id FROM semel_references AS own JOIN semel_references AS other
+            ON other.tenant = own.tenant AND other.operation = own.operation AND other.reference = own.reference
+        WHERE own.operation_id = ?1 AND own.given_back = 1 AND other.given_back = 0";
+    const TAKE_BACK: &str = "
+        UPDATE semel_references AS own SET given_back = 0
+        WHERE operation_id = ?1 AND given_back = 1 AND NOT EXISTS (
+            SELECT 1 FROM semel_references AS other
+            WHERE other.tenant = own.tenant AND other.operation = own.operation AND other.reference = own.reference
+                AND other.given_back = 0)";
+    let others: Vec<OperationId> = connection
+        .prepare_cached(OTHERS)?
+        .query_map([id.as_bytes()], |row| row.get(0).map(OperationId::from_bytes))?
+        .collect::<rusqlite::Result<_>>()?;
+    for holder in others {
+        take_note(connection, id, &contested(id, holder), now)?;
+    }
+    connection.prepare_cached(TAKE_BACK)?.execute([id.as_bytes()]).map(drop)
 }
 
 /// Forgets a business reference that was given back, together with its record.

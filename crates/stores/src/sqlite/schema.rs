@@ -65,8 +65,9 @@ CREATE TABLE semel_references (
     caller       TEXT NOT NULL, -- who may be told
     taken_at     INTEGER NOT NULL,
     given_back   INTEGER NOT NULL DEFAULT 0, -- free for others; remembered while its record is
-    PRIMARY KEY (tenant, operation, reference)
+    PRIMARY KEY (tenant, operation, reference, operation_id)
 ) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX semel_references_held ON semel_references (tenant, operation, reference) WHERE given_back = 0;
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
 CREATE TABLE semel_api_keys (
     id         TEXT    NOT NULL PRIMARY KEY, -- what an operator calls it

@@ -135,6 +135,7 @@ macro_rules! for_each_conformance_case {
             references: a_reference_outlives_its_record
             references: a_reference_that_was_given_back_may_be_gone
             references: a_late_completion_takes_its_reference_back
+            references: a_reference_that_another_command_holds_is_not_taken_back_silently
             references: a_reference_is_kept_while_an_earlier_attempt_may_have_run
             references: a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back
             references: a_former_name_of_an_operation_still_counts

@@ -136,6 +136,40 @@ pub(super) async fn a_reference_that_was_given_back_may_be_gone(subject: &dyn Su
     assert_eq!(claim_decision(&*store, &order("first")).await, Decision::Execute);
 }
 
+pub(super) async fn a_reference_that_another_command_holds_is_not_taken_back_silently(subject: &dyn Subject) {
+    if !subject.capabilities().references {
+        return;
+    }
+    let store = subject.store();
+    let first = acquire(&*store, &order("first")).await;
+    applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
+    applied(&*store, &first.id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+    // Two others had the reference since: the first of them gave it back, the second holds it.
+    let second = acquire(&*store, &order("second")).await;
+    applied(&*store, &second.id, Change::release(second.head.fence(), Reason::NotExecuted)).await;
+    let third = acquire(&*store, &order("third")).await;
+    applied(&*store, &first.id, Change::complete(first.head.fence(), sample::created("it did happen"))).await;
+    let notes = store.notes(first.operation_id).await.expect("the store reads");
+    let told = notes.iter().find(|taken| taken.note.action == "contradiction").expect("somebody is told");
+    assert!(told.note.why.contains(&third.operation_id.to_string()), "{}", told.note.why);
+    let holder = store.claim(&order("fourth")).await.expect("the store takes claims").holder;
+    assert_eq!(holder.expect("it is held").operation_id, third.operation_id, "it keeps what it has");
+
+    // Once nobody else holds it, it goes to the command that was carried out.
+    let first = sample::with_reference(sample::claim("early"), "order-8");
+    let first = acquire(&*store, &first).await;
+    applied(&*store, &first.id, Change::abandon(first.head.fence(), Reason::TimedOut)).await;
+    applied(&*store, &first.id, Change::resolve_not_executed(Proof::ProviderTombstone)).await;
+    let second = sample::with_reference(sample::claim("late"), "order-8");
+    let second = acquire(&*store, &second).await;
+    applied(&*store, &second.id, Change::release(second.head.fence(), Reason::NotExecuted)).await;
+    applied(&*store, &first.id, Change::complete(first.head.fence(), sample::created("it did happen"))).await;
+    assert_eq!(store.notes(first.operation_id).await.expect("the store reads"), []);
+    let next = sample::with_reference(sample::claim("next"), "order-8");
+    let holder = store.claim(&next).await.expect("the store takes claims").holder;
+    assert_eq!(holder.expect("it is held").operation_id, first.operation_id);
+}
+
 pub(super) async fn a_late_completion_takes_its_reference_back(subject: &dyn Subject) {
     if !subject.capabilities().references {
         return;

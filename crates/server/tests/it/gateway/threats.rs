@@ -228,7 +228,7 @@ async fn no_request_chooses_where_it_goes() {
     let (_site, upstream, gateway) = lab(&[]).await;
     let elsewhere = Upstream::start().await;
     let other = elsewhere.address;
-    let mut sent = 0;
+    let (mut sent, mut accepted) = (0, 0);
     for method in ["GET", "POST"] {
         for (target, host, more) in [
             ("/payments".to_owned(), other.to_string(), String::new()),
@@ -252,7 +252,11 @@ async fn no_request_chooses_where_it_goes() {
                  {more}Content-Length: 0\r\n\r\n"
             );
             let answer = raw(gateway.address, request.as_bytes()).await;
-            assert!(answer.starts_with("HTTP/1.1 201 "), "{request}: {answer}");
+            // A path with an empty segment has no one form.
+            let is_refused = target.starts_with('/') && target.contains("//");
+            accepted += usize::from(!is_refused);
+            let status = if is_refused { "400" } else { "201" };
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {answer}");
         }
     }
     let stream = TcpStream::connect(gateway.address).await.expect("it listens");
@@ -262,7 +266,7 @@ async fn no_request_chooses_where_it_goes() {
     let request = http::Request::get(format!("http://{other}/payments"));
     let request = request.body(http_body_util::Empty::<bytes::Bytes>::new()).expect("it is a request");
     assert_eq!(sender.send_request(request).await.expect("it is answered").status(), 201);
-    assert_eq!((upstream.seen(), elsewhere.seen()), (sent + 1, 0));
+    assert_eq!((upstream.seen(), elsewhere.seen()), (accepted + 1, 0));
 
     // Nor does an answer.
     let redirecting = by_hand(move |_, _| {
