@@ -247,29 +247,27 @@ async fn whoever_lost_its_session_with_a_reply_that_cannot_be_kept_is_told_so_to
 async fn whoever_lost_its_session_and_cannot_ask_what_became_of_it_does_not_say_that_nothing_happened() {
     let (moment, long) = (Duration::from_millis(200), Duration::from_secs(60));
     // The pool gives up soon, or later than anybody waits for the answer.
-    for (patience, end) in [
-        (moment, End::Created),
-        (moment, End::Retryable(503)),
-        (moment, End::Final(402)),
-        (moment, End::Panic),
-        (long, End::Created),
-    ] {
-        let direct = Postgres::new().await;
-        let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
-        let options = PgPoolOptions::new().max_connections(1).acquire_timeout(patience);
-        let pool = options.connect(&proxy.url(&direct.database.url())).await.expect("it connects");
-        let lab = Postgres { transactions: PostgresTransactions::new(pool), ..direct.clone() };
-        let gate = Gate::new();
-        let work = pays().then(Step::Wait(gate.clone())).ending(end);
-        let first = tokio::spawn(async move { lab.see(&command("key"), work).await });
-        gate.begun().await;
-        proxy.refuse().await;
-        direct.run(END_SESSION).await;
-        while !direct.see(&command("key"), pays()).await.executed() {}
-        gate.open();
-        assert_eq!(first.await.expect("it ends"), Saw::InDoubt, "another has done it: {patience:?}");
-        assert_eq!(direct.counts().await, (1, 1, 1));
+    for (patience, end) in [(moment, End::Final(402)), (moment, End::Panic), (long, End::Created)] {
+        a_session_lost_to_another(patience, end).await;
     }
+}
+
+async fn a_session_lost_to_another(patience: Duration, end: End) {
+    let direct = Postgres::new().await;
+    let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
+    let options = PgPoolOptions::new().max_connections(1).acquire_timeout(patience);
+    let pool = options.connect(&proxy.url(&direct.database.url())).await.expect("it connects");
+    let lab = Postgres { transactions: PostgresTransactions::new(pool), ..direct.clone() };
+    let gate = Gate::new();
+    let work = pays().then(Step::Wait(gate.clone())).ending(end);
+    let first = tokio::spawn(async move { lab.see(&command("key"), work).await });
+    gate.begun().await;
+    proxy.refuse().await;
+    direct.run(END_SESSION).await;
+    while !direct.see(&command("key"), pays()).await.executed() {}
+    gate.open();
+    assert_eq!(first.await.expect("it ends"), Saw::InDoubt, "another has done it: {patience:?}");
+    assert_eq!(direct.counts().await, (1, 1, 1));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -218,7 +218,10 @@ async fn a_black_hole_swallows_both_directions_until_it_is_healed() {
     assert!(is_pending(&tokio::time::timeout(A_WHILE, &mut statement).await));
     assert!(!newcomer.is_finished());
     assert_eq!(lab.rows(), 0);
-    let clients = format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{}'", lab.database.name());
+    let clients = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND datname = '{}'",
+        lab.database.name()
+    );
     assert_eq!(lab.database.server().sql("postgres", &clients).expect("it answers"), "2");
     lab.proxy.heal().await.expect("it was listening all along");
     statement.await.expect("no panic").expect("nothing was lost");
