@@ -24,6 +24,7 @@ use tower::{Layer, Service};
 use crate::body::{Body, BoxError, Room};
 use crate::cache::ReplayCache;
 use crate::fetch::{self, Ask};
+use crate::identity::{self, Authenticated};
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
 use crate::quotas::{Quotas, UsedUp};
@@ -112,7 +113,7 @@ impl IdempotencyLayer {
     pub fn builder(store: Arc<dyn Store>) -> Builder {
         Builder {
             store,
-            identify: Box::new(|_| Err(Denied::unauthenticated())),
+            identify: None,
             authorize: Box::new(|_, _, _| Box::pin(std::future::ready(Ok(())))),
             before_keeping: Box::new(|_| {}),
             ask: None,
@@ -218,7 +219,7 @@ impl<S> Layer<S> for IdempotencyLayer {
 /// Puts a layer together.
 pub struct Builder {
     store: Arc<dyn Store>,
-    identify: Box<Identify>,
+    identify: Option<Box<Identify>>,
     authorize: Box<Authorize>,
     before_keeping: Box<BeforeKeeping>,
     ask: Option<Box<Ask>>,
@@ -237,7 +238,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Says who is asking. Without it, every command is refused with 401: there is no anonymous bucket.
+    /// Says who is asking. A layer without it is not built: there is no anonymous bucket.
     ///
     /// The tenant and the caller must come from authentication: from what an authentication layer in front put
     /// into the request's extensions, or from credentials checked here. Never from the body, and never from
@@ -246,8 +247,47 @@ impl Builder {
         mut self,
         identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
     ) -> Builder {
-        self.identify = Box::new(identify);
+        self.identify = Some(Box::new(identify));
         self
+    }
+
+    /// Takes the principal from a value of type `U` in the request's extensions, which an authentication layer has put there.
+    /// Requests without one get 401.
+    ///
+    /// The authentication layer goes outside of this one: with axum, the layer that is added last runs first.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use axum::{Router, extract::Request, http::StatusCode, middleware::{Next, from_fn}, response::Response, routing::post};
+    /// use semel_core::Principal;
+    /// use semel_http::{Authenticated, Denied, IdempotencyLayer};
+    ///
+    /// #[derive(Clone)]
+    /// struct User { company: String, id: u64 }
+    ///
+    /// impl Authenticated for User {
+    ///     fn principal(&self) -> Result<Principal, Denied> {
+    ///         Principal::new(&self.company, &self.id.to_string()).map_err(|_| Denied::unauthenticated())
+    ///     }
+    /// }
+    ///
+    /// async fn authenticate(mut request: Request, next: Next) -> Result<Response, StatusCode> {
+    ///     // Your own check of a session or a token.
+    ///     request.extensions_mut().insert(User { company: "acme".to_owned(), id: 7 });
+    ///     Ok(next.run(request).await)
+    /// }
+    ///
+    /// # fn example(store: Arc<dyn semel_core::Store>) -> Result<(), semel_http::ConfigError> {
+    /// let idempotency = IdempotencyLayer::builder(store).identify_with_extension::<User>().build()?;
+    /// let app: Router = Router::new()
+    ///     .route("/payments", post(|| async { "charged once" }))
+    ///     .layer(idempotency)
+    ///     .layer(from_fn(authenticate));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn identify_with_extension<U: Authenticated>(self) -> Builder {
+        self.identify(identity::from_extension::<U>)
     }
 
     /// Says whether the one who is asking may use an operation. Without it, everybody who is known may use all.
@@ -468,14 +508,19 @@ impl Builder {
     }
 
     /// Checks everything and makes the layer.
+    ///
+    /// # Errors
+    /// The first rule, policy or part of the builder that cannot be used. Its `Debug` is the same sentence as its `Display`, for a
+    /// `main` that unwraps it or returns it.
     pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+        let identify = self.identify.ok_or(ConfigError::NoIdentity)?;
         let operations = Operations::new(self.defaults, self.operations, self.passing)?;
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
             return Err(ConfigError::NoResults(name.to_owned()));
         }
         let shared = Shared {
             store: self.store,
-            identify: self.identify,
+            identify,
             authorize: self.authorize,
             before_keeping: self.before_keeping,
             wake: Notify::new(),

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use http::Method;
@@ -96,9 +97,17 @@ impl Operation {
     }
 }
 
-/// Why a set of operations cannot be used. Each names the operation.
-#[derive(Debug, thiserror::Error)]
+/// Why a layer cannot be built. Each names the operation that it is about.
+///
+/// `Debug` is the sentence of `Display`: these errors are unwrapped, or returned from `main`, by the author of the service.
+#[derive(thiserror::Error)]
 pub enum ConfigError {
+    /// Nothing says who is asking.
+    #[error(
+        "nothing says who is asking: name the principal of a request with `identify`, or the type that your authentication \
+         puts into its extensions with `identify_with_extension`"
+    )]
+    NoIdentity,
     /// The name cannot be used.
     #[error("operation {0:?}: {1}")]
     Name(String, OperationNameError),
@@ -134,6 +143,12 @@ pub enum ConfigError {
         "{0}: `store_response` is \"reference\", and nothing says where results are: name the service with `results_from`"
     )]
     NoResults(String),
+}
+
+impl fmt::Debug for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// What is known about a command before its body is read.

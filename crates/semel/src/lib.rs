@@ -62,8 +62,8 @@ pub use semel_core::policy;
 pub use semel_core::quota;
 pub use semel_core::{Policy, Principal, Store};
 pub use semel_http::{
-    Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance, NotExecuted,
-    Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
+    Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance,
+    NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
 };
 pub use semel_stores::MemoryStore;
 #[cfg(feature = "encryption")]

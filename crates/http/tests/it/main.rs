@@ -7,6 +7,7 @@ mod cut_off;
 mod disconnects;
 mod faults;
 mod frameworks;
+mod identity;
 mod input;
 mod killed;
 mod lab;

@@ -5,7 +5,7 @@ use semel_core::policy::{Mode, Spelling};
 use semel_core::{Filter, Store};
 use semel_http::{IdempotencyLayer, Operation};
 
-use crate::lab::{Lab, pay, problem};
+use crate::lab::{Lab, identify, pay, problem};
 
 #[tokio::test]
 async fn one_command_in_two_spellings_is_one() {
@@ -76,8 +76,8 @@ async fn a_service_says_what_it_takes_for_the_same_and_what_it_needs() {
 fn routes_that_become_one_are_refused() {
     let refused = |operations: Vec<Operation>| {
         let store = std::sync::Arc::new(semel_stores::MemoryStore::new());
-        let builder =
-            operations.into_iter().fold(IdempotencyLayer::builder(store), semel_http::Builder::operation);
+        let builder = IdempotencyLayer::builder(store).identify(identify);
+        let builder = operations.into_iter().fold(builder, semel_http::Builder::operation);
         builder.build().err().map(|error| error.to_string())
     };
     let op = Operation::new;

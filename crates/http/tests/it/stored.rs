@@ -512,8 +512,8 @@ async fn fields_that_an_operation_names_are_not_stored() {
 #[test]
 fn a_layer_that_cannot_fetch_says_so_at_once() {
     let build = |defaults: Policy, operation: Operation| {
-        let builder = IdempotencyLayer::builder(Arc::new(MemoryStore::new())).defaults(defaults);
-        builder.operation(operation).build().err().map(|error| error.to_string())
+        let builder = IdempotencyLayer::builder(Arc::new(MemoryStore::new())).identify(identify);
+        builder.defaults(defaults).operation(operation).build().err().map(|error| error.to_string())
     };
     let reference = |policy: &mut Policy| policy.store_response = StoreResponse::Reference;
     let payments = || Operation::new("payments.create", "POST /payments");
