@@ -17,7 +17,8 @@
 //! - [`bulk`]: many commands in one request.
 //! - [`reconcile`]: what becomes of commands whose outcome is unknown; and what others say was done, against what we believe.
 //! - `PostgresPhases`, `SqlitePhases`: commands of several steps, some of which call others; see [`phases`].
-//! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`.
+//! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`. `CurrentExecution` is the one for every
+//!   other route.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "sqlite")),
@@ -44,7 +45,7 @@ mod signature;
 pub mod sqlite;
 
 #[cfg(feature = "axum")]
-pub use extract::{Idempotent, NotRead};
+pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};
 pub use reply::{Answered, Failure, Reply};
@@ -52,6 +53,11 @@ pub use semel_core::{Command, Transacted};
 pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};
+
+/// The examples of docs/transact.md, compiled.
+#[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/transact.md")]
+struct TransactPage;
 
 /// The examples of docs/outbox.md, compiled.
 #[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request, response};
-use semel_core::{Change, Decision, Event, Outcome, Reason, Record};
+use http::{HeaderMap, HeaderValue, Request, StatusCode, response};
+use semel_core::problem::Kind;
+use semel_core::{Change, Decision, Event, Outcome, Problem, Reason, Record, Transacted};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
@@ -125,6 +126,7 @@ where
         ran = run(inner, request, limit, policy.max_stored_response) => ran,
         never = renew(&shared, record, &lease) => match never {},
     };
+    let ran = without_transaction(ran, &acquired.rule);
     let time = begun.elapsed();
     let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
     answer.extensions_mut().insert(seen);
@@ -223,6 +225,33 @@ where
     };
     reached(Point::HandlerAnswered).await;
     Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
+}
+
+/// Turns the answer of a handler that transacted, although its operation is not local, into an error that says so. The layer holds
+/// the record, so a transaction of the same command has run nothing, and the key is released.
+fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
+    let Ran::Answered { mut parts, content, declared } = ran else { return ran };
+    let Some(transacted) = parts.extensions.remove::<Transacted>() else {
+        return Ran::Answered { parts, content, declared };
+    };
+    let name = &rule.name;
+    let detail = format!(
+        "The handler transacts, and its operation \"{name}\" is not declared local: declare its route with \
+         `Operation::new(…).local()`."
+    );
+    tracing::error!(operation = &*rule.label, "{detail}");
+    let (outcome, kind) = match transacted {
+        Transacted::Decided { .. } | Transacted::RolledBack { .. } | Transacted::Unavailable => {
+            (Outcome::NotExecuted, Kind::RolledBack)
+        }
+        // A command of another scope, which the service made up: it has a record of its own.
+        Transacted::Executed { .. } | Transacted::Deferred { .. } | Transacted::InDoubt => {
+            (Outcome::Unknown, Kind::OutcomeUnknown)
+        }
+    };
+    let problem = Problem::new(kind, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR);
+    let (parts, body) = respond::problem(&problem, rule.policy.profile).into_parts();
+    Ran::Answered { parts: Box::new(parts), content: Content::Passing(body), declared: Some(outcome) }
 }
 
 /// What the handler said about its answer: in the extensions, or in a header that clients do not see. What

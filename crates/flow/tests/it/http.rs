@@ -5,14 +5,15 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::StoreResponse;
 use semel_core::quota::{Allowance, Limits, Rate};
-use semel_core::{Policy, Principal};
-use semel_flow::Idempotent;
+use semel_core::{Command, FingerprintInput, KeyRules, Policy, Principal, Scope};
+use semel_flow::{CurrentExecution, Idempotent};
 use semel_http::{Denied, IdempotencyLayer, Operation};
 use semel_stores::MemoryStore;
 use semel_testkit::client::{KEY, Reply, pay, problem};
@@ -33,6 +34,8 @@ both!(
     a_replay_needs_no_database,
     a_client_that_leaves_takes_nothing_with_it,
     a_route_that_is_not_declared_local_is_not_run,
+    a_command_made_by_hand_is_not_run_where_its_route_is_not_local,
+    an_execution_is_extracted_where_there_is_one,
     a_large_answer_is_given_once,
     what_was_rolled_back_is_not_taken_from_a_quota,
     what_is_stored_by_its_address_is_fetched_for_a_retry,
@@ -70,11 +73,18 @@ impl<L: Lab> Service<L> {
             .route("/payments", post(handle::<L>))
             .route("/payments/{id}", get(show::<L>))
             .route("/undeclared", post(handle::<L>))
+            .route("/not-local", post(handle::<L>))
+            .route("/by-hand", post(transact_by_hand::<L>))
+            .route("/execution", post(show_key).get(show_key))
+            .route("/maybe", post(show_attempt).get(show_attempt))
+            .route("/local-execution", post(show_key))
             .with_state((lab.clone(), gate.clone()));
         let layer = IdempotencyLayer::builder(lab.store().await)
             .identify(identify)
             .defaults(Policy { max_stored_response: 1000, store_response, ..Policy::default() })
             .operation(operation.business_reference("/order"))
+            .operation(Operation::new("refunds.create", "POST /not-local"))
+            .operation(Operation::new("executions.local", "POST /local-execution").local())
             .results_from(app.clone())
             .limits(limits, Arc::new(MemoryStore::new()))
             .build()
@@ -94,6 +104,47 @@ impl<L: Lab> Service<L> {
 /// Shows a payment, and how many there are.
 async fn show<L: Lab>(State((lab, _)): State<(L, Gate)>, Path(id): Path<String>) -> String {
     format!("payment {id} of {}", lab.counts().await.0)
+}
+
+/// Shows the key of a step.
+async fn show_key(CurrentExecution(execution): CurrentExecution) -> String {
+    execution.downstream_key("charge")
+}
+
+/// Shows the attempt, if there is one.
+async fn show_attempt(execution: Option<CurrentExecution>) -> String {
+    execution.map_or_else(|| "none".to_owned(), |CurrentExecution(own)| format!("attempt {}", own.attempt()))
+}
+
+/// Transacts the command of this request, which it has put together itself.
+async fn transact_by_hand<L: Lab>(
+    State((lab, _)): State<(L, Gate)>,
+    CurrentExecution(execution): CurrentExecution,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    let lines = headers.get_all("idempotency-key").iter().map(|value| value.as_bytes());
+    let key = KeyRules::default().parse(lines).expect("it is a key").expect("there is one");
+    let scope =
+        Scope { principal: execution.principal().clone(), operation: execution.operation().clone(), key };
+    assert_eq!(scope.record_id(), execution.record_id());
+    let input = FingerprintInput {
+        method: "POST",
+        path: "/by-hand",
+        query: None,
+        content_type: headers.get("content-type").map(|value| value.as_bytes()),
+        content_encoding: None,
+        body: &body,
+        exclude: &[],
+    };
+    let command = Command {
+        scope,
+        fingerprint: input.fingerprint(),
+        business_reference: None,
+        former: Arc::default(),
+        policy: Arc::new(Policy::default()),
+    };
+    lab.transact(&command, pays()).await.into_response()
 }
 
 /// Does what `x-do` says.
@@ -325,9 +376,50 @@ async fn a_client_that_leaves_takes_nothing_with_it(lab: impl Lab) {
 
 async fn a_route_that_is_not_declared_local_is_not_run(lab: impl Lab) {
     let service = Service::start(lab).await;
-    let answer = pay(r#"{"amount":5}"#).target("/undeclared").to(service.address).await;
-    assert_eq!(answer.status, 500);
+    for (target, operation) in [("/undeclared", "POST /undeclared"), ("/not-local", "refunds.create")] {
+        let send = async || pay(r#"{"amount":5}"#).target(target).to(service.address).await;
+        for attempt in 1..=2 {
+            let answer = send().await;
+            assert_eq!(answer.problem(), problem(500, "COMMAND_ROLLED_BACK"), "attempt {attempt}");
+            let detail = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+            assert!(detail.contains(operation) && detail.contains("is not declared local"), "{detail}");
+        }
+    }
     assert_eq!(service.lab.number("SELECT count(*) FROM payments").await, 0);
+    let unknown = "SELECT count(*) FROM semel_records WHERE state = 'unknown'";
+    assert_eq!(service.lab.number(unknown).await, 0, "the claims are released");
+    let released = "SELECT count(*) FROM semel_records WHERE state = 'failed_retryable'";
+    assert_eq!(service.lab.number(released).await, 2);
+}
+
+async fn a_command_made_by_hand_is_not_run_where_its_route_is_not_local(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let answer = pay(r#"{"amount":5}"#).target("/by-hand").to(service.address).await;
+    assert_eq!(answer.problem(), problem(500, "COMMAND_ROLLED_BACK"));
+    let detail = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.contains("\"POST /by-hand\" is not declared local"), "{detail}");
+    assert_eq!(service.lab.number("SELECT count(*) FROM payments").await, 0);
+    let unknown = "SELECT count(*) FROM semel_records WHERE state = 'unknown'";
+    assert_eq!(service.lab.number(unknown).await, 0, "the claim is released");
+}
+
+async fn an_execution_is_extracted_where_there_is_one(lab: impl Lab) {
+    let service = Service::start(lab).await;
+    let first = pay("{}").target("/execution").to(service.address).await;
+    let id = first.header("idempotency-operation-id").expect("it has an id");
+    assert_eq!((first.status.as_u16(), &*first.body), (200, format!("{id}:charge").as_bytes()));
+
+    let look = |target: &str| pay("").method("GET").target(target.to_owned()).without("idempotency-key");
+    let answer = look("/execution").to(service.address).await;
+    assert_eq!(answer.problem(), problem(500, "COMMAND_ROLLED_BACK"));
+    assert!(answer.json()["detail"].as_str().unwrap_or_default().contains("no layer executes the request"));
+    assert_eq!(look("/maybe").to(service.address).await.body, "none");
+    assert_eq!(pay("{}").target("/maybe").to(service.address).await.body, "attempt 1");
+
+    let local = pay("{}").target("/local-execution").to(service.address).await;
+    assert_eq!(local.problem(), problem(500, "COMMAND_ROLLED_BACK"));
+    let detail = local.json()["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.contains("\"executions.local\" is declared local"), "{detail}");
 }
 
 async fn a_large_answer_is_given_once(lab: impl Lab) {
