@@ -40,6 +40,7 @@ pub mod sealing;
 pub mod state;
 pub mod store;
 pub mod text;
+pub mod tier;
 pub mod time;
 pub mod transition;
 pub mod vault;
@@ -65,9 +66,8 @@ pub use reseal::Reseal;
 pub use response::{Response, StoredResponse};
 pub use scope::{Principal, RecordId, Scope};
 pub use state::{Epoch, Fence, Head, Reason, State, StateName, Terms};
-pub use store::{
-    Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Tier, Unreadable,
-};
+pub use store::{Answer, Census, Change, Filter, Note, NoteTaken, Snapshot, Store, StoreError, Unreadable};
+pub use tier::{Tier, TierTooLow};
 pub use time::{BootTime, Clock, SteadyClock, SystemClock, Timestamp};
 pub use transition::{About, Attempt, Decision, Event, Reference, Start, Transition, Write, transition};
 pub use vault::{Plaintext, Sealed, Sealing, Vault, VaultError};

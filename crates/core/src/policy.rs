@@ -9,6 +9,7 @@ use http::{HeaderName, StatusCode};
 
 use crate::key::KeyRules;
 use crate::state::Terms;
+use crate::tier::Tier;
 
 /// When the command is carried out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -166,6 +167,8 @@ pub struct Policy {
     pub trailing_slash: Spelling,
     /// The meaning of a path that differs from the operation's own by upper and lower case only.
     pub letter_case: Spelling,
+    /// The tier that a store must promise for a command to run. Every store promises `Tier::Three`.
+    pub needs_tier: Tier,
 }
 
 impl Default for Policy {
@@ -197,6 +200,7 @@ impl Default for Policy {
             store_headers_except: Vec::new(),
             trailing_slash: Spelling::Refuse,
             letter_case: Spelling::Refuse,
+            needs_tier: Tier::Three,
         }
     }
 }

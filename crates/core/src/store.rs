@@ -11,6 +11,7 @@ use crate::progress::{InvalidOutput, Item, OpenCall, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
 use crate::scope::{Principal, RecordId};
 use crate::state::{Epoch, Fence, Reason, StateName};
+use crate::tier::Tier;
 use crate::time::Timestamp;
 use crate::transition::{About, Decision, Event, PhaseVerdict, Proof, Recorded, Verdict};
 use crate::waiting::{WaitingFilter, WaitingPage};
@@ -125,7 +126,7 @@ pub trait Store: Send + Sync + 'static {
     /// The store's time: an answer means that the store can be reached.
     async fn now(&self) -> Result<Timestamp, StoreError>;
 
-    /// What the store promises.
+    /// What the store promises at this moment, as far as it knows. Called for every command: it must not wait for anything.
     fn tier(&self) -> Tier;
 }
 
@@ -420,17 +421,6 @@ pub struct Census {
     pub count: u64,
     /// When the one that changed longest ago last changed.
     pub oldest: Timestamp,
-}
-
-/// What a store promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Tier {
-    /// At most one effect under every fault, crashes included.
-    One,
-    /// As tier one, unless the engine loses a write that it acknowledged.
-    Two,
-    /// Loses its records with its process: for tests, and for speed in front of a better store.
-    Three,
 }
 
 /// Why a store did not answer. The kinds say what the caller must do.

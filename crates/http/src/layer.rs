@@ -518,6 +518,7 @@ impl Builder {
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
             return Err(ConfigError::NoResults(name.to_owned()));
         }
+        operations.check_tier(self.store.tier())?;
         let shared = Shared {
             store: self.store,
             identify,

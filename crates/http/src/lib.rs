@@ -30,6 +30,7 @@ mod screened;
 mod service;
 mod settle;
 mod shares;
+mod shortfall;
 mod whole;
 mod worker;
 

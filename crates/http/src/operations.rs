@@ -11,7 +11,7 @@ use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
 use semel_core::policy::{KeyRequirement, Mode, PolicyError, StoreResponse};
 use semel_core::route::{RouteError, RoutePath};
-use semel_core::{JsonPointer, OperationName, Policy, WaitingSearch};
+use semel_core::{JsonPointer, OperationName, Policy, Tier, TierTooLow, WaitingSearch};
 
 use crate::routes::{Displaced, Placed, Routes};
 
@@ -66,6 +66,12 @@ impl Operation {
     pub fn with(mut self, change: impl Fn(&mut Policy) + Send + Sync + 'static) -> Operation {
         self.change.push(Box::new(change));
         self
+    }
+
+    /// Needs a store of this tier: a layer on a store that promises less is not built, and commands are refused with 503 while the
+    /// store has dropped below it. Replays are still answered.
+    pub fn needs_tier(self, tier: Tier) -> Operation {
+        self.with(move |policy| policy.needs_tier = tier)
     }
 
     /// Leaves the JSON member at this pointer out of the fingerprint.
@@ -138,6 +144,9 @@ pub enum ConfigError {
     /// The default policy cannot be followed.
     #[error("defaults: {0}")]
     Defaults(PolicyError),
+    /// The store promises less than an operation needs.
+    #[error("{0}: {1}")]
+    Tier(String, TierTooLow),
     /// Nobody says where results are to be fetched.
     #[error(
         "{0}: `store_response` is \"reference\", and nothing says where results are: name the service with `results_from`"
@@ -272,6 +281,17 @@ impl Operations {
         let keeps = |policy: &Policy| policy.store_response == StoreResponse::Reference;
         let named = || self.by_name.iter().find(|(_, policy)| keeps(policy)).map(|(name, _)| name.as_str());
         if keeps(&self.defaults) { Some("defaults") } else { named() }
+    }
+
+    /// Checks that a store of this tier promises what the operations and the defaults need.
+    pub(crate) fn check_tier(&self, promised: Tier) -> Result<(), ConfigError> {
+        let tier = |place: String, policy: &Policy| {
+            promised.check(policy.needs_tier).map_err(|error| ConfigError::Tier(place, error))
+        };
+        let mut named: Vec<_> = self.by_name.iter().collect();
+        named.sort_unstable_by_key(|(name, _)| *name);
+        named.into_iter().try_for_each(|(name, policy)| tier(format!("operation {name:?}"), policy))?;
+        tier("defaults".to_owned(), &self.defaults)
     }
 
     /// The policy of the operation of that name.

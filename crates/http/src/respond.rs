@@ -11,7 +11,7 @@ use http::header::{
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{InProgress, Mode, Policy, Profile};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
-use semel_core::{OperationId, Problem, Reason, Record, Response, Timestamp};
+use semel_core::{OperationId, Problem, Reason, Record, Response, TierTooLow, Timestamp};
 
 use crate::body::{Body, BoxError};
 use crate::cache::Settlement;
@@ -65,6 +65,15 @@ fn told(seen: Seen, document: &Problem, policy: &Policy) -> Answer {
 /// The store cannot be reached: nothing ran.
 pub(crate) fn store_unavailable(policy: &Policy) -> Answer {
     told(Seen::StoreError, &store_unavailable_problem(), policy)
+}
+
+/// The store has dropped below the tier that the operation needs: nothing ran.
+pub(crate) fn tier_too_low(shortfall: TierTooLow, policy: &Policy) -> Answer {
+    let TierTooLow { needed, promised } = shortfall;
+    let detail = format!(
+        "This operation needs a store of {needed}, and the store promises {promised} at this moment, so nothing was run."
+    );
+    told(Seen::StoreError, &Problem::new(Kind::StoreUnavailable, detail).retry_after(SOON), policy)
 }
 
 /// The problem of a store that cannot be reached.

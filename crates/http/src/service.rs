@@ -32,6 +32,7 @@ use crate::request::{self, Command, Reading};
 use crate::respond::{self, Answer};
 use crate::running::Active;
 use crate::settle::{self, Unexecuted};
+use crate::shortfall;
 use crate::worker::ByWorker;
 
 /// A service whose commands are safe to retry. Made by [`IdempotencyLayer`](crate::IdempotencyLayer).
@@ -130,6 +131,9 @@ where
         Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
         Some((_, settled)) => return respond::replay_from_memory(&settled, &policy),
         None => {}
+    }
+    if let Err(shortfall) = shared.store.tier().check(policy.needs_tier) {
+        return shortfall::answer(&shared, &command, shortfall).await;
     }
     let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
     let admission = match quotas::admit(&shared, &command).await {

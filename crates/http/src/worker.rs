@@ -266,6 +266,8 @@ impl<S> Worker<S> {
             let rule = operations.for_worker(&request.method, request.target.path(), &record.operation);
             let rule = rule.ok_or("its operation is not known here, or not asynchronous")?;
             check_request(&self.shared, &rule, &record, &request)?;
+            let promised = self.shared.store.tier();
+            promised.check(rule.policy.needs_tier).map_err(|shortfall| shortfall.to_string())?;
             Ok((request, rule))
         });
         let (kept, rule) = match known {

@@ -48,6 +48,7 @@ pub struct FaultyStore {
     script: Mutex<Script>,
     hold: Mutex<Option<Arc<Hold>>>,
     between: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    promised: Mutex<Option<Tier>>,
 }
 
 impl FaultyStore {
@@ -58,12 +59,18 @@ impl FaultyStore {
             script: Mutex::new(Box::new(|_| None)),
             hold: Mutex::new(None),
             between: Mutex::new(None),
+            promised: Mutex::new(None),
         }
     }
 
     /// From now on, each call is asked about first.
     pub fn script(&self, script: impl FnMut(Call) -> Option<Fault> + Send + 'static) {
         *self.script.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(script);
+    }
+
+    /// From now on, this store promises `tier`, whatever the one inside does.
+    pub fn promise(&self, tier: Tier) {
+        *self.promised.lock().unwrap_or_else(PoisonError::into_inner) = Some(tier);
     }
 
     /// From now on, each call waits for this first.
@@ -182,6 +189,7 @@ impl Store for FaultyStore {
     }
 
     fn tier(&self) -> Tier {
-        self.inner.tier()
+        let promised = *self.promised.lock().unwrap_or_else(PoisonError::into_inner);
+        promised.unwrap_or_else(|| self.inner.tier())
     }
 }

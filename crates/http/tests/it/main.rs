@@ -20,5 +20,6 @@ mod replays;
 mod resource;
 mod seen;
 mod stored;
+mod tiers;
 mod versions;
 mod worker;

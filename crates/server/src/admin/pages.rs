@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_core::{AuditId, Problem, StateName, Store, Tier, Timestamp};
+use semel_core::{AuditId, Problem, StateName, Store, Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::call::{Answer, Call, malformed};
@@ -65,11 +65,7 @@ pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
     };
     Ok(Answer::json(&json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "tier": match admin.store.tier() {
-            Tier::One => 1,
-            Tier::Two => 2,
-            Tier::Three => 3,
-        },
+        "tier": admin.store.tier().number(),
         "now": now.to_rfc3339(),
         "records": states,
         "oldestUnknown": oldest.map(Timestamp::to_rfc3339),

@@ -62,6 +62,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     let Examination { checks: of_store, tier, api_keys, key_uses } = store(config).await;
     checks.extend(of_store);
     checks.extend(tier.map(promised));
+    checks.extend(tier.into_iter().flat_map(|tier| needed(config, tier)));
     checks.extend(network::upstream(config).await);
     if let Err(error) = crate::reconcile::look(config) {
         let advice = "the gateway does not start without it";
@@ -205,6 +206,16 @@ fn promised(tier: Tier) -> Check {
         Tier::Two => Check::warn("tier", promise(tier), "`durability` says what it would take"),
         Tier::Three => Check::warn("tier", promise(tier), "use a store that keeps its records"),
     }
+}
+
+/// Names what needs a store of a better tier: the gateway does not start.
+fn needed(config: &Config, promised: Tier) -> Vec<Check> {
+    let operations = config.operations.iter();
+    let operations = operations.map(|operation| (operation.name.to_string(), operation.policy.needs_tier));
+    let policies = operations.chain([("defaults".to_owned(), config.defaults.needs_tier)]);
+    let short = policies.filter_map(|(name, needed)| Some((name, promised.check(needed).err()?)));
+    let advice = "the gateway does not start: use a store of that tier, or set another `needs_tier`";
+    short.map(|(name, error)| Check::fail("needs_tier", format!("{name}: {error}"), advice)).collect()
 }
 
 /// Who may call, as far as the configuration and the store say.

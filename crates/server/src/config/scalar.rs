@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
-use semel_core::{JsonPointer, OperationName};
+use semel_core::{JsonPointer, OperationName, Tier};
 
 use super::kind::{Kind, Refusal, quoted};
 use super::units::{MAX_DURATION, MAX_SIZE, parse_duration, parse_size, show_duration, show_size};
@@ -184,6 +184,29 @@ impl Kind for HeaderName {
         };
         let words: Vec<_> = value.as_str().split('-').map(capital).collect();
         Some(quoted(&words.join("-")))
+    }
+}
+
+/// The number of a tier.
+impl Kind for Tier {
+    type Value = Tier;
+    const BARE_INTEGER: bool = true;
+
+    fn expected() -> String {
+        "the tier of a store: 1, 2 or 3".to_owned()
+    }
+
+    fn choices() -> Vec<&'static str> {
+        vec!["1", "2", "3"]
+    }
+
+    fn parse(text: &str) -> Result<Tier, Refusal> {
+        let tier = Tier::ALL.into_iter().find(|tier| tier.number().to_string() == text);
+        tier.ok_or(Refusal::Unexpected)
+    }
+
+    fn show(value: &Tier) -> Option<String> {
+        Some(value.number().to_string())
     }
 }
 

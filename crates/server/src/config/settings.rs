@@ -10,7 +10,7 @@ use semel_core::policy::{
     InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, Spelling,
     StoreResponse,
 };
-use semel_core::{JsonPointer, KeySyntax, OperationName, Policy};
+use semel_core::{JsonPointer, KeySyntax, OperationName, Policy, Tier};
 use semel_flow::reconcile::http::{Gone, NotFound};
 use semel_flow::reconcile::ledger::Format;
 
@@ -284,6 +284,7 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         letter_case,
         "What a path is that differs from an operation's by upper and lower case only: refused, the same, or another"
     ),
+    setting!("needs_tier", Tier, needs_tier, "The tier that the store must promise for a command to run"),
 ];
 
 /// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.

@@ -32,6 +32,7 @@ mod recorder;
 mod smuggling;
 mod stored;
 mod threats;
+mod tiers;
 mod tls;
 mod tls_reload;
 mod tls_upstream;
