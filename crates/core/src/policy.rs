@@ -128,6 +128,9 @@ pub struct Policy {
     pub lease: Duration,
     /// How long the handler may take.
     pub timeout: Duration,
+    /// How long a response is still read after `timeout`, where its request was sent whole to another process; `None` does
+    /// not read it. A handler in this process always ends at `timeout`.
+    pub late_answer: Option<Duration>,
     /// How long a concurrent duplicate waits for the winner.
     pub wait: Duration,
     /// What it gets after that.
@@ -146,7 +149,7 @@ pub struct Policy {
     pub on_expired: OnExpired,
     /// How long tombstones are kept, where `on_expired` is `Refuse`.
     pub tombstone_ttl: Duration,
-    /// Added to lease and timeout before a verdict of "not executed" may free a key.
+    /// Added to `lease`, `timeout` and `late_answer` before a verdict of "not executed" may free a key.
     pub quarantine_margin: Duration,
     /// Answers by which the handler says that it did nothing.
     pub not_executed_statuses: Vec<StatusCode>,
@@ -181,6 +184,7 @@ impl Default for Policy {
             ttl: Duration::from_secs(24 * 60 * 60),
             lease: Duration::from_secs(30),
             timeout: Duration::from_secs(25),
+            late_answer: None,
             wait: Duration::from_millis(200),
             in_progress: InProgress::Conflict,
             on_lease_expired: OnLeaseExpired::Unknown,
@@ -228,7 +232,7 @@ pub enum PolicyError {
     OnlyPhasesResume,
 }
 
-/// The longest lease, timeout, wait and margin, in days.
+/// The longest lease, timeout, late answer, wait and margin, in days.
 pub const MAX_WAIT_DAYS: u64 = 1;
 
 /// The longest time that anything is kept, in days: a hundred years.
@@ -248,6 +252,7 @@ impl Policy {
             ("timeout", self.timeout),
             ("tombstone_ttl", self.tombstone_ttl),
             ("start_within", self.start_within),
+            ("late_answer", self.late_answer.unwrap_or(Duration::MAX)),
         ];
         if let Some((name, _)) = durations.into_iter().find(|(_, duration)| duration.is_zero()) {
             return Err(PolicyError::Zero(name));
@@ -255,6 +260,7 @@ impl Policy {
         let bounded = [
             ("lease", self.lease, MAX_WAIT_DAYS),
             ("timeout", self.timeout, MAX_WAIT_DAYS),
+            ("late_answer", self.late_answer.unwrap_or_default(), MAX_WAIT_DAYS),
             ("wait", self.wait, MAX_WAIT_DAYS),
             ("quarantine_margin", self.quarantine_margin, MAX_WAIT_DAYS),
             ("start_within", self.start_within, MAX_KEPT_DAYS),
@@ -284,7 +290,11 @@ impl Policy {
                 OnExpired::Refuse => Some(self.tombstone_ttl),
             },
             on_lease_expired: self.on_lease_expired,
-            quarantine: self.lease.saturating_add(self.timeout).saturating_add(self.quarantine_margin),
+            quarantine: self
+                .lease
+                .saturating_add(self.timeout)
+                .saturating_add(self.late_answer.unwrap_or_default())
+                .saturating_add(self.quarantine_margin),
         }
     }
 }
@@ -307,6 +317,14 @@ mod tests {
         };
         assert_eq!(refuse(|p| p.ttl = Duration::ZERO), "`ttl` must be longer than zero");
         assert_eq!(refuse(|p| p.timeout = Duration::ZERO), "`timeout` must be longer than zero");
+        assert_eq!(
+            refuse(|p| p.late_answer = Some(Duration::ZERO)),
+            "`late_answer` must be longer than zero"
+        );
+        assert_eq!(
+            refuse(|p| p.late_answer = Some(Duration::MAX)),
+            "`late_answer` must not be longer than 1 days"
+        );
         assert_eq!(refuse(|p| p.wait = Duration::MAX), "`wait` must not be longer than 1 days");
         assert_eq!(refuse(|p| p.lease = Duration::MAX), "`lease` must not be longer than 1 days");
         assert_eq!(refuse(|p| p.lease = Duration::from_millis(99)), "`lease` must be at least 100 ms");
@@ -327,6 +345,8 @@ mod tests {
         let mut policy = Policy::default();
         assert_eq!(policy.terms().tombstone_ttl, None);
         assert_eq!(policy.terms().quarantine, Duration::from_secs(60));
+        policy.late_answer = Some(Duration::from_secs(30));
+        assert_eq!(policy.terms().quarantine, Duration::from_secs(90));
         policy.on_expired = OnExpired::Refuse;
         assert_eq!(policy.terms().tombstone_ttl, Some(policy.tombstone_ttl));
     }

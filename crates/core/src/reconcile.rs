@@ -210,6 +210,29 @@ pub fn bearing_on(
     }
 }
 
+/// The action that a note names if evidence contradicts what is known of a command.
+pub const CONTRADICTION: &str = "contradiction";
+
+/// Compares the word of the executor of attempt `epoch` with the record that fenced it; `None` if there is no record any more.
+pub fn bearing_of_fenced(record: Option<&Record>, verdict: Verdict, epoch: Epoch) -> Bearing {
+    let had_effect = verdict == Verdict::Succeeded;
+    let about = About::UpTo(epoch);
+    let Some(record) = record else {
+        return if had_effect { Bearing::Contradicts } else { Bearing::Confirms };
+    };
+    match bearing(record, verdict, about, false) {
+        // A later attempt runs, or ran: this one was taken for not executed.
+        Bearing::Waits
+            if had_effect && about.is_before(record.head.epoch) && !record.head.earlier_may_have_run =>
+        {
+            Bearing::Contradicts
+        }
+        // No effect, or one that was reckoned with.
+        Bearing::Waits => Bearing::Confirms,
+        settled @ (Bearing::Confirms | Bearing::Contradicts) => settled,
+    }
+}
+
 /// Compares evidence with the notes about a command whose record is gone. Without a verdict among them, it may have been about
 /// any command.
 pub fn bearing_on_notes(notes: &[NoteTaken], verdict: Verdict) -> Bearing {

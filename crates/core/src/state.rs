@@ -228,7 +228,7 @@ pub struct Terms {
     /// What an ended lease means.
     pub on_lease_expired: OnLeaseExpired,
     /// How long, from when the outcome became unknown, a call of the last attempt may still be on its way:
-    /// a whole lease, the deadline of one call, and a margin.
+    /// a whole lease, the deadline of one call, the time in which its answer is still read after that, and a margin.
     pub quarantine: Duration,
 }
 

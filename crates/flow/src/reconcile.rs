@@ -39,10 +39,10 @@ pub mod webhook;
 pub use bounds::SourceBounds;
 #[cfg(feature = "http-evidence")]
 pub use http::{HttpLookUp, HttpLookUpError};
-pub use look::{CONTRADICTION, Look, Outcome, RECONCILER};
+pub use look::{Look, Outcome, RECONCILER};
 pub use look_up::{Finding, LookUp, NoLookUp};
 pub use reconciler::{Reconciler, ReconcilerOptions, Report};
-pub use semel_core::reconcile::{Evidence, Found, ReconcileTerms, Statement, is_dead_letter};
+pub use semel_core::reconcile::{CONTRADICTION, Evidence, Found, ReconcileTerms, Statement, is_dead_letter};
 pub use semel_core::transition::{Proof, Verdict};
 pub use settle::{Settle, ThroughTheStore};
 #[cfg(feature = "http-evidence")]

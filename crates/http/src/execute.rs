@@ -14,14 +14,16 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected};
+use crate::delivery::Delivery;
 use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
+use crate::late::{self, Listener};
 use crate::layer::Shared;
 use crate::observe::{self, About, HandlerTime, Seen};
 use crate::operations::Rule;
 use crate::respond::{self, Answer, OUTCOME};
 use crate::service;
 use crate::settle::{self, Unexecuted};
-use crate::shares::Share;
+use crate::shares::{Holder, Share};
 
 /// A service that can carry out commands.
 pub(crate) trait Handler<R>:
@@ -100,7 +102,9 @@ where
         principal: record.principal.clone(),
         attempt: record.head.epoch,
         lease: lease.clone(),
+        delivery: Delivery::default(),
     };
+    let delivery = execution.delivery.clone();
     if execution.check_lease().is_err() {
         // The claim took longer than the lease it asked for: nothing may begin under it.
         let reason = Reason::ClaimUnconfirmed;
@@ -120,10 +124,17 @@ where
     let begun = Instant::now();
     // The terms are those of the claim, which others may count on; a worker may have another policy by now.
     let terms = record.head.terms;
-    let limit = policy.timeout.min(terms.quarantine.saturating_sub(terms.lease));
-    let ran = tokio::select! {
+    let calls = terms.quarantine.saturating_sub(terms.lease);
+    let limit = policy.timeout.min(calls);
+    let late_limit = policy.late_answer.unwrap_or_default().min(calls - limit);
+    let may_listen = || {
+        let principal = &record.principal;
+        let place = shared.listeners.try_take(Holder::new(principal.tenant(), principal.caller()), 1);
+        place.filter(|_| !late_limit.is_zero() && delivery.outlive()).map(|place| (place, late_limit))
+    };
+    let (ran, listener) = tokio::select! {
         biased;
-        ran = run(inner, request, limit, policy.max_stored_response) => ran,
+        ran = run(inner, request, limit, policy.max_stored_response, may_listen) => ran,
         never = renew(&shared, record, &lease) => match never {},
     };
     let ran = without_transaction(ran, &acquired.rule);
@@ -131,6 +142,9 @@ where
     let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
     answer.extensions_mut().insert(seen);
     answer.extensions_mut().insert(HandlerTime(time));
+    if let Some(listener) = listener {
+        tokio::spawn(late::listen(shared, acquired, listener));
+    }
     reached(Point::ResponseOut).await;
     answer
 }
@@ -164,8 +178,15 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
     }
 }
 
-/// Runs the handler within its time, in a task of its own, so that a panic ends only the task.
-async fn run<S, R>(inner: S, request: Request<Body>, time: Duration, max_kept: usize) -> Ran
+/// Runs the handler within its time, in a task of its own, so that a panic ends only the task. After that, its answer is still
+/// read if `may_listen` has a place for it.
+async fn run<S, R>(
+    inner: S,
+    request: Request<Body>,
+    time: Duration,
+    max_kept: usize,
+    may_listen: impl FnOnce() -> Option<(Share, Duration)>,
+) -> (Ran, Option<Listener>)
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -176,18 +197,29 @@ where
     // In a box, since a handler may be large and a task's future is moved several times.
     let mut task = tokio::spawn(Box::pin(call(inner, request, max_kept, declared.clone())));
     let reason = match tokio::time::timeout(time, &mut task).await {
-        Ok(Ok(Ok(ran))) => return ran,
+        Ok(Ok(Ok(ran))) => return (ran, None),
         Ok(Ok(Err(_))) => Reason::BrokeOff,
         Ok(Err(_)) => Reason::Panicked,
-        Err(_) => {
+        Err(_) if declared.get() == Some(&Outcome::NotExecuted) => {
             task.abort();
             Reason::TimedOut
         }
+        Err(_) => match may_listen() {
+            Some((_place, time)) => {
+                let listener = Listener { call: task, declared, time, _place };
+                return (Ran::Failed(Reason::TimedOut), Some(listener));
+            }
+            None => {
+                task.abort();
+                Reason::TimedOut
+            }
+        },
     };
-    match declared.get() {
+    let ran = match declared.get() {
         Some(Outcome::NotExecuted) => Ran::NotExecuted,
         Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => Ran::Failed(reason),
-    }
+    };
+    (ran, None)
 }
 
 async fn call<S, R>(

@@ -8,6 +8,8 @@ use std::time::Duration;
 use semel_core::{Epoch, OperationId, OperationName, Principal, RecordId, time};
 use tokio::time::Instant;
 
+use crate::delivery::Delivery;
+
 /// The moment at which a store was asked, by the clock of this process's timers, which stands still while the machine is suspended;
 /// and how long that had been so far.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +81,7 @@ pub struct Execution {
     pub(crate) principal: Principal,
     pub(crate) attempt: Epoch,
     pub(crate) lease: Lease,
+    pub(crate) delivery: Delivery,
 }
 
 impl Execution {
@@ -117,6 +120,12 @@ impl Execution {
     /// deduplicates on it carries the step out once.
     pub fn downstream_key(&self, step: &str) -> String {
         format!("{}:{step}", self.operation_id)
+    }
+
+    /// The way of its request to another process. For a proxy, which says when the request was sent whole; a handler that
+    /// carries the command out itself leaves it alone, and ends with its timeout.
+    pub fn delivery(&self) -> &Delivery {
+        &self.delivery
     }
 
     /// Whether this executor still holds the command. Ask right before an effect: if it is `Err`, do nothing

@@ -14,8 +14,8 @@ use semel_core::path::{PathException, PathExceptions};
 use semel_core::problem::Kind;
 use semel_core::quota::{Limits, Usage};
 use semel_core::{
-    Change, Clock, Decision, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal, Problem,
-    RandomIds, Reason, Record, Store, StoreError, SystemClock, Timestamp,
+    Change, Clock, Decision, Evidence, Fingerprint, FingerprintInput, Ids, OperationName, Policy, Principal,
+    Problem, RandomIds, Reason, Record, Store, StoreError, SystemClock, Timestamp,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -25,12 +25,14 @@ use crate::body::{Body, BoxError, Room};
 use crate::cache::ReplayCache;
 use crate::fetch::{self, Ask};
 use crate::identity::{self, Authenticated};
+use crate::late::MAX_LISTENERS;
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
 use crate::quotas::{Quotas, UsedUp};
 use crate::respond::{self, Answer};
 use crate::running::Running;
 use crate::service::Idempotency;
+use crate::shares::Shares;
 use crate::worker::{Worker, WorkerOptions};
 
 /// Why a request is not let in.
@@ -127,6 +129,7 @@ impl IdempotencyLayer {
             store_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(60),
             limits: None,
+            evidence: None,
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
         }
@@ -233,6 +236,7 @@ pub struct Builder {
     store_timeout: Duration,
     body_timeout: Duration,
     limits: Option<(Limits, Arc<dyn Usage>)>,
+    evidence: Option<Arc<dyn Evidence>>,
     clock: Box<dyn Clock>,
     ids: Box<dyn Ids>,
 }
@@ -487,6 +491,13 @@ impl Builder {
         self
     }
 
+    /// Where the audit log takes the note that an answer after its timeout contradicts the record, which every store of ours
+    /// does. Without it, a contradiction is logged and counted only.
+    pub fn evidence(mut self, evidence: Arc<dyn Evidence>) -> Builder {
+        self.evidence = Some(evidence);
+        self
+    }
+
     /// Another fingerprint than that of the current version. For tests of what a change of version does to live records.
     #[doc(hidden)]
     pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder {
@@ -531,6 +542,8 @@ impl Builder {
             fingerprint: self.fingerprint,
             cache: ReplayCache::new(self.cache_bytes),
             running: Arc::new(Running::new()),
+            listeners: Shares::new(MAX_LISTENERS),
+            evidence: self.evidence,
             room: Room::new(self.body_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
@@ -560,6 +573,9 @@ pub(crate) struct Shared {
     pub(crate) fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
     pub(crate) cache: ReplayCache,
     pub(crate) running: Arc<Running>,
+    /// The places of those who read an answer after its timeout.
+    pub(crate) listeners: Shares,
+    pub(crate) evidence: Option<Arc<dyn Evidence>>,
     pub(crate) room: Room,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) ids: Box<dyn Ids>,

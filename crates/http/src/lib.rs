@@ -11,10 +11,12 @@
 mod body;
 mod cache;
 mod coding;
+mod delivery;
 mod execute;
 mod execution;
 mod fetch;
 mod identity;
+mod late;
 mod layer;
 mod local;
 mod maintenance;
@@ -35,6 +37,7 @@ mod whole;
 mod worker;
 
 pub use body::{Body, BoxError};
+pub use delivery::Delivery;
 pub use execution::{CloseDelimited, Execution, NotExecuted};
 pub use fetch::Refetch;
 pub use identity::Authenticated;

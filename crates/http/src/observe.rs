@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use metrics::{counter, histogram};
 use semel_core::quota::Limit;
+use semel_core::transition::Verdict;
 use semel_core::{Principal, Record, StateName, StoreError};
 
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
@@ -213,6 +214,66 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
 /// An executor's word no longer counted.
 pub(crate) fn zombie(about: &About) {
     counter!("idempotency_zombies_total", "operation" => about.operation.clone()).increment(1);
+}
+
+/// An outcome of reading an answer after its timeout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Late {
+    /// It settled the record.
+    Settled,
+    /// It came too late: the record says something by now.
+    Fenced,
+    /// It says that nobody can know.
+    StillUnknown,
+    /// It could not be stored yet.
+    NotStored,
+    /// There was none.
+    Silent,
+}
+
+impl Late {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Late::Settled => "settled",
+            Late::Fenced => "fenced",
+            Late::StillUnknown => "unknown",
+            Late::NotStored => "store_error",
+            Late::Silent => "none",
+        }
+    }
+}
+
+/// An answer after its timeout, or its absence.
+pub(crate) fn late(about: &About, record: &Record, outcome: Late) {
+    let (operation, outcome) = (about.operation.clone(), outcome.as_str());
+    counter!("idempotency_late_answers_total", "operation" => operation, "outcome" => outcome).increment(1);
+    tracing::info!(
+        event = "idempotency_late_answer",
+        outcome,
+        operation = &*about.operation,
+        tenant = record.principal.tenant(),
+        caller = record.principal.caller(),
+        operationId = %record.operation_id,
+        state = record.head.state.name().as_str(),
+        keyHashPrefix = record.key_hash_prefix,
+    );
+}
+
+/// A late answer says otherwise than its record. Counted and logged like every contradiction that a reconciler finds.
+pub(crate) fn contradiction(record: &Record, verdict: Verdict, why: &str) {
+    counter!("idempotency_reconcile_contradictions_total").increment(1);
+    tracing::error!(
+        event = "idempotency_reconcile_contradiction",
+        operation = record.operation.as_str(),
+        tenant = record.principal.tenant(),
+        caller = record.principal.caller(),
+        operationId = %record.operation_id,
+        keyHashPrefix = record.key_hash_prefix,
+        epoch = record.head.epoch,
+        verdict = verdict.as_str(),
+        evidence = why,
+        "an answer after its timeout contradicts what is known of a command, which may have taken place twice"
+    );
 }
 
 /// Somebody has used up what they may use.

@@ -57,15 +57,7 @@ pub(crate) async fn settle(
     registered: Registered,
 ) -> Answer {
     let (record, policy, about) = (&acquired.record, &*acquired.rule.policy, &acquired.about());
-    let settlement = match &ran {
-        Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
-        Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
-        Ran::Failed(reason) => Settlement::Abandon(*reason),
-    };
-    let kept = match &ran {
-        Ran::Answered { parts, content, .. } => keep(policy, parts, content),
-        Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
-    };
+    let (settlement, kept) = (settlement(policy, &ran), kept(policy, &ran));
     let asked = Instant::now();
     let written = write(shared, acquired, settlement, &kept).await;
     match written {
@@ -98,6 +90,23 @@ pub(crate) async fn settle(
                 Settlement::Release(_) | Settlement::Abandon(_) => own_answer(record, ran, policy),
             }
         }
+    }
+}
+
+/// What is to be written about a command that came to this.
+pub(crate) fn settlement(policy: &Policy, ran: &Ran) -> Settlement {
+    match ran {
+        Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
+        Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
+        Ran::Failed(reason) => Settlement::Abandon(*reason),
+    }
+}
+
+/// The part of an answer that is stored.
+pub(crate) fn kept(policy: &Policy, ran: &Ran) -> Response {
+    match ran {
+        Ran::Answered { parts, content, .. } => keep(policy, parts, content),
+        Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
     }
 }
 
@@ -171,7 +180,7 @@ fn keep(policy: &Policy, parts: &response::Parts, content: &Content) -> Response
 }
 
 /// Writes the settlement, a few times if need be: its token makes a second time harmless.
-async fn write(
+pub(crate) async fn write(
     shared: &Arc<Shared>,
     acquired: &Acquired,
     settlement: Settlement,

@@ -193,7 +193,7 @@ impl Default for Config {
             drain: Duration::from_secs(30),
             server: Server::default(),
             identity: Identity::None,
-            defaults: Policy::default(),
+            defaults: Policy { late_answer: Some(LATE_ANSWER), ..Policy::default() },
             authorization: Authorization::default(),
             operations: Vec::new(),
             pass: Vec::new(),
@@ -209,6 +209,9 @@ impl Default for Config {
         }
     }
 }
+
+/// How long a gateway reads an answer after its timeout, if nobody says otherwise.
+const LATE_ANSWER: Duration = Duration::from_secs(30);
 
 impl Default for Server {
     fn default() -> Server {

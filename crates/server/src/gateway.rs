@@ -85,7 +85,7 @@ impl Gateway {
         );
         let proxy =
             Proxy::new(upstream.clone(), config.defaults.timeout, hosts.clone(), config.server.tunnels);
-        let layer = layer(config, store.clone(), usage, proxy.clone(), authority).await?;
+        let layer = layer(config, store.clone(), usage, evidence.clone(), proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
         let mut webhooks = None;
@@ -284,6 +284,7 @@ async fn layer(
     config: &Config,
     store: Arc<dyn Store>,
     usage: Arc<dyn Usage>,
+    evidence: Arc<dyn Evidence>,
     proxy: Proxy,
     upstream: Authority,
 ) -> anyhow::Result<IdempotencyLayer> {
@@ -291,6 +292,7 @@ async fn layer(
         .identify(identity::identify(config).await?)
         .before_keeping(forward::remove_own_credentials)
         .limits(config.limits.clone(), usage)
+        .evidence(evidence)
         .body_bytes(body_room(config))
         .results_from(proxy)
         .origin(upstream)

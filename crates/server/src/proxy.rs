@@ -13,7 +13,7 @@ use metrics::counter;
 use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
-use semel_http::{Body, BoxError, Execution, NotExecuted, Refetch, ScreenedBody, Share};
+use semel_http::{Body, BoxError, Delivery, Execution, NotExecuted, Refetch, ScreenedBody, Share};
 use tower::Service;
 
 use crate::hosts::ServiceHosts;
@@ -84,7 +84,9 @@ impl Proxy {
         execution: Execution,
     ) -> Result<Response<Body>, BoxError> {
         let operation = execution.label().to_owned();
-        let mut cut_off = CutOff { operation: &operation, armed: true };
+        let mut cut_off = CutOff { operation: &operation, delivery: execution.delivery(), armed: true };
+        let label = operation.clone();
+        execution.delivery().when_late(move || failed(&label, "timed_out"));
         let (mut parts, body) = request.into_parts();
         forward::request(&mut parts, Some(&execution), None, &self.hosts);
         let sent = self.upstream.send(Request::from_parts(parts, body), Purpose::Command(&execution)).await;
@@ -197,12 +199,14 @@ impl Proxy {
 /// Counts a call that was given up: its future is dropped when its time is over.
 struct CutOff<'a> {
     operation: &'a str,
+    delivery: &'a Delivery,
     armed: bool,
 }
 
 impl Drop for CutOff<'_> {
     fn drop(&mut self) {
-        if self.armed {
+        // What was read on was counted when its time was over.
+        if self.armed && !self.delivery.is_late() {
             failed(self.operation, "timed_out");
         }
     }

@@ -8,11 +8,13 @@
 //!
 //! Invariant: a connection has one owner (`kept`), and nothing that came on it before a request is taken for its response (`line`).
 
+mod handed;
 mod kept;
 mod line;
 
 use std::pin::Pin;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,10 +28,11 @@ use hyper::client::conn::{http1, http2};
 use hyper::rt::{Read, Write};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use semel_core::Principal;
-use semel_http::{Body, CloseDelimited, Execution, Holder, Share, Shares, WholeBody};
+use semel_http::{Body, CloseDelimited, Delivery, Execution, Holder, Share, Shares, WholeBody};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
+use self::handed::HandedBody;
 use self::kept::{Kept, Owner};
 use self::line::{Conduct, Line, Outgoing, Wire, is_quiet};
 use crate::forward;
@@ -94,7 +97,7 @@ pub enum Purpose<'a> {
     PassOn(Option<&'a Peer>),
 }
 
-impl Purpose<'_> {
+impl<'a> Purpose<'a> {
     /// The only one who may use its connection again; `None` if nobody may.
     fn owner(self) -> Option<Owner> {
         match self {
@@ -110,6 +113,14 @@ impl Purpose<'_> {
             Purpose::Command(execution) => of_caller(execution.principal()),
             Purpose::Question(principal) => of_caller(principal),
             Purpose::PassOn(peer) => peer.map_or_else(|| Holder::new("", ""), Peer::holder),
+        }
+    }
+
+    /// The way of its request, for a command.
+    fn delivery(self) -> Option<&'a Delivery> {
+        match self {
+            Purpose::Command(execution) => Some(execution.delivery()),
+            Purpose::Question(_) | Purpose::PassOn(_) => None,
         }
     }
 
@@ -140,13 +151,48 @@ pub enum SendError {
     MaybeSent(String),
 }
 
-type Http2 = http2::SendRequest<Body>;
+/// A connection that speaks HTTP/2, with any number of requests on it.
+#[derive(Clone)]
+struct Http2 {
+    sender: http2::SendRequest<HandedBody>,
+    /// An answer on it is late: no other request begins on it.
+    is_retired: Arc<AtomicBool>,
+}
 
 /// A connection that speaks HTTP/1, between requests.
 struct Http1 {
     sender: http1::SendRequest<Outgoing>,
     socket: Arc<TcpStream>,
     conduct: Arc<Conduct>,
+}
+
+impl Http1 {
+    /// Ends the connection at once, whatever of a request is still to be written.
+    fn end(socket: &TcpStream, conduct: &Conduct) {
+        conduct.forbid();
+        let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+    }
+}
+
+/// A request without an answer. If it is dropped, its connection ends at once: hyper would go on sending the body.
+struct Unfinished(Option<(Arc<TcpStream>, Arc<Conduct>)>);
+
+impl Unfinished {
+    fn new(line: &Http1) -> Unfinished {
+        Unfinished(Some((line.socket.clone(), line.conduct.clone())))
+    }
+
+    fn answered(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some((socket, conduct)) = self.0.take() {
+            Http1::end(&socket, &conduct);
+        }
+    }
 }
 
 /// The upstream, and the connections to it.
@@ -233,11 +279,17 @@ impl Upstream {
                 return Err(never_sent("the lease ended first"));
             }
             line.conduct.begin(place.take());
+            if let Some(delivery) = purpose.delivery() {
+                line.conduct.deliver(delivery);
+            }
             request.body_mut().redirect(&line.conduct);
             let conduct = line.conduct.clone();
             // Nobody asks for an interim answer: what it is to the upstream, nobody knows.
             hyper::ext::on_informational(&mut request, move |_| conduct.doubt());
-            match line.sender.try_send_request(request).await {
+            let unfinished = Unfinished::new(&line);
+            let sent = line.sender.try_send_request(request).await;
+            unfinished.answered();
+            match sent {
                 Ok(response) => return Ok(self.answered(response, line, owner)),
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if kept => (request, place) = (unsent, line.conduct.leave()),
@@ -294,17 +346,27 @@ impl Upstream {
         *request.version_mut() = Version::HTTP_2;
         let host = request.headers_mut().remove(HOST);
         *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
-        let mut sender = self.http2(owner).await?;
+        let mut connection = self.http2(owner).await?;
+        let sender = &mut connection.sender;
         if sender.ready().await.is_err() {
             return Err(never_sent("the connection was closed"));
         }
         if !purpose.may_send() {
             return Err(never_sent("the lease ended first"));
         }
+        let place = Arc::new(Mutex::new(Some(place)));
+        if let Some(delivery) = purpose.delivery() {
+            let (place, is_retired) = (place.clone(), connection.is_retired.clone());
+            delivery.when_late(move || {
+                is_retired.store(true, Ordering::SeqCst);
+                drop(place.lock().unwrap_or_else(PoisonError::into_inner).take());
+            });
+        }
+        let request = request.map(|body| HandedBody::new(body, purpose.delivery().cloned()));
         match sender.try_send_request(request).await {
             Ok(response) => Ok(response.map(|body| {
                 let body = WholeBody::new(Version::HTTP_2, body);
-                Body::stream(Streamed { body, _sender: sender, _place: place })
+                Body::stream(Streamed { body, _connection: connection, _place: place })
             })),
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
@@ -364,8 +426,9 @@ impl Upstream {
     /// The owner's HTTP/2 connection, made anew if it is gone.
     async fn http2(&self, owner: Option<Owner>) -> Result<Http2, SendError> {
         let current = owner.as_ref().and_then(|owner| self.streams.take(owner));
-        let sender = match current.filter(|sender| !sender.is_closed()) {
-            Some(sender) => sender,
+        let is_good = |http2: &Http2| !http2.sender.is_closed() && !http2.is_retired.load(Ordering::SeqCst);
+        let connection = match current.filter(is_good) {
+            Some(connection) => connection,
             None => match self.connect().await? {
                 Connected::Plain(socket) => {
                     start_http2(TokioIo::new(Wire(socket)), self.connect_time).await?
@@ -376,9 +439,9 @@ impl Upstream {
             },
         };
         if let Some(owner) = owner {
-            self.streams.keep(owner, sender.clone());
+            self.streams.keep(owner, connection.clone());
         }
-        Ok(sender)
+        Ok(connection)
     }
 
     /// The owner's connection that was used last, is ready, and on which nothing waits. One that is not ready may still be
@@ -442,7 +505,7 @@ async fn start_http2(
     tokio::spawn(async move {
         let _ = connection.await;
     });
-    Ok(sender)
+    Ok(Http2 { sender, is_retired: Arc::default() })
 }
 
 fn never_sent(why: impl Into<String>) -> SendError {
@@ -556,6 +619,9 @@ impl Drop for Pooled {
         if self.body.is_end_stream() {
             self.give_back();
         }
+        if let Some(line) = self.line.take() {
+            Http1::end(&line.socket, &line.conduct);
+        }
     }
 }
 
@@ -563,8 +629,8 @@ impl Drop for Pooled {
 struct Streamed {
     body: WholeBody<Incoming>,
     /// A connection ends when nobody can send on it any more.
-    _sender: Http2,
-    _place: Share,
+    _connection: Http2,
+    _place: Arc<Mutex<Option<Share>>>,
 }
 
 impl http_body::Body for Streamed {

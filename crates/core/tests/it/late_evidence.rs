@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::reconcile::{Bearing, bearing, bearing_on_notes};
+use semel_core::reconcile::{Bearing, bearing, bearing_of_fenced, bearing_on_notes};
 use semel_core::transition::{Proof, ReferenceWrite, Verdict};
 use semel_core::{
     About, Attempt, AttemptToken, Change, Claim, Decision, Event, Found, Note, NoteTaken, Reason, Record,
@@ -214,4 +214,27 @@ fn a_statement_is_about_the_attempt_that_it_names_or_that_was_begun_when_it_was_
     assert_eq!(heard(Some(began), None), About::Command);
     assert_eq!(heard(Some(before), None), About::UpTo(1), "the second attempt had not begun");
     assert_eq!(heard(Some(before), Some(2)), About::UpTo(2), "its own word goes first");
+}
+
+#[test]
+fn a_fenced_word_contradicts_a_record_that_says_otherwise() {
+    let fenced = |life: &Life, verdict| bearing_of_fenced(Some(&life.record), verdict, 1);
+    let mut failed = Life::begin();
+    failed.lose();
+    assert_eq!(failed.meet(Event::resolve(Verdict::FailedFinal)).0, Decision::Applied);
+    assert_eq!(fenced(&failed, Verdict::Succeeded), Bearing::Contradicts);
+    assert_eq!(fenced(&failed, Verdict::FailedFinal), Bearing::Confirms);
+    let mut done = Life::begin();
+    done.lose();
+    assert_eq!(done.meet(Event::resolve(Verdict::Succeeded)).0, Decision::Applied);
+    assert_eq!(fenced(&done, Verdict::Succeeded), Bearing::Confirms);
+    assert_eq!(fenced(&done, TOMBSTONE), Bearing::Contradicts);
+    // Another attempt runs, since this one was taken for not executed.
+    let rerun = Life::rerun_after(Proof::ProviderTombstone);
+    assert_eq!(fenced(&rerun, Verdict::Succeeded), Bearing::Contradicts);
+    assert_eq!(fenced(&rerun, Verdict::FailedFinal), Bearing::Confirms);
+    let deduplicated = Life::rerun_after(Proof::ProviderDeduplicates);
+    assert_eq!(fenced(&deduplicated, Verdict::Succeeded), Bearing::Confirms, "it was reckoned with");
+    assert_eq!(bearing_of_fenced(None, Verdict::Succeeded, 1), Bearing::Contradicts);
+    assert_eq!(bearing_of_fenced(None, TOMBSTONE, 1), Bearing::Confirms);
 }

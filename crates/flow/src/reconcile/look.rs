@@ -83,9 +83,6 @@ impl Outcome {
 /// Who notes what was seen.
 pub const RECONCILER: &str = "reconciler";
 
-/// The action that a note names if evidence contradicts what is known of a command.
-pub const CONTRADICTION: &str = "contradiction";
-
 /// The source of a contradiction that a look-up found.
 const LOOK_UP: &str = "look-up";
 

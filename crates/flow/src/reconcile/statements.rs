@@ -2,11 +2,13 @@
 //!
 //! Invariant: nothing frees a key while there is evidence about its command that nobody has read.
 
-use semel_core::reconcile::{Bearing, LastHeard, Statement, StatementOutcome, bearing, bearing_on_notes};
+use semel_core::reconcile::{
+    Bearing, CONTRADICTION, LastHeard, Statement, StatementOutcome, bearing, bearing_on_notes,
+};
 use semel_core::transition::{Refusal, Verdict};
 use semel_core::{Decision, Note, OperationId, Record, StoreError};
 
-use super::look::{CONTRADICTION, Looks, RECONCILER, bounded, note};
+use super::look::{Looks, RECONCILER, bounded, note};
 use super::metrics;
 
 /// How many statements about one command are looked at at a time, and how often in one go.

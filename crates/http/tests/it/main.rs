@@ -11,6 +11,7 @@ mod identity;
 mod input;
 mod killed;
 mod lab;
+mod late_answers;
 mod later;
 mod later_lab;
 mod limits;

@@ -218,6 +218,12 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
     setting!("ttl", Period, ttl, "How long a settled record is kept, from completion"),
     setting!("lease", Period, lease, "How long a claim holds; renewed while the command runs"),
     setting!("timeout", Period, timeout, "The longest one call of the upstream may take"),
+    setting!(
+        "late_answer",
+        OrOff<Period>,
+        late_answer,
+        "How long an answer is still read after timeout, if the request was sent whole"
+    ),
     setting!("wait", Wait, wait, "How long a concurrent duplicate waits for the winner"),
     setting!(
         "in_progress",
@@ -238,7 +244,7 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         "quarantine_margin",
         Wait,
         quarantine_margin,
-        "Added to lease and timeout before a verdict of not-executed may free a key"
+        "Added to lease, timeout and late_answer before a verdict of not-executed may free a key"
     ),
     setting!(
         "not_executed_statuses",

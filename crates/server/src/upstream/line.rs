@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 use rustix::net::{RecvFlags, recv};
-use semel_http::{Body, BoxError, Share};
+use semel_http::{Body, BoxError, Delivery, Share};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
@@ -33,17 +33,41 @@ pub(super) struct Conduct {
     flags: AtomicU8,
     /// The place that the request takes, until the connection is idle or gone.
     place: Mutex<Option<Share>>,
+    /// The way of the command whose request it is.
+    delivery: Mutex<Option<Delivery>>,
 }
 
 impl Conduct {
     pub(super) fn new() -> Arc<Conduct> {
-        Arc::new(Conduct { flags: AtomicU8::new(0), place: Mutex::default() })
+        Arc::new(Conduct { flags: AtomicU8::new(0), place: Mutex::default(), delivery: Mutex::default() })
     }
 
     /// A request comes, on a connection that is idle.
     pub(super) fn begin(&self, place: Option<Share>) {
         self.flags.store(0, Ordering::SeqCst);
+        *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = None;
         *self.place.lock().unwrap_or_else(PoisonError::into_inner) = place;
+    }
+
+    /// The request is that of a command: its delivery is told when it was sent whole. If its time is over before the answer is
+    /// there, its place is free, and the connection is not used again.
+    pub(super) fn deliver(self: &Arc<Self>, delivery: &Delivery) {
+        let conduct = Arc::downgrade(self);
+        delivery.when_late(move || {
+            if let Some(conduct) = conduct.upgrade() {
+                conduct.doubt();
+                drop(conduct.leave());
+            }
+        });
+        *self.delivery.lock().unwrap_or_else(PoisonError::into_inner) = Some(delivery.clone());
+    }
+
+    /// All of the request was written.
+    fn sent(&self) {
+        self.set(SENT);
+        if let Some(delivery) = self.delivery.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            delivery.sent();
+        }
     }
 
     /// Gives the place back.
@@ -278,7 +302,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Line<S> {
         let this = self.get_mut();
         ready!(Pin::new(&mut this.stream).poll_flush(cx))?;
         if this.conduct.has(WRITTEN) && this.conduct.has(ENDED) {
-            this.conduct.set(SENT);
+            this.conduct.sent();
         }
         Poll::Ready(Ok(()))
     }

@@ -1,6 +1,7 @@
 //! The gateway as it is run: the real program, a real upstream, real sockets between them.
 
 mod admin;
+mod after_timeout;
 mod authority;
 mod authorize;
 mod bodies;

@@ -27,6 +27,7 @@ profile          = "ietf"
 ttl              = "24h"
 lease            = "30s"
 timeout          = "25s"
+late_answer      = "30s"
 wait             = "200ms"
 in_progress      = "conflict"
 on_lease_expired = "unknown"
@@ -73,7 +74,7 @@ fn the_example_of_the_contract_is_the_defaults_and_one_operation() {
     assert_eq!(config, Config::default());
     assert_eq!(operation.name.as_str(), "payments.create");
     assert_eq!(operation.route.to_string(), "POST /payments");
-    let policy = Policy { ttl: Duration::from_secs(7 * 24 * 60 * 60), ..Policy::default() };
+    let policy = Policy { ttl: Duration::from_secs(7 * 24 * 60 * 60), ..Config::default().defaults };
     assert_eq!(operation.policy, policy);
     assert_eq!(
         operation.business_reference.map(|pointer| pointer.to_string()).as_deref(),

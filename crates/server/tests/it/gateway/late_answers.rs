@@ -16,8 +16,8 @@ use super::lab::{Gateway, Reply, Send, Site, pay};
 const FORGED: &str = "HTTP/1.1 201 Created\r\ncontent-length: 6\r\n\r\nforged";
 
 /// An upstream that does as `x-do` says, and answers with the number of the connection.
-struct Forger {
-    address: SocketAddr,
+pub(super) struct Forger {
+    pub(super) address: SocketAddr,
     connections: AtomicUsize,
     /// Lets what is late out, and says that it is.
     late: Semaphore,
@@ -25,7 +25,7 @@ struct Forger {
 }
 
 impl Forger {
-    async fn start() -> Arc<Forger> {
+    pub(super) async fn start() -> Arc<Forger> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
         let (late, is_out) = (Semaphore::new(0), Semaphore::new(0));
@@ -56,6 +56,10 @@ impl Forger {
                 stream.write_all(FORGED.as_bytes()).await.ok()?;
             }
             forges_next |= what == "forge-next";
+            if what == "slow" {
+                self.late.acquire().await.ok()?.forget();
+                self.is_out.add_permits(1);
+            }
             let answer = match what.as_str() {
                 "early" => String::new(),
                 "with" => format!("{answer}{FORGED}"),
@@ -82,13 +86,13 @@ impl Forger {
     }
 
     /// What is late comes now, and is there when this returns.
-    async fn forge(&self) {
+    pub(super) async fn forge(&self) {
         self.late.add_permits(1);
         self.is_out.acquire().await.expect("it is never closed").forget();
     }
 }
 
-async fn read_head(stream: &mut TcpStream) -> Option<String> {
+pub(super) async fn read_head(stream: &mut TcpStream) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.ok()?);
@@ -102,10 +106,10 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
         .map(|(_, value)| value)
 }
 
-const CALLERS: &str = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+pub(super) const CALLERS: &str = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
                        tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n";
 
-fn command(tenant: &str, caller: &str, key: &str) -> Send {
+pub(super) fn command(tenant: &str, caller: &str, key: &str) -> Send {
     let request = pay("{}").set("idempotency-key", format!("late-answers-{key}"));
     request.with("x-tenant", tenant).with("x-caller", caller)
 }
@@ -114,7 +118,7 @@ fn page() -> Send {
     pay("").method("GET").without("idempotency-key")
 }
 
-fn said(reply: &Reply) -> String {
+pub(super) fn said(reply: &Reply) -> String {
     assert_eq!(reply.status, 201, "{reply:?}");
     String::from_utf8_lossy(&reply.body).into_owned()
 }

@@ -157,9 +157,19 @@ pub(super) fn site() -> Site {
     site
 }
 
-/// Calls of the upstream end soon, and leases soon after.
-pub(super) const SHORT: [&str; 8] =
-    ["--timeout", "300ms", "--lease", "600ms", "--wait", "0s", "--quarantine-margin", "1s"];
+/// Calls of the upstream end soon, and leases soon after. Nobody reads an answer after that.
+pub(super) const SHORT: [&str; 10] = [
+    "--timeout",
+    "300ms",
+    "--lease",
+    "600ms",
+    "--wait",
+    "0s",
+    "--quarantine-margin",
+    "1s",
+    "--late-answer",
+    "off",
+];
 
 pub(super) fn keyed(key: &str) -> Send {
     pay("{}").set("idempotency-key", format!("{key}-0123456789abcdef"))

@@ -1,0 +1,125 @@
+//! An answer after the timeout: its record is `Unknown` by then, nothing is renewed, and the client was told so. The answer is
+//! still read for a while, and offered to the protocol as the late word of its executor.
+//!
+//! Invariant: the word goes through the unchanged fence. A word that is fenced and says otherwise than the record is raised as
+//! a contradiction.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use semel_core::reconcile::{Bearing, CONTRADICTION, bearing_of_fenced};
+use semel_core::transition::{Proof, Verdict};
+use semel_core::{
+    Decision, Found, Note, Outcome, Record, Response, Settlement, Statement, StoreError, StoredResult,
+};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::body::BoxError;
+use crate::execute::{Acquired, Ran};
+use crate::layer::Shared;
+use crate::observe::{self, Late};
+use crate::settle;
+use crate::shares::Share;
+
+/// How many late answers are waited for at a time, shared by tenant and caller.
+pub(crate) const MAX_LISTENERS: usize = 1024;
+
+/// The source of a statement that a late answer made.
+const LATE_ANSWER: &str = "late-answer";
+
+/// A call whose time is over, and whose answer is still read.
+pub(crate) struct Listener {
+    pub(crate) call: JoinHandle<Result<Ran, BoxError>>,
+    /// The meaning that the head of the answer declared.
+    pub(crate) declared: Arc<OnceLock<Outcome>>,
+    /// How long it is read.
+    pub(crate) time: Duration,
+    /// The place that it takes among all listeners.
+    pub(crate) _place: Share,
+}
+
+/// Reads a late answer and settles the record with it. Runs detached, and a drain does not wait for it.
+pub(crate) async fn listen(shared: Arc<Shared>, acquired: Acquired, mut listener: Listener) {
+    let about = acquired.about();
+    let ran = match tokio::time::timeout(listener.time, &mut listener.call).await {
+        Ok(Ok(Ok(ran))) => ran,
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) if listener.declared.get() == Some(&Outcome::NotExecuted) => {
+            Ran::NotExecuted
+        }
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) => {
+            listener.call.abort();
+            return observe::late(&about, &acquired.record, Late::Silent);
+        }
+    };
+    let policy = &*acquired.rule.policy;
+    let settlement = settle::settlement(policy, &ran);
+    if let Settlement::Abandon(_) = settlement {
+        return observe::late(&about, &acquired.record, Late::StillUnknown);
+    }
+    // A drain waits for the write, and not for the answer.
+    let _held = shared.running.hold();
+    let kept = settle::kept(policy, &ran);
+    // Nobody reads on what is not kept.
+    drop(ran);
+    let asked = Instant::now();
+    match settle::write(&shared, &acquired, settlement, &kept).await {
+        Ok(answer) if answer.decision == Decision::Applied => {
+            let record = answer.record.as_ref().unwrap_or(&acquired.record);
+            if let Some(result) = &record.result {
+                shared.cache.keep(record, answer.now, asked);
+                shared.stored(record, result.response.bytes.len());
+            }
+            observe::late(&about, record, Late::Settled);
+        }
+        Ok(answer) => {
+            observe::zombie(&about);
+            observe::late(&about, answer.record.as_ref().unwrap_or(&acquired.record), Late::Fenced);
+            if let Err(error) = compare(&shared, &acquired, settlement, &kept, answer.record.as_ref()).await {
+                tracing::error!(%error, operation_id = %acquired.record.operation_id, "a contradiction could not be noted");
+            }
+        }
+        // It is offered again for a while, by `write`.
+        Err(_) => observe::late(&about, &acquired.record, Late::NotStored),
+    }
+}
+
+/// Compares a word that was fenced with the record, and raises a contradiction: in the audit log, in the log and as a metric.
+async fn compare(
+    shared: &Shared,
+    acquired: &Acquired,
+    settlement: Settlement,
+    kept: &Response,
+    record: Option<&Record>,
+) -> Result<(), StoreError> {
+    let (id, epoch) = (acquired.record.operation_id, acquired.record.head.epoch);
+    let found = match settlement {
+        Settlement::Complete => Found::Executed(StoredResult::of(kept)),
+        Settlement::Fail(_) => Found::Failed(StoredResult::of(kept)),
+        // The executor's own proof: nothing of this attempt can follow.
+        Settlement::Release(_) => Found::NotExecuted(Proof::ProviderTombstone),
+        Settlement::Abandon(_) => return Ok(()),
+    };
+    let verdict = found.verdict().unwrap_or(Verdict::FailedFinal);
+    let bearing = bearing_of_fenced(record, verdict, epoch);
+    if bearing != Bearing::Contradicts {
+        return Ok(());
+    }
+    let state = record.map_or("gone".to_owned(), |record| {
+        format!("{} in attempt {}", record.head.state.name(), record.head.epoch)
+    });
+    let seen = format!("the upstream answered attempt {epoch} after its timeout, with {}", kept.status);
+    let why = format!("{} (attempt {epoch}), but the record is {state}: {seen}", verdict.as_str());
+    observe::contradiction(&acquired.record, verdict, &why);
+    let Some(evidence) = &shared.evidence else { return Ok(()) };
+    let event_id = format!("{id}:{epoch}");
+    let Some(said) = Statement::new(LATE_ANSWER.to_owned(), event_id, id, found, seen) else {
+        return Ok(());
+    };
+    let said = said.of_attempt(Some(epoch));
+    shared.within("take_in", evidence.take_in(&said)).await?;
+    let note = Note { who: LATE_ANSWER.to_owned(), action: CONTRADICTION.to_owned(), why };
+    let contradict = evidence.contradict(&said.source, &said.event_id, &note, bearing.reference(verdict));
+    shared.within("contradict", contradict).await?;
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Answers after the timeout: read on where the request was sent whole, and settled through the unchanged fence.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use semel_core::reconcile::CONTRADICTION;
+use semel_core::{Change, Filter, Policy, Principal, Record, Store, StoredResult};
+use semel_http::{Body, BoxError, Denied, Execution, IdempotencyLayer, Outcome};
+use semel_stores::MemoryStore;
+use tokio::sync::Semaphore;
+use tower::{Layer, ServiceExt};
+
+/// A proxy's part: it says whether the request was sent whole, and then waits for the answer.
+#[derive(Default)]
+struct Calls {
+    alive: AtomicUsize,
+}
+
+type Answered = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+/// One call that is waited for.
+struct Alive(Arc<Calls>);
+
+impl Drop for Alive {
+    fn drop(&mut self) {
+        self.0.alive.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+struct Lab {
+    layer: IdempotencyLayer,
+    store: Arc<MemoryStore>,
+    calls: Arc<Calls>,
+    gate: Arc<Semaphore>,
+}
+
+impl Lab {
+    fn new(late_answer: Option<Duration>) -> Lab {
+        let store = Arc::new(MemoryStore::new());
+        let policy = Policy {
+            late_answer,
+            timeout: Duration::from_millis(200),
+            wait: Duration::ZERO,
+            ..Policy::default()
+        };
+        let layer = IdempotencyLayer::builder(store.clone())
+            .identify(|parts| {
+                let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
+                Principal::new("acme", user.unwrap_or("alice")).map_err(|_| Denied::unauthenticated())
+            })
+            .evidence(store.clone())
+            .defaults(policy)
+            .build()
+            .expect("it is valid");
+        Lab { layer, store, calls: Arc::default(), gate: Arc::new(Semaphore::new(0)) }
+    }
+
+    /// Sends a command; `what` says what the proxy and the upstream do.
+    async fn send(&self, user: &str, key: &str, what: &'static str) -> Response<Body> {
+        let (calls, gate) = (self.calls.clone(), self.gate.clone());
+        let proxy = tower::service_fn(move |request: Request<Body>| {
+            calls.alive.fetch_add(1, Ordering::SeqCst);
+            let (alive, gate) = (Alive(calls.clone()), gate.clone());
+            async move {
+                let _alive = alive;
+                let execution = request.extensions().get::<Execution>().expect("it is a command");
+                if what != "unsent" {
+                    execution.delivery().sent();
+                }
+                gate.acquire().await.expect("it is never closed").forget();
+                let mut response = Response::new(Body::full("made"));
+                *response.status_mut() = StatusCode::CREATED;
+                match what {
+                    "not-executed" => drop(response.extensions_mut().insert(Outcome::NotExecuted)),
+                    "broken" => return Err("it broke off".into()),
+                    _ => {}
+                }
+                Ok::<_, BoxError>(response)
+            }
+        });
+        let request = Request::post("/payments")
+            .header("idempotency-key", format!("late-answer-{key}-0123456789"))
+            .header("x-user", user)
+            .body(Body::full("{}"))
+            .expect("it is valid");
+        let answered: Answered = Box::pin(self.layer.layer(proxy).oneshot(request));
+        answered.await.expect("the layer always answers")
+    }
+
+    async fn record(&self) -> Record {
+        let records = self.store.list(&Filter::default()).await.expect("it lists");
+        records.into_iter().next().expect("there is one")
+    }
+
+    /// Waits until the record has this state.
+    async fn becomes(&self, state: &str) -> Record {
+        for _ in 0..400 {
+            let record = self.record().await;
+            if record.head.state.name().as_str() == state {
+                return record;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it is {:?}, and not {state}", self.record().await.head.state);
+    }
+
+    /// Waits until so many calls are waited for.
+    async fn alive(&self, count: usize) {
+        for _ in 0..400 {
+            if self.calls.alive.load(Ordering::SeqCst) == count {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} calls are alive, and not {count}", self.calls.alive.load(Ordering::SeqCst));
+    }
+}
+
+const LONG: Option<Duration> = Some(Duration::from_secs(3600));
+
+#[tokio::test]
+async fn a_late_answer_settles_its_unknown_record() {
+    let lab = Lab::new(LONG);
+    assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::GATEWAY_TIMEOUT);
+    let unknown = lab.record().await;
+    assert_eq!(unknown.head.state.name().as_str(), "unknown", "it is not kept in progress");
+    assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::CONFLICT);
+    lab.gate.add_permits(1);
+    let settled = lab.becomes("succeeded").await;
+    assert_eq!(settled.head.fence(), unknown.head.fence(), "by the executor's own fence");
+    let replay = lab.send("alice", "k", "answer").await;
+    assert_eq!(replay.status(), StatusCode::CREATED);
+    assert_eq!(replay.headers()["idempotency-replayed"], "true");
+}
+
+#[tokio::test]
+async fn a_late_word_that_nothing_ran_frees_the_key() {
+    let lab = Lab::new(LONG);
+    lab.send("alice", "k", "not-executed").await;
+    lab.becomes("unknown").await;
+    lab.gate.add_permits(1);
+    lab.becomes("failed_retryable").await;
+    lab.gate.add_permits(1);
+    assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_late_leaves_the_record_unknown() {
+    let lab = Lab::new(LONG);
+    lab.send("alice", "k", "broken").await;
+    lab.gate.add_permits(1);
+    lab.alive(0).await;
+    assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::CONFLICT);
+    assert_eq!(lab.record().await.head.reason.as_str(), "timed_out");
+}
+
+#[tokio::test]
+async fn a_call_that_was_not_sent_whole_ends_with_its_timeout() {
+    for (late_answer, what) in [(LONG, "unsent"), (None, "answer")] {
+        let lab = Lab::new(late_answer);
+        lab.send("alice", "k", what).await;
+        lab.alive(0).await;
+        lab.becomes("unknown").await;
+    }
+}
+
+#[tokio::test]
+async fn a_late_answer_is_read_no_longer_than_its_time() {
+    let lab = Lab::new(Some(Duration::from_millis(100)));
+    lab.send("alice", "k", "answer").await;
+    lab.alive(0).await;
+    assert_eq!(lab.record().await.head.state.name().as_str(), "unknown");
+}
+
+#[tokio::test]
+async fn a_late_word_that_is_fenced_is_raised_as_a_contradiction() {
+    let lab = Lab::new(LONG);
+    lab.send("alice", "k", "answer").await;
+    let unknown = lab.becomes("unknown").await;
+    let refused =
+        semel_core::Response::without_body(StatusCode::UNPROCESSABLE_ENTITY, &http::HeaderMap::new());
+    let verdict = Change::resolve_executed(StoredResult::of(&refused));
+    lab.store.apply(&unknown.id, &verdict).await.expect("the store takes it");
+    lab.gate.add_permits(1);
+    let mut notes = Vec::new();
+    for _ in 0..400 {
+        notes = lab.store.notes(unknown.operation_id).await.expect("it reads");
+        if !notes.is_empty() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let note = &notes.first().expect("it is noted").note;
+    assert_eq!((note.who.as_str(), note.action.as_str()), ("late-answer", CONTRADICTION));
+    assert!(note.why.starts_with("executed (attempt 1), but the record is failed_final"), "{}", note.why);
+    assert_eq!(lab.record().await.head.state.name().as_str(), "failed_final", "the record stands");
+}
+
+#[tokio::test]
+async fn a_shutdown_does_not_wait_for_a_late_answer() {
+    let lab = Lab::new(LONG);
+    lab.send("alice", "k", "answer").await;
+    let ended = lab.layer.shutdown(Duration::from_secs(600)).await;
+    assert!(ended.drained);
+    assert_eq!(ended.abandoned, 0, "it was unknown before");
+    assert_eq!(lab.calls.alive.load(Ordering::SeqCst), 1, "it is still listened for");
+}
+
+#[tokio::test]
+async fn one_caller_cannot_take_all_places_of_those_who_listen() {
+    let lab = Arc::new(Lab::new(LONG));
+    let send_all = async |user: &'static str, count: usize| {
+        let mut sending = tokio::task::JoinSet::new();
+        for number in 0..count {
+            let lab = lab.clone();
+            sending.spawn(async move { lab.send(user, &number.to_string(), "answer").await.status() });
+        }
+        for status in sending.join_all().await {
+            assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+        }
+    };
+    send_all("greedy", 800).await;
+    // Two thirds of 1,024.
+    lab.alive(682).await;
+    send_all("modest", 10).await;
+    lab.alive(692).await;
+    lab.gate.add_permits(692);
+    lab.alive(0).await;
+    let records = lab.store.list(&Filter { limit: 1000, ..Filter::default() }).await.expect("it lists");
+    let settled = records.iter().filter(|record| record.head.state.is_terminal()).count();
+    assert!(settled <= 692, "{settled}");
+}
