@@ -123,6 +123,7 @@ impl IdempotencyLayer {
             defaults: Policy::default(),
             operations: Vec::new(),
             passing: Vec::new(),
+            calls: Vec::new(),
             fingerprint: |input| input.fingerprint(),
             cache_bytes: 64 << 20,
             body_bytes: 512 << 20,
@@ -230,6 +231,7 @@ pub struct Builder {
     defaults: Policy,
     operations: Vec<Operation>,
     passing: Vec<(String, PathExceptions)>,
+    calls: Vec<String>,
     fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
     cache_bytes: u64,
     body_bytes: usize,
@@ -445,6 +447,25 @@ impl Builder {
         self
     }
 
+    /// Lets gRPC calls without a key pass unprotected, streams included, if no operation has their route. Every other POST there,
+    /// and a call with a key, is a command.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use semel_core::Principal;
+    /// # use semel_http::{Denied, IdempotencyLayer};
+    /// # use semel_stores::MemoryStore;
+    /// let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new()))
+    ///     .identify(|_| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated()))
+    ///     .pass_grpc("POST /shop.Catalogue/{call}")
+    ///     .build()?;
+    /// # Ok::<(), semel_http::ConfigError>(())
+    /// ```
+    pub fn pass_grpc(mut self, route: impl Into<String>) -> Builder {
+        self.calls.push(route.into());
+        self
+    }
+
     /// How long one call of the store may take; 5 s by default. A claim that takes longer is given up, and
     /// nothing runs.
     pub fn store_timeout(mut self, timeout: Duration) -> Builder {
@@ -526,6 +547,7 @@ impl Builder {
     pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
         let identify = self.identify.ok_or(ConfigError::NoIdentity)?;
         let operations = Operations::new(self.defaults, self.operations, self.passing)?;
+        let operations = Operations::new(self.defaults, self.operations, self.passing, self.calls)?;
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
             return Err(ConfigError::NoResults(name.to_owned()));
         }

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::Method;
+use http::request::Parts;
 use semel_core::operation::OperationNameError;
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
@@ -194,6 +195,8 @@ pub(crate) struct Operations {
     /// The names, former ones too, of operations that have a rule and are left to a worker.
     asynchronous: Vec<String>,
     unmatched: Arc<str>,
+    /// Routes of gRPC calls that pass unprotected.
+    grpc: matchit::Router<()>,
 }
 
 impl Operations {
@@ -201,6 +204,7 @@ impl Operations {
         defaults: Policy,
         operations: Vec<Operation>,
         passing: Vec<(String, PathExceptions)>,
+        calls: Vec<String>,
     ) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
         let (mut by_name, mut asynchronous) = (HashMap::new(), Vec::new());
@@ -262,8 +266,17 @@ impl Operations {
             let path = RoutePath::parse(path).map_err(|error| wrong(error.to_string()))?;
             routes.pass(method, &path, allow).map_err(wrong)?;
         }
+        let mut grpc = matchit::Router::new();
+        for route in calls {
+            let wrong = |error: String| ConfigError::Pass(route.clone(), error);
+            let (_, path) = split_route(&route)
+                .filter(|(method, _)| *method == Method::POST)
+                .ok_or_else(|| wrong("is not POST and a path: gRPC has no other calls".to_owned()))?;
+            let path = RoutePath::parse(path).map_err(|error| wrong(error.to_string()))?;
+            grpc.insert(path.as_str(), ()).map_err(|error| wrong(error.to_string()))?;
+        }
         let (defaults, unmatched) = (Arc::new(defaults), Arc::from("unmatched"));
-        Ok(Operations { defaults, routes, by_name, asynchronous, unmatched })
+        Ok(Operations { defaults, routes, by_name, asynchronous, unmatched, grpc })
     }
 
     /// The label of what matches no rule.
@@ -297,6 +310,12 @@ impl Operations {
     /// The policy of the operation of that name.
     pub(crate) fn policy(&self, name: &OperationName) -> &Policy {
         self.by_name.get(name.as_str()).unwrap_or(&self.defaults)
+    }
+
+    /// Whether a gRPC call passes unprotected: a `pass` names its route, and no operation does.
+    pub(crate) fn passes_grpc(&self, rule: &Rule, parts: &Parts) -> bool {
+        let is_unnamed = Arc::ptr_eq(&rule.label, &self.unmatched);
+        is_unnamed && parts.method == Method::POST && self.grpc.at(parts.uri.path()).is_ok()
     }
 
     /// A search for the commands that a worker carries out here.
@@ -410,7 +429,7 @@ mod tests {
     use std::time::Duration;
 
     fn operations(list: Vec<Operation>) -> Result<Operations, String> {
-        Operations::new(Policy::default(), list, Vec::new()).map_err(|error| error.to_string())
+        Operations::new(Policy::default(), list, Vec::new(), Vec::new()).map_err(|error| error.to_string())
     }
 
     fn name(operations: &Operations, method: &str, path: &str) -> Option<String> {
@@ -467,7 +486,7 @@ mod tests {
         let names = vec!["reports.create".to_owned(), "reports".to_owned()];
         assert_eq!(sought(&named), Some(Some(names)), "only those with rules");
         let all = Policy { mode: Mode::Async, ..Policy::default() };
-        let all = Operations::new(all, rules(), Vec::new()).expect("the rules are fine");
+        let all = Operations::new(all, rules(), Vec::new(), Vec::new()).expect("the rules are fine");
         assert_eq!(sought(&all), Some(None));
         assert!(named.has_async() && all.has_async());
         assert!(!operations(vec![]).expect("no rules are fine").has_async());

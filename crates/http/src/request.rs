@@ -19,6 +19,7 @@ use semel_core::{
 };
 
 use crate::body::{self, Body, BoxError, Collected};
+use crate::grpc;
 use crate::layer::{Denied, Shared};
 use crate::observe::{self, About};
 use crate::operations::{InPlace, Rule};
@@ -133,7 +134,12 @@ where
     if let Some(answer) = crate::resource::answer(shared, &parts).await {
         return Reading::Answered(Box::new(answer));
     }
-    let Some(rule) = rule else { return pass_through(parts, body) };
+    let passes = |rule: &Rule| {
+        !parts.headers.contains_key(KEY)
+            && grpc::is_grpc(&parts.headers)
+            && shared.operations.passes_grpc(rule, &parts)
+    };
+    let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body) };
     let (label, policy) = (rule.label.clone(), rule.policy.clone());
     let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
     let (principal, key) = match admit(shared, &rule, &parts).await {

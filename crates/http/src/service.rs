@@ -23,6 +23,7 @@ use crate::coding::Accepted;
 use crate::execute::{self, Acquired, Handler};
 use crate::execution::Asked;
 use crate::fetch;
+use crate::grpc;
 use crate::layer::Shared;
 use crate::local;
 use crate::observe::{self, About, HandlerTime, Seen};
@@ -71,23 +72,25 @@ where
         let successor = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, successor);
         let shared = self.shared.clone();
+        let is_grpc = grpc::is_grpc(request.headers());
         if request.extensions().get().is_some_and(|ByWorker(layer)| Arc::ptr_eq(layer, &shared)) {
             // Our own worker was given a service with this layer around it: what it carries out is claimed already.
             let carried_out = inner.call(request.map(Body::stream));
             return Box::pin(async move { Ok(carried_out.await?.map(Body::stream)) });
         }
         Box::pin(async move {
-            match request::read(&shared, request).await {
-                Reading::Command(command) => Ok(observed(shared, command, inner).await),
-                Reading::PassThrough(request) => Ok(respond::unprotected(inner.call(*request).await?)),
+            let answer = match request::read(&shared, request).await {
+                Reading::Command(command) => observed(shared, command, inner).await,
+                Reading::PassThrough(request) => respond::unprotected(inner.call(*request).await?),
                 Reading::Refused(answer, operation) => {
                     let about = About { operation, principal: None, key_hash_prefix: None };
                     let code = answer.extensions().get().copied();
                     observe::decision(&shared.labels, &about, Seen::Refused, None, code);
-                    Ok(*answer)
+                    *answer
                 }
-                Reading::Answered(answer) => Ok(*answer),
-            }
+                Reading::Answered(answer) => *answer,
+            };
+            Ok(if is_grpc { grpc::as_grpc(answer) } else { answer })
         })
     }
 }

@@ -27,7 +27,7 @@ use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, PassConfig, StoreLocation};
 use crate::entry::EntryRules;
 use crate::hosts::ServiceHosts;
-use crate::pass::{Passes, path_exceptions};
+use crate::pass::{Exemption, Passes, path_exceptions};
 use crate::proxy::Proxy;
 use crate::tls::listener::TlsListener;
 use crate::tls::live::{self, Live, Look};
@@ -304,7 +304,10 @@ async fn layer(
     };
     let builder = config.operations.iter().map(operation).fold(builder, semel_http::Builder::operation);
     let builder = config.pass.iter().fold(builder, |builder, PassConfig { route, allow }| {
-        builder.pass(route.to_string(), path_exceptions(allow))
+        match allow.contains(&Exemption::Grpc) {
+            true => builder.pass_grpc(route.to_string()),
+            false => builder.pass(route.to_string(), path_exceptions(allow)),
+        }
     });
     Ok(builder.build()?)
 }

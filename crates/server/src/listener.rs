@@ -162,10 +162,11 @@ fn for_peer(
         }
         let (rules, webhooks, peer) = (rules.clone(), webhooks.clone(), peer.clone());
         let responses = responses.clone();
-        let version = request.version();
+        let (version, is_grpc) = (request.version(), semel_http::is_grpc(request.headers()));
         let answering: Answering = Box::pin(async move {
             let answer = answer(service, &rules, webhooks.as_deref(), peer.address(), request).await?;
-            Ok(in_hand(answer, version, &responses, peer.holder()))
+            let answer = in_hand(answer, version, &responses, peer.holder());
+            Ok(if is_grpc { semel_http::as_grpc(answer) } else { answer })
         });
         answering
     })

@@ -10,6 +10,8 @@ use semel_core::path::PathException;
 pub enum Exemption {
     /// A body on a method that has none.
     Body,
+    /// A gRPC call without a key, on a POST.
+    Grpc,
     /// Something in its path that others may read in another way.
     Path(PathException),
 }
@@ -22,7 +24,7 @@ pub fn has_no_body(method: &Method) -> bool {
 /// What a rule allows in a path.
 pub fn path_exceptions(allow: &[Exemption]) -> impl Iterator<Item = PathException> {
     allow.iter().filter_map(|exemption| match exemption {
-        Exemption::Body => None,
+        Exemption::Body | Exemption::Grpc => None,
         Exemption::Path(exception) => Some(*exception),
     })
 }

@@ -273,7 +273,9 @@ impl Upstream {
                 None => (self.connect_http1().await?, false),
             };
             if !kept && line.sender.ready().await.is_err() {
-                return Err(never_sent("the connection was closed as soon as it was made"));
+                let closed = "the connection was closed as soon as it was made";
+                let why = if line.conduct.met_http2() { line::OTHER_PROTOCOL } else { closed };
+                return Err(never_sent(why));
             }
             if !purpose.may_send() {
                 return Err(never_sent("the lease ended first"));
@@ -296,6 +298,9 @@ impl Upstream {
                     Some(_) => return Err(never_sent(error.into_error().to_string())),
                     None => {
                         let error = error.into_error();
+                        if !kept && line.conduct.met_http2() {
+                            return Err(never_sent(line::OTHER_PROTOCOL));
+                        }
                         if line.conduct.forbid() || (!kept && was_turned_away(&error)) {
                             return Err(never_sent(describe(&error)));
                         }
@@ -345,6 +350,8 @@ impl Upstream {
     ) -> Result<Response<Body>, SendError> {
         *request.version_mut() = Version::HTTP_2;
         let host = request.headers_mut().remove(HOST);
+        // HTTP/2 has no such field, and hyper would remove what it names: `TE: trailers`, which gRPC asks for.
+        request.headers_mut().remove(CONNECTION);
         *request.uri_mut() = self.absolute(request.uri(), host.as_ref())?;
         let mut connection = self.http2(owner).await?;
         let sender = &mut connection.sender;
@@ -371,7 +378,7 @@ impl Upstream {
             Err(mut error) => {
                 let unsent = error.take_message().is_some();
                 let error = error.into_error();
-                if unsent || was_refused(&error) {
+                if unsent || was_refused(&error) || is_malformed(&error) {
                     Err(never_sent(describe(&error)))
                 } else {
                     Err(SendError::MaybeSent(describe(&error)))
@@ -542,6 +549,13 @@ fn was_refused(error: &hyper::Error) -> bool {
     std::error::Error::source(error)
         .and_then(|cause| cause.downcast_ref::<h2::Error>())
         .is_some_and(|cause| cause.is_remote() && cause.reason() == Some(h2::Reason::REFUSED_STREAM))
+}
+
+/// HTTP/2 has no form for this request: it was refused here, and nothing of it was sent.
+fn is_malformed(error: &hyper::Error) -> bool {
+    std::error::Error::source(error)
+        .and_then(|cause| cause.downcast_ref::<h2::Error>())
+        .is_some_and(|cause| !cause.is_io() && cause.reason().is_none())
 }
 
 /// The upstream's word that it did not accept our certificate, or lacks one. In TLS 1.3 it comes when our part of the

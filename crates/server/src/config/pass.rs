@@ -64,6 +64,7 @@ impl Kind for PassRoute {
 impl Words for Exemption {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("body", Exemption::Body),
+        ("grpc", Exemption::Grpc),
         (PathException::EncodedDot.as_str(), Exemption::Path(PathException::EncodedDot)),
         (PathException::EncodedSlash.as_str(), Exemption::Path(PathException::EncodedSlash)),
         (PathException::EncodedBackslash.as_str(), Exemption::Path(PathException::EncodedBackslash)),
@@ -137,6 +138,10 @@ pub(super) fn check(findings: &mut Findings, rules: &[PassConfig]) {
             RoutePath::parse(&route.path).ok().and_then(|route| route.refused_by(exceptions))
         {
             findings.error(findings.origin(&path), &path, format!("{refused}"));
+        }
+        if allow.contains(&Exemption::Grpc) && route.method != Method::POST {
+            let message = format!("\"grpc\" is for POST: gRPC has no calls by {}", route.method);
+            findings.error(findings.origin(&path), &path, message);
         }
         if allow.contains(&Exemption::Body) && !has_no_body(&route.method) {
             let message = format!("\"body\" is not needed here: a {} may have a body anyway", route.method);

@@ -457,7 +457,7 @@ pub(super) const PASS: &[Setting<PassTable>] = &[
         "allow",
         List<Choice<Exemption>>,
         allow,
-        "What they may have although it is refused everywhere else: body",
+        "What they may have although it is refused everywhere else: body; grpc: calls without a key",
         "[\"body\"]"
     ),
 ];

@@ -27,6 +27,12 @@ const SENT: u8 = 4;
 const DOUBTFUL: u8 = 8;
 /// Nothing may be written any more.
 const FORBIDDEN: u8 = 16;
+/// The other end speaks HTTP/2, and takes nothing else for a request.
+const HTTP2: u8 = 32;
+
+/// Says what to do about an upstream of another protocol.
+pub(super) const OTHER_PROTOCOL: &str =
+    "the upstream speaks HTTP/2 and not HTTP/1.1: set `upstream_protocol` to \"h2c\", or to \"h2\" over TLS";
 
 /// The conduct of a connection during one request.
 pub(super) struct Conduct {
@@ -93,6 +99,11 @@ impl Conduct {
     /// Whether the request was sent whole before its response began, and nothing was strange.
     pub(super) fn is_clean(&self) -> bool {
         self.flags.load(Ordering::SeqCst) & (SENT | DOUBTFUL | FORBIDDEN) == SENT
+    }
+
+    /// Whether the other end speaks HTTP/2: it has refused the request by its first bytes (RFC 9113, section 3.4).
+    pub(super) fn met_http2(&self) -> bool {
+        self.has(HTTP2)
     }
 
     fn has(&self, flag: u8) -> bool {
@@ -238,11 +249,13 @@ pub(super) struct Line<S> {
     /// Whether what waits on the socket is what waits for hyper: not before the first answer over TLS, whose own messages
     /// come after the handshake.
     is_plain: bool,
+    /// Whether anything was read.
+    has_read: bool,
 }
 
 impl<S> Line<S> {
     pub(super) fn new(stream: S, socket: Arc<TcpStream>, conduct: Arc<Conduct>, is_plain: bool) -> Line<S> {
-        Line { stream, socket, conduct, is_plain }
+        Line { stream, socket, conduct, is_plain, has_read: false }
     }
 
     /// Lets a request's first byte out only while nothing waits that would be taken for its response.
@@ -254,6 +267,11 @@ impl<S> Line<S> {
     }
 }
 
+/// Whether a connection begins with a SETTINGS frame, as a server of HTTP/2 begins it, and no HTTP/1 response can.
+fn is_settings(first: &[u8]) -> bool {
+    matches!(first, [0, _, _, 4, 0, 0, 0, 0, 0, ..])
+}
+
 fn surplus() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the upstream said something before it was asked")
 }
@@ -263,6 +281,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Line<S> {
         let this = self.get_mut();
         let before = buf.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
+        if !std::mem::replace(&mut this.has_read, true) && is_settings(&buf.filled()[before..]) {
+            this.conduct.set(HTTP2 | DOUBTFUL | FORBIDDEN);
+            return Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, OTHER_PROTOCOL)));
+        }
         if buf.filled().len() > before && !this.conduct.has(SENT) {
             // An answer to a part of a request, or to none: what follows it cannot be told apart.
             this.conduct.doubt();

@@ -13,6 +13,7 @@ mod cut_off;
 mod cut_off_lab;
 mod encryption;
 mod fairness;
+mod grpc;
 mod identity;
 pub(crate) mod issuer;
 mod jwt;

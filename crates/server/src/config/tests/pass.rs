@@ -28,6 +28,7 @@ fn a_pass_that_means_nothing_is_an_error() {
         ("[[pass]]\nmatch = \"GET /a\"\nallow = []\n", "would change nothing"),
         ("[[pass]]\nmatch = \"GET /a\"\nallow = [\"bodies\"]\n", "found \"bodies\""),
         ("[[pass]]\nmatch = \"POST /a\"\nallow = [\"body\"]\n", "a POST may have a body anyway"),
+        ("[[pass]]\nmatch = \"GET /a\"\nallow = [\"grpc\"]\n", "gRPC has no calls by GET"),
         (
             "[[pass]]\nmatch = \"POST /a\"\nallow = [\"semicolon\"]\n",
             "say with `allow` in its `[[operation]]`",

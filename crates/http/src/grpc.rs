@@ -1,0 +1,173 @@
+//! gRPC: its calls, and answers of ours in its own form.
+//!
+//! Invariant: a status that clients take for "try again" is given only where nothing ran. gRPC's own retries send the same
+//! metadata, and so the same key, but a caller above them may draw a new one.
+
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use semel_core::problem::Kind;
+
+use crate::body::Body;
+use crate::observe::{Code, Seen};
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// The status codes of gRPC that answers of ours have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Status {
+    Unknown = 2,
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    AlreadyExists = 6,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    FailedPrecondition = 9,
+    Unavailable = 14,
+    Unauthenticated = 16,
+}
+
+/// Returns true for a request with the content type of gRPC (`application/grpc`, `application/grpc+proto`, …).
+pub fn is_grpc(headers: &HeaderMap) -> bool {
+    let Some(media_type) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
+        return false;
+    };
+    let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    essence.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
+}
+
+/// An answer to a gRPC call: one of ours has a head and nothing else ("Trailers-Only"), every other stays as it is.
+pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
+    let told = match (answer.extensions().get(), answer.extensions().get()) {
+        (Some(Code(code)), _) => *code,
+        (None, Some(Seen::InProgress | Seen::Accepted)) => Kind::InProgress.code(),
+        (None, _) => return answer,
+    };
+    if is_grpc(answer.headers()) {
+        return answer;
+    }
+    let status = status(told, answer.status());
+    let (mut parts, body) = answer.into_parts();
+    let message = match detail(body) {
+        Some(detail) => format!("{told}: {detail}"),
+        None => told.to_owned(),
+    };
+    parts.status = StatusCode::OK;
+    parts.headers.remove(CONTENT_LENGTH);
+    parts.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    parts.headers.insert(GRPC_STATUS, HeaderValue::from(status as u16));
+    if let Ok(message) = HeaderValue::from_str(&percent_encoded(&message)) {
+        parts.headers.insert(GRPC_MESSAGE, message);
+    }
+    Response::from_parts(parts, Body::default())
+}
+
+/// The status of an answer with this code.
+fn status(code: &str, http: StatusCode) -> Status {
+    match Kind::ALL.into_iter().find(|kind| kind.code() == code) {
+        // The command ran, runs, or may have run: another key could have a second effect. `ABORTED` would invite one.
+        Some(
+            Kind::OutcomeUnknown
+            | Kind::InProgress
+            | Kind::KeyReused
+            | Kind::RecordExpired
+            | Kind::ResponseNotRetained,
+        ) => Status::FailedPrecondition,
+        Some(Kind::DuplicateBusinessReference) => Status::AlreadyExists,
+        // It was not protected, and may have run: `UNAVAILABLE` is what clients repeat by themselves.
+        Some(Kind::UpstreamFailed) if http == StatusCode::GATEWAY_TIMEOUT => Status::DeadlineExceeded,
+        Some(Kind::UpstreamFailed) => Status::Unknown,
+        // Nothing ran.
+        Some(Kind::UpstreamUnreachable) => Status::Unavailable,
+        Some(_) | None => match http {
+            StatusCode::UNAUTHORIZED => Status::Unauthenticated,
+            StatusCode::FORBIDDEN => Status::PermissionDenied,
+            StatusCode::NOT_FOUND => Status::NotFound,
+            StatusCode::TOO_MANY_REQUESTS | StatusCode::PAYLOAD_TOO_LARGE => Status::ResourceExhausted,
+            StatusCode::SERVICE_UNAVAILABLE => Status::Unavailable,
+            other if other.is_client_error() => Status::InvalidArgument,
+            _ => Status::FailedPrecondition,
+        },
+    }
+}
+
+/// The sentence of a problem document, in either form.
+fn detail(body: Body) -> Option<String> {
+    let document: serde_json::Value = serde_json::from_slice(&body.into_bytes().ok()?).ok()?;
+    let told = document.get("detail").or_else(|| document.get("error")?.get("message"));
+    told?.as_str().map(str::to_owned)
+}
+
+/// The encoding of `grpc-message`: printable ASCII but for `%` stays.
+fn percent_encoded(text: &str) -> String {
+    let encode = |byte: u8| match byte {
+        b' '..=b'~' if byte != b'%' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body::Body as _;
+    use semel_core::Problem;
+    use semel_core::policy::Profile;
+
+    use super::*;
+    use crate::respond;
+
+    #[test]
+    fn content_types_of_grpc_are_known() {
+        let is = |media_type: &'static str| {
+            is_grpc(&HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(media_type))]))
+        };
+        for grpc in ["application/grpc", "application/grpc+proto", "Application/gRPC; charset=utf-8"] {
+            assert!(is(grpc), "{grpc}");
+        }
+        for other in ["application/grpc-web", "application/json", "application/grpcx", ""] {
+            assert!(!is(other), "{other}");
+        }
+        assert!(!is_grpc(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn only_what_did_not_run_may_be_tried_again() {
+        for kind in Kind::ALL {
+            let usual = kind.status(Profile::Ietf);
+            let given = status(kind.code(), usual);
+            if given == Status::Unavailable {
+                let nothing_ran =
+                    usual == StatusCode::SERVICE_UNAVAILABLE || kind == Kind::UpstreamUnreachable;
+                assert!(nothing_ran, "{}", kind.code());
+            }
+        }
+        assert_eq!(
+            status("IDEMPOTENCY_OUTCOME_UNKNOWN", StatusCode::BAD_GATEWAY),
+            Status::FailedPrecondition
+        );
+        assert_eq!(status("UPSTREAM_FAILED", StatusCode::GATEWAY_TIMEOUT), Status::DeadlineExceeded);
+        assert_eq!(status("UNAUTHENTICATED", StatusCode::UNAUTHORIZED), Status::Unauthenticated);
+        assert_eq!(status("FORBIDDEN", StatusCode::FORBIDDEN), Status::PermissionDenied);
+    }
+
+    #[test]
+    fn a_problem_becomes_a_head_and_nothing_else() {
+        let problem = Problem::new(Kind::MissingKey, "100 % of calls need a key \u{fc}");
+        let answer = as_grpc(respond::problem(&problem, Profile::Ietf));
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(answer.headers()["grpc-status"], "3");
+        let message = "MISSING_IDEMPOTENCY_KEY: 100 %25 of calls need a key %C3%BC";
+        assert_eq!(answer.headers()["grpc-message"], message);
+        assert!(answer.body().is_end_stream());
+        let again = as_grpc(answer);
+        assert_eq!(again.headers()["grpc-message"], message, "it is so once and for all");
+    }
+
+    #[test]
+    fn answers_of_the_service_stay_as_they_are() {
+        let mut answer = Response::new(Body::full("bytes"));
+        *answer.status_mut() = StatusCode::BAD_GATEWAY;
+        assert_eq!(as_grpc(answer).status(), StatusCode::BAD_GATEWAY);
+    }
+}
