@@ -176,9 +176,18 @@ impl IdempotencyLayer {
     /// Ends in good order: claims nothing from now on, waits for what runs, and after `limit` hands what is
     /// left to `Unknown`, so that nobody runs it again unseen. Call it while the server still serves.
     pub async fn shutdown(&self, limit: Duration) -> Shutdown {
+        self.shutdown_until(tokio::time::sleep(limit)).await
+    }
+
+    /// Ends in good order, as [`shutdown`](Self::shutdown) does, and waits for running commands until `limit` is ready.
+    pub async fn shutdown_until(&self, limit: impl Future<Output = ()>) -> Shutdown {
         let running = &self.shared.running;
         running.close();
-        let drained = tokio::time::timeout(limit, running.drained()).await.is_ok();
+        let drained = tokio::select! {
+            biased;
+            () = running.drained() => true,
+            () = limit => false,
+        };
         let mut abandoning = tokio::task::JoinSet::new();
         for (id, fence) in running.left() {
             let shared = self.shared.clone();

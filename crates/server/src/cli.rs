@@ -15,6 +15,7 @@ mod quotas;
 mod reconcile;
 mod records;
 mod serve;
+mod signals;
 mod upkeep;
 mod verify;
 

@@ -16,7 +16,6 @@ use semel_stores::postgres::PostgresOptions;
 use semel_stores::sqlite::SqliteOptions;
 use semel_stores::{MemoryStore, PostgresStore, SqliteStore};
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::Layer;
@@ -48,6 +47,7 @@ pub struct Gateway {
     stop: watch::Sender<bool>,
     serving: JoinHandle<()>,
     background: Vec<JoinHandle<()>>,
+    files: Arc<[Arc<dyn Look>]>,
     drain: std::time::Duration,
 }
 
@@ -127,15 +127,14 @@ impl Gateway {
                 Some(acceptor) => admin::serve(TlsListener::new(admins, acceptor), admin).await,
             }
         }));
-        let files: Vec<Arc<dyn Look>> = [tls.clone(), admin_tls]
+        let files: Arc<[Arc<dyn Look>]> = [tls.clone(), admin_tls]
             .into_iter()
             .flatten()
             .map(|live| live as Arc<dyn Look>)
             .chain(upstream_tls.map(|live| live as Arc<dyn Look>))
             .collect();
-        // Without files to read again, SIGHUP means what it always means.
         if !files.is_empty() {
-            background.push(tokio::spawn(live::watch(files, signal(SignalKind::hangup())?)));
+            background.push(tokio::spawn(live::watch(files.clone())));
         }
         background.extend(ledger);
         if let Some(reconciler) = reconciling {
@@ -149,13 +148,34 @@ impl Gateway {
         let serving = listener::serve(clients, tls, service, webhooks, rules, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;
-        Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, drain })
+        Ok(Gateway { address, admin_address, tier, layer, closing, stop, serving, background, files, drain })
     }
 
-    /// Ends in good order: nothing is claimed any more, what runs gets its time, the rest becomes `Unknown`.
-    pub async fn shut_down(self) -> Shutdown {
+    /// Reads the files of TLS again, and logs the result for each table of settings.
+    pub async fn reload(&self) {
+        let looked = live::look_at(&self.files).await;
+        if looked.is_empty() {
+            tracing::info!(
+                signal = "SIGHUP",
+                "no files of TLS to read again; settings are read at the start only"
+            );
+        }
+        for (table, looked) in looked {
+            tracing::info!(signal = "SIGHUP", table, result = looked.as_str(), "read the files of TLS again");
+        }
+    }
+
+    /// Ends in good order: claims no command any more, and waits for running ones until `drain` is over or `give_up` is
+    /// ready. Commands that are left become `Unknown`.
+    pub async fn shut_down(self, give_up: impl Future<Output = ()>) -> Shutdown {
         self.closing.store(true, Ordering::SeqCst);
-        let ended = self.layer.shutdown(self.drain).await;
+        let limit = async {
+            tokio::select! {
+                () = tokio::time::sleep(self.drain) => {}
+                () = give_up => {}
+            }
+        };
+        let ended = self.layer.shutdown_until(limit).await;
         self.stop.send_replace(true);
         let _ = self.serving.await;
         for task in self.background {

@@ -108,7 +108,7 @@ async fn demo(folder: &Path, once: bool) -> anyhow::Result<bool> {
     let mut story = story::Story::new(folder, gateway.address, service);
     let proven = story.tell().await?;
     if once {
-        gateway.shut_down().await;
+        gateway.shut_down(std::future::pending()).await;
         return Ok(proven);
     }
     say(invitation(&config, &gateway, &story));
@@ -116,7 +116,7 @@ async fn demo(folder: &Path, once: bool) -> anyhow::Result<bool> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    gateway.shut_down().await;
+    gateway.shut_down(std::future::pending()).await;
     Ok(proven)
 }
 

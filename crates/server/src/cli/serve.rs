@@ -2,8 +2,8 @@
 
 use clap::{ArgMatches, Command};
 use semel_core::Tier;
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::signals::{Request, Signals};
 use super::{Done, say};
 use crate::config::Config;
 use crate::gateway::Gateway;
@@ -16,9 +16,10 @@ pub(super) fn command() -> Command {
             "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
              first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
              several gateways share a PostgreSQL.\n\n\
-             It prints where it listens and what its store promises, and logs to the standard error. SIGTERM or Ctrl-C \
-             ends it in good order; what still runs gets the time of `--drain`. Files of certificates are read again \
-             when they change, and on SIGHUP.\n\n\
+             It prints where it listens and what its store promises, and logs to the standard error.\n\n\
+             SIGTERM or Ctrl-C stops it: running commands get the time of `--drain` to finish. More signals within 5 \
+             seconds change nothing; a later one ends the wait, and commands that still run become unknown. SIGHUP never \
+             stops it: certificate files are read again, as they are when they change; settings are not.\n\n\
              Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
              order; `semel config show` prints which.",
         )
@@ -27,7 +28,8 @@ pub(super) fn command() -> Command {
              semel serve --upstream http://127.0.0.1:3000\n  \
              semel serve --config /etc/semel.toml\n  \
              semel serve --upstream http://127.0.0.1:3000 --store postgres://semel@db.internal/semel\n\n\
-             Exit codes: 0 it was stopped, 2 wrong use, or it cannot start.",
+             Exit codes: 0 stopped, and every command has its outcome; 1 stopped, and commands are left unknown; 2 wrong \
+             use, or it cannot start.",
         )
         .args(super::setting_flags())
 }
@@ -44,15 +46,21 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         tracing::warn!(files, "the system allows fewer open files than `max_connections` may need");
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(&loaded.config))?;
-    // What still runs has been handed over; nobody waits for it.
+    let done = runtime.block_on(serve(&loaded.config));
+    // Commands that still run were handed over.
     runtime.shutdown_background();
-    Ok(Done::Yes)
+    done
 }
 
-async fn serve(config: &Config) -> anyhow::Result<()> {
-    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    let gateway = Gateway::start(config, telemetry::metrics()?).await?;
+async fn serve(config: &Config) -> anyhow::Result<Done> {
+    let mut signals = Signals::new()?;
+    let gateway = tokio::select! {
+        started = Gateway::start(config, telemetry::metrics()?) => started?,
+        signal = signals.stop() => {
+            tracing::info!(signal, "stopped before it listened");
+            return Ok(Done::Yes);
+        }
+    };
     let scheme = |encrypted| if encrypted { "https" } else { "http" };
     say(format!("listening on {}://{}", scheme(config.tls.is_some()), gateway.address));
     say(format!("admin on {}://{}", scheme(config.admin_tls.is_some()), gateway.admin_address));
@@ -61,19 +69,24 @@ async fn serve(config: &Config) -> anyhow::Result<()> {
     if let Some(encryption) = &config.encryption {
         say(format!("encryption under key {}, of {} at hand", encryption.current, encryption.keys.len()));
     }
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    eprintln!("stopping: waiting for what runs; a second signal ends at once");
-    tokio::select! {
-        ended = gateway.shut_down() => {
-            tracing::info!(drained = ended.drained, abandoned = ended.abandoned, "stopped");
+    let signal = loop {
+        match signals.next().await {
+            Request::Reload => gateway.reload().await,
+            Request::Stop(signal) => break signal,
         }
-        _ = terminate.recv() => eprintln!("ended at once; what ran is left to its lease"),
-        _ = interrupt.recv() => eprintln!("ended at once; what ran is left to its lease"),
+    };
+    let drain = config.drain.as_secs_f64();
+    tracing::info!(signal, drain, "stopping: waiting for running commands");
+    let ended = gateway.shut_down(signals.give_up()).await;
+    if ended.drained {
+        tracing::info!("stopped: every command has its outcome");
+        return Ok(Done::Yes);
     }
-    Ok(())
+    tracing::warn!(
+        abandoned = ended.abandoned,
+        "stopped before every command had its outcome: see `semel records list --state unknown`"
+    );
+    Ok(Done::No)
 }
 
 /// What a tier promises, in words.

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use metrics::counter;
-use tokio::signal::unix::Signal;
 
 /// How often files are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -43,6 +42,8 @@ pub(crate) struct Live<R: Recipe> {
 /// What the last look has found.
 struct Last<C> {
     contents: C,
+    /// Whether these contents are in force.
+    is_used: bool,
     complaint: Option<String>,
 }
 
@@ -54,7 +55,7 @@ impl<R: Recipe> Live<R> {
     pub(crate) fn new(recipe: R) -> anyhow::Result<Arc<Live<R>>> {
         let contents = recipe.read()?;
         let current = RwLock::new(Arc::new(recipe.make(&contents)?));
-        let last = Mutex::new(Last { contents, complaint: None });
+        let last = Mutex::new(Last { contents, is_used: true, complaint: None });
         Ok(Arc::new(Live { recipe, current, last }))
     }
 
@@ -64,22 +65,54 @@ impl<R: Recipe> Live<R> {
     }
 }
 
+/// The result of reading files again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// The files hold what they held before.
+    Unchanged,
+    /// New connections get the new contents.
+    Used,
+    /// The new contents cannot be used: the old ones stay.
+    Refused,
+}
+
+impl Looked {
+    /// The word for logs.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Looked::Unchanged => "unchanged",
+            Looked::Used => "used",
+            Looked::Refused => "refused",
+        }
+    }
+}
+
 /// Something whose files can be looked at again.
 pub(crate) trait Look: Send + Sync {
+    /// The table of settings that names the files.
+    fn table(&self) -> &'static str;
+
     /// Looks at the files, and uses what they hold from now on if that is new and can be used. May block.
-    fn look(&self);
+    fn look(&self) -> Looked;
 }
 
 impl<R: Recipe> Look for Live<R> {
-    fn look(&self) {
+    fn table(&self) -> &'static str {
+        self.recipe.table()
+    }
+
+    fn look(&self) -> Looked {
         let table = self.recipe.table();
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let made = match self.recipe.read() {
             // Of what could not be used, that has been said.
-            Ok(contents) if contents == last.contents => return,
+            Ok(contents) if contents == last.contents => {
+                return if last.is_used { Looked::Unchanged } else { Looked::Refused };
+            }
             Ok(contents) => {
                 let made = self.recipe.make(&contents);
                 last.contents = contents;
+                last.is_used = made.is_ok();
                 made
             }
             Err(error) => Err(error),
@@ -93,6 +126,7 @@ impl<R: Recipe> Look for Live<R> {
                     table,
                     "the files for TLS have changed: new connections get what they hold now"
                 );
+                Looked::Used
             }
             Err(error) => {
                 let complaint = Some(format!("{error:#}"));
@@ -105,23 +139,30 @@ impl<R: Recipe> Look for Live<R> {
                     );
                 }
                 last.complaint = complaint;
+                Looked::Refused
             }
         }
     }
 }
 
-/// Looks at the files every few seconds, and at once when `hangup` says so.
-pub(crate) async fn watch(all: Vec<Arc<dyn Look>>, mut hangup: Signal) {
+/// Looks at the files every few seconds.
+pub(crate) async fn watch(all: Arc<[Arc<dyn Look>]>) {
     loop {
-        tokio::select! {
-            () = tokio::time::sleep(LOOK_INTERVAL) => {}
-            _ = hangup.recv() => tracing::info!("asked to read the files for TLS again"),
-        }
-        for one in &all {
-            let one = one.clone();
-            let _ = tokio::task::spawn_blocking(move || one.look()).await;
-        }
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        look_at(&all).await;
     }
+}
+
+/// Looks at all files now, and returns the result for each table.
+pub(crate) async fn look_at(all: &[Arc<dyn Look>]) -> Vec<(&'static str, Looked)> {
+    let mut looked = Vec::new();
+    for one in all {
+        let (table, one) = (one.table(), one.clone());
+        // A panic while reading is a bug; the contents before it stay.
+        let result = tokio::task::spawn_blocking(move || one.look()).await.unwrap_or(Looked::Refused);
+        looked.push((table, result));
+    }
+    looked
 }
 
 #[cfg(test)]
@@ -159,24 +200,26 @@ mod tests {
         write("1");
         let live = Live::new(Number(path.clone())).expect("it is a number");
         let held = live.current();
-        let now = || {
-            live.look();
-            *live.current()
-        };
-        assert_eq!(now(), 1);
+        let now = || (live.look(), *live.current());
+        assert_eq!(now(), (Looked::Unchanged, 1));
         assert!(Arc::ptr_eq(&held, &live.current()), "what has not changed is not made again");
         write("2");
-        assert_eq!(now(), 2);
+        assert_eq!(now(), (Looked::Used, 2));
         assert_eq!(*held, 1, "whoever has the old keeps it");
-        write("two");
-        assert_eq!(now(), 2);
         std::fs::remove_file(&path).expect("it is there");
-        assert_eq!(now(), 2);
-        write("two");
-        assert_eq!(now(), 2);
+        assert_eq!(now(), (Looked::Refused, 2));
         write("2");
-        assert_eq!(now(), 2);
+        assert_eq!(now(), (Looked::Unchanged, 2));
+        write("two");
+        assert_eq!(now(), (Looked::Refused, 2));
+        assert_eq!(now(), (Looked::Refused, 2), "it is still not in force");
+        std::fs::remove_file(&path).expect("it is there");
+        assert_eq!(now(), (Looked::Refused, 2));
+        write("two");
+        assert_eq!(now(), (Looked::Refused, 2));
+        write("2");
+        assert_eq!(now(), (Looked::Used, 2));
         write("3");
-        assert_eq!(now(), 3);
+        assert_eq!(now(), (Looked::Used, 3));
     }
 }

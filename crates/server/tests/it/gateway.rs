@@ -32,6 +32,7 @@ mod proxying;
 mod reconciling;
 mod recorder;
 mod smuggling;
+mod stopping;
 mod stored;
 mod threats;
 mod tiers;

@@ -1,8 +1,8 @@
-//! What operators see, and how the gateway ends.
+//! What operators see.
 
 use std::time::Duration;
 
-use super::lab::{lab, pay, problem};
+use super::lab::{lab, pay};
 
 #[tokio::test]
 async fn metrics_are_what_prometheus_reads() {
@@ -94,56 +94,6 @@ async fn every_decision_is_one_structured_event() {
         assert_eq!((&event["operation"], &event["caller"]), (&"unmatched".into(), &"local".into()));
         assert_eq!(event["keyHashPrefix"].as_str().map(str::len), Some(8));
     }
-}
-
-#[tokio::test]
-async fn a_termination_waits_for_what_runs() {
-    let (_site, upstream, mut gateway) = lab(&[]).await;
-    let running = tokio::spawn(pay("{}").doing("gate").to(gateway.address));
-    upstream.begun().await;
-    gateway.terminate();
-    while gateway.admin("/readyz").await.status != 503 {
-        tokio::task::yield_now().await;
-    }
-    let refused = gateway.send(pay("{}").set("idempotency-key", "during-the-shutdown")).await;
-    assert_eq!(refused.problem(), problem(503, "SHUTTING_DOWN"));
-    upstream.open_gate();
-    assert_eq!(running.await.expect("it is answered").status, 201);
-    assert!(gateway.ended().await.success());
-    assert_eq!(upstream.seen(), 1);
-}
-
-#[tokio::test]
-async fn a_termination_hands_what_is_left_to_unknown() {
-    let (site, upstream, mut gateway) = lab(&["--drain", "100ms"]).await;
-    let address = gateway.address;
-    let running = tokio::spawn(async move {
-        let _ = tokio::spawn(pay("{}").doing("gate").to(address)).await;
-    });
-    upstream.begun().await;
-    gateway.terminate();
-    assert!(gateway.ended().await.success());
-    running.await.expect("the client notices");
-    let second = site.start(upstream.address, &[]);
-    assert_eq!(second.send(pay("{}")).await.problem(), problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
-    assert_eq!(upstream.seen(), 1);
-}
-
-#[tokio::test]
-async fn a_second_termination_ends_at_once() {
-    let (_site, upstream, mut gateway) = lab(&[]).await;
-    let address = gateway.address;
-    let running = tokio::spawn(async move {
-        let _ = tokio::spawn(pay("{}").doing("gate").to(address)).await;
-    });
-    upstream.begun().await;
-    gateway.terminate();
-    while !gateway.log().contains("stopping") {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    gateway.terminate();
-    gateway.ended().await;
-    running.await.expect("the client notices");
 }
 
 #[tokio::test]

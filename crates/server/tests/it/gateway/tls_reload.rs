@@ -92,7 +92,7 @@ async fn a_signal_has_the_files_read_at_once() {
     exchange(&lab.authority.path("second.key"), &lab.file("now.key"));
     exchange(&lab.authority.path("second.crt"), &lab.file("now.crt"));
     lab.gateway.signal("-HUP");
-    lab.gateway.logs("asked to read the files for TLS again").await;
+    lab.gateway.logs("read the files of TLS again\",\"signal\":\"SIGHUP\",\"table\":\"tls\"").await;
     until(async || lab.shows("second").await).await;
     assert_eq!(lab.authority.client().send(lab.gateway.address, pay("{}")).await.status, 201);
 }

@@ -1,0 +1,76 @@
+//! Signals of `semel serve`: SIGTERM and SIGINT stop it, SIGHUP has files read again. Once these handlers are in place, none
+//! of the three ends the process by itself.
+
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::Instant;
+
+/// Time after the first stop signal in which more of them are taken for the same one: a terminal, a supervisor and an
+/// impatient hand often send two.
+const REPEATED: Duration = Duration::from_secs(5);
+
+/// A request by signal.
+pub(super) enum Request {
+    /// SIGHUP: read files again.
+    Reload,
+    /// SIGTERM or SIGINT, by name.
+    Stop(&'static str),
+}
+
+/// The signals that this process handles.
+pub(super) struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    /// Installs the handlers.
+    pub(super) fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    /// Waits for the next signal.
+    pub(super) async fn next(&mut self) -> Request {
+        tokio::select! {
+            _ = self.terminate.recv() => Request::Stop("SIGTERM"),
+            _ = self.interrupt.recv() => Request::Stop("SIGINT"),
+            _ = self.hangup.recv() => Request::Reload,
+        }
+    }
+
+    /// Waits for a signal to stop, before there is anything to read again.
+    pub(super) async fn stop(&mut self) -> &'static str {
+        loop {
+            if let Request::Stop(signal) = self.next().await {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits, after a first signal to stop, for one that is not a repetition of it.
+    pub(super) async fn give_up(mut self) {
+        let first = Instant::now();
+        loop {
+            match self.next().await {
+                Request::Reload => tracing::info!(signal = "SIGHUP", "stopping: no files are read again"),
+                Request::Stop(signal) if first.elapsed() < REPEATED => {
+                    let seconds = REPEATED.as_secs();
+                    tracing::info!(
+                        signal,
+                        "stopping already: a signal changes nothing within {seconds} s of the first; a later one ends the wait"
+                    );
+                }
+                Request::Stop(signal) => {
+                    tracing::warn!(signal, "the wait is over: commands that still run become unknown");
+                    return;
+                }
+            }
+        }
+    }
+}
