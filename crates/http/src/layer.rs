@@ -555,7 +555,6 @@ impl Builder {
     /// `main` that unwraps it or returns it.
     pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
         let identify = self.identify.ok_or(ConfigError::NoIdentity)?;
-        let operations = Operations::new(self.defaults, self.operations, self.passing)?;
         let operations = Operations::new(self.defaults, self.operations, self.passing, self.calls)?;
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
             return Err(ConfigError::NoResults(name.to_owned()));

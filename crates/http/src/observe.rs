@@ -134,6 +134,16 @@ fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code(pub(crate) &'static str);
 
+/// Marks an answer at one of the layer's own paths, and the document of an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnDocument;
+
+/// Returns whether an answer is the layer's own: a problem, the document of an operation, or an answer at one of its own
+/// paths. Answers of the handler are not, nor are replays of them.
+pub fn is_own<B>(answer: &http::Response<B>) -> bool {
+    answer.extensions().get::<Code>().is_some() || answer.extensions().get::<OwnDocument>().is_some()
+}
+
 /// One decision about one command: counted and logged.
 pub(crate) fn decision(
     labels: &Labels,

@@ -18,6 +18,7 @@ use crate::body::Body;
 use crate::coding::Accepted;
 use crate::fetch;
 use crate::layer::Shared;
+use crate::observe::OwnDocument;
 use crate::respond::{self, Answer};
 use crate::service;
 
@@ -126,6 +127,7 @@ pub(crate) fn document(record: &Record, steps: &[Progress], status: StatusCode) 
     }
     let mut answer = http::Response::new(Body::full(Value::Object(members).to_string()));
     *answer.status_mut() = status;
+    answer.extensions_mut().insert(OwnDocument);
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

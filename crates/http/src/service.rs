@@ -26,7 +26,7 @@ use crate::fetch;
 use crate::grpc;
 use crate::layer::Shared;
 use crate::local;
-use crate::observe::{self, About, HandlerTime, Seen};
+use crate::observe::{self, About, HandlerTime, OwnDocument, Seen};
 use crate::operations::Rule;
 use crate::quotas::{self, Admission};
 use crate::request::{self, Command, Reading};
@@ -88,7 +88,10 @@ where
                     observe::decision(&shared.labels, &about, Seen::Refused, None, code);
                     *answer
                 }
-                Reading::Answered(answer) => *answer,
+                Reading::Answered(mut answer) => {
+                    answer.extensions_mut().insert(OwnDocument);
+                    *answer
+                }
             };
             Ok(if is_grpc { grpc::as_grpc(answer) } else { answer })
         })

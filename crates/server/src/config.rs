@@ -17,6 +17,8 @@ use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
 use crate::authorize::Authorization;
+use crate::cors::Cors;
+use crate::forwarding::ForwardedMode;
 use crate::hosts::ServiceHost;
 use crate::ledger::Watch;
 use crate::tunnel::TunnelLimits;
@@ -26,6 +28,7 @@ use crate::upstream::{Protocol, Reuse};
 mod admin;
 mod advice;
 mod check;
+mod cors;
 mod diagnostic;
 mod encryption;
 mod findings;
@@ -93,6 +96,12 @@ pub struct Config {
     pub admin_hosts: Vec<String>,
     /// The names of the service; none: the upstream is told its own.
     pub hosts: Vec<ServiceHost>,
+    /// Treatment of fields about a request's origin, from a trusted proxy.
+    pub forwarded: ForwardedMode,
+    /// Proxies whose word about a request's origin counts, beside those of the identity.
+    pub forwarded_from: Vec<ProxyRange>,
+    /// Pages of other origins that may read the gateway's own answers.
+    pub cors: Cors,
     /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
     pub admin_tokens: Vec<AdminToken>,
     /// The service that commands are passed on to: a scheme and an authority.
@@ -169,6 +178,15 @@ pub enum LogFormat {
 }
 
 impl Config {
+    /// Returns the proxies whose word about a request's origin counts.
+    pub fn trusted_proxies(&self) -> Vec<ProxyRange> {
+        let mut trusted = self.forwarded_from.clone();
+        if let Identity::TrustedHeaders { proxies, .. } = &self.identity {
+            trusted.extend(proxies);
+        }
+        trusted
+    }
+
     /// What the operation of this name wants, which may be a former one.
     pub fn policy_of(&self, name: &OperationName) -> &Policy {
         let named = self.operations.iter().find(|operation| operation.names().any(|own| own == name));
@@ -183,6 +201,9 @@ impl Default for Config {
             admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
             admin_hosts: Vec::new(),
             hosts: Vec::new(),
+            forwarded: ForwardedMode::default(),
+            forwarded_from: Vec::new(),
+            cors: Cors::default(),
             admin_tokens: Vec::new(),
             upstream: Uri::from_static("http://127.0.0.1:3000"),
             upstream_protocol: Protocol::Http1,

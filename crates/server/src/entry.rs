@@ -12,6 +12,7 @@ use semel_core::Problem;
 use semel_core::problem::Kind;
 use semel_http::{BoxError, WholeBody};
 
+use crate::cors::Cors;
 use crate::head;
 use crate::hosts::ServiceHosts;
 use crate::pass::{Exemption, Passes, has_no_body};
@@ -24,6 +25,8 @@ pub type EntryBody<B> = Either<Empty<Bytes>, B>;
 pub struct EntryRules {
     /// The names of the service.
     pub hosts: Arc<ServiceHosts>,
+    /// The pages that may read the gateway's own answers.
+    pub cors: Cors,
     /// The routes with exemptions.
     pub passes: Passes,
     /// The protocols that a connection may switch to.
@@ -138,6 +141,7 @@ mod tests {
         let pass = [(&Method::GET, "/search", &[Exemption::Body][..])];
         let rules = EntryRules {
             hosts: Arc::default(),
+            cors: Cors::default(),
             passes: Passes::new(pass).expect("it is alone"),
             upgrade: Vec::new(),
             body_timeout: Duration::from_secs(1),

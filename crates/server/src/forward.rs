@@ -1,7 +1,7 @@
-//! What a proxy does to header fields: RFC 9110, section 7.6, and RFC 7239.
+//! What a proxy does to header fields: RFC 9110, section 7.6.
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue, TE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderMap, HeaderName, HeaderValue, TE,
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::{Version, request};
@@ -10,10 +10,8 @@ use semel_core::fields::{self, Section};
 use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
-use crate::hosts::ServiceHosts;
+use crate::forwarding::Forwarding;
 use crate::identity::API_KEY;
-use crate::peer::Peer;
-use crate::proxy::Encrypted;
 use crate::upgrade::Handshake;
 
 /// Makes a request's head ready for the upstream.
@@ -21,7 +19,7 @@ pub fn request(
     parts: &mut request::Parts,
     execution: Option<&Execution>,
     handshake: Option<&Handshake>,
-    hosts: &ServiceHosts,
+    forwarding: &Forwarding,
 ) {
     let trailers = accepts_trailers(&parts.headers);
     // `Expect` is among them: our own server has asked the client to go on already.
@@ -41,12 +39,7 @@ pub fn request(
     {
         parts.headers.insert(HOST, host);
     }
-    let scheme = if parts.extensions.get::<Encrypted>().is_some() { "https" } else { "http" };
-    let node = parts.extensions.get().map_or("unknown", Peer::node);
-    if let Ok(forwarded) = forwarded(node, parts.headers.get(HOST), scheme).try_into() {
-        parts.headers.append(FORWARDED, forwarded);
-    }
-    hosts.name(&mut parts.headers);
+    forwarding.write(parts);
     parts.headers.append(VIA, via(parts.version));
     if let Some(execution) = execution {
         name_execution(&mut parts.headers, execution);
@@ -101,15 +94,6 @@ fn via(version: Version) -> HeaderValue {
     HeaderValue::from_static(if version == Version::HTTP_2 { "2 semel" } else { "1.1 semel" })
 }
 
-/// `for=192.0.2.1;host="example.com";proto=http`
-fn forwarded(node: &str, host: Option<&HeaderValue>, scheme: &str) -> String {
-    let plain = |host: &&str| !host.contains(['"', '\\']);
-    match host.and_then(|host| host.to_str().ok()).filter(plain) {
-        Some(host) => ["for=", node, ";host=\"", host, "\";proto=", scheme].concat(),
-        None => ["for=", node, ";proto=", scheme].concat(),
-    }
-}
-
 /// Adds a line after those that are there: who came first stays first.
 fn append(headers: &mut HeaderMap, name: HeaderName, value: &str) {
     if let Ok(value) = HeaderValue::from_str(value) {
@@ -144,8 +128,13 @@ fn insert(headers: &mut HeaderMap, fields: [(&'static str, String); 2]) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::hosts::ServiceHost;
+    use crate::forwarding::ForwardedMode;
+    use crate::hosts::{ServiceHost, ServiceHosts};
+    use crate::peer::Peer;
+    use crate::proxy::Encrypted;
 
     fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();
@@ -159,8 +148,9 @@ mod tests {
         headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
     }
 
-    fn listed() -> ServiceHosts {
-        ServiceHosts::new(vec![ServiceHost::parse("api.example").expect("it is a host")])
+    fn listed() -> Forwarding {
+        let hosts = ServiceHosts::new(vec![ServiceHost::parse("api.example").expect("it is a host")]);
+        Forwarding::new(ForwardedMode::Set, Vec::new(), Arc::new(hosts))
     }
 
     #[test]
@@ -204,14 +194,9 @@ mod tests {
 
     #[test]
     fn who_came_first_stays_first() {
-        let mut parts = parts(&[("via", "1.0 older"), ("forwarded", "for=198.51.100.7")]);
-        parts.extensions.insert(Peer::new("2001:db8::1".parse().expect("it is an address")));
+        let mut parts = parts(&[("via", "1.0 older")]);
         request(&mut parts, None, None, &listed());
         assert_eq!(text(&parts.headers, "via"), ["1.0 older", "1.1 semel"]);
-        assert_eq!(
-            text(&parts.headers, "forwarded"),
-            ["for=198.51.100.7", "for=\"[2001:db8::1]\";proto=http"]
-        );
     }
 
     #[test]

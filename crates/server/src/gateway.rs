@@ -25,6 +25,7 @@ use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
 use crate::config::{Config, OperationConfig, PassConfig, StoreLocation};
 use crate::entry::EntryRules;
+use crate::forwarding::Forwarding;
 use crate::hosts::ServiceHosts;
 use crate::pass::{Exemption, Passes, path_exceptions};
 use crate::proxy::Proxy;
@@ -83,8 +84,8 @@ impl Gateway {
             config.upstream_reuse,
             shortest_call,
         );
-        let proxy =
-            Proxy::new(upstream.clone(), config.defaults.timeout, hosts.clone(), config.server.tunnels);
+        let forwarding = Arc::new(Forwarding::new(config.forwarded, config.trusted_proxies(), hosts.clone()));
+        let proxy = Proxy::new(upstream.clone(), config.defaults.timeout, forwarding, config.server.tunnels);
         let layer = layer(config, store.clone(), usage, evidence.clone(), proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
@@ -144,7 +145,7 @@ impl Gateway {
         let passes = config.pass.iter().map(|rule| (&rule.route.method, &*rule.route.path, &*rule.allow));
         let passes = Passes::new(passes).context("`[[pass]]`")?;
         let (upgrade, body_timeout) = (config.upgrade.clone(), config.server.body_timeout);
-        let rules = Arc::new(EntryRules { hosts, passes, upgrade, body_timeout });
+        let rules = Arc::new(EntryRules { hosts, cors: config.cors.clone(), passes, upgrade, body_timeout });
         let serving = listener::serve(clients, tls, service, webhooks, rules, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;

@@ -3,12 +3,9 @@
 //! Invariant: the upstream never acts on a host that the fingerprint does not know. Either it is told its own, or every host that
 //! passes is a name of one and the same service.
 
-use http::header::{HOST, HeaderMap, HeaderName, HeaderValue};
+use http::header::{HOST, HeaderMap, HeaderValue};
 use semel_core::Problem;
 use semel_core::problem::Kind;
-
-/// Tells the upstream by which name the client asked.
-pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
 /// The hosts that are names of the service; none: whichever the client says, and the upstream is told its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,23 +71,20 @@ impl ServiceHosts {
 
     /// Refuses a request for a host that is none of the names, if there are any.
     pub fn check(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        let asked = headers.get(HOST).and_then(|host| host.to_str().ok());
-        if self.0.is_empty() || asked.is_some_and(|asked| self.0.iter().any(|host| host.is(asked))) {
+        if self.0.is_empty() || headers.get(HOST).is_some_and(|host| self.serves(host)) {
             return Ok(());
         }
         let detail = "This gateway does not serve the host that the request asks for.";
         Err(Problem::new(Kind::MisdirectedRequest, detail))
     }
 
-    /// Leaves in the head what the upstream is to know of the host: `Host` as it came if it is one of the names, else none,
-    /// so that the upstream is told its own. What the client asked for is in `X-Forwarded-Host`, whatever the client put
-    /// there.
+    /// Whether requests for this host are served.
+    pub fn serves(&self, host: &HeaderValue) -> bool {
+        self.0.is_empty() || host.to_str().is_ok_and(|asked| self.0.iter().any(|host| host.is(asked)))
+    }
+
+    /// Leaves `Host` as it came if it is one of the names, else removes it, so that the upstream is told its own.
     pub fn name(&self, headers: &mut HeaderMap) {
-        let asked: Option<HeaderValue> = headers.get(HOST).cloned();
-        headers.remove(X_FORWARDED_HOST);
-        if let Some(asked) = asked {
-            headers.insert(X_FORWARDED_HOST, asked);
-        }
         if self.0.is_empty() {
             headers.remove(HOST);
         }
@@ -138,17 +132,11 @@ mod tests {
     #[test]
     fn the_upstream_is_told_its_own_host_unless_names_are_listed() {
         let mut headers = asking("api.example");
-        headers.append(X_FORWARDED_HOST, HeaderValue::from_static("forged.example"));
-        headers.append(X_FORWARDED_HOST, HeaderValue::from_static("twice.example"));
         let mut listed = headers.clone();
         ServiceHosts::default().name(&mut headers);
-        assert_eq!(
-            headers,
-            HeaderMap::from_iter([(X_FORWARDED_HOST, HeaderValue::from_static("api.example"))])
-        );
+        assert_eq!(headers, HeaderMap::new());
         hosts(&["api.example"]).name(&mut listed);
         assert_eq!(listed[HOST], "api.example");
-        assert_eq!(listed.get_all(X_FORWARDED_HOST).iter().collect::<Vec<_>>(), ["api.example"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
 //! `head` take connections and requests, `peer` says from whom, `entry` which may come in, `hosts` by which names, `pass` with which exemptions, `identity` says who calls (`jwt` where a token says it,
 //! `client_certificate` where a certificate does) and `authorize` whether they
-//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
+//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `forwarding` says from where they came, `cors` which pages may read our answers, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
 //! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
 //! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
 
@@ -14,10 +14,12 @@ pub mod breaker;
 pub mod cli;
 pub mod client_certificate;
 pub mod config;
+pub mod cors;
 mod encryption;
 pub mod entry;
 mod event_places;
 pub mod forward;
+pub mod forwarding;
 pub mod gateway;
 pub mod guard;
 pub mod head;

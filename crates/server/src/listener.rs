@@ -164,8 +164,10 @@ fn for_peer(
         let responses = responses.clone();
         let (version, is_grpc) = (request.version(), semel_http::is_grpc(request.headers()));
         let answering: Answering = Box::pin(async move {
+            let grant = rules.cors.grant(request.headers());
             let answer = answer(service, &rules, webhooks.as_deref(), peer.address(), request).await?;
-            let answer = in_hand(answer, version, &responses, peer.holder());
+            let mut answer = in_hand(answer, version, &responses, peer.holder());
+            rules.cors.apply(&mut answer, grant);
             Ok(if is_grpc { semel_http::as_grpc(answer) } else { answer })
         });
         answering
@@ -191,6 +193,9 @@ async fn answer(
             return Ok(answer);
         }
     };
+    if let Some(answer) = rules.cors.preflight(&request) {
+        return Ok(answer);
+    }
     if let (Some(webhooks), Some(name)) = (webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
         let name = name.to_owned();
         return Ok(webhook::answer(webhooks, &name, peer, request).await);

@@ -18,11 +18,7 @@ impl Peer {
     /// The one at this address, on a connection of its own.
     pub fn new(address: IpAddr) -> Peer {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
-        let node = match address {
-            IpAddr::V4(address) => address.to_string(),
-            IpAddr::V6(address) => format!("\"[{address}]\""),
-        };
-        Peer { address, node: node.into(), connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed) }
+        Peer { address, node: node(address).into(), connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed) }
     }
 
     /// Where it is.
@@ -30,7 +26,7 @@ impl Peer {
         self.address
     }
 
-    /// What RFC 7239 calls it: an IPv6 address needs quotes.
+    /// Its name in RFC 7239.
     pub fn node(&self) -> &str {
         &self.node
     }
@@ -43,6 +39,14 @@ impl Peer {
     /// Its part of what clients share: by address, and there by connection.
     pub fn holder(&self) -> Holder {
         Holder::new(&network(self.address), &self.connection)
+    }
+}
+
+/// The name of an address in RFC 7239: an IPv6 address needs quotes.
+pub(crate) fn node(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("\"[{address}]\""),
     }
 }
 

@@ -16,7 +16,7 @@ use semel_core::problem::Kind;
 use semel_http::{Body, BoxError, Delivery, Execution, NotExecuted, Refetch, ScreenedBody, Share};
 use tower::Service;
 
-use crate::hosts::ServiceHosts;
+use crate::forwarding::Forwarding;
 use crate::peer::Peer;
 use crate::tunnel::TunnelLimits;
 use crate::upgrade::Handshake;
@@ -41,20 +41,20 @@ pub struct Proxy {
     upstream: Arc<Upstream>,
     /// How long the upstream may take to begin answering what is not a command; commands have their own.
     timeout: Duration,
-    /// The names of the service.
-    hosts: Arc<ServiceHosts>,
+    /// Writes where a request came from.
+    forwarding: Arc<Forwarding>,
     tunnels: TunnelLimits,
 }
 
 impl Proxy {
-    /// A proxy in front of this upstream, which is known by these names.
+    /// Makes a proxy in front of this upstream.
     pub fn new(
         upstream: Arc<Upstream>,
         timeout: Duration,
-        hosts: Arc<ServiceHosts>,
+        forwarding: Arc<Forwarding>,
         tunnels: TunnelLimits,
     ) -> Proxy {
-        Proxy { upstream, timeout, hosts, tunnels }
+        Proxy { upstream, timeout, forwarding, tunnels }
     }
 }
 
@@ -88,7 +88,7 @@ impl Proxy {
         let label = operation.clone();
         execution.delivery().when_late(move || failed(&label, "timed_out"));
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, Some(&execution), None, &self.hosts);
+        forward::request(&mut parts, Some(&execution), None, &self.forwarding);
         let sent = self.upstream.send(Request::from_parts(parts, body), Purpose::Command(&execution)).await;
         cut_off.armed = false;
         match sent {
@@ -123,7 +123,7 @@ impl Proxy {
         let handshake = request.extensions_mut().remove::<Handshake>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
         let (mut parts, body) = request.into_parts();
-        forward::request(&mut parts, None, handshake.as_ref(), &self.hosts);
+        forward::request(&mut parts, None, handshake.as_ref(), &self.forwarding);
         if let Some(refetch) = &refetch {
             forward::name_caller(&mut parts.headers, refetch.principal());
         }

@@ -10,6 +10,7 @@ use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::http::Gone;
 
 use super::Config;
+use super::cors;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
 use super::jwt;
@@ -259,6 +260,7 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
 pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
     webhooks_are_apart(findings, config);
     limits::check(findings, config);
+    cors::check(findings, config);
     pass::check(findings, &config.pass);
     anonymous_callers_are_local(findings, config, source);
     listeners_are_apart(findings, config);

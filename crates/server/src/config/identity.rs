@@ -74,6 +74,11 @@ pub struct ProxyRange {
 }
 
 impl ProxyRange {
+    /// Makes the range of all addresses that share the first `prefix` bits of this one.
+    pub fn new(address: IpAddr, prefix: u8) -> ProxyRange {
+        ProxyRange { address: network(address, prefix), prefix }
+    }
+
     /// Whether a peer is in the range. An IPv4 peer of an IPv6 socket is an IPv4 peer.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
@@ -131,7 +136,7 @@ impl Kind for ProxyRange {
             None => Some(bits(address)),
         };
         let prefix = prefix.ok_or(Refusal::Unexpected)?;
-        let range = ProxyRange { address: network(address, prefix), prefix };
+        let range = ProxyRange::new(address, prefix);
         // Bits beyond the prefix are more likely a mistake in the prefix than decoration.
         if range.address == address { Ok(range) } else { Err(Refusal::DidYouMean(range.to_string())) }
     }

@@ -19,8 +19,8 @@ use super::operation::{self, OperationConfig, OperationTable};
 use super::pass;
 use super::setting::{Setting, VARIABLE_PREFIX, variable};
 use super::settings::{
-    ADMIN_TOKEN, AUTHORIZATION, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER, LIMITS,
-    LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, TLS, UPSTREAM_TLS, WEBHOOK,
+    ADMIN_TOKEN, AUTHORIZATION, CORS, DEFAULTS, ENCRYPTION, ENCRYPTION_KEY, GENERAL, IDENTITY, LEDGER,
+    LIMITS, LOOK_UP, MAINTENANCE, OPERATION, RECONCILE, SERVER, TABLES, TLS, UPSTREAM_TLS, WEBHOOK,
 };
 use super::show::{Row, Rows};
 use super::source::Origin;
@@ -130,6 +130,7 @@ impl Loader {
         match name {
             "admin" => admin::read(findings, admin, table),
             "server" => read_table(findings, name, SERVER, config, table),
+            "cors" => read_table(findings, name, CORS, config, table),
             "identity" => read_table(findings, name, IDENTITY, identity, table),
             "defaults" => read_defaults(findings, config, table),
             "ledger" => read_table(findings, name, LEDGER, ledger, table),
@@ -238,6 +239,7 @@ impl Loader {
         rows.add("", GENERAL, &self.config);
         self.admin.tokens.iter().for_each(|token| rows.add(&token.path(), ADMIN_TOKEN, token));
         rows.add("server", SERVER, &self.config);
+        rows.add("cors", CORS, &self.config);
         rows.add("identity", IDENTITY, &self.identity);
         rows.add("defaults", DEFAULTS, &self.config.defaults);
         rows.add("defaults", AUTHORIZATION, &self.config.authorization);

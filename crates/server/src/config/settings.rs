@@ -31,6 +31,8 @@ use super::{Config, LogFormat, Protocol, Reuse, StoreLocation};
 use crate::ask::Address;
 use crate::authorize::Authorization;
 use crate::client_certificate::Field;
+use crate::cors::{CorsOrigin, Preflight};
+use crate::forwarding::ForwardedMode;
 use crate::hosts::ServiceHost;
 use crate::jwt::{Algorithm, Claim, KeySource};
 use crate::pass::Exemption;
@@ -51,6 +53,18 @@ pub(super) const GENERAL: &[Setting<Config>] = &[
         List<ServiceHost>,
         hosts,
         "The names of the service: other hosts get 421, and the upstream gets Host as it came; without any, its own"
+    ),
+    setting!(
+        "forwarded",
+        Choice<ForwardedMode>,
+        forwarded,
+        "X-Forwarded-For, -Proto, -Host and Forwarded from a trusted proxy: replaced, appended to, or passed on as they came"
+    ),
+    setting!(
+        "forwarded_from",
+        List<ProxyRange>,
+        forwarded_from,
+        "The proxies that are trusted for that, beside trusted_proxies of [identity]; any other peer's fields are replaced"
     ),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
     setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
@@ -90,6 +104,24 @@ pub(super) const SERVER: &[Setting<Config>] = &[
         server.tunnels.total,
         "The longest life of a connection after a switch of protocols"
     ),
+];
+
+/// `[cors]`.
+pub(super) const CORS: &[Setting<Config>] = &[
+    setting!(
+        "origins",
+        List<CorsOrigin>,
+        cors.origins,
+        "The origins whose pages may read the gateway's own answers, or \"*\"; those of the upstream are its own affair"
+    ),
+    setting!("credentials", Switch, cors.credentials, "Whether browsers may send cookies with such requests"),
+    setting!(
+        "preflight",
+        Choice<Preflight>,
+        cors.preflight,
+        "Who answers the preflights of commands and other routes of the upstream"
+    ),
+    setting!("max_age", Wait, cors.max_age, "How long browsers remember the gateway's answer to a preflight"),
 ];
 
 /// `[identity]`.
@@ -937,9 +969,10 @@ pub(super) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
 ];
 
 /// Names of tables, in the order they are shown.
-pub(super) const TABLES: [&str; 16] = [
+pub(super) const TABLES: [&str; 17] = [
     "admin",
     "server",
+    "cors",
     "identity",
     "defaults",
     "operation",
@@ -969,6 +1002,7 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("", GENERAL, &config),
         infos("admin.token", ADMIN_TOKEN, &TokenTable::default()),
         infos("server", SERVER, &config),
+        infos("cors", CORS, &config),
         infos("identity", IDENTITY, &IdentityTable::default()),
         infos("defaults", DEFAULTS, &config.defaults),
         infos("defaults", AUTHORIZATION, &config.authorization),
@@ -997,6 +1031,11 @@ impl Words for Protocol {
 
 impl Words for Reuse {
     const WORDS: &'static [(&'static str, Self)] = &[("caller", Reuse::Caller), ("never", Reuse::Never)];
+}
+
+impl Words for ForwardedMode {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("set", ForwardedMode::Set), ("append", ForwardedMode::Append), ("keep", ForwardedMode::Keep)];
 }
 
 impl Words for UpgradeProtocol {

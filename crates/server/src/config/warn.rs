@@ -13,6 +13,7 @@ use super::findings::Findings;
 use super::operation;
 use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
 use crate::authorize::Authorization;
+use crate::forwarding::ForwardedMode;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
 const LONG_MEMORY: Duration = Duration::from_secs(60);
@@ -29,6 +30,18 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     {
         let message = format!("{range} is everybody: any client can claim to be any caller");
         findings.warn("identity.trusted_proxies", message);
+    }
+    if let Some(range) = config.forwarded_from.iter().find(|range| range.is_everybody()) {
+        let message = format!("{range} is everybody: any client can claim to come from any address");
+        findings.warn("forwarded_from", message);
+    }
+    if config.forwarded != ForwardedMode::Set
+        && findings.is_set("forwarded")
+        && config.trusted_proxies().is_empty()
+    {
+        let message =
+            "no proxy is trusted, so every peer's fields are replaced: name proxies in `forwarded_from`";
+        findings.warn("forwarded", message);
     }
     if let Identity::Jwt(settings) = &config.identity {
         jwt::warn(findings, settings);

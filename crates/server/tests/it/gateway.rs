@@ -8,6 +8,7 @@ mod bodies;
 mod canary;
 mod clock;
 mod contract;
+mod cors;
 mod crashes;
 mod cut_off;
 mod cut_off_lab;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::lab::{Site, Upstream, lab, pay, problem};
+use super::lab::{Send as Request, Site, Upstream, lab, pay, problem};
 
 #[tokio::test]
 async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
@@ -29,7 +29,7 @@ async fn the_upstream_is_told_what_it_carries_out_and_for_whom() {
     assert_eq!(reply.header("seen-via"), Some("1.1 semel"));
     assert_eq!(reply.header("via"), Some("1.1 semel"));
     let forwarded: Vec<_> = reply.headers.get_all("seen-forwarded").iter().collect();
-    assert_eq!(forwarded, ["for=198.51.100.7", "for=127.0.0.1;host=\"lab\";proto=http"]);
+    assert_eq!(forwarded, ["for=127.0.0.1;host=\"lab\";proto=http"]);
 }
 
 #[tokio::test]
@@ -89,6 +89,30 @@ async fn a_host_that_is_not_listed_is_refused_and_a_listed_one_is_passed_on() {
     let refused = pay("{}").over_http2(gateway.address).await;
     assert_eq!(refused.problem(), problem(421, "MISDIRECTED_REQUEST"), "in HTTP/2 as well");
     assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn the_upstream_is_told_the_address_of_the_client_and_never_what_a_client_claims() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let forged = |request: Request| {
+        let request = request.with("x-forwarded-for", "198.51.100.7").with("x-forwarded-proto", "https");
+        request.with("x-real-ip", "198.51.100.7").with("forwarded", "for=198.51.100.7;proto=https")
+    };
+    let gateway = site.start(upstream.address, &[]);
+    for request in [pay("{}"), pay("").method("GET")] {
+        let reply = gateway.send(forged(request)).await;
+        assert_eq!(reply.header("seen-x-forwarded-for"), Some("127.0.0.1"));
+        assert_eq!(reply.header("seen-x-forwarded-proto"), Some("http"));
+        assert_eq!(reply.header("seen-forwarded"), Some("for=127.0.0.1;host=\"lab\";proto=http"));
+        assert_eq!(reply.header("seen-x-real-ip"), None);
+    }
+    let trusted = Site::new();
+    let gateway = trusted.start_with(upstream.address, "forwarded_from = [\"127.0.0.0/8\"]\n", &[]);
+    let reply = gateway.send(forged(pay("{}"))).await;
+    assert_eq!(reply.header("seen-x-forwarded-for"), Some("198.51.100.7, 127.0.0.1"));
+    assert_eq!(reply.header("seen-x-forwarded-proto"), Some("https"));
+    let chain = "for=198.51.100.7, for=127.0.0.1;host=\"lab\";proto=http";
+    assert_eq!(reply.header("seen-forwarded"), Some(chain), "it says what the other fields do");
 }
 
 #[tokio::test]
