@@ -544,10 +544,15 @@ impl PostgresTransactions {
 /// The address of a pool, as a connection of the store reads it.
 fn address_of(url: &str) -> Result<Address, String> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
     // `allow` prefers none, which is less than `prefer`.
-    let tls =
-        query.split('&').filter(|pair| pair.starts_with("sslmode=") || pair.starts_with("sslrootcert="));
-    let tls: Vec<String> = tls.map(|pair| pair.replace("sslmode=allow", "sslmode=prefer")).collect();
+    let mode = value("sslmode").map(|mode| if mode == "allow" { "prefer" } else { mode });
+    // A pool checks no certificate unless its mode verifies, whatever authority it was given.
+    let root = value("sslrootcert").filter(|_| mode.is_some_and(|mode| mode.starts_with("verify-")));
+    let tls: Vec<String> = [("sslmode", mode), ("sslrootcert", root)]
+        .into_iter()
+        .filter_map(|(name, value)| value.map(|value| format!("{name}={value}")))
+        .collect();
     format!("{base}?{}", tls.join("&")).parse().map_err(|error| format!("{error}"))
 }
 

@@ -1,24 +1,39 @@
 //! Where the database is, and how to talk to it: `postgres://user:password@host/database?…`.
 //!
-//! Everything that libpq-style URLs say is understood as tokio-postgres does; four parameters are ours, since it
-//! does not know them.
+//! Everything that libpq-style URLs say is understood as tokio-postgres does; the parameters that it does not know are
+//! read here: those of TLS and of the password file as libpq means them, and two of our own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use tokio_postgres::config::{SslMode, TargetSessionAttrs};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 
 /// A database's address.
 #[derive(Clone)]
 pub struct Address {
     pub(super) config: tokio_postgres::Config,
-    /// Who must have signed the server's certificate, if not one of those that the system trusts.
+    /// The part of the server's certificate that is checked.
+    pub(super) verification: Verification,
+    /// Authorities that may have signed the server's certificate, if not those that the system trusts.
     pub(super) root_certificate: Option<PathBuf>,
+    /// The password file, if not the one of `PGPASSFILE` or `~/.pgpass`.
+    pub(super) password_file: Option<PathBuf>,
     /// Whether statements are prepared once for each connection. Off for PgBouncer before 1.21.
     pub(super) prepared: bool,
     /// Whether changes travel in groups. Off for engines that do not take arrays.
     pub(super) groups: bool,
+}
+
+/// The part of a server's certificate that is checked, by `sslmode` and `sslrootcert`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verification {
+    /// Nothing: the connection is encrypted to whoever answers.
+    Nothing,
+    /// The authority that signed it.
+    Authority,
+    /// The authority that signed it, and the name of the host.
+    AuthorityAndName,
 }
 
 /// Why an address is not one.
@@ -38,6 +53,17 @@ pub enum AddressError {
         /// What it may be.
         choices: &'static str,
     },
+    /// An authority is named, and the mode checks no certificate.
+    #[error(
+        "sslrootcert is given, and sslmode=prefer, the default, checks no certificate: write sslmode=verify-full, \
+         verify-ca or require as well"
+    )]
+    UncheckedRoot,
+    /// The system's authorities sign for every name, so the name must be checked too.
+    #[error(
+        "sslrootcert=system goes with sslmode=verify-full only: the system's authorities sign for anybody"
+    )]
+    UnnamedSystem,
 }
 
 impl FromStr for Address {
@@ -53,15 +79,17 @@ impl FromStr for Address {
         }
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let mut rest = Vec::new();
-        let (mut root_certificate, mut prepared, mut groups) = (None, true, true);
-        let mut tls = None;
+        let (mut root_certificate, mut password_file) = (None, None);
+        let (mut prepared, mut groups) = (true, true);
+        let mut mode = TlsMode::Prefer;
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "sslrootcert" => root_certificate = Some(PathBuf::from(decoded(value))),
+                "passfile" => password_file = Some(PathBuf::from(decoded(value))),
                 "prepared_statements" => prepared = flag("prepared_statements", value)?,
                 "groups" => groups = flag("groups", value)?,
-                "sslmode" => tls = Some(ssl_mode(value)?),
+                "sslmode" => mode = tls_mode(value)?,
                 _ => rest.push(pair),
             }
         }
@@ -76,7 +104,10 @@ impl FromStr for Address {
         if config.get_hosts().is_empty() {
             return Err(AddressError::Invalid("it names no host".to_owned()));
         }
-        config.ssl_mode(tls.unwrap_or(SslMode::Prefer));
+        let (verification, root_certificate) = mode.verification(root_certificate)?;
+        // Sockets of the file system are not encrypted, whatever the mode: so libpq.
+        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        config.ssl_mode(if is_local { SslMode::Disable } else { mode.driver() });
         if config.get_application_name().is_none() {
             config.application_name("semel");
         }
@@ -88,7 +119,7 @@ impl FromStr for Address {
             config.connect_timeout(Duration::from_secs(3));
         }
         config.keepalives_idle(Duration::from_secs(15));
-        Ok(Address { config, root_certificate, prepared, groups })
+        Ok(Address { config, verification, root_certificate, password_file, prepared, groups })
     }
 }
 
@@ -99,12 +130,48 @@ fn is_ambiguous(text: &str) -> bool {
     rest[..end].matches('@').count() > 1 || rest[end..].contains('@')
 }
 
-fn ssl_mode(value: &str) -> Result<SslMode, AddressError> {
+/// The modes of libpq, without `allow`, which would rather not encrypt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TlsMode {
+    Disable,
+    Prefer,
+    Require,
+    VerifyAuthority,
+    VerifyFull,
+}
+
+impl TlsMode {
+    fn driver(self) -> SslMode {
+        match self {
+            TlsMode::Disable => SslMode::Disable,
+            TlsMode::Prefer => SslMode::Prefer,
+            TlsMode::Require | TlsMode::VerifyAuthority | TlsMode::VerifyFull => SslMode::Require,
+        }
+    }
+
+    /// The part of a certificate that is checked, and the file with the authorities, if not the system's.
+    fn verification(self, root: Option<PathBuf>) -> Result<(Verification, Option<PathBuf>), AddressError> {
+        let is_system = root.as_deref().is_some_and(|root| root == Path::new("system"));
+        match (self, root) {
+            (TlsMode::Disable, _) | (TlsMode::Prefer | TlsMode::Require, None) => {
+                Ok((Verification::Nothing, None))
+            }
+            (TlsMode::Prefer, Some(_)) => Err(AddressError::UncheckedRoot),
+            (TlsMode::VerifyFull, _) if is_system => Ok((Verification::AuthorityAndName, None)),
+            (TlsMode::Require | TlsMode::VerifyAuthority, _) if is_system => Err(AddressError::UnnamedSystem),
+            (TlsMode::VerifyFull, root) => Ok((Verification::AuthorityAndName, root)),
+            (TlsMode::Require | TlsMode::VerifyAuthority, root) => Ok((Verification::Authority, root)),
+        }
+    }
+}
+
+fn tls_mode(value: &str) -> Result<TlsMode, AddressError> {
     match value {
-        "disable" => Ok(SslMode::Disable),
-        "prefer" => Ok(SslMode::Prefer),
-        // Whoever asks for TLS gets a certificate that was checked, its name included.
-        "require" | "verify-ca" | "verify-full" => Ok(SslMode::Require),
+        "disable" => Ok(TlsMode::Disable),
+        "prefer" => Ok(TlsMode::Prefer),
+        "require" => Ok(TlsMode::Require),
+        "verify-ca" => Ok(TlsMode::VerifyAuthority),
+        "verify-full" => Ok(TlsMode::VerifyFull),
         _ => Err(AddressError::Parameter {
             name: "sslmode",
             choices: "disable, prefer, require, verify-ca, verify-full",
@@ -145,14 +212,19 @@ impl Address {
     /// The host, port and database, without user or password.
     pub fn describe(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {
-            tokio_postgres::config::Host::Tcp(name) => name.clone(),
-            tokio_postgres::config::Host::Unix(path) => path.display().to_string(),
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
         });
-        let ports = self.config.get_ports();
-        let port = |number: usize| ports.get(number).or(ports.first()).copied().unwrap_or(5432);
-        let hosts: Vec<String> = hosts.enumerate().map(|(n, host)| format!("{host}:{}", port(n))).collect();
+        let hosts: Vec<String> =
+            hosts.enumerate().map(|(number, host)| format!("{host}:{}", self.port(number))).collect();
         let user = self.config.get_user().unwrap_or("");
         format!("{}/{}", hosts.join(","), self.config.get_dbname().unwrap_or(user))
+    }
+
+    /// The port of the host with this number.
+    pub(super) fn port(&self, number: usize) -> u16 {
+        let ports = self.config.get_ports();
+        ports.get(number).or(ports.first()).copied().unwrap_or(5432)
     }
 }
 
@@ -174,6 +246,36 @@ mod tests {
         assert_eq!(more.root_certificate, Some(PathBuf::from("/etc/my ca.pem")));
         assert!(!more.prepared);
         assert_eq!(more.config.get_connect_timeout(), Some(&Duration::from_secs(9)));
+    }
+
+    #[test]
+    fn a_certificate_is_checked_as_libpq_does() {
+        let read = |parameters: &str| {
+            let address: Result<Address, AddressError> =
+                format!("postgres://semel@db/pay?{parameters}").parse();
+            address.map(|address| (address.config.get_ssl_mode(), address.verification))
+        };
+        for (parameters, mode, verification) in [
+            ("", SslMode::Prefer, Verification::Nothing),
+            ("sslmode=disable&sslrootcert=ca.pem", SslMode::Disable, Verification::Nothing),
+            ("sslmode=prefer", SslMode::Prefer, Verification::Nothing),
+            ("sslmode=require", SslMode::Require, Verification::Nothing),
+            ("sslmode=require&sslrootcert=ca.pem", SslMode::Require, Verification::Authority),
+            ("sslmode=verify-ca&sslrootcert=ca.pem", SslMode::Require, Verification::Authority),
+            ("sslmode=verify-full&sslrootcert=ca.pem", SslMode::Require, Verification::AuthorityAndName),
+            ("sslmode=verify-full&sslrootcert=system", SslMode::Require, Verification::AuthorityAndName),
+            ("sslmode=verify-full", SslMode::Require, Verification::AuthorityAndName),
+        ] {
+            assert_eq!(read(parameters).ok(), Some((mode, verification)), "{parameters}");
+        }
+        for parameters in ["sslrootcert=ca.pem", "sslmode=prefer&sslrootcert=ca.pem"] {
+            let error = read(parameters).expect_err("nothing would be checked").to_string();
+            assert!(error.contains("sslmode=verify-full") && error.contains("sslrootcert"), "{error}");
+        }
+        assert!(matches!(read("sslmode=require&sslrootcert=system"), Err(AddressError::UnnamedSystem)));
+        let local: Address =
+            "postgres://semel@%2Frun%2Fpostgresql/pay?sslmode=require".parse().expect("it is one");
+        assert_eq!(local.config.get_ssl_mode(), SslMode::Disable, "a socket of the file system");
     }
 
     #[test]

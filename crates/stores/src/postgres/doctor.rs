@@ -73,10 +73,13 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
     let mut db = match connect(address, options).await {
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
-            let advice = "see whether the server runs, and lets this user in from here: try the same address with psql";
-            let found = match error {
-                OpenError::Unreachable { address, why } => format!("{address}: {why}"),
-                other => other.to_string(),
+            let reach = "see whether the server runs, and lets this user in from here: try the same address with psql";
+            let encrypt =
+                "see `sslmode` and `sslrootcert` in docs/postgresql.md: they mean what they mean to psql";
+            let (found, advice) = match error {
+                OpenError::Unreachable { address, why } => (format!("{address}: {why}"), reach),
+                OpenError::Tls { address, why } => (format!("{address}: {why}"), encrypt),
+                other => (other.to_string(), reach),
             };
             let checks = vec![Check::fail("store", found, advice)];
             return Examination { checks, ..Examination::default() };

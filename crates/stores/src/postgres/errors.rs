@@ -25,6 +25,9 @@ pub enum DbError {
     /// The connection could not be made, so nothing was sent.
     #[error("{0}")]
     Unconnected(String),
+    /// The connection could not be made because of TLS, so nothing was sent. It says which parameter would change that.
+    #[error("{0}")]
+    Tls(String),
     /// A row is not one that any version of Semel wrote.
     #[error("semel_records.{column}: {what}")]
     Unreadable {
@@ -80,7 +83,7 @@ impl DbError {
     pub fn store_error(&self) -> StoreError {
         let why = self.to_string();
         match self {
-            DbError::Conflict(_) | DbError::Unconnected(_) => StoreError::Unavailable(why),
+            DbError::Conflict(_) | DbError::Unconnected(_) | DbError::Tls(_) => StoreError::Unavailable(why),
             DbError::Busy(_) => StoreError::Busy(why),
             DbError::Lost(_) => StoreError::Ambiguous(why),
             DbError::Unreadable { .. } => StoreError::Corrupt(why),

@@ -147,7 +147,7 @@ impl Pending {
         match error {
             DbError::Conflict(_) => Some(self),
             // Nothing was written this time, and the connection is to blame.
-            DbError::Unconnected(_) => Some(self),
+            DbError::Unconnected(_) | DbError::Tls(_) => Some(self),
             DbError::Lost(why) => {
                 if !self.job.work.is_repeatable() {
                     self.reply(Err(StoreError::Ambiguous(why.clone())));

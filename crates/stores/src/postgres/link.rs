@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::task::JoinHandle;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Statement};
@@ -17,7 +18,8 @@ use super::address::Address;
 use super::errors::DbError;
 use super::executor::{Cell, Executor, Row, Value};
 use super::expected::Expected;
-use super::tls::Tls;
+use super::password;
+use super::tls::{self, Tls};
 
 /// A server that keeps its warnings to itself would hide the one that matters. Changes nothing where it does not.
 const HEAR_WARNINGS: &str = "
@@ -120,12 +122,61 @@ impl Dialer {
         config
     }
 
+    /// Connects with the password that is found for the address. With `sslmode=prefer`, a server whose TLS cannot be used, or
+    /// that wants none, is asked again without.
     async fn connect_with(&self, config: &tokio_postgres::Config) -> Result<Connected, DbError> {
-        match tokio::time::timeout(self.patience, config.connect(self.tls.clone())).await {
-            Ok(Ok(connected)) => Ok(connected),
-            Ok(Err(error)) => Err(DbError::Unconnected(format!("cannot connect: {}", reason(&error)))),
-            Err(_) => Err(DbError::Unconnected("cannot connect: no answer in time".to_owned())),
+        let found = password::find(&self.address);
+        let mut config = config.clone();
+        if let Some(password) = &found.password {
+            config.password(password);
         }
+        let first = self.connect_once(&config).await;
+        let error = match first {
+            Err(Attempt::Failed(error))
+                if config.get_ssl_mode() == SslMode::Prefer && is_about_tls(&error) =>
+            {
+                match self.connect_once(config.ssl_mode(SslMode::Disable)).await {
+                    Ok(connected) => return Ok(connected),
+                    Err(_) => Attempt::Failed(error),
+                }
+            }
+            Ok(connected) => return Ok(connected),
+            Err(error) => error,
+        };
+        Err(match error {
+            Attempt::Late => DbError::Unconnected("cannot connect: no answer in time".to_owned()),
+            Attempt::Failed(error) => match tls::advice(&error) {
+                Some(advice) => DbError::Tls(format!("cannot connect: {}; {advice}", reason(&error))),
+                None => DbError::Unconnected(format!(
+                    "cannot connect: {}{}",
+                    reason(&error),
+                    found.remark(&error)
+                )),
+            },
+        })
+    }
+
+    async fn connect_once(&self, config: &tokio_postgres::Config) -> Result<Connected, Attempt> {
+        match tokio::time::timeout(self.patience, config.connect(self.tls.clone())).await {
+            Ok(connected) => connected.map_err(Attempt::Failed),
+            Err(_) => Err(Attempt::Late),
+        }
+    }
+}
+
+/// Why one attempt to connect has no connection.
+enum Attempt {
+    /// The driver or the server said so.
+    Failed(tokio_postgres::Error),
+    /// No answer came in time.
+    Late,
+}
+
+/// Whether another attempt without TLS may go better: no handshake, or a rule in `pg_hba.conf` against it.
+fn is_about_tls(error: &tokio_postgres::Error) -> bool {
+    match error.as_db_error() {
+        Some(said) => said.code().code() == "28000",
+        None => tls::advice(error).is_some(),
     }
 }
 

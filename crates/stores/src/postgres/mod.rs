@@ -1,6 +1,6 @@
 //! Records in PostgreSQL: the store for several gateways, and for services that keep their own data there.
 //!
-//! `address.rs` and `link.rs` connect, `expected.rs` refuses another store, `clock.rs` notices that the clock was set, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
+//! `address.rs`, `password.rs` and `link.rs` connect, `expected.rs` refuses another store, `clock.rs` notices that the clock was set, `schema.rs` has the tables, `queries.rs` all SQL about one record, `group.rs` the
 //! same about many, `rows.rs` what a row means, `lane.rs` how changes travel in groups and what becomes of those whose
 //! answer was lost, `job.rs` and `decide.rs` what it carries and what is decided about it, `locked.rs` where changes of a
 //! locked record wait, `known.rs` which
@@ -29,6 +29,7 @@ mod lane;
 mod link;
 mod locked;
 mod outbox;
+mod password;
 mod phases;
 mod queries;
 mod reseal;
@@ -97,7 +98,8 @@ pub enum OpenError {
     /// It cannot be reached, or does not let us in.
     #[error(
         "cannot use the PostgreSQL database {address}: {why}; see that the server runs there, and that the address of \
-         the store has the right host, port, database, user and password"
+         the store has the right host, port, database and user; a password that is not in it is read from PGPASSWORD or from \
+         the file that PGPASSFILE names (~/.pgpass)"
     )]
     Unreachable {
         /// The database, without user or password.
@@ -138,9 +140,14 @@ pub enum OpenError {
         /// What the server said.
         why: String,
     },
-    /// TLS cannot be set up.
-    #[error("{0}")]
-    Tls(String),
+    /// TLS cannot be set up, or the server's certificate is not trusted.
+    #[error("cannot use the PostgreSQL database {address}: {why}")]
+    Tls {
+        /// The database, without user or password.
+        address: String,
+        /// What is wrong, and which parameter of the address changes it.
+        why: String,
+    },
 }
 
 /// How often sweeps ask the server what it promises.
@@ -313,7 +320,7 @@ pub async fn has_tables(address: &Address) -> Result<bool, OpenError> {
 }
 
 async fn connect(address: &Address, options: &PostgresOptions) -> Result<(Dialer, link::Link), OpenError> {
-    let tls = tls::Tls::new(address.root_certificate.as_deref()).map_err(OpenError::Tls)?;
+    let tls = tls::Tls::new(address).map_err(|why| OpenError::Tls { address: address.describe(), why })?;
     let dialer = Dialer::new(address.clone(), tls, options.patience);
     let link = dialer.connect().await.map_err(|error| unreachable(address, &error))?;
     Ok((dialer, link))
@@ -347,7 +354,11 @@ async fn learn(address: &Address, dialer: &Dialer, link: &mut link::Link) -> Res
 }
 
 fn unreachable(address: &Address, error: &DbError) -> OpenError {
-    OpenError::Unreachable { address: address.describe(), why: error.to_string() }
+    let (address, why) = (address.describe(), error.to_string());
+    match error {
+        DbError::Tls(_) => OpenError::Tls { address, why },
+        _ => OpenError::Unreachable { address, why },
+    }
 }
 
 #[async_trait]

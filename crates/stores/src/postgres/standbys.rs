@@ -58,7 +58,7 @@ impl Standbys {
     async fn write(&self, link: &mut Option<Link>) -> Result<(), DbError> {
         if link.as_ref().is_none_or(|link| !link.is_usable()) {
             *link = None;
-            let tls = Tls::new(self.address.root_certificate.as_deref()).map_err(DbError::Unconnected)?;
+            let tls = Tls::new(&self.address).map_err(DbError::Tls)?;
             *link = Some(Dialer::new(self.address.clone(), tls, PATIENCE).connect().await?);
         }
         match link {

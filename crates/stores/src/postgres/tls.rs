@@ -1,4 +1,6 @@
-//! TLS to the database, by rustls. A certificate is always checked, its name included.
+//! TLS to the database, by rustls, with the checks that `sslmode` asks for.
+//!
+//! Invariant: a certificate that is to be checked and does not pass ends the connection before anything is sent over it.
 
 use std::io;
 use std::path::Path;
@@ -6,31 +8,71 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::pki_types::{CertificateDer, InvalidDnsNameError, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect};
 use tokio_rustls::client::TlsStream;
+
+use super::address::{Address, Verification};
 
 /// Makes TLS connections.
 #[derive(Clone)]
 pub(super) struct Tls(Arc<ClientConfig>);
 
 impl Tls {
-    /// Trusts whom the file names, or whom the system trusts.
-    pub(super) fn new(root_certificate: Option<&Path>) -> Result<Tls, String> {
-        let mut roots = RootCertStore::empty();
+    /// Reads the authorities that this address trusts.
+    pub(super) fn new(address: &Address) -> Result<Tls, String> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let verifier = Verifier::new(
+            address.verification,
+            address.root_certificate.as_deref(),
+            provider.signature_verification_algorithms,
+        )?;
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Tls(Arc::new(config)))
+    }
+}
+
+/// Checks certificates as far as `sslmode` asks for.
+#[derive(Debug)]
+struct Verifier {
+    verification: Verification,
+    roots: RootCertStore,
+    /// The certificates of `sslrootcert`: a server may show one of them itself.
+    given: Vec<CertificateDer<'static>>,
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl Verifier {
+    fn new(
+        verification: Verification,
+        root_certificate: Option<&Path>,
+        algorithms: WebPkiSupportedAlgorithms,
+    ) -> Result<Verifier, String> {
+        let (mut roots, mut given) = (RootCertStore::empty(), Vec::new());
         match root_certificate {
+            _ if verification == Verification::Nothing => {}
             Some(path) => {
                 let unreadable =
                     |why: &dyn std::fmt::Display| format!("sslrootcert {}: {why}", path.display());
                 let file = CertificateDer::pem_file_iter(path).map_err(|error| unreadable(&error))?;
                 for certificate in file {
                     let certificate = certificate.map_err(|error| unreadable(&error))?;
-                    roots.add(certificate).map_err(|error| unreadable(&error))?;
+                    roots.add(certificate.clone()).map_err(|error| unreadable(&error))?;
+                    given.push(certificate);
                 }
-                if roots.is_empty() {
+                if given.is_empty() {
                     return Err(unreadable(&"it holds no certificate"));
                 }
             }
@@ -38,14 +80,104 @@ impl Tls {
                 roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
             }
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(Tls(Arc::new(config)))
+        Ok(Verifier { verification, roots, given, algorithms })
     }
+
+    /// Checks the certificate's signature and dates. A certificate that signed itself as an authority, as
+    /// `openssl req -x509` makes them, stands for itself where `sslrootcert` holds it.
+    fn is_signed(
+        &self,
+        certificate: &CertificateDer<'_>,
+        parsed: &ParsedCertificate<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), rustls::Error> {
+        let all = self.algorithms.all;
+        match verify_server_cert_signed_by_trust_anchor(parsed, &self.roots, intermediates, now, all) {
+            // The dates were checked before; what is left is that an authority serves.
+            Err(rustls::Error::InvalidCertificate(CertificateError::Other(_)))
+                if self.given.contains(certificate) =>
+            {
+                Ok(())
+            }
+            checked => checked,
+        }
+    }
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if self.verification != Verification::Nothing {
+            let parsed = ParsedCertificate::try_from(certificate)?;
+            self.is_signed(certificate, &parsed, intermediates, now)?;
+            if self.verification == Verification::AuthorityAndName {
+                verify_server_name(&parsed, name)?;
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+/// Advice about a connection that failed because of TLS: the settings that would change it. `None` if it failed otherwise.
+pub(super) fn advice(error: &tokio_postgres::Error) -> Option<&'static str> {
+    if let Some(said) = error.as_db_error() {
+        let wants_tls = said.code().code() == "28000"
+            && (said.message().contains("no encryption") || said.message().contains("SSL off"));
+        return wants_tls.then_some(
+            "the server may want an encrypted connection: try `sslmode=require` in the address of the store",
+        );
+    }
+    if !error.to_string().starts_with("error performing TLS handshake") {
+        return None;
+    }
+    let cause = std::error::Error::source(error);
+    let refused = cause.and_then(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::get_ref);
+    Some(match refused.and_then(|refused| refused.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+        )) => {
+            "the certificate is for another host: use the name that its subjectAltName has, or `sslmode=verify-ca`, which \
+             checks who signed it and not the name"
+        }
+        Some(rustls::Error::InvalidCertificate(_)) => {
+            "`sslrootcert=FILE` in the address of the store names the authority that signed the server's certificate, or that \
+             certificate itself if it is self-signed; `sslmode=require` without `sslrootcert` encrypts without a check"
+        }
+        Some(_) => "see the server's settings of TLS, and `sslmode` in the address of the store",
+        None if cause.is_some_and(|cause| cause.to_string().contains("does not support TLS")) => {
+            "set `ssl = on` at the server, or use `sslmode=prefer` or `disable` in the address of the store"
+        }
+        None => "see that the server speaks TLS there, or change `sslmode` in the address of the store",
+    })
 }
 
 impl<S> MakeTlsConnect<S> for Tls
@@ -57,15 +189,15 @@ where
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<To> {
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        Ok(To { config: self.0.clone(), name })
+        // A host that has no name, as a socket of the file system, is refused only if it wants TLS.
+        Ok(To { config: self.0.clone(), name: ServerName::try_from(host.to_owned()) })
     }
 }
 
 /// One TLS connection to be made.
 pub(super) struct To {
     config: Arc<ClientConfig>,
-    name: ServerName<'static>,
+    name: Result<ServerName<'static>, InvalidDnsNameError>,
 }
 
 impl<S> TlsConnect<S> for To
@@ -78,7 +210,8 @@ where
 
     fn connect(self, stream: S) -> Self::Future {
         Box::pin(async move {
-            tokio_rustls::TlsConnector::from(self.config).connect(self.name, stream).await.map(Encrypted)
+            let name = self.name.map_err(io::Error::other)?;
+            tokio_rustls::TlsConnector::from(self.config).connect(name, stream).await.map(Encrypted)
         })
     }
 }

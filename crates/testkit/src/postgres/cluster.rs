@@ -1,6 +1,8 @@
 //! A private server in the hands of one test, which may kill, stop, pause and restart it.
 
+use std::fs;
 use std::net::SocketAddr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -197,6 +199,23 @@ impl Cluster {
             std::thread::sleep(POLL * 20);
         }
         Err(Error::new(format!("somebody else has taken the server's address {}", self.server.address)))
+    }
+
+    /// Has the server speak TLS with this certificate and key from now on. It is restarted.
+    pub fn use_certificate(&self, certificate: &Path, key: &Path) -> Result<(), Error> {
+        let data = self.supervisor.data();
+        let put = |from: &Path, name: &str| {
+            let to = data.join(name);
+            let owner = fs::metadata(&data)?;
+            fs::copy(from, &to)?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600))?;
+            chown(&to, Some(owner.uid()), Some(owner.gid()))
+        };
+        for (from, name) in [(certificate, "server.crt"), (key, "server.key")] {
+            put(from, name).map_err(|error| Error::new(format!("{}: {error}", from.display())))?;
+        }
+        self.server.sql("postgres", "ALTER SYSTEM SET ssl = on")?;
+        self.restart()
     }
 
     /// Stops every process of the server where it is, as if the machine stood still. Returns once all stand.

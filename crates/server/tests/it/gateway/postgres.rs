@@ -1,9 +1,13 @@
 //! The gateway on PostgreSQL: a record that somebody locks, and a role that may no longer complete commands.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use tokio_postgres::{Client, NoTls};
 
+use semel_testkit::postgres::Cluster;
+
+use super::authority::Authority;
 use super::lab::{Gateway, Site, Upstream, pay, problem};
 
 async fn client(site: &Site) -> Client {
@@ -82,4 +86,55 @@ async fn commands_are_refused_while_none_can_be_completed() {
     assert_eq!(recovered.status, 201);
     drop(gateway);
     database.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).expect("its owner may");
+}
+
+/// Debian's PostgreSQL as it is installed: TLS with a certificate that signed itself, and a password that is not in the file.
+#[tokio::test]
+async fn a_database_with_a_self_signed_certificate_needs_no_more_than_its_address() {
+    let (cluster, authority) = (Cluster::start().expect("a server starts"), Authority::new());
+    let itself = authority.certificate();
+    cluster.use_certificate(&itself, &authority.path("ca.key")).expect("the server starts again");
+    let database = cluster.create_database().expect("there is room");
+    let (url, password) = without_password(&database.url());
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let variables = [("SEMEL_STORE", url.as_str()), ("PGPASSWORD", password.as_str())];
+    let gateway = site.start_in(upstream.address, "", &[], &variables);
+    assert_eq!(gateway.send(keyed("encrypted")).await.status, 201);
+    let plain = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+        WHERE application_name = 'semel' AND NOT ssl";
+    assert_eq!(database.sql(plain).expect("it can be read"), "0", "every connection is encrypted");
+
+    let doctor = |parameters: &str, password: &str| {
+        let mut command = site.semel();
+        command.args(["doctor", "--json"]).env("SEMEL_STORE", format!("{url}?{parameters}"));
+        if !password.is_empty() {
+            command.env("PGPASSWORD", password);
+        }
+        let output = command.env("HOME", site.folder.path()).output().expect("the program runs");
+        let checks: serde_json::Value = serde_json::from_slice(&output.stdout).expect("it is JSON");
+        let store =
+            checks.as_array().and_then(|all| all.iter().find(|check| check["check"] == "store")).cloned();
+        let store = store.expect("the store is looked at");
+        (store["result"].clone(), format!("{} {}", store["found"], store["advice"]))
+    };
+    let (result, said) = doctor("sslmode=verify-full", &password);
+    assert_eq!(result, "fail", "{said}");
+    assert!(said.contains("sslrootcert") && said.contains("sslmode=require"), "{said}");
+    assert!(!said.contains("user") && !said.contains("password"), "{said}");
+    let named = format!("sslmode=verify-ca&sslrootcert={}", itself.display());
+    assert_eq!(doctor(&named, &password).0, "ok");
+    let (result, said) = doctor("", "");
+    assert_eq!(result, "fail", "{said}");
+    assert!(said.contains("password missing"), "{said}");
+    let file = site.folder.path().join(".pgpass");
+    std::fs::write(&file, format!("*:*:*:*:{password}\n")).expect("there is room");
+    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).expect("it is ours");
+    assert_eq!(doctor("", "").0, "ok", "the file in the home folder");
+}
+
+/// The address without its password, and the password.
+fn without_password(url: &str) -> (String, String) {
+    let (before, host) = url.split_once('@').expect("it names a role");
+    let (user, password) = before.rsplit_once(':').expect("it has a password");
+    (format!("{user}@{host}"), password.to_owned())
 }
