@@ -57,7 +57,7 @@ fn check_key(rules: &KeyRules, key: &IdempotencyKey) {
     for spelled in [format!("\"{escaped}\""), format!("  \"{escaped}\";a;b=?0 ")] {
         assert_eq!(rules.parse([spelled.as_bytes()]).as_ref(), Ok(&Some(key.clone())), "{spelled:?}");
     }
-    let is_bare = text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._:~-".contains(&byte));
+    let is_bare = is_bare(text.as_bytes());
     let bare = rules.parse([text.as_bytes()]);
     match rules.syntax {
         KeySyntax::Lenient if is_bare => assert_eq!(bare.as_ref(), Ok(&Some(key.clone()))),
@@ -114,8 +114,7 @@ fn expected(rules: &KeyRules, line: &[u8]) -> Expected {
         KeySyntax::Strict => structured::string_item(line),
         KeySyntax::Lenient if trimmed[0] == b'"' => structured::string_item(trimmed),
         KeySyntax::Lenient => {
-            let bare = |byte: &u8| matches!(byte, b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'_' | b':' | b'~' | b'-');
-            let text = trimmed.iter().all(bare).then(|| String::from_utf8_lossy(trimmed).into_owned());
+            let text = is_bare(trimmed).then(|| String::from_utf8_lossy(trimmed).into_owned());
             text.map_or(Item::Malformed, Item::String)
         }
     };
@@ -124,4 +123,10 @@ fn expected(rules: &KeyRules, line: &[u8]) -> Expected {
         Item::Malformed => malformed,
         Item::Unsure => Expected::Unsure,
     }
+}
+
+/// Whether these bytes are a bare key. Those between two colons are a byte sequence of RFC 9651.
+fn is_bare(text: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || "._:~/+=-".contains(char::from(*byte));
+    text.iter().all(is_allowed) && !matches!(text, [b':', .., b':'])
 }

@@ -45,7 +45,8 @@ impl fmt::Debug for IdempotencyKey {
 /// How a key may be spelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KeySyntax {
-    /// A String Item, or the key alone if it is made of `A-Z a-z 0-9 . _ : ~ -`. Both spell the same key.
+    /// A String Item, or the key alone if it is made of `A-Z a-z 0-9 . _ : ~ / + = -` and is no byte sequence (`:YWJj:`). Both
+    /// spell the same key.
     #[default]
     Lenient,
     /// A String Item of RFC 8941, as the IETF draft asks for.
@@ -56,7 +57,7 @@ impl KeySyntax {
     fn expected(self) -> &'static str {
         match self {
             Self::Lenient => {
-                r#"letters, digits and . _ : ~ - alone, or a structured field string such as "k-1""#
+                r#"letters, digits and . _ : ~ / + = - (not between colons) alone, or a structured field string such as "k-1""#
             }
             Self::Strict => r#"a structured field string such as "k-1", with its double quotes"#,
         }
@@ -90,13 +91,13 @@ pub enum KeyError {
     #[error("the idempotency key is empty")]
     Empty,
     /// Fewer characters than [`KeyRules::min_length`].
-    #[error("the idempotency key must have at least {min} characters")]
+    #[error("the idempotency key must have at least {min} characters (`key_min_length`)")]
     TooShort {
         /// The fewest characters allowed.
         min: usize,
     },
     /// More characters than [`KeyRules::max_length`].
-    #[error("the idempotency key must have at most {max} characters")]
+    #[error("the idempotency key must have at most {max} characters (`key_max_length`)")]
     TooLong {
         /// The most characters allowed.
         max: usize,
@@ -194,9 +195,19 @@ fn string_item(line: &str) -> Option<String> {
     item.bare_item.as_string().map(|string| string.as_str().to_owned())
 }
 
+/// What a bare key has beside letters and digits.
+const BARE_MARKS: &[u8] = b"._:~/+=-";
+
 fn bare_key(value: &str) -> Option<String> {
-    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"._:~-".contains(&byte);
-    value.bytes().all(allowed).then(|| value.to_owned())
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || BARE_MARKS.contains(&byte);
+    // RFC 8941, section 3.3.5: base64 between colons names bytes, and not the characters between the colons.
+    let is_byte_sequence = value.len() > 1 && value.starts_with(':') && value.ends_with(':');
+    (value.bytes().all(allowed) && !is_byte_sequence).then(|| value.to_owned())
+}
+
+/// Whether a character may stand between the digits of a number.
+fn is_separator(byte: u8) -> bool {
+    byte == b' ' || BARE_MARKS.contains(&byte)
 }
 
 /// What personal data the whole key looks like, if any. A key that merely contains some is not searched:
@@ -204,6 +215,8 @@ fn bare_key(value: &str) -> Option<String> {
 fn personal_data(key: &str) -> Option<PersonalData> {
     if is_email_address(key) {
         Some(PersonalData::EmailAddress)
+    } else if key.starts_with('+') && is_phone_number(key) {
+        Some(PersonalData::PhoneNumber)
     } else if is_payment_card_number(key) {
         Some(PersonalData::PaymentCardNumber)
     } else if is_phone_number(key) {
@@ -229,11 +242,10 @@ fn is_email_address(key: &str) -> bool {
 /// 13 to 19 digits with a valid check digit, from a range that cards are issued in. No card starts with 20 or
 /// 21, but dates do, and one in ten of those would pass the check by chance.
 fn is_payment_card_number(key: &str) -> bool {
-    let is_digit = |byte: u8| byte.is_ascii_digit() || b" -".contains(&byte);
-    if !key.bytes().all(is_digit) {
+    if !key.bytes().all(|byte| byte.is_ascii_digit() || is_separator(byte)) {
         return false;
     }
-    let digits: String = key.chars().filter(|c| !matches!(c, ' ' | '-')).collect();
+    let digits: String = key.chars().filter(char::is_ascii_digit).collect();
     let issued = digits.starts_with(['2', '3', '4', '5', '6'])
         && !digits.starts_with("20")
         && !digits.starts_with("21");
@@ -255,7 +267,8 @@ fn passes_luhn(digits: &str) -> bool {
 fn is_phone_number(key: &str) -> bool {
     let national = key.strip_prefix('+').unwrap_or(key);
     let digits = national.bytes().filter(u8::is_ascii_digit).count();
-    let only_separators = national.bytes().all(|byte| byte.is_ascii_digit() || b" -.()/".contains(&byte));
+    let is_allowed = |byte: u8| byte.is_ascii_digit() || is_separator(byte) || b"()".contains(&byte);
+    let only_separators = national.bytes().all(is_allowed);
     (7..=15).contains(&digits)
         && only_separators
         && (has_international_prefix(key) || key.contains(['(', ' ']) || has_north_american_groups(key))
@@ -268,7 +281,7 @@ fn has_international_prefix(key: &str) -> bool {
 
 /// `555-010-0199`, also after the trunk prefix `1`: a grouping no date has.
 fn has_north_american_groups(key: &str) -> bool {
-    ['-', '.'].into_iter().any(|separator| {
+    BARE_MARKS.iter().map(|mark| char::from(*mark)).any(|separator| {
         let number = key.strip_prefix('1').and_then(|rest| rest.strip_prefix(separator)).unwrap_or(key);
         number.split(separator).map(str::len).eq([3, 3, 4])
     })
@@ -308,6 +321,10 @@ mod tests {
             "4111 1111 1111 1111",
             "4111-1111-1111-1111",
             "3782-822463-10005",
+            "4111.1111.1111.1111",
+            "4111_1111:1111~1111",
+            "4111/1111/1111/1111",
+            "4111+1111+1111+1111=",
             "2223003122003222",
             "6304000000000000000",
             "4222222222222",
@@ -334,6 +351,10 @@ mod tests {
             "555.010.0199",
             "1-555-010-0199",
             "1.555.010.0199",
+            "555/010/0199",
+            "555_010_0199",
+            "+49:151:12345678",
+            "+49/151~1234=5678",
         ] {
             assert_eq!(personal_data(key), Some(PersonalData::PhoneNumber), "{key}");
         }
@@ -350,7 +371,8 @@ mod tests {
         let counter = (0..1000).map(|number| format!("0000-0000-{number:06}"));
         let named =
             ["1763200000000", "20261115T101112Z", "8e03978e-40d5-43e8-bc93-6894a57f9324", "order:7.2~b"];
-        for key in sequence.chain(counter).chain(named.map(str::to_owned)) {
+        let dated = (0..1000).map(|number| format!("2026/11/15/{number:06}"));
+        for key in sequence.chain(counter).chain(dated).chain(named.map(str::to_owned)) {
             assert_eq!(personal_data(&key), None, "{key}");
         }
     }

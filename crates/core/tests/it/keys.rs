@@ -56,9 +56,35 @@ fn a_bare_key_is_refused_where_syntax_is_strict() {
 
 #[test]
 fn a_bare_key_is_told_by_its_characters_and_not_by_its_type() {
-    for line in ["abc", "1234", "-1", "1.5", ":YWJj:", "a.b_c:d~e-f", "~", "00", "1.2.3.4"] {
+    for line in
+        ["abc", "1234", "-1", "1.5", "a.b_c:d~e-f", "~", "00", "1.2.3.4", ":YWJj", "YWJj:", ":", "a/b+c="]
+    {
         assert_eq!(value(LENIENT, line).as_deref(), Ok(line));
     }
+}
+
+#[test]
+fn keys_of_real_systems_are_one_key_in_both_spellings() {
+    for key in [
+        "order/1234/2026-11-16",
+        "8QsbVVXS+2a/9xP0kz5y1w==",
+        "urn:uuid:8e03978e-40d5-43e8-bc93-6894a57f9324",
+        "stripe-node-retry-8e03978e-40d5-43e8-bc93-6894a57f9324",
+        "01JCQ3M6Z8W9V7T5R4Q2P1N0AB",
+        "V1StGXR8_Z5jdHi6B-myT",
+    ] {
+        let bare = parse(KeyRules::default(), key);
+        assert_eq!(bare.as_ref().map(IdempotencyKey::as_str), Ok(key));
+        assert_eq!(parse(KeyRules::default(), format!("\"{key}\"")), bare);
+    }
+}
+
+#[test]
+fn a_byte_sequence_is_no_bare_key() {
+    for line in [":YWJj:", "::", " :8QsbVVXS+2a/9xP0kz5y1w==: ", ":not base64:", ":a:b:"] {
+        assert!(is_malformed(LENIENT, line), "{line}");
+    }
+    assert_eq!(value(LENIENT, "\":YWJj:\"").as_deref(), Ok(":YWJj:"), "a string says what it is");
 }
 
 #[test]
@@ -115,10 +141,8 @@ fn other_spellings_are_malformed() {
         "\"a\",\"b\"",
         "a b",
         "a,b",
-        "a/b",
-        "a+b",
-        "a=b",
         "a@b",
+        "a%b",
         "*abc",
         "{abc}",
         "a\u{e9}",
@@ -180,6 +204,9 @@ fn personal_data_is_refused_in_either_spelling() {
         (r#""4111 1111 1111 1111""#, PersonalData::PaymentCardNumber),
         ("4111-1111-1111-1111", PersonalData::PaymentCardNumber),
         ("4111111111111111", PersonalData::PaymentCardNumber),
+        ("4111/1111/1111/1111", PersonalData::PaymentCardNumber),
+        ("4111=1111+1111=1111", PersonalData::PaymentCardNumber),
+        ("+49/151/1234/5678", PersonalData::PhoneNumber),
     ] {
         assert_eq!(parse(KeyRules::default(), line), Err(KeyError::PersonalData(kind)), "{line}");
     }
@@ -188,8 +215,10 @@ fn personal_data_is_refused_in_either_spelling() {
 
 #[test]
 fn a_message_tells_the_client_what_to_change() {
+    let long = "k".repeat(256);
     for (line, message) in [
-        ("short", "the idempotency key must have at least 16 characters"),
+        ("short", "the idempotency key must have at least 16 characters (`key_min_length`)"),
+        (long.as_str(), "the idempotency key must have at most 255 characters (`key_max_length`)"),
         ("\"\"", "the idempotency key is empty"),
         (
             r#""alice.smith@example.com""#,
