@@ -249,6 +249,11 @@ impl Upstream {
             Protocol::Http1 => {
                 if is_alone {
                     request.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
+                    // hyper drops a body of unknown length on GET, HEAD and CONNECT unless the head announces one.
+                    if request.body().size_hint().exact().is_none() {
+                        let chunked = HeaderValue::from_static("chunked");
+                        request.headers_mut().insert(TRANSFER_ENCODING, chunked);
+                    }
                 }
                 self.send_http1(request, purpose, owner, place).await
             }

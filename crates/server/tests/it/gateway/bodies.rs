@@ -130,6 +130,16 @@ async fn a_body_that_a_pass_allows_is_alone_on_its_connection() {
 }
 
 #[tokio::test]
+async fn a_body_of_unknown_length_that_a_pass_allows_is_passed_on() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let allowed = "[[pass]]\nmatch = \"GET /a\"\nallow = [\"body\"]\n";
+    let gateway = site.start_with(upstream.address, allowed, &[]);
+    let chunked = in_chunks("GET", "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+    let answer = exchange(gateway.address, chunked.as_bytes()).await;
+    assert!(answer.starts_with("HTTP/1.1 201 ") && answer.ends_with("abcde"), "{answer}");
+}
+
+#[tokio::test]
 async fn other_methods_keep_their_bodies() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start(upstream.address, &[]);
