@@ -40,6 +40,8 @@ const WRITE_TIME: Duration = Duration::from_secs(30);
 const MAX_RESPONSES: usize = 512 << 20;
 /// The most of one answer over HTTP/2 that waits to be written.
 const MAX_SEND_BUFFER: usize = 64 * 1024;
+/// The most requests at a time on one connection of HTTP/2.
+const MAX_STREAMS: u32 = 64;
 /// How much a client may send over HTTP/2 that nobody has read: on one stream, and on all of its connection.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 512 * 1024;
@@ -260,7 +262,7 @@ fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(64)
+        .max_concurrent_streams(MAX_STREAMS)
         .max_send_buf_size(MAX_SEND_BUFFER)
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)

@@ -9,6 +9,7 @@ mod gateway;
 mod guard;
 mod help;
 mod ledger;
+mod limits_page;
 mod readme;
 mod routers;
 mod snapshot;
