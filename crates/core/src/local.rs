@@ -8,6 +8,7 @@ use crate::fingerprint::Fingerprint;
 use crate::ids::{AttemptToken, OperationId};
 use crate::operation::OperationName;
 use crate::policy::{OnLeaseExpired, Policy};
+use crate::problem::Problem;
 use crate::record::{Claim, Holder, Record};
 use crate::request::StoredRequest;
 use crate::response::Response;
@@ -128,6 +129,9 @@ pub enum Transacted {
     RolledBack {
         /// What the one who asked is told.
         response: Box<Response>,
+        /// The problem that the response tells, where the work had no answer of its own: the layer writes it in the profile of
+        /// the operation.
+        problem: Option<Box<Problem>>,
     },
     /// The database could not be used: nothing happened.
     Unavailable,

@@ -3,6 +3,7 @@
 use http::StatusCode;
 
 use crate::policy::{OnServerError, Policy};
+use crate::retry::RetryAdvice;
 use crate::state::Reason;
 
 /// What a handler says about its own answer, where the status alone does not tell.
@@ -51,6 +52,24 @@ pub enum Settlement {
     Release(Reason),
     /// Nobody can know.
     Abandon(Reason),
+}
+
+impl RetryAdvice {
+    /// Returns the advice for a stored response: a server error is replayed as it is.
+    pub fn of_stored(status: StatusCode) -> Option<RetryAdvice> {
+        is_server_error(status).then_some(RetryAdvice::Never)
+    }
+}
+
+impl Settlement {
+    /// Returns the advice for a handler's answer with this status. A final answer below 500 needs none.
+    pub fn retry_advice(self, status: StatusCode) -> Option<RetryAdvice> {
+        match self {
+            Settlement::Complete | Settlement::Fail(_) => RetryAdvice::of_stored(status),
+            Settlement::Release(_) => Some(RetryAdvice::SameKey),
+            Settlement::Abandon(_) => Some(RetryAdvice::Poll),
+        }
+    }
 }
 
 impl Policy {
@@ -136,5 +155,23 @@ mod tests {
         assert_eq!(Outcome::parse("partly-done"), Some(Outcome::PartlyDone));
         assert_eq!(Outcome::parse("unknown"), Some(Outcome::Unknown));
         assert_eq!(Outcome::parse("FINAL"), None);
+    }
+
+    #[test]
+    fn the_advice_about_a_server_error_follows_what_becomes_of_its_record() {
+        let advice = |status: u16, on_server_error| {
+            let policy = Policy { on_server_error, ..Policy::default() };
+            let status = StatusCode::from_u16(status).expect("tests use real statuses");
+            policy.settle(status, None).retry_advice(status)
+        };
+        for status in [500, 503, 599, 999] {
+            assert_eq!(advice(status, OnServerError::Unknown), Some(RetryAdvice::Poll), "{status}");
+            assert_eq!(advice(status, OnServerError::Retry), Some(RetryAdvice::SameKey), "{status}");
+            assert_eq!(advice(status, OnServerError::Replay), Some(RetryAdvice::Never), "{status}");
+        }
+        assert_eq!(advice(429, OnServerError::Unknown), Some(RetryAdvice::SameKey), "nothing ran");
+        for status in [200, 201, 302, 400, 402, 422] {
+            assert_eq!(advice(status, OnServerError::Unknown), None, "{status}");
+        }
     }
 }

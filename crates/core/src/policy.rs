@@ -39,8 +39,18 @@ pub enum Profile {
     /// The IETF draft: 422 for a reused key, `Idempotency-Replayed`.
     #[default]
     Ietf,
-    /// Stripe: 400 for a reused key, `Idempotent-Replayed`.
+    /// Stripe: 400 for a reused key, `Idempotent-Replayed`, errors in Stripe's envelope, keys from 1 character on.
     Stripe,
+}
+
+impl Profile {
+    /// Returns the fewest characters of a key where no setting says otherwise.
+    pub fn key_min_length(self) -> usize {
+        match self {
+            Profile::Ietf => 16,
+            Profile::Stripe => 1,
+        }
+    }
 }
 
 /// What a duplicate gets while the first request still runs.
@@ -242,6 +252,12 @@ pub const MAX_KEPT_DAYS: u64 = 36_500;
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
 
 impl Policy {
+    /// Sets the profile, and the shortest key that goes with it.
+    pub fn follow(&mut self, profile: Profile) {
+        self.profile = profile;
+        self.key_rules.min_length = profile.key_min_length();
+    }
+
     /// Whether this policy can be followed.
     pub fn validate(&self) -> Result<(), PolicyError> {
         if self.on_lease_expired == OnLeaseExpired::Resume {
@@ -338,6 +354,16 @@ mod tests {
             resume.starts_with("`on_lease_expired = \"resume\"` is for commands with phases"),
             "{resume}"
         );
+    }
+
+    #[test]
+    fn stripes_profile_takes_keys_of_one_to_255_characters() {
+        let mut policy = Policy::default();
+        assert_eq!(policy.key_rules.min_length, policy.profile.key_min_length());
+        policy.follow(Profile::Stripe);
+        assert_eq!((policy.key_rules.min_length, policy.key_rules.max_length), (1, 255));
+        policy.follow(Profile::Ietf);
+        assert_eq!(policy, Policy::default());
     }
 
     #[test]

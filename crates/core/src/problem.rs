@@ -1,14 +1,23 @@
-//! What a client is told when it does not get a handler's response: RFC 9457 problem details.
+//! What a client is told when it does not get a handler's response: RFC 9457 problem details, or Stripe's error envelope.
 //!
 //! One [`Kind`] for each row of the contract; codes and slugs are promises that clients script against.
 
+mod advice;
+mod stripe;
+
 use std::time::Duration;
 
-use http::StatusCode;
+use http::header::CONTENT_TYPE;
+use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::ids::OperationId;
+use crate::outcome::is_server_error;
 use crate::policy::Profile;
+use crate::retry::RETRY_ADVICE;
+
+/// Tells Stripe's SDKs whether to retry.
+const SHOULD_RETRY: HeaderName = HeaderName::from_static("stripe-should-retry");
 
 /// The path below which operations can be looked up.
 pub const OPERATIONS_PATH: &str = "/.well-known/semel/operations/";
@@ -403,7 +412,7 @@ impl Kind {
     }
 }
 
-/// A problem, ready to be written as `application/problem+json`.
+/// A problem, ready to be written as `application/problem+json`, or as Stripe's error envelope.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Its kind.
@@ -444,8 +453,31 @@ impl Problem {
         self.status.unwrap_or_else(|| self.kind.status(profile))
     }
 
+    /// Returns whether the document is Stripe's envelope. A status below 400 never is: it has no error to tell.
+    fn is_enveloped(&self, profile: Profile) -> bool {
+        let status = self.status(profile);
+        profile == Profile::Stripe && (status.is_client_error() || is_server_error(status))
+    }
+
+    /// Returns the header fields that belong to the document: its media type, and the advice about a retry.
+    pub fn header_fields(&self, profile: Profile) -> Vec<(HeaderName, HeaderValue)> {
+        let is_enveloped = self.is_enveloped(profile);
+        let media_type = if is_enveloped { "application/json" } else { "application/problem+json" };
+        let mut fields = vec![
+            (CONTENT_TYPE, HeaderValue::from_static(media_type)),
+            (RETRY_ADVICE, self.kind.retry_advice().value()),
+        ];
+        let should_retry = stripe::should_retry(self.kind, self.status(profile).as_u16());
+        let should_retry = should_retry.filter(|_| is_enveloped).map(HeaderValue::from_static);
+        fields.extend(should_retry.map(|value| (SHOULD_RETRY, value)));
+        fields
+    }
+
     /// The document, as JSON text.
     pub fn to_json(&self, profile: Profile) -> String {
+        if self.is_enveloped(profile) {
+            return stripe::envelope(self, self.status(profile).as_u16()).to_string();
+        }
         let mut members = Map::new();
         members.insert("type".into(), json!(format!("urn:semel:problem:{}", self.kind.slug())));
         members.insert("title".into(), json!(self.kind.title()));

@@ -344,7 +344,7 @@ impl ItemAnswer {
                     None => told,
                 }
             }
-            Transacted::RolledBack { response } => ItemAnswer {
+            Transacted::RolledBack { response, problem: _ } => ItemAnswer {
                 status: Some(response.status.as_u16()),
                 body: json(response.body.as_ref()),
                 ..answer(ItemOutcome::NotExecuted, true)

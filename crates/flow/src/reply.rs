@@ -16,6 +16,7 @@ pub struct Reply {
     response: Box<Response>,
     deferral: Option<Duration>,
     stored: Option<StoreResponse>,
+    problem: Option<Box<Problem>>,
 }
 
 impl Reply {
@@ -27,7 +28,7 @@ impl Reply {
             body: Some(Bytes::new()),
             trailers: HeaderMap::new(),
         };
-        Reply { response: Box::new(response), deferral: None, stored: None }
+        Reply { response: Box::new(response), deferral: None, stored: None, problem: None }
     }
 
     /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
@@ -40,12 +41,14 @@ impl Reply {
     /// The same with one more header field.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
         self.response.headers.append(name, value);
+        self.problem = None;
         self
     }
 
     /// The same with this body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
         self.response.body = Some(body.into());
+        self.problem = None;
         self
     }
 
@@ -83,9 +86,15 @@ impl Reply {
     pub(crate) fn rolled_back() -> Reply {
         let detail = "The command failed before it took effect. Nothing happened.";
         let problem = Problem::new(Kind::RolledBack, detail);
-        Reply::new(StatusCode::INTERNAL_SERVER_ERROR)
-            .header(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"))
-            .body(problem.to_json(Profile::Ietf))
+        let reply = Reply::new(problem.status(Profile::Ietf)).body(problem.to_json(Profile::Ietf));
+        let fields = problem.header_fields(Profile::Ietf);
+        let reply = fields.into_iter().fold(reply, |reply, (name, value)| reply.header(name, value));
+        Reply { problem: Some(Box::new(problem)), ..reply }
+    }
+
+    /// Returns the problem that this reply tells in place of an answer of the service.
+    pub(crate) fn problem(&self) -> Option<Box<Problem>> {
+        self.problem.clone()
     }
 
     /// As the one who asked gets it.

@@ -129,7 +129,7 @@ pub(crate) fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transac
 
 /// Nothing happened, and the client is told this.
 pub(crate) fn rolled_back(reply: &Reply) -> Transacted {
-    Transacted::RolledBack { response: reply.whole() }
+    Transacted::RolledBack { response: reply.whole(), problem: reply.problem() }
 }
 
 /// Nothing happened, and it is not the client's fault.

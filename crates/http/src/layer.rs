@@ -11,6 +11,7 @@ use http::request::Parts;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Request};
 use semel_core::path::{PathException, PathExceptions};
+use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_core::quota::{Limits, Usage};
 use semel_core::{
@@ -55,12 +56,12 @@ impl Denied {
         Denied::Unauthenticated { challenge: None }
     }
 
-    pub(crate) fn answer(self, policy: &Policy) -> Answer {
+    pub(crate) fn answer(self, profile: Profile) -> Answer {
         match self {
             Denied::Unauthenticated { challenge } => {
                 let detail = "The request does not say, or cannot prove, who is asking.";
                 let problem = Problem::new(Kind::Unauthenticated, detail);
-                let mut answer = respond::problem(&problem, policy.profile);
+                let mut answer = respond::problem(&problem, profile);
                 if let Some(challenge) = challenge {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 }
@@ -68,9 +69,9 @@ impl Denied {
             }
             Denied::Forbidden => {
                 let problem = Problem::new(Kind::Forbidden, "This caller may not use this operation.");
-                respond::problem(&problem, policy.profile)
+                respond::problem(&problem, profile)
             }
-            Denied::Unavailable => respond::authorization_unavailable(policy),
+            Denied::Unavailable => respond::authorization_unavailable(profile),
         }
     }
 }

@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
-use semel_core::{Decision, Event, Fingerprint, Policy, Record, RecordId, Response, Transacted, transition};
+use semel_core::{
+    Decision, Event, Fingerprint, Policy, Problem, Record, RecordId, Response, RetryAdvice, Transacted,
+    is_server_error, transition,
+};
 use tokio::time::Instant;
 
 use crate::body::{Body, BoxError};
@@ -89,15 +92,19 @@ where
             let now = now.unwrap_or_else(|| shared.clock.now());
             service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
         }
-        Some(Transacted::RolledBack { response }) => {
+        Some(Transacted::RolledBack { response, problem }) => {
             observe::decision(&shared.labels, &about, Seen::Refused, None, None);
-            plain(*response)
+            rolled_back(*response, problem.as_deref(), &policy)
         }
         Some(Transacted::Unavailable) => respond::store_unavailable(&policy),
         Some(Transacted::InDoubt) => respond::cut_off(&policy),
         // It refused the request before it began anything.
         None if !response.status().is_success() && !response.status().is_redirection() => {
-            respond::unprotected(response)
+            let mut answer = respond::unprotected(response);
+            if is_server_error(answer.status()) {
+                respond::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
+            }
+            answer
         }
         None => {
             tracing::error!(operation = &*label, "a handler answered without the transaction it promised");
@@ -131,6 +138,18 @@ async fn unseen(shared: &Shared, ids: &[RecordId], fingerprint: Fingerprint, pol
 fn executed(record: &Record, response: Response) -> Answer {
     let mut answer = plain(response);
     respond::mark(answer.headers_mut(), record);
+    let advice = RetryAdvice::of_stored(answer.status());
+    respond::advise(answer.headers_mut(), advice);
+    answer
+}
+
+/// The answer to a command that was taken back: the work's own, or a problem.
+fn rolled_back(response: Response, problem: Option<&Problem>, policy: &Policy) -> Answer {
+    let mut answer = match problem {
+        Some(problem) => respond::problem(problem, policy.profile),
+        None => plain(response),
+    };
+    respond::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
     answer
 }
 

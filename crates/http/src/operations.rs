@@ -10,7 +10,7 @@ use http::request::Parts;
 use semel_core::operation::OperationNameError;
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
-use semel_core::policy::{KeyRequirement, Mode, PolicyError, StoreResponse};
+use semel_core::policy::{KeyRequirement, Mode, PolicyError, Profile, StoreResponse};
 use semel_core::route::{RouteError, RoutePath};
 use semel_core::{JsonPointer, OperationName, Policy, Tier, TierTooLow, WaitingSearch};
 
@@ -338,15 +338,21 @@ impl Operations {
     /// The one form of a request's path, and its rule if it is a command; without one, it passes through.
     pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<InPlace<'p>, Displaced> {
         if (*method == Method::OPTIONS && path == "*") || *method == Method::CONNECT {
-            return Ok(InPlace { path: Cow::Borrowed(path), rule: None });
+            return Ok(InPlace { path: Cow::Borrowed(path), rule: None, profile: self.defaults.profile });
         }
         let Placed { path, rule } = self.routes.place(method, path)?;
         let rule = match rule {
             Some(rule) => Some(rule.clone()),
             None => is_command(method).then(|| self.without_rule(method, &path)),
         };
+        let profile = rule.as_ref().map_or(self.defaults.profile, |rule| rule.policy.profile);
         let rule = rule.filter(|rule| rule.policy.key != KeyRequirement::Ignored);
-        Ok(InPlace { path, rule })
+        Ok(InPlace { path, rule, profile })
+    }
+
+    /// Returns the profile of the answers to a request, whether its path has a place or not.
+    pub(crate) fn profile(&self, method: &Method, path: &str) -> Profile {
+        self.place(method, path).map_or(self.defaults.profile, |place| place.profile)
     }
 
     fn without_rule(&self, method: &Method, path: &str) -> Rule {
@@ -366,6 +372,8 @@ impl Operations {
 pub(crate) struct InPlace<'p> {
     pub(crate) path: Cow<'p, str>,
     pub(crate) rule: Option<Rule>,
+    /// The profile of its operation, also of one that keys mean nothing to; without an operation, the default.
+    pub(crate) profile: Profile,
 }
 
 /// A method and a path.

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
 use semel_core::fields::{self, Section, Treatment};
-use semel_core::policy::{KeyRequirement, Policy};
+use semel_core::policy::{KeyRequirement, Policy, Profile};
 use semel_core::problem::Kind;
 use semel_core::{
     Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, StoredRequest, Timestamp,
@@ -123,12 +123,12 @@ where
     let (mut parts, body) = request.into_parts();
     // A client cannot speak as Semel.
     fields::remove(&mut parts.headers, Section::RequestHead, Treatment::Strip);
-    let rule = match check_fields(&parts.headers).and_then(|()| put_in_place(shared, &mut parts)) {
-        Ok(rule) => rule,
+    let (rule, profile) = match check_fields(&parts.headers).and_then(|()| put_in_place(shared, &mut parts)) {
+        Ok(placed) => placed,
         Err(problem) => {
-            let (policy, label) = (shared.operations.defaults(), shared.operations.label());
-            let answer = turned_away(problem.into(), policy, &parts, body).await;
-            return Reading::Refused(Box::new(answer), label);
+            let profile = shared.operations.profile(&parts.method, parts.uri.path());
+            let answer = turned_away(problem.into(), profile, &parts, body).await;
+            return Reading::Refused(Box::new(answer), shared.operations.label());
         }
     };
     if let Some(answer) = crate::resource::answer(shared, &parts).await {
@@ -139,25 +139,26 @@ where
             && grpc::is_grpc(&parts.headers)
             && shared.operations.passes_grpc(rule, &parts)
     };
-    let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body) };
-    let (label, policy) = (rule.label.clone(), rule.policy.clone());
+    let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
+    let label = rule.label.clone();
     let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
     let (principal, key) = match admit(shared, &rule, &parts).await {
         Ok((principal, Some(key))) => (principal, key),
-        Ok((_, None)) => return pass_through(parts, body),
-        Err(refusal) => return refused(turned_away(refusal, &policy, &parts, body).await),
+        Ok((_, None)) => return pass_through(parts, body, profile),
+        Err(refusal) => return refused(turned_away(refusal, profile, &parts, body).await),
     };
     match read_command(shared, rule, parts, body, principal, key).await {
         Ok(command) => Reading::Command(command),
-        Err(refusal) => refused(refusal.answer(&policy)),
+        Err(refusal) => refused(refusal.answer(profile)),
     }
 }
 
-/// Gives the request's path its one form, and finds its rule: nobody behind this sees another spelling.
-fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<Option<Rule>, Problem> {
+/// Gives the request's path its one form, and finds its rule and the profile of its answers: nobody behind this sees another
+/// spelling.
+fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Profile), Problem> {
     let malformed = |detail: String| Problem::new(Kind::MalformedRequest, detail);
     let sent = parts.uri.path();
-    let InPlace { path, rule } =
+    let InPlace { path, rule, profile } =
         shared.operations.place(&parts.method, sent).map_err(|error| malformed(error.to_string()))?;
     if path != sent {
         let target = match parts.uri.query() {
@@ -168,16 +169,16 @@ fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<Option<Rule>, Prob
         uri.path_and_query = target.parse().ok();
         parts.uri = Uri::from_parts(uri).map_err(|_| malformed("The path has no form.".to_owned()))?;
     }
-    Ok(rule)
+    Ok((rule, profile))
 }
 
 /// The answer to a request that is refused before its body was read.
-async fn turned_away<B>(refusal: Refusal, policy: &Policy, parts: &Parts, body: B) -> Answer
+async fn turned_away<B>(refusal: Refusal, profile: Profile, parts: &Parts, body: B) -> Answer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    let mut answer = refusal.answer(policy);
+    let mut answer = refusal.answer(profile);
     if parts.headers.contains_key(EXPECT) {
         // The client waits to be told to go on, and is told this instead.
         end_connection(&mut answer, parts.version);
@@ -208,12 +209,12 @@ impl From<Problem> for Refusal {
 }
 
 impl Refusal {
-    fn answer(self, policy: &Policy) -> Answer {
+    fn answer(self, profile: Profile) -> Answer {
         match self {
-            Refusal::Denied(denied) => denied.answer(policy),
-            Refusal::Problem(problem) => respond::problem(&problem, policy.profile),
+            Refusal::Denied(denied) => denied.answer(profile),
+            Refusal::Problem(problem) => respond::problem(&problem, profile),
             Refusal::LastOnConnection(problem, version) => {
-                let mut answer = respond::problem(&problem, policy.profile);
+                let mut answer = respond::problem(&problem, profile);
                 end_connection(&mut answer, version);
                 answer
             }
@@ -350,11 +351,13 @@ where
     }
 }
 
-fn pass_through<B>(parts: Parts, body: B) -> Reading
+/// Passes a request on. Its extensions tell the service behind the layer in which [`Profile`] a problem is told.
+fn pass_through<B>(mut parts: Parts, body: B, profile: Profile) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
+    parts.extensions.insert(profile);
     let body = match parts.version {
         Version::HTTP_2 => {
             Body::stream(ScreenedBody::of_request(WholeBody::new(Version::HTTP_2, Box::pin(body))))

@@ -45,7 +45,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
             Ok(()) => Box::pin(operation(shared, &principal, wanted, parts, policy)).await,
             Err(problem) => respond::problem(&problem, policy.profile),
         },
-        Err(denied) => denied.answer(policy),
+        Err(denied) => denied.answer(policy.profile),
     })
 }
 
@@ -71,7 +71,7 @@ async fn operation(
     let record = Record { head, ..record };
     // Only the record says which operation it is, and who may not use that one learns nothing more about it.
     if let Err(denied) = (shared.authorize)(principal, &record.operation, parts).await {
-        return denied.answer(shared.operations.policy(&record.operation));
+        return denied.answer(shared.operations.policy(&record.operation).profile);
     }
     if !result {
         let Ok(steps) = shared.within("progress", shared.store.progress(id)).await else {

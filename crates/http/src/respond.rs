@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CACHE_CONTROL, CONTENT_LOCATION, CONTENT_TYPE, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER,
-    WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CACHE_CONTROL, CONTENT_LOCATION, HeaderName, HeaderValue, LINK, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE,
+    X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{InProgress, Mode, Policy, Profile};
 use semel_core::problem::{Kind, OPERATIONS_PATH, PROBLEMS_PATH};
-use semel_core::{OperationId, Problem, Reason, Record, Response, TierTooLow, Timestamp};
+use semel_core::retry::RETRY_ADVICE;
+use semel_core::{OperationId, Problem, Reason, Record, Response, RetryAdvice, TierTooLow, Timestamp};
 
 use crate::body::{Body, BoxError};
 use crate::cache::Settlement;
@@ -35,13 +36,13 @@ pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 /// How long a client should wait before it asks again for something that runs.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A problem document as a response, with the headers that belong to it.
+/// A problem as a response in this profile, with the headers that belong to it.
 pub fn problem(problem: &Problem, profile: Profile) -> http::Response<Body> {
     let mut answer = http::Response::new(Body::full(problem.to_json(profile)));
     *answer.status_mut() = problem.status(profile);
     answer.extensions_mut().insert(Code(problem.kind.code()));
     let headers = answer.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+    headers.extend(problem.header_fields(profile));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     let described_by = format!("<{PROBLEMS_PATH}{}>; rel=\"describedby\"", problem.kind.slug());
@@ -83,9 +84,9 @@ pub(crate) fn store_unavailable_problem() -> Problem {
 }
 
 /// Nobody can say whether the caller may: nothing ran, and nothing was looked up.
-pub(crate) fn authorization_unavailable(policy: &Policy) -> Answer {
+pub(crate) fn authorization_unavailable(profile: Profile) -> Answer {
     let detail = "Whether this caller may do this could not be checked, so nothing was run.";
-    problem(&Problem::new(Kind::AuthorizationUnavailable, detail).retry_after(SOON), policy.profile)
+    problem(&Problem::new(Kind::AuthorizationUnavailable, detail).retry_after(SOON), profile)
 }
 
 /// The tenant or the caller has used up what they may use: nothing ran.
@@ -235,6 +236,7 @@ fn replay_head(record: &Record, stored: &Response, policy: &Policy) -> HeaderMap
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     }
     mark_replayed(&mut head, record, policy);
+    advise(&mut head, RetryAdvice::of_stored(stored.status));
     head
 }
 
@@ -285,6 +287,7 @@ fn replay_head_only(record: &Record, stored: &Response, detail: &str, policy: &P
     }
     *answer.status_mut() = stored.status;
     mark_replayed(answer.headers_mut(), record, policy);
+    advise(answer.headers_mut(), Some(Kind::ResponseNotRetained.retry_advice()));
     seen_replayed(answer, record)
 }
 
@@ -366,6 +369,14 @@ pub(crate) fn unreadable(record: &Record, policy: &Policy) -> Answer {
     let detail = "The command ran; its stored response cannot be read.";
     let problem = Problem::new(Kind::ResponseUnreadable, detail).about(record.operation_id);
     told(Seen::StoreError, &problem, policy)
+}
+
+/// Sets the advice about a retry. A handler cannot give it itself.
+pub(crate) fn advise(headers: &mut HeaderMap, advice: Option<RetryAdvice>) {
+    match advice {
+        Some(advice) => headers.insert(RETRY_ADVICE, advice.value()),
+        None => headers.remove(RETRY_ADVICE),
+    };
 }
 
 /// Names the operation and its expiry. A handler cannot say these things itself.

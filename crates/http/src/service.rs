@@ -8,8 +8,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Method, Request};
 use semel_core::event::Refusal;
+use semel_core::policy::Profile;
 use semel_core::{
     Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
     transition,
@@ -46,6 +47,16 @@ pub struct Idempotency<S> {
 impl<S> Idempotency<S> {
     pub(crate) fn new(inner: S, shared: Arc<Shared>) -> Idempotency<S> {
         Idempotency { inner, shared }
+    }
+
+    /// Returns the profile of what matches no operation.
+    pub fn default_profile(&self) -> Profile {
+        self.shared.operations.defaults().profile
+    }
+
+    /// Returns the profile of the answers to a request, for whoever answers it in front of the layer.
+    pub fn profile(&self, method: &Method, path: &str) -> Profile {
+        self.shared.operations.profile(method, path)
     }
 }
 

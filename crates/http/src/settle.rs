@@ -71,7 +71,7 @@ pub(crate) async fn settle(
             shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
             observe::executed(about, record, time);
             registered.done(Some(settled.clone()));
-            own_answer(record, ran, policy)
+            own_answer(record, ran, settlement, policy)
         }
         Ok(answer) => {
             registered.done(None);
@@ -87,7 +87,9 @@ pub(crate) async fn settle(
                     let status = StatusCode::INTERNAL_SERVER_ERROR;
                     respond::outcome_unknown(record.operation_id, status, detail, policy)
                 }
-                Settlement::Release(_) | Settlement::Abandon(_) => own_answer(record, ran, policy),
+                Settlement::Release(_) | Settlement::Abandon(_) => {
+                    own_answer(record, ran, settlement, policy)
+                }
             }
         }
     }
@@ -111,7 +113,7 @@ pub(crate) fn kept(policy: &Policy, ran: &Ran) -> Response {
 }
 
 /// The executor's own answer, once nothing speaks against it.
-fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
+fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy) -> Answer {
     match ran {
         Ran::Answered { parts, content, .. } => {
             let whole = matches!(&content, Content::Whole { .. });
@@ -125,6 +127,8 @@ fn own_answer(record: &Record, ran: Ran, policy: &Policy) -> Answer {
                 answer.headers_mut().remove(CONTENT_LENGTH);
             }
             respond::mark(answer.headers_mut(), record);
+            let advice = settlement.retry_advice(answer.status());
+            respond::advise(answer.headers_mut(), advice);
             answer
         }
         Ran::NotExecuted => {

@@ -61,6 +61,8 @@ pub(crate) async fn serve(
     let responses = Shares::new(MAX_RESPONSES);
     let connections = GracefulShutdown::new();
     let builder = Arc::new(builder(&settings));
+    // What the guard refuses has no operation yet.
+    let profile = service.default_profile();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -85,7 +87,8 @@ pub(crate) async fn serve(
                     let service = |client| for_peer(service, webhooks, rules, client);
                     let Some(tls) = tls else {
                         let service = service(Client { peer, place, responses, tls: None });
-                        return converse(&builder, guarded(stream, &settings), service, watcher).await;
+                        return converse(&builder, guarded(stream, &settings, profile), service, watcher)
+                            .await;
                     };
                     let accepted = tokio::select! {
                         accepted = tls.accept(stream) => accepted,
@@ -94,7 +97,7 @@ pub(crate) async fn serve(
                     let Some((stream, shown)) = accepted else { return };
                     let shown = shown.map(|shown| Arc::new(Presented::new(shown, tls)));
                     let service = service(Client { peer, place, responses, tls: Some(shown) });
-                    converse(&builder, guarded(stream, &settings), service, watcher).await;
+                    converse(&builder, guarded(stream, &settings, profile), service, watcher).await;
                 });
             }
             Err(error) => {
@@ -153,7 +156,7 @@ fn for_peer(
 > + Clone {
     let Client { peer, place, responses, tls } = client;
     hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        let service = service.clone();
+        let mut service = service.clone();
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(place.clone());
         if let Some(shown) = &tls {
@@ -165,10 +168,20 @@ fn for_peer(
         let (rules, webhooks, peer) = (rules.clone(), webhooks.clone(), peer.clone());
         let responses = responses.clone();
         let (version, is_grpc) = (request.version(), semel_http::is_grpc(request.headers()));
+        let (method, uri) = (request.method().clone(), request.uri().clone());
         let answering: Answering = Box::pin(async move {
             let grant = rules.cors.grant(request.headers());
-            let answer = answer(service, &rules, webhooks.as_deref(), peer.address(), request).await?;
-            let mut answer = in_hand(answer, version, &responses, peer.holder());
+            let answered = answer(&mut service, &rules, webhooks.as_deref(), peer.address(), request).await?;
+            let answered = answered.unwrap_or_else(|problem| {
+                let mut refused = semel_http::problem(&problem, service.profile(&method, uri.path()));
+                if version <= http::Version::HTTP_11 {
+                    refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
+                refused
+            });
+            let in_hand = in_hand(answered, version, &responses, peer.holder());
+            let tell = |problem| semel_http::problem(&problem, service.profile(&method, uri.path()));
+            let mut answer = in_hand.unwrap_or_else(tell);
             rules.cors.apply(&mut answer, grant);
             Ok(if is_grpc { semel_http::as_grpc(answer) } else { answer })
         });
@@ -176,43 +189,36 @@ fn for_peer(
     })
 }
 
-/// Answers a request, if it may come in.
+/// Answers a request, if it may come in; the problem says why it may not.
 async fn answer(
-    mut service: Idempotency<Proxy>,
+    service: &mut Idempotency<Proxy>,
     rules: &EntryRules,
     webhooks: Option<&Webhooks>,
     peer: IpAddr,
     request: Request<Incoming>,
-) -> Result<http::Response<Body>, BoxError> {
-    let version = request.version();
+) -> Result<Result<http::Response<Body>, Problem>, BoxError> {
     let request = match rules.admit(request).await {
         Ok(request) => request,
-        Err(problem) => {
-            let mut answer = semel_http::problem(&problem, Profile::Ietf);
-            if version <= http::Version::HTTP_11 {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-            }
-            return Ok(answer);
-        }
+        Err(problem) => return Ok(Err(problem)),
     };
     if let Some(answer) = rules.cors.preflight(&request) {
-        return Ok(answer);
+        return Ok(Ok(answer));
     }
     if let (Some(webhooks), Some(name)) = (webhooks, request.uri().path().strip_prefix(WEBHOOKS_PATH)) {
         let name = name.to_owned();
-        return Ok(webhook::answer(webhooks, &name, peer, request).await);
+        return Ok(Ok(webhook::answer(webhooks, &name, peer, request).await));
     }
-    service.call(request).await
+    service.call(request).await.map(Ok)
 }
 
-/// An answer whose bytes are counted until they are written. A replay for which there is no room can be asked for again; every
-/// other answer is let through.
+/// An answer whose bytes are counted until they are written. A replay for which there is no room is a problem, and can be asked
+/// for again; every other answer is let through.
 fn in_hand(
     answer: http::Response<Body>,
     version: http::Version,
     responses: &Shares,
     holder: Holder,
-) -> http::Response<Body> {
+) -> Result<http::Response<Body>, Problem> {
     let (parts, body) = answer.into_parts();
     let body = match body.into_bytes() {
         Err(stream) => stream,
@@ -222,8 +228,7 @@ fn in_hand(
             let share = responses.try_take(holder, bytes.len());
             if is_replay && share.is_none() {
                 let detail = "This client leaves too many answers unread. The answer is stored: ask again.";
-                let problem = Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1));
-                return semel_http::problem(&problem, Profile::Ietf);
+                return Err(Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1)));
             }
             let share = share.unwrap_or_else(|| responses.charge(holder, bytes.len()));
             Body::full(counted(bytes, share))
@@ -234,10 +239,10 @@ fn in_hand(
         http::Version::HTTP_2 => paced(body, WRITE_TIME, responses, holder),
         _ => body,
     };
-    http::Response::from_parts(parts, body)
+    Ok(http::Response::from_parts(parts, body))
 }
 
-fn guarded<S>(stream: S, settings: &Server) -> Guarded<S> {
+fn guarded<S>(stream: S, settings: &Server, profile: Profile) -> Guarded<S> {
     let limits = Limits {
         max_head: settings.max_head,
         head_timeout: settings.head_timeout,
@@ -245,7 +250,7 @@ fn guarded<S>(stream: S, settings: &Server) -> Guarded<S> {
         idle_timeout: settings.idle_timeout,
         write_timeout: WRITE_TIME,
     };
-    Guarded::new(stream, limits)
+    Guarded::new(stream, limits).with_profile(profile)
 }
 
 fn builder(settings: &Server) -> auto::Builder<TokioExecutor> {

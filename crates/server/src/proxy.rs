@@ -122,6 +122,8 @@ impl Proxy {
         let client = request.extensions_mut().remove::<OnUpgrade>();
         let handshake = request.extensions_mut().remove::<Handshake>().filter(|_| refetch.is_none());
         let place = request.extensions_mut().remove::<Place>();
+        let profile = request.extensions_mut().remove::<Profile>().unwrap_or_default();
+        let answer = |problem: Problem| semel_http::problem(&problem, profile);
         let (mut parts, body) = request.into_parts();
         forward::request(&mut parts, None, handshake.as_ref(), &self.forwarding);
         if let Some(refetch) = &refetch {
@@ -140,7 +142,7 @@ impl Proxy {
                     _ => {
                         failed("unmatched", "broke_off");
                         let detail = "The upstream switched protocols, and not as it was asked.";
-                        answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, detail)
+                        answer(Problem::new(Kind::UpstreamFailed, detail))
                     }
                 }
             }
@@ -148,24 +150,23 @@ impl Proxy {
             Ok(Err(SendError::Overloaded)) => {
                 failed("unmatched", "not_sent");
                 let detail = "Too many requests of this client are with the upstream. Nothing ran.";
-                let problem = Problem::new(Kind::Overloaded, detail).retry_after(LATER);
-                semel_http::problem(&problem, Profile::Ietf)
+                answer(Problem::new(Kind::Overloaded, detail).retry_after(LATER))
             }
             Ok(Err(SendError::NeverSent(why))) => {
                 failed("unmatched", "not_sent");
                 tracing::warn!(why, "the upstream was not reached");
                 let detail = "The upstream could not be reached. Nothing ran.";
-                answer(Kind::UpstreamUnreachable, StatusCode::BAD_GATEWAY, detail)
+                answer(Problem::new(Kind::UpstreamUnreachable, detail))
             }
             Ok(Err(error @ SendError::MaybeSent(_))) => {
                 failed("unmatched", "broke_off");
                 tracing::warn!(%error, "the upstream broke off");
-                answer(Kind::UpstreamFailed, StatusCode::BAD_GATEWAY, "The upstream broke off.")
+                answer(Problem::new(Kind::UpstreamFailed, "The upstream broke off."))
             }
             Err(_) => {
                 failed("unmatched", "timed_out");
-                let detail = "The upstream did not answer in time.";
-                answer(Kind::UpstreamFailed, StatusCode::GATEWAY_TIMEOUT, detail)
+                let problem = Problem::new(Kind::UpstreamFailed, "The upstream did not answer in time.");
+                answer(problem.with_status(StatusCode::GATEWAY_TIMEOUT))
             }
         }
     }
@@ -222,9 +223,4 @@ fn to_client(mut response: Response<Body>) -> Response<Body> {
     // What the upstream speaks is its own affair: the client is answered in its own version.
     *response.version_mut() = http::Version::HTTP_11;
     response.map(|body| Body::stream(ScreenedBody::of_response(body)))
-}
-
-/// A problem with a request that is not a command.
-fn answer(kind: Kind, status: StatusCode, detail: &str) -> Response<Body> {
-    semel_http::problem(&Problem::new(kind, detail).with_status(status), Profile::Ietf)
 }

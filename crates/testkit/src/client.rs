@@ -167,11 +167,34 @@ impl Reply {
         assert!(document["title"].is_string() && document["detail"].is_string());
         let link = self.header("link").expect("it is described somewhere");
         assert_eq!(link, format!("</.well-known/semel/problems/{slug}>; rel=\"describedby\""));
+        let advice = self.header("idempotency-retry");
+        assert!(matches!(advice, Some("same-key" | "poll" | "never")), "{self:?}");
         (self.status.as_u16(), code)
+    }
+
+    /// Returns the status, type and code of an error in Stripe's envelope, and the value of `Stripe-Should-Retry`.
+    pub fn stripe_error(&self) -> (u16, String, String, Option<&str>) {
+        assert_eq!(self.header("content-type"), Some("application/json"), "{self:?}");
+        assert!(self.header("idempotency-retry").is_some(), "{self:?}");
+        let document = self.json();
+        let error = &document["error"];
+        assert!(error["message"].as_str().is_some_and(|message| !message.is_empty()), "{self:?}");
+        let member = |name: &str| error[name].as_str().expect("it is text").to_owned();
+        (self.status.as_u16(), member("type"), member("code"), self.header("stripe-should-retry"))
     }
 }
 
 /// Status and code, as `Reply::problem` gives them.
 pub fn problem(status: u16, code: &str) -> (u16, String) {
     (status, code.to_owned())
+}
+
+/// An error in Stripe's envelope, as [`Reply::stripe_error`] says it.
+pub fn stripe_error<'a>(
+    status: u16,
+    kind: &str,
+    code: &str,
+    should_retry: Option<&'a str>,
+) -> (u16, String, String, Option<&'a str>) {
+    (status, kind.to_owned(), code.to_owned(), should_retry)
 }

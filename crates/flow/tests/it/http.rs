@@ -10,13 +10,13 @@ use axum::extract::{Path, State};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use http::{HeaderMap, StatusCode};
-use semel_core::policy::StoreResponse;
+use semel_core::policy::{Profile, StoreResponse};
 use semel_core::quota::{Allowance, Limits, Rate};
 use semel_core::{Command, FingerprintInput, KeyRules, Policy, Principal, Scope};
 use semel_flow::{CurrentExecution, Idempotent};
 use semel_http::{Denied, IdempotencyLayer, Operation};
 use semel_stores::MemoryStore;
-use semel_testkit::client::{KEY, Reply, pay, problem};
+use semel_testkit::client::{KEY, Reply, pay, problem, stripe_error};
 use tokio::io::AsyncWriteExt;
 
 use crate::lab::{End, Gate, Lab, Step, both, pays, pool};
@@ -28,6 +28,7 @@ both!(
     a_settled_payment_is_replayed_to_everybody_while_nobody_can_write,
     a_declined_payment_is_replayed,
     a_payment_that_failed_for_now_may_be_sent_again,
+    a_payment_that_was_rolled_back_is_told_in_the_profile_of_its_operation,
     a_handler_may_refuse_before_it_begins,
     a_handler_that_promised_a_transaction_must_make_one,
     a_handler_that_panics_is_answered_for,
@@ -51,18 +52,20 @@ struct Service<L> {
 
 impl<L: Lab> Service<L> {
     async fn start(lab: L) -> Service<L> {
-        Service::with(lab, StoreResponse::Full, Limits::default()).await
+        Service::with(lab, |_| {}, Limits::default()).await
     }
 
     async fn limited(lab: L, limits: Limits) -> Service<L> {
-        Service::with(lab, StoreResponse::Full, limits).await
+        Service::with(lab, |_| {}, limits).await
     }
 
     async fn storing(lab: L, stored: StoreResponse) -> Service<L> {
-        Service::with(lab, stored, Limits::default()).await
+        Service::with(lab, |policy| policy.store_response = stored, Limits::default()).await
     }
 
-    async fn with(lab: L, store_response: StoreResponse, limits: Limits) -> Service<L> {
+    async fn with(lab: L, change: impl FnOnce(&mut Policy), limits: Limits) -> Service<L> {
+        let mut policy = Policy { max_stored_response: 1000, ..Policy::default() };
+        change(&mut policy);
         let identify = |parts: &http::request::Parts| {
             let user = parts.headers.get("x-user").and_then(|value| value.to_str().ok());
             Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
@@ -81,7 +84,7 @@ impl<L: Lab> Service<L> {
             .with_state((lab.clone(), gate.clone()));
         let layer = IdempotencyLayer::builder(lab.store().await)
             .identify(identify)
-            .defaults(Policy { max_stored_response: 1000, store_response, ..Policy::default() })
+            .defaults(policy)
             .operation(operation.business_reference("/order"))
             .operation(Operation::new("refunds.create", "POST /not-local"))
             .operation(Operation::new("executions.local", "POST /local-execution").local())
@@ -311,11 +314,26 @@ async fn a_payment_that_failed_for_now_may_be_sent_again(lab: impl Lab) {
     assert_eq!((first.status.as_u16(), first.replayed()), (503, false));
     assert_eq!(first.header("idempotency-operation-id"), None, "there is no such operation");
     let panicked = service.pay("panic inside").await;
-    assert_eq!(panicked.status, 500);
-    assert_eq!(panicked.json()["code"], "COMMAND_ROLLED_BACK", "the client learns that nothing happened");
+    assert_eq!(
+        panicked.problem(),
+        problem(500, "COMMAND_ROLLED_BACK"),
+        "the client learns that nothing happened"
+    );
+    for failed in [&first, &panicked] {
+        assert_eq!(failed.header("idempotency-retry"), Some("same-key"));
+    }
     let retry = service.pay("").await;
     assert_eq!((retry.status.as_u16(), retry.replayed()), (201, false));
     assert_eq!(service.lab.counts().await, (1, 1, 1));
+}
+
+async fn a_payment_that_was_rolled_back_is_told_in_the_profile_of_its_operation(lab: impl Lab) {
+    let service = Service::with(lab, |policy| policy.follow(Profile::Stripe), Limits::default()).await;
+    let panicked = service.pay("panic inside").await;
+    let expected = stripe_error(500, "api_error", "command_rolled_back", Some("true"));
+    assert_eq!(panicked.stripe_error(), expected);
+    assert_eq!(service.pay("").await.status, 201);
+    assert_eq!(service.pay("").await.header("idempotent-replayed"), Some("true"));
 }
 
 async fn a_handler_may_refuse_before_it_begins(lab: impl Lab) {

@@ -187,7 +187,7 @@ pub(crate) fn saw(answered: &Answered) -> Saw {
         }
         Transacted::Deferred { response, .. } => Saw::Deferred(response.status.as_u16()),
         Transacted::Decided { decision, .. } => Saw::Decided(*decision),
-        Transacted::RolledBack { response } => Saw::RolledBack(response.status.as_u16()),
+        Transacted::RolledBack { response, .. } => Saw::RolledBack(response.status.as_u16()),
         Transacted::Unavailable => Saw::Unavailable,
         Transacted::InDoubt => Saw::InDoubt,
     }

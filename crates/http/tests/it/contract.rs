@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_core::policy::{InProgress, KeyRequirement, OnExpired, Profile};
+use semel_core::policy::{InProgress, KeyRequirement, OnExpired};
 use semel_core::{KeySyntax, Policy};
 use semel_http::Operation;
 
@@ -321,17 +321,6 @@ async fn members_left_out_of_the_fingerprint_may_change() {
     assert!(lab.send(pay(r#"{"amount":1,"clientTimestamp":2}"#)).await.replayed());
     assert!(lab.send(pay(r#"{"amount":1}"#)).await.replayed());
     assert_eq!(lab.send(pay(r#"{"amount":2,"clientTimestamp":1}"#)).await.problem().0, 422);
-}
-
-#[tokio::test]
-async fn the_stripe_profile_answers_as_stripe_does() {
-    let lab = Lab::policy(|policy| policy.profile = Profile::Stripe).await;
-    lab.send(pay("{}")).await;
-    let again = lab.send(pay("{}")).await;
-    assert_eq!(again.header("idempotent-replayed"), Some("true"));
-    assert_eq!(again.header("idempotency-replayed"), None);
-    let reused = lab.send(pay("[]")).await;
-    assert_eq!(reused.problem(), problem(400, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST"));
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ use semel_core::quota::Limits;
 use semel_core::{Policy, Principal, Store};
 use semel_http::{Builder, CloseDelimited, Denied, Execution, IdempotencyLayer, Outcome};
 use semel_stores::SqliteStore;
-pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem};
+pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem, stripe_error};
 use semel_testkit::faulty::{Call, FaultyStore};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -306,6 +306,7 @@ fn respond(what: &str, number: usize, parts: &http::request::Parts, body: Bytes)
     }
     if what.contains("forged") {
         response = response.header("semel-outcome", "final").header("idempotency-replayed", "true");
+        response = response.header("idempotency-retry", "same-key");
     }
     let body = match what {
         what if what.contains("big") => Body::from(vec![b'x'; 3 << 20]),

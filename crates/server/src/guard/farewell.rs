@@ -9,6 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use semel_core::policy::Profile;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::deadline::Deadline;
@@ -37,8 +38,8 @@ enum Stage {
 
 impl Farewell {
     /// `to_head`: the refused request is a `HEAD`.
-    pub(super) fn new(refusal: Refusal, to_head: bool) -> Farewell {
-        let response = refusal.response(to_head).into();
+    pub(super) fn new(refusal: Refusal, to_head: bool, profile: Profile) -> Farewell {
+        let response = refusal.response(to_head, profile).into();
         Farewell { response, stage: Stage::Respond, deadline: Deadline::default() }
     }
 

@@ -1,6 +1,7 @@
 //! Why a connection is refused, and the response that says so. Raised by the pure part of the guard, sent by
 //! [`Farewell`](super::farewell::Farewell). The text is fixed: nothing a client sent is ever sent back.
 
+use http::{HeaderName, HeaderValue};
 use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::{Kind, PROBLEMS_PATH};
@@ -127,22 +128,26 @@ pub enum Refusal {
 
 impl Refusal {
     /// The whole response, after which the connection closes. One to a `HEAD` has no body, only its length.
-    pub(super) fn response(self, to_head: bool) -> String {
+    pub(super) fn response(self, to_head: bool, profile: Profile) -> String {
         let kind = match self {
             Refusal::HeadTooLarge | Refusal::TooManyFields => Kind::RequestHeadTooLarge,
             Refusal::HeadTimeout => Kind::RequestHeadTimeout,
             _ => Kind::MalformedRequest,
         };
         let problem = Problem::new(kind, self.to_string());
-        let body = problem.to_json(Profile::Ietf);
+        let body = problem.to_json(profile);
+        let line = |(name, value): (HeaderName, HeaderValue)| {
+            format!("{name}: {}\r\n", value.to_str().expect("values of ours are ASCII"))
+        };
         format!(
             "HTTP/1.1 {status}\r\n\
-             Content-Type: application/problem+json\r\n\
+             {fields}\
              Content-Length: {length}\r\n\
              Cache-Control: no-store\r\n\
              Link: <{PROBLEMS_PATH}{slug}>; rel=\"describedby\"\r\n\
              Connection: close\r\n\r\n{content}",
-            status = problem.status(Profile::Ietf),
+            status = problem.status(profile),
+            fields = problem.header_fields(profile).into_iter().map(line).collect::<String>(),
             length = body.len(),
             content = if to_head { "" } else { &body },
             slug = kind.slug(),

@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, BytesMut};
+use semel_core::policy::Profile;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::deadline::Deadline;
@@ -24,6 +25,7 @@ const READ_SIZE: usize = 8 * 1024;
 pub struct Guarded<S> {
     stream: S,
     limits: Limits,
+    profile: Profile,
     inbound: Inbound,
     outbound: Outbound,
     /// Read from the stream and not yet passed on.
@@ -55,6 +57,7 @@ impl<S> Guarded<S> {
         Guarded {
             stream,
             limits,
+            profile: Profile::default(),
             inbound: Inbound::new(limits.max_head),
             outbound: Outbound::new(),
             held: BytesMut::new(),
@@ -65,6 +68,11 @@ impl<S> Guarded<S> {
             write_deadline: Deadline::default(),
             awaiting_response: None,
         }
+    }
+
+    /// Tells refusals in this profile.
+    pub fn with_profile(self, profile: Profile) -> Guarded<S> {
+        Guarded { profile, ..self }
     }
 
     fn wait(&self) -> Wait {
@@ -98,7 +106,7 @@ impl<S> Guarded<S> {
         self.refusal = Some(refusal);
         // A refused head has no response before it; a refused body may have one, even a complete one.
         if self.inbound.expects_head() || self.outbound.is_untouched() {
-            self.farewell = Some(Farewell::new(refusal, self.refuses_head()));
+            self.farewell = Some(Farewell::new(refusal, self.refuses_head(), self.profile));
         }
     }
 

@@ -35,6 +35,7 @@ mod recorder;
 mod smuggling;
 mod stopping;
 mod stored;
+mod stripe;
 mod threats;
 mod tiers;
 mod tls;

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use semel_core::policy::Profile;
+
 use super::{MAX_HEAD, Outcome, outcome};
 use crate::guard::refusal::Refusal;
 
@@ -252,7 +254,7 @@ fn a_refusal_is_a_whole_response_with_a_problem_document() {
     let refusals: HashSet<_> = cases.chain(long.iter().map(|(refusal, _)| *refusal)).collect();
     assert_eq!(refusals.len(), 37, "every refusal but the timeout has a case here");
     for refusal in refusals.into_iter().chain([Refusal::HeadTimeout]) {
-        let response = refusal.response(false);
+        let response = refusal.response(false, Profile::Ietf);
         let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
         let status = match refusal {
             Refusal::HeadTooLarge | Refusal::TooManyFields => 431,
@@ -261,6 +263,9 @@ fn a_refusal_is_a_whole_response_with_a_problem_document() {
         };
         assert!(head.starts_with(&format!("HTTP/1.1 {status} ")), "{head}");
         assert!(head.contains("\r\nConnection: close"), "{head}");
+        let advice = if refusal == Refusal::HeadTimeout { "same-key" } else { "never" };
+        assert!(head.contains(&format!("\r\nidempotency-retry: {advice}\r\n")), "{head}");
+        assert!(head.contains("\r\ncontent-type: application/problem+json\r\n"), "{head}");
         assert!(head.contains(&format!("\r\nContent-Length: {}", body.len())), "{head}");
         let document: serde_json::Value = serde_json::from_str(body).expect("JSON");
         assert_eq!(document["status"], status);
@@ -270,4 +275,15 @@ fn a_refusal_is_a_whole_response_with_a_problem_document() {
             assert_eq!(document["code"], "MALFORMED_REQUEST");
         }
     }
+}
+
+#[test]
+fn a_refusal_in_stripes_profile_has_stripes_envelope() {
+    let response = Refusal::HeadTooLarge.response(false, Profile::Stripe);
+    let (head, body) = response.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 431 "), "{head}");
+    assert!(head.contains("\r\ncontent-type: application/json\r\n"), "{head}");
+    let document: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(document["error"]["type"], "invalid_request_error");
+    assert_eq!(document["error"]["message"], Refusal::HeadTooLarge.to_string());
 }

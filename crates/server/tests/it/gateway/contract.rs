@@ -123,14 +123,6 @@ async fn a_server_error_follows_the_policy() {
 }
 
 #[tokio::test]
-async fn the_stripe_profile_answers_as_stripe_does() {
-    let (_site, _upstream, gateway) = lab(&["--profile", "stripe"]).await;
-    gateway.send(pay("{}")).await;
-    assert_eq!(gateway.send(pay("{}")).await.header("idempotent-replayed"), Some("true"));
-    assert_eq!(gateway.send(pay("[]")).await.problem().0, 400);
-}
-
-#[tokio::test]
 async fn large_requests_and_responses_have_their_bounds() {
     let (_site, upstream, gateway) = lab(&["--max-request", "1KiB"]).await;
     let large = gateway.send(pay("").body(vec![b'x'; 3 << 20])).await;

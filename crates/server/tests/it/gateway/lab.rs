@@ -13,7 +13,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use http_body_util::BodyExt;
-pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem};
+pub(crate) use semel_testkit::client::{KEY, Reply, Send, pay, problem, stripe_error};
 use semel_testkit::postgres::Database;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
