@@ -1,7 +1,7 @@
 //! Lays the sources over each other: defaults, file, variables, flags; then operations, which build on them.
 
-use semel_core::OperationName;
 use semel_core::policy::StoreResponse;
+use semel_core::{OperationName, Policy};
 
 use super::Config;
 use super::admin::{self, AdminTable};
@@ -209,6 +209,7 @@ impl Loader {
     }
 
     fn operations(&mut self) {
+        follow_profile(&self.findings, &[MIN_LENGTH], &mut self.config.defaults);
         check::policy(&mut self.findings, "defaults", &self.config.defaults);
         for operation in std::mem::take(&mut self.operations) {
             let read = read_operation(&mut self.findings, &self.config, &operation);
@@ -316,6 +317,16 @@ fn read_defaults(findings: &mut Findings, config: &mut Config, table: &Table) {
     }
 }
 
+/// The setting that every operation has its shortest key from, unless it sets it itself.
+const MIN_LENGTH: &str = "defaults.key_min_length";
+
+/// Gives a policy the shortest key of its profile, unless one of these settings says otherwise.
+fn follow_profile(findings: &Findings, paths: &[&str], policy: &mut Policy) {
+    if !paths.iter().any(|path| findings.is_set(path)) {
+        policy.follow(policy.profile);
+    }
+}
+
 fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Option<OperationConfig> {
     let Content::Table(entries) = &value.content else {
         let message = format!("expected a table, written `[[operation]]`, found {}", value.content);
@@ -349,6 +360,7 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
             findings.error(value.origin.clone(), &path, message);
         }
     }
+    follow_profile(findings, &[MIN_LENGTH, &format!("{prefix}.key_min_length")], &mut policy);
     check::policy(findings, &prefix, &policy);
     let OperationTable { name, route, business_reference, exclude, aliases, allow } = table;
     let max_response = match policy.store_response {

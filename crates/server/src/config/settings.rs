@@ -243,10 +243,15 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         "key_min_length",
         Count<1, MAX_FIELD_BYTES>,
         key_rules.min_length,
-        "The fewest characters of a key"
+        "The fewest characters of a key; with profile stripe the default is 1"
     ),
     setting!("key_max_length", Count<1, MAX_FIELD_BYTES>, key_rules.max_length, "The most characters of a key"),
-    setting!("profile", Choice<Profile>, profile, "Whose habits the answers follow"),
+    setting!(
+        "profile",
+        Choice<Profile>,
+        profile,
+        "The form of problem answers: problem documents of the IETF, or errors of Stripe"
+    ),
     setting!("ttl", Period, ttl, "How long a settled record is kept, from completion"),
     setting!("lease", Period, lease, "How long a claim holds; renewed while the command runs"),
     setting!("timeout", Period, timeout, "The longest one call of the upstream may take"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::Policy;
-use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError};
+use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError, Profile};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
@@ -126,5 +126,12 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
         if applies && findings.is_set(&path) {
             findings.warn(&path, message);
         }
+    }
+    let profile = format!("{prefix}.profile");
+    let is_silent = ["defaults", prefix].iter().all(|table| !findings.is_set(&format!("{table}.key")));
+    if policy.profile == Profile::Stripe && findings.is_set(&profile) && is_silent {
+        let message = "commands without a key are refused, and Stripe's API takes them: write `key = \"optional\"` to let \
+                       them pass unprotected, or `key = \"required\"` to keep it so";
+        findings.warn(&profile, message);
     }
 }

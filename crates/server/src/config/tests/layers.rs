@@ -4,8 +4,8 @@ use super::*;
 use crate::authorize::Authorization;
 use crate::client_certificate::{ClientCertificates, Field, Tenant};
 use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
-use semel_core::KeySyntax;
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};
+use semel_core::{KeySyntax, Policy};
 
 /// The example of the contract, whole.
 const CONTRACT: &str = r#"
@@ -392,4 +392,27 @@ authorization_env = "PROVIDER"
     assert_eq!((url.format, url.max_size), (None::<Format>, 256 << 20));
     let row = rows.iter().find(|row| row.name == "ledger.their_filter").expect("it is shown");
     assert_eq!(row.to_string(), "ledger.their_filter = [\"status=captured\", \"live=true\"]  # semel.toml:5");
+}
+
+#[test]
+fn a_profile_brings_its_shortest_key_unless_a_setting_says_otherwise() {
+    let lengths = |text: &str| {
+        let config = config(text);
+        let of = |policy: &Policy| policy.key_rules.min_length;
+        (
+            of(&config.defaults),
+            config.operations.iter().map(|operation| of(&operation.policy)).collect::<Vec<_>>(),
+        )
+    };
+    let operation = |name: &str, settings: &str| {
+        format!("[[operation]]\nname = \"{name}\"\nmatch = \"POST /{name}\"\n{settings}\n")
+    };
+    let (stripe, ietf) = ("profile = \"stripe\"", "profile = \"ietf\"");
+    let both = operation("a", stripe) + &operation("b", ietf) + &operation("c", "");
+    assert_eq!(lengths(&both), (16, vec![1, 16, 16]));
+    assert_eq!(lengths(&format!("[defaults]\n{stripe}\n{both}")), (1, vec![1, 16, 1]));
+    let set = format!("[defaults]\n{stripe}\nkey_min_length = 20\n{both}");
+    assert_eq!(lengths(&set), (20, vec![20, 20, 20]), "what was written stands");
+    let own = operation("a", &format!("{stripe}\nkey_min_length = 8"));
+    assert_eq!(lengths(&own), (16, vec![8]));
 }

@@ -176,3 +176,21 @@ fn variables_for_others_mean_nothing() {
         assert_eq!(warnings(&sources), [""; 0], "{name}");
     }
 }
+
+#[test]
+fn stripes_profile_asks_for_a_word_about_keys() {
+    let operation = "[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\nprofile = \"stripe\"\n";
+    let shown = warnings(&file(operation)).join("\n");
+    assert_eq!(
+        shown,
+        r#"semel.toml:4:11: warning: `operation.a.profile`: commands without a key are refused, and Stripe's API takes them: write `key = "optional"` to let them pass unprotected, or `key = "required"` to keep it so
+ 4 | profile = "stripe"
+   |           ^^^^^^^^"#
+    );
+    for word in ["required", "optional"] {
+        let shown = warnings(&file(&format!("{operation}key = \"{word}\"\n"))).join("\n");
+        assert!(!shown.contains("profile"), "{shown}");
+        let shown = warnings(&file(&format!("[defaults]\nkey = \"{word}\"\n{operation}"))).join("\n");
+        assert!(!shown.contains("profile"), "{shown}");
+    }
+}
