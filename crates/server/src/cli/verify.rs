@@ -1,8 +1,8 @@
 //! `semel verify`: tries any HTTP command endpoint from outside, and says which rules it keeps.
 //!
 //! `options` reads what to try, `client` sends it, `judge` tells how often it ran, `probes` try one promise after
-//! another, `rules` names the promises, and `report` shows what was found. Everything is bounded: the requests, how
-//! many are out at once, how much is read of an answer, and the time of one request and of the whole run.
+//! another, `rules` names the promises, `shape` judges refusals, and `report` shows what was found. Everything is bounded: the
+//! requests, how many are out at once, how much is read of an answer, and the time of one request and of the whole run.
 
 mod client;
 mod judge;
@@ -10,6 +10,7 @@ mod options;
 mod probes;
 mod report;
 mod rules;
+mod shape;
 mod spelling;
 
 use std::io::IsTerminal;
@@ -87,7 +88,7 @@ pub(super) fn command() -> Command {
                 .value_name("NAME")
                 .value_parser(["ietf", "stripe"])
                 .default_value("ietf")
-                .help("Which codes to expect: of the IETF draft, or of Stripe (400 for a reused key)"),
+                .help("Which answers to expect: of the IETF draft, or of Stripe (400 for a reused key, {\"error\": …})"),
         )
         .arg(super::json_flag())
         .arg(

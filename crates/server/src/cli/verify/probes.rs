@@ -17,6 +17,8 @@ use super::options::Options;
 use super::report::{Report, excerpt};
 use super::rules::{Finding, Findings, Outcome};
 
+/// The note of a request that has another value under a used key.
+const CHANGED: &str = "a changed value";
 /// How often a retry is sent while the command is said to be still running.
 const MAX_RETRIES: usize = 20;
 /// How long to wait between them, if the server does not say.

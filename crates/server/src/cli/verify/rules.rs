@@ -74,7 +74,7 @@ rules! {
     CallersAreIndependent, Should, "callers-are-independent", "another caller may use the same key for itself";
     MissingKeyRefused, Should, "missing-key-refused", "a command without a key is refused with 400";
     MalformedKeysRefused, Should, "malformed-keys-refused", "a key that is none is refused with 400";
-    ProblemDetails, Should, "problem-details", "refusals are problem documents (RFC 9457)";
+    ProblemDetails, Should, "problem-details", "refusals are problem documents (RFC 9457), or errors as Stripe writes them";
     ExpiryPublished, Should, "expiry-published", "an answer says until when it can be had again: Idempotency-Expires";
 }
 

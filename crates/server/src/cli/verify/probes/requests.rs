@@ -8,7 +8,8 @@ use super::super::client::{Answer, Exchange};
 use super::super::judge::Counted;
 use super::super::options::Profile;
 use super::super::rules::{Findings, Outcome, Rule};
-use super::{Subject, fresh_key, spelled, unanswered};
+use super::super::shape;
+use super::{CHANGED, Subject, fresh_key, spelled, unanswered};
 
 /// Longer than any key may be.
 const TOO_LONG: usize = 300;
@@ -156,7 +157,7 @@ impl Subject<'_> {
         }
         for exchange in &refusals {
             let Ok(answer) = &exchange.answer else { continue };
-            if let Err(why) = problem(answer, self.options.profile) {
+            if let Err(why) = shape::check(answer, self.options.profile, exchange.note == CHANGED) {
                 let why = format!("{}: {why}", exchange.note);
                 return findings.record(Rule::ProblemDetails, Outcome::Fail(why), &[exchange]);
             }
@@ -195,77 +196,4 @@ fn refused_with_400(exchanges: &[&Exchange]) -> Outcome {
     }
     let tried: Vec<&str> = exchanges.iter().map(|exchange| exchange.note).collect();
     Outcome::Pass(tried.join(", "))
-}
-
-/// Whether a refusal is a problem document. All its members are optional (RFC 9457, 3.1); one that is there has its type, and
-/// `status` is the answer's. With Stripe's profile, Stripe's own shape will do.
-fn problem(answer: &Answer, profile: Profile) -> Result<(), String> {
-    let document: serde_json::Value =
-        serde_json::from_slice(&answer.body).map_err(|_| "its body is not JSON".to_owned())?;
-    if profile == Profile::Stripe && document["error"].is_object() {
-        return Ok(());
-    }
-    let media_type = answer.header("content-type").unwrap_or("").split(';').next().unwrap_or("").trim();
-    if !media_type.eq_ignore_ascii_case("application/problem+json") {
-        return Err(format!("its content type is {media_type:?}, not application/problem+json"));
-    }
-    let Some(members) = document.as_object() else { return Err("its body is not a JSON object".to_owned()) };
-    for name in ["type", "title", "detail", "instance"] {
-        if let Some(value) = members.get(name).filter(|value| !value.is_string()) {
-            return Err(format!("its `{name}` is {value}, and no text"));
-        }
-    }
-    let status = answer.status.as_u16();
-    match members.get("status").filter(|value| value.as_u64() != Some(status.into())) {
-        Some(value) => Err(format!("its `status` is {value}, not {status}")),
-        None => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    fn judged(media_type: &'static str, body: &'static str) -> Result<(), String> {
-        let headers = [("content-type".parse().expect("a name"), media_type.parse().expect("a value"))];
-        let answer = Answer {
-            status: http::StatusCode::CONFLICT,
-            headers: headers.into_iter().collect(),
-            body: body.into(),
-            took: Duration::ZERO,
-        };
-        problem(&answer, Profile::Ietf)
-    }
-
-    #[test]
-    fn a_problem_document_has_only_what_its_specification_wants() {
-        for body in [
-            "{}",
-            r#"{"title":"in progress"}"#,
-            r#"{"type":"about:blank","status":409}"#,
-            r#"{"type":"/problems/1","title":"t","status":409,"detail":"d","instance":"/1","code":7}"#,
-        ] {
-            assert_eq!(judged("application/problem+json; charset=utf-8", body), Ok(()), "{body}");
-        }
-    }
-
-    #[test]
-    fn what_a_problem_document_has_is_of_its_kind() {
-        for (body, why) in [
-            ("[]", "its body is not a JSON object"),
-            ("oops", "its body is not JSON"),
-            (r#"{"type":7}"#, "its `type` is 7, and no text"),
-            (r#"{"title":null}"#, "its `title` is null, and no text"),
-            (r#"{"detail":{}}"#, "its `detail` is {}, and no text"),
-            (r#"{"instance":false}"#, "its `instance` is false, and no text"),
-            (r#"{"status":"409"}"#, "its `status` is \"409\", not 409"),
-            (r#"{"status":400}"#, "its `status` is 400, not 409"),
-        ] {
-            assert_eq!(judged("application/problem+json", body), Err(why.to_owned()), "{body}");
-        }
-        let why = "its content type is \"application/json\", not application/problem+json";
-        assert_eq!(judged("application/json", "{}"), Err(why.to_owned()));
-    }
 }

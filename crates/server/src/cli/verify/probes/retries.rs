@@ -6,7 +6,7 @@ use super::super::client::Answer;
 use super::super::judge::{Counted, Runs};
 use super::super::rules::{Findings, Outcome, Rule};
 use super::super::spelling;
-use super::{Subject, must_run_once, unanswered, unanswered_must};
+use super::{CHANGED, Subject, must_run_once, unanswered, unanswered_must};
 
 /// Rules that only a replay can be judged by.
 const ABOUT_REPLAYS: [Rule; 3] = [Rule::ReplayGiven, Rule::ReplayIsExact, Rule::ReplayMarked];
@@ -136,7 +136,7 @@ impl Subject<'_> {
         let before = self.count().await;
         let mut message = self.command(&self.key);
         message.body = body.into();
-        let exchange = self.send("a changed value", message).await;
+        let exchange = self.send(CHANGED, message).await;
         let counted = Counted::between(before, self.settled_count().await);
         findings.refusal(&exchange);
         let evidence = [&self.first, &exchange];
