@@ -25,12 +25,12 @@ async fn printed(command: Command) -> Value {
 
 /// Sends a form with a client, and returns its answer.
 async fn send(client: &str, address: SocketAddr, key: &str, note: &str) -> Value {
-    let program = match client.split('-').next() {
+    let mut program = match client.split('-').next() {
         Some("curl") => return curl(client, address, key, note).await,
         Some("fetch" | "axios") => node("form_client.mjs"),
+        Some("browser") => node("browser_form.mjs"),
         _ => python("form_client.py"),
     };
-    let mut program = program;
     program.args([client, &address.to_string(), key, note]);
     printed(program).await
 }
@@ -98,6 +98,14 @@ async fn forms_of_requests_and_httpx_are_retried_with_a_new_boundary() {
         retried_and_changed("httpx-multipart"),
         retried_and_changed("httpx-urlencoded"),
     );
+}
+
+#[tokio::test]
+async fn forms_of_a_browser_are_retried_with_a_new_boundary() {
+    let advice = "SEMEL_TEST_BROWSER is not set: run eval \"$(cargo xtask browser)\"";
+    assert!(std::env::var_os("SEMEL_TEST_BROWSER").is_some(), "{advice}");
+    retried_and_changed("browser-multipart").await;
+    retried_and_changed("browser-urlencoded").await;
 }
 
 /// Sends a payment whose first answers are lost.
