@@ -152,7 +152,7 @@ fn every_value_on_the_page_of_limits_is_the_one_in_the_code() {
             None => wrong.push(format!("{constant}: it is not in that file, or cannot be evaluated")),
             Some(expression) if evaluate(expression) == written(value) => {}
             Some(expression) => {
-                wrong.push(format!("{constant}: the page says {value}, the code {expression}"))
+                wrong.push(format!("{constant}: the page says {value}, the code {expression}"));
             }
         }
     }
