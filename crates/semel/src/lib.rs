@@ -28,6 +28,30 @@
 //! # }
 //! ```
 //!
+//! A service whose authentication puts a type of its own into the request's extensions implements [`Authenticated`] for it, and
+//! calls `identify_with_extension::<User>()` instead:
+//!
+//! ```
+//! use semel::{Authenticated, Denied, Principal};
+//!
+//! #[derive(Clone)]
+//! struct User {
+//!     company: String,
+//!     id: u64,
+//! }
+//!
+//! impl Authenticated for User {
+//!     fn principal(&self) -> Result<Principal, Denied> {
+//!         Principal::new(&self.company, &self.id.to_string()).map_err(|_| Denied::unauthenticated())
+//!     }
+//! }
+//!
+//! # fn example(store: std::sync::Arc<dyn semel::Store>) -> Result<(), semel::ConfigError> {
+//! let idempotency = semel::IdempotencyLayer::builder(store).identify_with_extension::<User>().build()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! A handler can say more than its status does, and ask whether the command is still its own to run:
 //!
 //! ```
@@ -48,7 +72,8 @@
 //!
 //! - [`Maintenance`]: forgets what has expired, in the background. Run it once for each store.
 //! - [`IdempotencyLayer`]: the layer, its operations and policies. A handler finds an [`Execution`] in its
-//!   request's extensions, and may say what its answer means with an [`Outcome`].
+//!   request's extensions, and may say what its answer means with an [`Outcome`]. With the feature `flow`,
+//!   `flow::CurrentExecution` extracts it.
 //! - [`SqliteStore`], [`MemoryStore`] and, with the feature `postgres`, `PostgresStore`: where records are kept. [`Store`] is
 //!   the contract of a store.
 //! - `flow`, with the feature of that name: `transact`, which commits the claim, your own writes, messages to others and the
@@ -60,7 +85,7 @@
 pub use semel_core as core;
 pub use semel_core::policy;
 pub use semel_core::quota;
-pub use semel_core::{Policy, Principal, Store};
+pub use semel_core::{Policy, Principal, Store, Tier};
 pub use semel_http::{
     Authenticated, Body, Builder, ConfigError, Denied, Execution, Idempotency, IdempotencyLayer, Maintenance,
     NotExecuted, Operation, Outcome, Refetch, Shutdown, Stop, Worker, WorkerOptions,
