@@ -111,6 +111,17 @@ async fn semel_keeps_every_rule_of_the_other_settings() {
 }
 
 #[tokio::test]
+async fn a_problem_document_is_not_what_stripes_sdks_expect() {
+    let (site, shop) = (Site::new(), Shop::open(Flaw::IgnoresKeys).await);
+    let gateway = protect(&site, &shop, &[]);
+    let mut arguments = everything(shop.address);
+    arguments.extend(["--header", "X-Tenant: acme", "--json", "--profile", "stripe"].map(str::to_owned));
+    let report = report(&verify(gateway.address, PAYMENT, &arguments).await);
+    let broken = rules(&report, "should", "fail");
+    assert_eq!(broken, ["replay-marked", "changed-code", "problem-details"], "{report:#}");
+}
+
+#[tokio::test]
 async fn a_shop_that_does_it_right_passes() {
     let shop = Shop::open(Flaw::None).await;
     let output = verify(shop.address, PAYMENT, &everything(shop.address)).await;
