@@ -4,15 +4,17 @@ use std::fmt;
 
 /// A message as it came.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Message {
+pub struct Message {
     /// The three parts of its first line.
-    pub(crate) start: [Vec<u8>; 3],
+    pub start: [Vec<u8>; 3],
     /// Field lines: the name in lower case, the value without blanks around it.
-    pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
+    pub fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The body, without its chunks.
-    pub(crate) body: Vec<u8>,
+    pub body: Vec<u8>,
+    /// Field lines after a chunked body, in the form of `fields`.
+    pub trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// Where it ends.
-    pub(crate) length: usize,
+    pub length: usize,
 }
 
 impl fmt::Debug for Message {
@@ -27,7 +29,7 @@ impl fmt::Debug for Message {
 
 /// What is at the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Read {
+pub enum Read {
     /// A message.
     Whole(Message),
     /// The beginning of one.
@@ -38,7 +40,7 @@ pub(crate) enum Read {
 
 /// What delimits a body.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// A request: without a length there is no body.
     Request,
     /// A response, which has no body if it answers `HEAD`.
@@ -50,19 +52,19 @@ pub(crate) enum Kind {
 
 impl Message {
     /// The values of all field lines of this name.
-    pub(crate) fn values(&self, name: &str) -> Vec<&[u8]> {
+    pub fn values(&self, name: &str) -> Vec<&[u8]> {
         let of_name = |field: &&(Vec<u8>, Vec<u8>)| field.0 == name.as_bytes();
         self.fields.iter().filter(of_name).map(|(_, value)| value.as_slice()).collect()
     }
 
     /// The status of a response.
-    pub(crate) fn status(&self) -> u16 {
+    pub fn status(&self) -> u16 {
         str::from_utf8(&self.start[1]).ok().and_then(|status| status.parse().ok()).unwrap_or(0)
     }
 }
 
 /// Reads the first message.
-pub(crate) fn read(bytes: &[u8], kind: Kind) -> Read {
+pub fn read(bytes: &[u8], kind: Kind) -> Read {
     // RFC 9112, section 2.2: an empty line before a request is overlooked.
     let skipped = match (kind, bytes) {
         (Kind::Request, [b'\r', b'\n', ..]) => 2,
@@ -74,7 +76,7 @@ pub(crate) fn read(bytes: &[u8], kind: Kind) -> Read {
     let head = &bytes[skipped..skipped + end + 2];
     let Some((start, fields)) = read_head(head) else { return Read::Not };
     let body_at = skipped + end + 4;
-    let mut message = Message { start, fields, body: Vec::new(), length: body_at };
+    let mut message = Message { start, fields, body: Vec::new(), trailers: Vec::new(), length: body_at };
     let rest = &bytes[body_at..];
     match framing(&message, kind) {
         None => Read::Not,
@@ -87,8 +89,9 @@ pub(crate) fn read(bytes: &[u8], kind: Kind) -> Read {
             }
         },
         Some(Framing::Chunks) => match chunks(rest) {
-            Chunks::Whole { body, length } => {
+            Chunks::Whole { body, trailers, length } => {
                 message.body = body;
+                message.trailers = trailers;
                 message.length += length;
                 Read::Whole(message)
             }
@@ -133,7 +136,7 @@ fn framing(message: &Message, kind: Kind) -> Option<Framing> {
 }
 
 enum Chunks {
-    Whole { body: Vec<u8>, length: usize },
+    Whole { body: Vec<u8>, trailers: Vec<(Vec<u8>, Vec<u8>)>, length: usize },
     Part,
     Not,
 }
@@ -162,15 +165,18 @@ fn chunks(bytes: &[u8]) -> Chunks {
             None => return Chunks::Part,
         }
     }
+    let mut trailers = Vec::new();
     loop {
         let Some(end) = find(&bytes[at..], b"\r\n") else { return Chunks::Part };
         let line = &bytes[at..at + end];
         at += end + 2;
         if line.is_empty() {
-            return Chunks::Whole { body, length: at };
+            return Chunks::Whole { body, trailers, length: at };
         }
         match field(line) {
-            Some((name, _)) if !matches!(&name[..], b"content-length" | b"transfer-encoding" | b"host") => {}
+            Some(field) if !matches!(&field.0[..], b"content-length" | b"transfer-encoding" | b"host") => {
+                trailers.push(field);
+            }
             Some(_) | None => return Chunks::Not,
         }
     }

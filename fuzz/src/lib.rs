@@ -10,7 +10,7 @@ mod choices;
 pub mod config;
 pub mod fingerprint;
 pub mod front;
-mod http1;
+pub mod http1;
 pub mod http2;
 mod json;
 pub mod key;

@@ -57,13 +57,19 @@ impl Frame {
         Some(u32::from_be_bytes(*code))
     }
 
+    /// Whether its sender takes no more streams on this connection.
+    pub fn is_go_away(&self) -> bool {
+        self.kind == GOAWAY
+    }
+
     /// Whether it is the answer to a ping.
     pub fn is_pong(&self) -> bool {
         self.kind == PING && self.flags & ACK != 0
     }
 }
 
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+/// A frame of any kind, whatever a peer may think of it.
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     assert!(payload.len() <= MAX_FRAME, "tests send small frames");
     let length = u32::try_from(payload.len()).unwrap_or_default().to_be_bytes();
     [&length[1..], &[kind, flags], &stream.to_be_bytes(), payload].concat()
@@ -168,6 +174,11 @@ impl Peer {
             _ => {}
         }
         Some(Frame { kind, flags, stream: u32::from_be_bytes(stream) & 0x7fff_ffff, payload })
+    }
+
+    /// Says that nothing more is sent; what the other side sends can still be read.
+    pub async fn half_close(&mut self) {
+        let _ = self.stream.shutdown().await;
     }
 
     /// Ends the connection in good order: all that was sent arrives, which a reset of the socket could undo.
