@@ -10,6 +10,7 @@ mod databases;
 mod deny;
 mod diagram;
 mod fuzz;
+mod hostile;
 mod model;
 mod mutants;
 mod nightly;
@@ -41,6 +42,9 @@ What searches, each with a page in docs/:
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
   fuzz [TARGET]   tries bytes that nobody thought of on whatever reads them, for --seconds 60 each; or --input FILE once
                   more
+  hostile         sends what hostile clients and upstreams send to a gateway, --cases 5000 or one --case of an earlier
+                  --seed, --only GROUP, and judges that nothing but accepted requests reaches the upstream, once each, and
+                  that every answer reaches the client who asked
   mutants [SET]   changes code in every way that cargo-mutants knows, one at a time, and lists the changes that no test
                   notices; SET is core, http or stores
   coverage        says how many lines of crates/core its own tests reach
@@ -79,6 +83,7 @@ fn main() -> ExitCode {
         ["bench", ref arguments @ ..] => bench::run(arguments),
         ["coverage"] => coverage::run(),
         ["simulate", ref arguments @ ..] => simulate::run(arguments),
+        ["hostile", ref arguments @ ..] => hostile::run(arguments),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["databases"] => databases::install().map(|installed| installed.describe()),
         ["browser"] => browser::install().map(|installed| installed.describe()),

@@ -1,17 +1,18 @@
 //! `cargo xtask nightly`: the long forms of everything that searches, and what takes too long for every change.
 
-use crate::{chaos, coverage, crash_matrix, fuzz, model, mutants, simulate, third_party};
+use crate::{chaos, coverage, crash_matrix, fuzz, hostile, model, mutants, simulate, third_party};
 
 /// Runs all of them, also after one has failed: what they have found is what the night was for.
 pub(crate) fn run() -> Result<(), String> {
     type Search = fn() -> Result<(), String>;
-    let searches: [(&str, Search); 9] = [
+    let searches: [(&str, Search); 10] = [
         ("model", || model::run(&[])),
         ("simulate", || simulate::run(&["--seeds", "20000"])),
         ("chaos", || chaos::run(&["--minutes", "5"])),
         ("store-chaos", || chaos::run_store(&["--minutes", "5"])),
         ("crash-matrix", || crash_matrix::run(&[])),
         ("routers", third_party::routers),
+        ("hostile", || hostile::run(&["--cases", "50000"])),
         ("fuzz", || fuzz::run(&["--seconds", "300"])),
         ("mutants", mutants::tonight),
         ("coverage", coverage::run),
