@@ -195,6 +195,11 @@ pub(crate) fn say(line: impl std::fmt::Display) {
     let _ = writeln!(std::io::stdout(), "{line}");
 }
 
+/// Prints text for people, in lines that fit the terminal.
+pub(crate) fn show(text: impl std::fmt::Display) {
+    say(crate::terminal::fit(&text.to_string()));
+}
+
 /// A flag for each setting that has one.
 pub(crate) fn setting_flags() -> Vec<Arg> {
     config::settings()

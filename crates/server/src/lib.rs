@@ -37,6 +37,7 @@ pub mod proxy;
 pub mod reconcile;
 mod secret;
 pub mod telemetry;
+mod terminal;
 mod tls;
 pub mod tunnel;
 pub mod upgrade;

@@ -1,7 +1,5 @@
 //! Logs and metrics of a process: set up once, at its start.
 
-use std::io::IsTerminal;
-
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
@@ -17,7 +15,7 @@ pub fn log(format: LogFormat) {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+        .with_ansi(crate::terminal::colours(&std::io::stderr()));
     // A second call, in a test, changes nothing.
     let _ = match format {
         LogFormat::Text => builder.try_init(),

@@ -134,11 +134,15 @@ async fn list(keys: &Keys, json: bool) -> anyhow::Result<Done> {
         say(format!("{}", serde_json::Value::Array(keys.iter().map(document).collect())));
         return Ok(Done::Yes);
     }
-    say(format!("{:18} {:20} {:20} {:24} REVOKED", "ID", "TENANT", "CALLER", "CREATED"));
+    super::show(format!("{:18} {:20} {:20} {:24} REVOKED", "ID", "TENANT", "CALLER", "CREATED"));
     for key in keys {
         let revoked = key.revoked_at.map_or_else(|| "-".to_owned(), Timestamp::to_rfc3339);
         let (tenant, caller) = (key.principal.tenant(), key.principal.caller());
-        say(format!("{:18} {tenant:20} {caller:20} {:24} {revoked}", key.id, key.created_at.to_rfc3339()));
+        super::show(format!(
+            "{:18} {tenant:20} {caller:20} {:24} {revoked}",
+            key.id,
+            key.created_at.to_rfc3339()
+        ));
     }
     Ok(Done::Yes)
 }

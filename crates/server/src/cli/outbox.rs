@@ -139,10 +139,10 @@ fn list(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::R
         return Ok(Done::Yes);
     }
     let mut shown = 0;
-    say(format!("{:60}  {:9}  {:>5}  {:24}  LAST ERROR", "EVENT ID", "STATE", "TRIES", "CREATED"));
+    super::show(format!("{:60}  {:9}  {:>5}  {:24}  LAST ERROR", "EVENT ID", "STATE", "TRIES", "CREATED"));
     while let Some(page) = next_page(outbox, &mut filter)? {
         for message in &page {
-            say(format!(
+            super::show(format!(
                 "{:60}  {:9}  {:>5}  {}  {}",
                 message.event_id,
                 message.state.as_str(),

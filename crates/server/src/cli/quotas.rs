@@ -80,14 +80,14 @@ fn list(mut pages: Pages, json: bool) -> anyhow::Result<Done> {
         say(Value::Array(all));
         return Ok(Done::Yes);
     }
-    say(format!(
+    super::show(format!(
         "{:24}  {:24}  {:>19}  {:>19}  {:>19}  {:>25}  WHOLE AGAIN",
         "TENANT", "CALLER", "NEW KEYS LEFT", "LOOK-UPS LEFT", "ACTIVE KEYS", "STORED BYTES"
     ));
     let mut shown = 0;
     while let Some(page) = pages.next()? {
         for quotas in &page {
-            say(line(quotas));
+            super::show(line(quotas));
         }
         shown += page.len();
     }

@@ -177,7 +177,7 @@ fn list(store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
         say(Value::Array(records.iter().filter_map(listed).collect()));
         return Ok(Done::Yes);
     }
-    say(format!(
+    super::show(format!(
         "{:36}  {:24}  {:24}  {:>5}  {:24}  QUARANTINE UNTIL",
         "OPERATION ID", "OPERATION", "SINCE", "LOOKS", "NEXT LOOK"
     ));
@@ -195,7 +195,7 @@ fn list(store: &Arc<dyn Store>, json: bool) -> anyhow::Result<Done> {
             until => until.to_string(),
         };
         let (id, operation) = (record.operation_id, record.operation.as_str());
-        say(format!("{id}  {operation:24}  {since}  {attempts:>5}  {next:24}  {quarantine}"));
+        super::show(format!("{id}  {operation:24}  {since}  {attempts:>5}  {next:24}  {quarantine}"));
     }
     let dead = records.iter().filter(|record| is_dead_letter(&record.head.state)).count();
     eprintln!("{} unknown, {dead} of them given up", records.len());

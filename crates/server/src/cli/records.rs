@@ -231,20 +231,20 @@ fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         say(Value::Array(all));
         return Ok(told_of(bad));
     }
-    say(format!(
+    super::show(format!(
         "{:36}  {:16}  {:24}  {:20}  {:24}",
         "OPERATION ID", "STATE", "OPERATION", "TENANT/CALLER", "CHANGED"
     ));
     let mut bad = 0;
     while let Some((page, unreadable)) = next_page(store, &mut filter)? {
         for Unreadable { operation_id, why } in &unreadable {
-            say(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
+            super::show(printable(&format!("{operation_id}  {:16}  {why}", "unreadable")));
         }
         bad += unreadable.len();
         for record in &page {
             let who = format!("{}/{}", record.principal.tenant(), record.principal.caller());
             let (id, state) = (record.operation_id, record.head.state.name().as_str());
-            say(format!(
+            super::show(format!(
                 "{id}  {state:16}  {:24}  {who:20}  {}",
                 record.operation.as_str(),
                 record.updated_at
@@ -293,18 +293,18 @@ fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Res
         Some(members) => {
             for (name, value) in members.iter().filter(|(name, _)| !LISTS.contains(&name.as_str())) {
                 let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                say(printable(&format!("{name:18} {value}")));
+                super::show(printable(&format!("{name:18} {value}")));
             }
         }
         None => say("its record has been forgotten"),
     }
     for step in &found.steps {
         let (name, told) = line(step);
-        say(printable(&format!("{name:18} {told}")));
+        super::show(printable(&format!("{name:18} {told}")));
     }
     for NoteTaken { at, note } in &found.notes {
         let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
-        say(format!("{:18} {at} {told}", "note"));
+        super::show(format!("{:18} {at} {told}", "note"));
     }
     Ok(Done::Yes)
 }

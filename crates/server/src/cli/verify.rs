@@ -13,13 +13,12 @@ mod rules;
 mod shape;
 mod spelling;
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
-use super::{Done, say};
+use super::{Done, say, show};
 use options::Options;
 
 /// How long a whole run may take, whatever the endpoint does.
@@ -111,8 +110,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     if matches.get_flag("json") {
         say(format!("{:#}", report.to_json()));
     } else {
-        let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        say(report.to_text(colour).trim_end());
+        let colour = crate::terminal::colours(&std::io::stdout());
+        show(report.to_text(colour).trim_end());
     }
     Ok(if report.holds() { Done::Yes } else { Done::No })
 }

@@ -18,11 +18,20 @@ fn redact_userinfo(text: &str) -> String {
         let (_, rest) = known.or_else(|| text.split_once("://"))?;
         let rest = rest.trim_start_matches('/');
         let (userinfo, host) = rest.rsplit_once('@')?;
-        let (user, _password) = userinfo.split_once(':')?;
+        let (user, password) = userinfo.split_once(':')?;
+        // An `@` may belong to a parameter with a password: then what follows it does, too.
+        let end = host.find(['&', '"', '\'']).unwrap_or(host.len());
+        let host =
+            if has_parameter(password) { format!("{HIDDEN}{}", &host[end..]) } else { host.to_owned() };
         let before = &text[..text.len() - rest.len()];
         Some(format!("{before}{user}:{HIDDEN}@{host}"))
     };
     hidden().unwrap_or_else(|| text.to_owned())
+}
+
+/// Whether there is a `password=` in the text.
+fn has_parameter(text: &str) -> bool {
+    text.split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
 }
 
 /// Hides what follows each `password`, up to where a parameter or a quoted value ends.
@@ -59,7 +68,7 @@ mod tests {
         fn no_part_of_a_password_is_shown(
             separators in prop::collection::vec(r#"[@/?#:&=% "'\\]{1,3}"#, 1..4),
             scheme in prop::sample::select(vec!["postgres://", "postgresql://", "postgres:/", "postgres:"]),
-            rest in prop::sample::select(vec!["@db/pay", "@db:5432/pay?sslmode=require", "@db", "@", "@db:port/pay"]),
+            rest in prop::sample::select(vec!["@db/pay", "@db:5432/pay?sslmode=require", "@db", "@", "@db:port/pay", "@db/pay?password=hunterC@hunterD"]),
         ) {
             let password = separators.iter().fold("hunterA".to_owned(), |all, separator| format!("{all}{separator}hunterB"));
             let url = format!("{scheme}semel:{password}{rest}");
@@ -87,6 +96,12 @@ mod tests {
             ("postgres://h/db?password=p&password=q", "postgres://h/db?password=***&password=***"),
             ("store = { password = \"p q\" }", "store = { password = \"***\" }"),
             ("postgres:/u:p@h/db", "postgres:/u:***@h/db"),
+            ("postgres://u:p@q@h/db", "postgres://u:***@h/db"),
+            ("postgres://u:p@h/db?password=q@r", "postgres://u:***@***"),
+            ("postgres://h:1/db?password=q@r&x=1", "postgres://h:***@***&x=1"),
+            ("store = \"postgres://u:p@h/db?password=q@r\" # x", "store = \"postgres://u:***@***\" # x"),
+            ("postgres://u:password@h/db", "postgres://u:***@h/db"),
+            ("http://u:p@q@h:80/x", "http://u:***@h:80/x"),
             ("postgres://u@h/db", "postgres://u@h/db"),
             ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
             ("sqlite:a@b:c", "sqlite:a@b:c"),

@@ -24,6 +24,13 @@ pub struct Row {
     pub source: String,
 }
 
+impl Row {
+    /// Its value as JSON. The TOML of a setting is a text, a number, a boolean or a list, which is JSON as well.
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.value).unwrap_or_else(|_| self.value.as_str().into())
+    }
+}
+
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} = {}  # {}", self.name, self.value, self.source)

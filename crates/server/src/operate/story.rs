@@ -203,7 +203,7 @@ fn count(times: u32) -> String {
 /// What a retry gets now, and what a person can do.
 pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
     let Some(record) = record else {
-        return "now: forgotten; a request with this key is a new command".to_owned();
+        return "now: forgotten; a request with this key is a new command, and runs".to_owned();
     };
     let id = record.operation_id;
     let attempt = match record.head.epoch {
@@ -256,7 +256,12 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
                 format!("    (from {quarantine_until} on: a call may still be in flight)")
             }
         ),
-        State::Expired { forget_at } => format!("now: a tombstone; retries get 410 until {forget_at}"),
+        State::Expired { forget_at } if forget_at <= now => {
+            "now: a tombstone whose time is over; a request with this key runs the command again".to_owned()
+        }
+        State::Expired { forget_at } => format!(
+            "now: a tombstone; retries get 410 until {forget_at}. After that, a request with this key runs the command again"
+        ),
     }
 }
 /// What a person can do about a command in phases whose outcome is unknown: it is a matter of its open call.

@@ -7,7 +7,7 @@ use clap::ArgMatches;
 use semel_core::Store;
 
 use super::operation_id;
-use crate::cli::{Done, blocking, load, say};
+use crate::cli::{Done, blocking, load, say, show};
 use crate::operate::records::{absent, find};
 use crate::operate::story::{next, timeline, to_json};
 
@@ -24,12 +24,12 @@ pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> a
     }
     if let Some(record) = &found.record {
         let (tenant, caller) = (record.principal.tenant(), record.principal.caller());
-        say(format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix));
+        show(format!("{} of {tenant}/{caller}, key {}…", record.operation, record.key_hash_prefix));
     }
     for entry in timeline(&found) {
-        say(format!("{}  {}", entry.at(), entry.tell()));
+        show(format!("{}  {}", entry.at(), entry.tell()));
     }
-    say(next(found.record.as_ref(), found.now, &same_store));
+    show(next(found.record.as_ref(), found.now, &same_store));
     Ok(Done::Yes)
 }
 

@@ -1,0 +1,253 @@
+//! `semel config check`: everything about a configuration that can be known before a gateway starts. Nothing is changed.
+
+use clap::ArgMatches;
+use http::HeaderName;
+use semel_core::keep::{KEPT_FIELDS, is_kept_field};
+use semel_core::policy::Mode;
+use semel_core::{Census, Clock, Policy, SystemClock};
+use semel_stores::access::Access;
+use serde_json::{Value, json};
+
+use crate::cli::{Done, load, runtime, say};
+use crate::config::{self, Config, Diagnostic, Errors, Identity, Loaded, Origin, StoreLocation};
+use crate::encryption::{Counted, counted};
+use crate::gateway::{older_schema, open_plain};
+use crate::jwt::{self, KeySource};
+use crate::tls::Shown;
+
+pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+    let mut report = Report::default();
+    match load(matches) {
+        Ok(loaded) => examine(&loaded, &mut report)?,
+        Err(error) => match error.downcast_ref::<Errors>() {
+            Some(errors) => report.errors.extend(errors.iter().map(Finding::from)),
+            None => report.fail(&error),
+        },
+    }
+    let usable = report.errors.is_empty();
+    match matches.get_flag("json") {
+        true => say(report.to_json()),
+        false => report.tell(),
+    }
+    Ok(if usable { Done::Yes } else { Done::No })
+}
+
+/// What was found. The names in its JSON are promises.
+#[derive(Default)]
+struct Report {
+    errors: Vec<Finding>,
+    warnings: Vec<Finding>,
+    /// What is worth knowing, and as it should be.
+    remarks: Vec<String>,
+}
+
+/// One thing that is wrong or doubtful.
+struct Finding {
+    /// As people read it, with its place.
+    text: String,
+    setting: Option<String>,
+    /// The file and line, the variable or the flag.
+    source: Option<String>,
+    /// The line and the column in the file.
+    place: Option<(usize, usize)>,
+    message: String,
+}
+
+impl From<&Diagnostic> for Finding {
+    fn from(diagnostic: &Diagnostic) -> Finding {
+        let place = match &diagnostic.origin {
+            Origin::File(place) => Some((place.line(), place.column())),
+            Origin::Default | Origin::Variable(_) | Origin::Flag(_) => None,
+        };
+        Finding {
+            text: diagnostic.to_string(),
+            setting: diagnostic.setting.clone(),
+            source: Some(diagnostic.origin.to_string()),
+            place,
+            message: diagnostic.message.clone(),
+        }
+    }
+}
+
+impl Finding {
+    /// Something that has no place in a file.
+    fn elsewhere(text: String, message: String) -> Finding {
+        Finding { text, setting: None, source: None, place: None, message }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "setting": self.setting,
+            "source": self.source,
+            "line": self.place.map(|(line, _)| line),
+            "column": self.place.map(|(_, column)| column),
+            "message": self.message,
+        })
+    }
+}
+
+impl Report {
+    fn fail(&mut self, error: &anyhow::Error) {
+        self.fail_with(format!("{error:#}"));
+    }
+
+    fn fail_with(&mut self, message: String) {
+        self.errors.push(Finding::elsewhere(message.clone(), message));
+    }
+
+    fn warn(&mut self, message: String) {
+        self.warnings.push(Finding::elsewhere(format!("warning: {message}"), message));
+    }
+
+    fn to_json(&self) -> Value {
+        let all = |findings: &[Finding]| findings.iter().map(Finding::to_json).collect::<Vec<_>>();
+        json!({
+            "ok": self.errors.is_empty(),
+            "errors": all(&self.errors),
+            "warnings": all(&self.warnings),
+            "remarks": self.remarks,
+        })
+    }
+
+    fn tell(&self) {
+        if !self.errors.is_empty() {
+            self.errors.iter().for_each(|error| eprintln!("{}", error.text));
+            return;
+        }
+        self.warnings.iter().for_each(|warning| say(&warning.text));
+        self.remarks.iter().for_each(say);
+        say("the configuration can be used");
+    }
+}
+
+/// Looks at what the configuration names: files, keys, and the store if there is one.
+fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
+    let config = &loaded.config;
+    if let Some(folder) = missing_folder(&config.store) {
+        report.fail_with(format!("store = \"{}\": there is no folder {folder}; make it first", config.store));
+        return Ok(());
+    }
+    if config.identity == Identity::ApiKey && config.store == StoreLocation::Memory {
+        let message =
+            "identity.source = \"api-key\" needs a store that keeps keys: use sqlite:PATH or postgres://…";
+        report.fail_with(message.to_owned());
+        return Ok(());
+    }
+    // What is at an address may come later; `semel doctor` asks there.
+    let keys = match &config.identity {
+        Identity::Jwt(settings) if matches!(settings.keys, KeySource::File(_)) => {
+            runtime()?.block_on(jwt::count_keys(settings)).map(drop)
+        }
+        _ => Ok(()),
+    };
+    let shown = keys
+        .and_then(|()| crate::reconcile::look(config))
+        .and_then(|()| config.encryption.as_ref().map_or(Ok(()), crate::encryption::look))
+        .and_then(|()| crate::admin::access::look(config))
+        .and_then(|()| crate::tls::look(config));
+    let shown = match shown {
+        Ok(shown) => shown,
+        Err(error) => {
+            report.fail(&error);
+            return Ok(());
+        }
+    };
+    report.warnings.extend(loaded.warnings.iter().map(Finding::from));
+    for Shown { setting, ends } in shown {
+        if let Some(ends) = ends.filter(|ends| *ends < SystemClock.now()) {
+            report.warn(format!(
+                "`{setting}`: the certificate is over since {ends}: nobody who checks it will go on"
+            ));
+        }
+    }
+    let (orphans, counted) = stored(config, report)?;
+    crate::encryption::doubts(config.encryption.as_ref(), &counted)
+        .into_iter()
+        .for_each(|doubt| report.warn(doubt));
+    for name in orphans {
+        report.warn(format!(
+            "the store holds records of the operation {name:?}, which no rule names any more: their keys look new; give \
+             it as an alias of the operation that it became"
+        ));
+    }
+    report.remarks = kept_fields(config);
+    Ok(())
+}
+
+/// Says which fields of a request are kept for a worker, where commands are carried out by one.
+fn kept_fields(config: &Config) -> Vec<String> {
+    let defaults = ("commands without a rule of their own".to_owned(), &config.defaults);
+    let named = config
+        .operations
+        .iter()
+        .map(|operation| (format!("{:?}", operation.name.as_str()), &operation.policy));
+    let is_async = |(_, policy): &(String, &Policy)| policy.mode == Mode::Async;
+    let told = |(of, policy): (String, &Policy)| {
+        let except = &policy.store_headers_except;
+        let own =
+            policy.store_request_headers.iter().filter(|name| !is_kept_field(name) && !except.contains(name));
+        let kept = match policy.store_credentials {
+            true => "every field, credentials included".to_owned(),
+            false => {
+                KEPT_FIELDS.into_iter().chain(own.map(HeaderName::as_str)).collect::<Vec<_>>().join(", ")
+            }
+        };
+        let except: Vec<&str> = except.iter().map(HeaderName::as_str).collect();
+        let except =
+            if except.is_empty() { String::new() } else { format!("; except {}", except.join(", ")) };
+        format!("{of}: kept of a request until a worker has carried it out: {kept}{except}")
+    };
+    std::iter::once(defaults).chain(named).filter(is_async).map(told).collect()
+}
+
+/// The folder that a SQLite file is to be in, if there is none: the gateway makes files, and no folders.
+fn missing_folder(store: &StoreLocation) -> Option<String> {
+    let StoreLocation::Sqlite(path) = store else { return None };
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    (!folder.is_dir()).then(|| folder.display().to_string())
+}
+
+/// What is in the store that the configuration does not provide for: operations that no rule has, and what is under which
+/// encryption key.
+fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<String>, Counted)> {
+    match &config.store {
+        StoreLocation::Memory => return Ok(Default::default()),
+        StoreLocation::Sqlite(path) if !path.exists() => return Ok(Default::default()),
+        StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
+    }
+    let looked = runtime()?.block_on(async {
+        let plain = open_plain(&config.store, Access::Read).await?;
+        anyhow::Ok((plain.store.census().await?, plain.reseal.key_uses().await?))
+    });
+    match looked {
+        Ok((census, uses)) => Ok((orphans(config, census), counted(&uses))),
+        Err(error) => match older_schema(&error) {
+            Some(0) => Ok(Default::default()),
+            // The gateway brings it forward when it starts; a look does not.
+            Some(_) => {
+                report.warn(format!("the records were not looked at: {error}"));
+                Ok(Default::default())
+            }
+            None => Err(error),
+        },
+    }
+}
+
+/// Names of operations that have live records, and that no rule has: they were renamed or removed.
+fn orphans(config: &Config, census: Vec<Census>) -> Vec<String> {
+    let known = |name: &str| {
+        // Commands without a rule are named after their method and path: those names never go away.
+        let unmatched =
+            name.split_once(" /").is_some_and(|(method, _)| method.chars().all(char::is_uppercase));
+        let named = |operation: &config::OperationConfig| {
+            operation.name.as_str() == name || operation.aliases.iter().any(|alias| alias.as_str() == name)
+        };
+        config.operations.iter().any(named)
+            || (unmatched && !config.operations.iter().any(|operation| operation.route.to_string() == name))
+    };
+    let mut orphans: Vec<String> =
+        census.into_iter().map(|group| group.operation).filter(|name| !known(name)).collect();
+    orphans.sort();
+    orphans.dedup();
+    orphans
+}
