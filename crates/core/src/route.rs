@@ -1,8 +1,12 @@
 //! A configured path such as `/accounts/{id}/payments`, in the one form that the paths of requests have. Pure.
 
+mod foreign;
+
 use std::fmt;
 
 use thiserror::Error;
+
+pub use foreign::{ForeignRoute, check_method, check_path};
 
 use crate::path::{PathException, PathExceptions, PathRefusal, RequestPath, is_reserved, loose, spell};
 use crate::policy::{Policy, Spelling};
@@ -20,8 +24,11 @@ pub struct RoutePath {
 }
 
 /// Why a text is no path of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RouteError {
+    /// It is written as another program wants it.
+    #[error("{0}")]
+    Foreign(ForeignRoute),
     /// A brace that opens or closes nothing.
     #[error("a placeholder is written `{{name}}`, or `{{*name}}` at the end")]
     Placeholder,
@@ -60,6 +67,7 @@ impl RoutePath {
     /// # Errors
     /// If it has no form.
     pub fn parse(text: &str) -> Result<RoutePath, RouteError> {
+        check_path(text).map_err(RouteError::Foreign)?;
         let mut needs = PathExceptions::default();
         let mut pieces = split(text)?;
         for piece in &mut pieces {
@@ -94,6 +102,12 @@ impl RoutePath {
     /// The path in its one form.
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// The path without the slash that it ends in; `None` if it ends in none, or is nothing else. A request for it would
+    /// be another path, or refused.
+    pub fn without_slash(&self) -> Option<&str> {
+        self.text.strip_suffix('/').filter(|rest| !rest.is_empty())
     }
 
     /// The route as the most generous of readers has it: [`loose`] paths are matched with it.

@@ -561,6 +561,7 @@ impl Builder {
             return Err(ConfigError::NoResults(name.to_owned()));
         }
         operations.check_tier(self.store.tier())?;
+        observe::begin_matching(operations.labels(), self.clock.now());
         let shared = Shared {
             store: self.store,
             identify,

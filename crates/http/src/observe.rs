@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use metrics::{counter, histogram};
+use metrics::{Unit, counter, describe_gauge, gauge, histogram};
 use semel_core::quota::Limit;
 use semel_core::transition::Verdict;
-use semel_core::{Principal, Record, StateName, StoreError};
+use semel_core::{Principal, Record, StateName, StoreError, Timestamp};
 
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,6 +196,26 @@ pub(crate) fn decision(
         code = code.map(|Code(code)| code),
         keyHashPrefix = about.key_hash_prefix.as_deref(),
     );
+}
+
+/// The time at which a request last matched each rule.
+const LAST_MATCHED: &str = "idempotency_rule_last_matched_seconds";
+
+/// Begins to tell when a request last matched each of these rules: none has since now.
+pub(crate) fn begin_matching(labels: &[Arc<str>], now: Timestamp) {
+    describe_gauge!(
+        LAST_MATCHED,
+        Unit::Seconds,
+        "UNIX time at which a request last matched the rule of the operation; until the first one, the time at which this process \
+         began to look. A rule that stays behind for a day may have a wrong route."
+    );
+    labels.iter().for_each(|label| matched(label.clone(), now));
+}
+
+/// A request matched the rule with this label.
+pub(crate) fn matched(label: Arc<str>, now: Timestamp) {
+    let seconds = Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or_default());
+    gauge!(LAST_MATCHED, "operation" => label).set(seconds.as_secs_f64());
 }
 
 /// How long the layer itself took for a command.

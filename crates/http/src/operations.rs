@@ -10,8 +10,8 @@ use http::request::Parts;
 use semel_core::operation::OperationNameError;
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
-use semel_core::policy::{KeyRequirement, Mode, PolicyError, Profile, StoreResponse};
-use semel_core::route::{RouteError, RoutePath};
+use semel_core::policy::{KeyRequirement, Mode, PolicyError, Profile, Spelling, StoreResponse};
+use semel_core::route::{ForeignRoute, RouteError, RoutePath, check_method, check_path};
 use semel_core::{JsonPointer, OperationName, Policy, Tier, TierTooLow, WaitingSearch};
 
 use crate::routes::{Displaced, Placed, Routes};
@@ -192,6 +192,8 @@ pub(crate) struct Operations {
     defaults: Arc<Policy>,
     routes: Routes<Rule>,
     by_name: HashMap<String, Arc<Policy>>,
+    /// The labels of the rules.
+    labels: Vec<Arc<str>>,
     /// The names, former ones too, of operations that have a rule and are left to a worker.
     asynchronous: Vec<String>,
     unmatched: Arc<str>,
@@ -207,7 +209,7 @@ impl Operations {
         calls: Vec<String>,
     ) -> Result<Operations, ConfigError> {
         defaults.validate().map_err(ConfigError::Defaults)?;
-        let (mut by_name, mut asynchronous) = (HashMap::new(), Vec::new());
+        let (mut by_name, mut labels, mut asynchronous) = (HashMap::new(), Vec::new(), Vec::new());
         let mut routes = Routes::default();
         let mut former = HashMap::new();
         for operation in operations {
@@ -218,6 +220,12 @@ impl Operations {
             }
             let mut policy = defaults.clone();
             change.iter().for_each(|change| change(&mut policy));
+            if let (Some(without), Spelling::Refuse) = (path.without_slash(), policy.trailing_slash) {
+                tracing::warn!(
+                    operation = name,
+                    "its route {path} ends in a slash: a request for {without} is refused; leave the slash out, or set `trailing_slash`"
+                );
+            }
             policy.validate().map_err(|error| ConfigError::Policy(name.clone(), error))?;
             let pointer = |text: String| {
                 JsonPointer::parse(&text).map_err(|error| ConfigError::Pointer(name.clone(), text, error))
@@ -246,6 +254,7 @@ impl Operations {
             if by_name.insert(name.clone(), rule.policy.clone()).is_some() {
                 return Err(ConfigError::Repeated(name));
             }
+            labels.push(rule.label.clone());
             let policy = rule.policy.clone();
             routes
                 .insert(method, path, &policy, allow, rule)
@@ -276,7 +285,12 @@ impl Operations {
             grpc.insert(path.as_str(), ()).map_err(|error| wrong(error.to_string()))?;
         }
         let (defaults, unmatched) = (Arc::new(defaults), Arc::from("unmatched"));
-        Ok(Operations { defaults, routes, by_name, asynchronous, unmatched, grpc })
+        Ok(Operations { defaults, routes, by_name, labels, asynchronous, unmatched, grpc })
+    }
+
+    /// Returns the labels of the rules.
+    pub(crate) fn labels(&self) -> &[Arc<str>] {
+        &self.labels
     }
 
     /// The label of what matches no rule.
@@ -338,16 +352,18 @@ impl Operations {
     /// The one form of a request's path, and its rule if it is a command; without one, it passes through.
     pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<InPlace<'p>, Displaced> {
         if (*method == Method::OPTIONS && path == "*") || *method == Method::CONNECT {
-            return Ok(InPlace { path: Cow::Borrowed(path), rule: None, profile: self.defaults.profile });
+            let profile = self.defaults.profile;
+            return Ok(InPlace { path: Cow::Borrowed(path), rule: None, matched: None, profile });
         }
         let Placed { path, rule } = self.routes.place(method, path)?;
+        let matched = rule.map(|rule| rule.label.clone());
         let rule = match rule {
             Some(rule) => Some(rule.clone()),
             None => is_command(method).then(|| self.without_rule(method, &path)),
         };
         let profile = rule.as_ref().map_or(self.defaults.profile, |rule| rule.policy.profile);
         let rule = rule.filter(|rule| rule.policy.key != KeyRequirement::Ignored);
-        Ok(InPlace { path, rule, profile })
+        Ok(InPlace { path, rule, matched, profile })
     }
 
     /// Returns the profile of the answers to a request, whether its path has a place or not.
@@ -374,6 +390,8 @@ pub(crate) struct InPlace<'p> {
     pub(crate) rule: Option<Rule>,
     /// The profile of its operation, also of one that keys mean nothing to; without an operation, the default.
     pub(crate) profile: Profile,
+    /// The label of the rule that was matched, also of one that protects nothing.
+    pub(crate) matched: Option<Arc<str>>,
 }
 
 /// A method and a path.
@@ -385,6 +403,11 @@ fn split_route(route: &str) -> Option<(Method, &str)> {
 
 fn parse_route(name: &str, route: &str) -> Result<(Method, RoutePath), ConfigError> {
     let wrong = || ConfigError::Route(name.to_owned(), route.to_owned());
+    let foreign = |error: ForeignRoute| ConfigError::Path(name.to_owned(), error.to_string());
+    route
+        .split_once(' ')
+        .map_or(Ok(()), |(word, path)| check_method(word).and(check_path(path)))
+        .map_err(foreign)?;
     let (method, path) = split_route(route).filter(|(_, path)| path.starts_with('/')).ok_or_else(wrong)?;
     if method.is_safe() || method == Method::CONNECT {
         return Err(ConfigError::NeverACommand(name.to_owned(), method));
@@ -522,6 +545,17 @@ mod tests {
         assert_eq!(refuse(vec![op("a", "post /x")]), format!("operation \"a\": \"post /x\" {not_a_route}"));
         assert_eq!(refuse(vec![op("a", "POST x")]), format!("operation \"a\": \"POST x\" {not_a_route}"));
         assert_eq!(refuse(vec![op("a", "GET /x")]), "operation \"a\": GET is never a command");
+        for (route, right) in [
+            ("POST /users/:id", "\"/users/{id}\""),
+            ("POST /files/*", "`{*rest}`"),
+            ("ANY /x", "one rule for each method"),
+            ("* /x", "one rule for each method"),
+            ("POST ^/users/[0-9]+$", "regular expression"),
+            ("POST /users/{id:int}", "`{id}`"),
+        ] {
+            let error = refuse(vec![op("a", route)]);
+            assert!(error.starts_with("operation \"a\": ") && error.contains(right), "{route}: {error}");
+        }
         assert!(refuse(vec![op("a", "POST /{x}"), op("b", "POST /{y}")]).starts_with("operation \"b\": "));
         let zero = op("a", "POST /x").with(|policy| policy.ttl = Duration::ZERO);
         assert_eq!(refuse(vec![zero]), "operation \"a\": `ttl` must be longer than zero");

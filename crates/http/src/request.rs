@@ -158,8 +158,11 @@ where
 fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Profile), Problem> {
     let malformed = |detail: String| Problem::new(Kind::MalformedRequest, detail);
     let sent = parts.uri.path();
-    let InPlace { path, rule, profile } =
+    let InPlace { path, rule, matched, profile } =
         shared.operations.place(&parts.method, sent).map_err(|error| malformed(error.to_string()))?;
+    if let Some(label) = matched {
+        observe::matched(label, shared.clock.now());
+    }
     if path != sent {
         let target = match parts.uri.query() {
             Some(query) => format!("{path}?{query}"),

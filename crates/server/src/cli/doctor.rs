@@ -1,11 +1,12 @@
 //! `semel doctor`: everything that a gateway stands on, looked at without changing it.
 //!
 //! What is to be known about a store, the store's own `doctor` module finds out; here is what surrounds it:
-//! `machine` has the disk and the open files, `network` the upstream and the gateway itself, `report` the printing.
+//! `machine` has the disk and the open files, `network` the upstream and the gateway itself, `rules` the rules that no request matches, `report` the printing.
 
 mod machine;
 mod network;
 mod report;
+mod rules;
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
-use super::{Done, say};
+use super::{Done, say, show};
 use crate::client_certificate::Tenant;
 use crate::config::{Config, Encryption, Identity, Loaded, SecretSource, StoreLocation};
 use crate::encryption::{Counted, counted};
@@ -51,7 +52,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let checks = super::runtime()?.block_on(examine(&loaded));
     match matches.get_flag("json") {
         true => say(report::to_json(&checks)),
-        false => say(report::to_text(&checks)),
+        false => show(report::to_text(&checks)),
     }
     Ok(if report::failed(&checks) { Done::No } else { Done::Yes })
 }
@@ -73,6 +74,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks.push(identity(config, api_keys).await);
     checks.push(admin(config));
     checks.push(network::gateway(config).await);
+    checks.extend(rules::examine(config).await);
     checks.push(machine::open_files(config.server.max_connections));
     checks
 }

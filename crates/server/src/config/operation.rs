@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::Method;
 use semel_core::path::PathException;
-use semel_core::route::RoutePath;
+use semel_core::route::{RoutePath, check_method, check_path};
 use semel_core::{JsonPointer, OperationName, Policy};
 
 use super::kind::{Kind, Refusal, quoted};
@@ -109,6 +109,7 @@ impl Route {
         let because = |reason: &str| Refusal::Because(reason.to_owned());
         let (word, path) = text.split_once(' ').ok_or(Refusal::Unexpected)?;
         let path = path.trim_start();
+        check_method(word).and(check_path(path)).map_err(|error| because(&error.to_string()))?;
         let method: Method = word.parse().map_err(|_| Refusal::Unexpected)?;
         if !path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()) {
             return Err(Refusal::Unexpected);

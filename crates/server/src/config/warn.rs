@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use semel_core::Policy;
-use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError, Profile};
+use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError, Profile, Spelling};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
 use super::admin;
 use super::encryption;
 use super::findings::Findings;
-use super::operation;
+use super::operation::{self, OperationConfig, Route};
 use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
 use crate::authorize::Authorization;
 use crate::forwarding::ForwardedMode;
@@ -57,6 +57,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     for operation in &config.operations {
         let prefix = operation::path(&operation.name);
         policy(findings, &prefix, &operation.policy, in_the_clear);
+        trailing_slash(findings, &prefix, operation);
         long_memory(findings, &prefix, &operation.authorization);
         if let Some(asked) = &operation.reconcile {
             look_up(findings, &format!("{prefix}.reconcile"), asked);
@@ -72,6 +73,22 @@ fn long_memory(findings: &mut Findings, prefix: &str, authorization: &Authorizat
     let path = format!("{prefix}.authorize_cache");
     if authorization.cache > LONG_MEMORY && findings.is_set(&path) {
         findings.warn(&path, "whoever may not any more goes on, and gets old responses, for as long as this");
+    }
+}
+
+/// Warns of a route that ends in a slash, which a client easily leaves out.
+fn trailing_slash(findings: &mut Findings, prefix: &str, operation: &OperationConfig) {
+    let Route { method, path } = &operation.route;
+    let Some(without) = path.strip_suffix('/').filter(|rest| !rest.is_empty()) else { return };
+    let is_meant = [&format!("{prefix}.trailing_slash"), "defaults.trailing_slash"]
+        .iter()
+        .any(|path| findings.is_set(path));
+    if operation.policy.trailing_slash == Spelling::Refuse && !is_meant {
+        let message = format!(
+            "ends in a slash, and `{method} {without}` is refused: did you mean \"{method} {without}\"? If not, `trailing_slash` says \
+             what the path without the slash is"
+        );
+        findings.warn(&format!("{prefix}.match"), message);
     }
 }
 

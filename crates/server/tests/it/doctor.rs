@@ -444,6 +444,33 @@ async fn something_else_at_the_gateways_address_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_says_when_a_request_last_matched_each_rule() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let rules = "[[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n\
+                 [[operation]]\nname = \"never.used\"\nmatch = \"POST /never\"\nkey = \"ignored\"\n";
+    let gateway = site.start_with(upstream.address, rules, &[]);
+    let last = |metrics: &str, rule: &str| -> f64 {
+        let start = format!("idempotency_rule_last_matched_seconds{{operation=\"{rule}\"}} ");
+        let line = metrics.lines().find_map(|line| line.strip_prefix(&start));
+        line.unwrap_or_else(|| panic!("{rule} is not in {metrics}")).parse().expect("it is a number")
+    };
+    let metrics =
+        async || String::from_utf8(gateway.admin("/metrics").await.body.to_vec()).expect("it is text");
+    let before = metrics().await;
+    assert!(before.contains("# HELP idempotency_rule_last_matched_seconds UNIX time"), "{before}");
+    assert_eq!(last(&before, "payments.create"), last(&before, "never.used"), "the start of the gateway");
+    assert_eq!(gateway.send(pay("{}")).await.status, 201);
+    let after = metrics().await;
+    assert!(last(&after, "payments.create") > last(&after, "never.used"), "{after}");
+    assert_eq!(last(&after, "never.used"), last(&before, "never.used"));
+
+    std::fs::write(site.folder.path().join("semel.toml"), rules).expect("there is room");
+    let (listen, admin) = (gateway.address.to_string(), gateway.admin.to_string());
+    let report = doctor(site.folder.path(), &["--listen", &listen, "--admin-listen", &admin]);
+    assert_eq!(report.check("rules").0, "ok", "{:?}", report.check("rules"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_gateway_that_is_not_ready_is_a_failure() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let gateway = site.start(upstream.address, &[]);

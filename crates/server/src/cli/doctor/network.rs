@@ -178,7 +178,7 @@ pub(super) async fn gateway(config: &Config) -> Check {
             format!("something listens at {listen} and {admin}, and is not asked over TLS"),
         );
     }
-    match (readiness(from_here(admin)).await, listens) {
+    match (readiness(admin).await, listens) {
         (Some((StatusCode::OK, _)), true) => Check::ok(name, format!("one runs at {listen}, and is ready")),
         (Some((StatusCode::SERVICE_UNAVAILABLE, words)), _) => Check::fail(
             name,
@@ -211,12 +211,22 @@ fn from_here(address: SocketAddr) -> SocketAddr {
 
 /// What the admin listener says about the gateway; `None` if nobody answers there.
 async fn readiness(admin: SocketAddr) -> Option<(StatusCode, String)> {
-    let authority: Authority = admin.to_string().parse().ok()?;
-    let answer = ask(&authority, None, Protocol::Http1, Method::GET, "/readyz").await.ok()?;
+    let (status, words) = admin_page(admin, "/readyz", MAX_WORDS).await?;
+    Some((status, words.trim().to_owned()))
+}
+
+/// A page of the admin listener, up to this size; `None` if nobody answers there.
+pub(super) async fn admin_page(
+    admin: SocketAddr,
+    path: &'static str,
+    max_bytes: usize,
+) -> Option<(StatusCode, String)> {
+    let authority: Authority = from_here(admin).to_string().parse().ok()?;
+    let answer = ask(&authority, None, Protocol::Http1, Method::GET, path).await.ok()?;
     let status = answer.status();
-    let words =
-        timeout(PATIENCE, Limited::new(answer.into_body(), MAX_WORDS).collect()).await.ok()?.ok()?.to_bytes();
-    Some((status, String::from_utf8_lossy(&words).trim().to_owned()))
+    let body = Limited::new(answer.into_body(), max_bytes).collect();
+    let bytes = timeout(PATIENCE, body).await.ok()?.ok()?.to_bytes();
+    Some((status, String::from_utf8_lossy(&bytes).into_owned()))
 }
 
 /// Sends a request that asks for nothing but an answer.

@@ -1,11 +1,10 @@
 //! What was found, for people and for programs.
 
-use std::io::IsTerminal;
-
 use semel_stores::doctor::{Check, Health};
 use serde_json::{Value, json};
 
 use crate::cli::printable;
+use crate::terminal::colours;
 
 const GREEN: &str = "\u{1b}[32m";
 const YELLOW: &str = "\u{1b}[33m";
@@ -38,7 +37,7 @@ pub(super) fn to_json(checks: &[Check]) -> Value {
 }
 
 pub(super) fn to_text(checks: &[Check]) -> String {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let colour = colours(&std::io::stdout());
     let width = checks.iter().map(|check| check.name.len()).max().unwrap_or(0);
     let mut lines = Vec::new();
     for check in checks {

@@ -144,6 +144,19 @@ fn a_long_memory_of_who_was_allowed_is_named() {
 }
 
 #[test]
+fn a_route_that_ends_in_a_slash_is_questioned_unless_the_slash_is_meant() {
+    let with = |route: &str, more: &str| {
+        warnings(&file(&format!("{more}\n[[operation]]\nname = \"a\"\nmatch = \"{route}\"\n")))
+    };
+    let shown = with("POST /a/", "").join("\n");
+    assert!(shown.contains("`operation.a.match`") && shown.contains("did you mean \"POST /a\"?"), "{shown}");
+    assert_eq!(with("POST /a/", "[defaults]\ntrailing_slash = \"same\""), [""; 0]);
+    assert_eq!(with("POST /a/", "[defaults]\ntrailing_slash = \"refuse\""), [""; 0], "it was thought about");
+    assert_eq!(with("POST /", ""), [""; 0]);
+    assert_eq!(with("POST /a", ""), [""; 0]);
+}
+
+#[test]
 fn a_weak_choice_by_flag_names_the_flag() {
     assert_eq!(
         warnings(&Sources::new().flag("store", "memory:")),

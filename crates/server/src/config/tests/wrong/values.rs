@@ -447,6 +447,26 @@ fn a_match_is_a_method_and_a_path() {
             r#"expected a method and a path, such as "POST /payments/{id}", found "POST /{*a}/b": `{*name}` stands at the end"#,
         ),
         (
+            "POST /a/:id",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a/:id": `:id` would be matched letter by letter: a placeholder is written `{id}`, so "/a/{id}""#,
+        ),
+        (
+            "POST /a/*",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a/*": `*` would be matched letter by letter: write `{name}` for one segment, or `{*rest}` at the end for all that follow"#,
+        ),
+        (
+            "ANY /a",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "ANY /a": `ANY` is no method of HTTP: write one rule for each method"#,
+        ),
+        (
+            "POST ^/a/[0-9]+$",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST ^/a/[0-9]+$": it is read as a path, and not as a regular expression: write `{name}` for one segment, or `{*rest}` at the end for all that follow"#,
+        ),
+        (
+            "POST /a/{id:int}",
+            r#"expected a method and a path, such as "POST /payments/{id}", found "POST /a/{id:int}": `{id:int}` has more than a name: a placeholder stands for any segment, and is written `{id}`"#,
+        ),
+        (
             "POST /é",
             r#"expected a method and a path, such as "POST /payments/{id}", found "POST /é": a request's path is ASCII: write anything else as it arrives, percent-encoded"#,
         ),
