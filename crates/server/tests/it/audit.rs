@@ -58,7 +58,7 @@ fn a_bank_learns_what_it_forgot() {
             "POST /standing-orders createStandingOrder optional description",
             "PATCH /standing-orders/{id} changeStandingOrder missing - key,409,422,expiry",
             "DELETE /standing-orders/{id} endStandingOrder required header 400,409,422",
-            "POST /cards/{id}/block blockCard missing - key,400,409,422,expiry",
+            "POST /cards/{id}/block blockCard required - 400,409,422,expiry",
             "POST /statements orderStatement missing - key,422,expiry",
             "POST /sessions logIn missing - key,400,409,422,expiry",
             "* /documents - missing - key,400,409,422,expiry",
@@ -82,7 +82,7 @@ fn people_get_a_table_and_a_sentence_for_each_thing() {
         "POST    /transfers              20    required  yes  yes  yes  in each answer",
         "POST    /standing-orders        44    optional  yes  yes  yes  7 days",
         "POST    /statements             67    missing   yes  yes  -    -",
-        "  key     no header parameter Idempotency-Key was found: no client can know that it may retry",
+        "  key     no key was found, in a header or in the body: no client can know that it may retry",
         "  422     nothing says what a key gets that was used with another request",
         "  note    the key is optional: a client that sends none cannot retry safely",
         "6 of 9 lack something: `semel audit --help` says how to declare it.",
@@ -90,7 +90,7 @@ fn people_get_a_table_and_a_sentence_for_each_thing() {
         assert!(said.lines().any(|said| said == line), "{line}: {said}");
     }
     let alone = said.split("* /documents (line ").nth(1).expect("it is there");
-    assert!(!alone.contains("no header parameter"), "what cannot be seen is not judged: {alone}");
+    assert!(!alone.contains("no key was found"), "what cannot be seen is not judged: {alone}");
 }
 
 #[test]
@@ -122,6 +122,22 @@ fn endpoints_can_be_ignored_and_methods_added() {
     let wrong = audit(BANK, &["--ignore", "POST /session"]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("the audit lists no such endpoint"), "{wrong:?}");
+}
+
+#[test]
+fn searches_are_excluded_and_keys_have_other_names() {
+    let shop = "swagger: '2.0'\npaths:\n  /orders/search: {post: {}}\n  /orders:\n    post:\n      parameters:\n\
+                \x20       - {name: PayPal-Request-Id, in: header, required: true, type: string, description: Kept for 3 days.}\n\
+                \x20     responses: {'201': {}, '400': {}, '409': {}, '422': {}}\n";
+    let output = audit(shop, &["--exclude", "POST */search"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert_eq!(
+        text(&output.stdout).lines().last(),
+        Some("The one endpoint declares everything. 1 ignored."),
+        "{output:?}"
+    );
+    assert_eq!(audit(shop, &[]).status.code(), Some(1));
+    assert_eq!(audit(shop, &["--exclude", "*/find"]).status.code(), Some(2));
 }
 
 #[test]
@@ -199,8 +215,8 @@ fn what_cannot_be_read_exits_with_2_and_says_where() {
     let deep = format!("openapi: 3.1.0\nx: {}", "[".repeat(1 << 20));
     let circle = "openapi: 3.1.0\npaths:\n  /a: {$ref: '#/paths/~1a'}";
     for (document, why) in [
-        (&b"swagger: '2.0'\npaths: {}"[..], "openapi.yaml: it is Swagger 2.0"),
-        (b"info: {}", "openapi.yaml: it is not a description in OpenAPI 3: it has no member `openapi`"),
+        (&b"swagger: '1.2'\npaths: {}"[..], "openapi.yaml: it is Swagger 1.2: only 2.0"),
+        (b"info: {}", "openapi.yaml: it is not a description in OpenAPI: it has no member `openapi`"),
         (b"openapi: 3.1.0\ncomponents: {}", "openapi.yaml: it has no `paths`"),
         (b"openapi: 3.1.0\npaths:\n  - [", "openapi.yaml: line 3, column "),
         (b"openapi: 3.1.0\npaths:\n  /\xff: {}", "openapi.yaml: line 3: it is not UTF-8"),

@@ -1,18 +1,18 @@
 //! What an operation declares about its key, and what it does not. Here it is decided what counts.
 
 use super::document::{Node, excerpt, printable};
+use super::key::{self, DeclaredKey, KeyPlace};
 use super::lifetime;
 use super::operations::{Kind, Operation, UnseenPath};
 use super::reference::{self, Unseen};
 
-const KEY: &str = "Idempotency-Key";
 const EXPIRES: &str = "Idempotency-Expires";
 const TTL: &str = "x-idempotency-ttl";
 
 /// The answers that a client needs to tell apart.
 pub(super) const ANSWERS: [&str; 3] = ["400", "409", "422"];
 
-/// Whether the header is declared.
+/// Whether the key is declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Key {
     Required,
@@ -62,9 +62,7 @@ impl Missing {
     /// What that means for clients.
     pub(super) fn sentence(self) -> &'static str {
         match self {
-            Self::Key => {
-                "no header parameter Idempotency-Key was found: no client can know that it may retry"
-            }
+            Self::Key => "no key was found, in a header or in the body: no client can know that it may retry",
             Self::Answer("400") => "nothing says what a missing or malformed key gets",
             Self::Answer("409") => "nothing says what a retry gets while the first request still runs",
             Self::Answer(_) => "nothing says what a key gets that was used with another request",
@@ -81,7 +79,11 @@ pub(super) struct Endpoint {
     pub(super) path: String,
     pub(super) operation_id: Option<String>,
     pub(super) line: usize,
+    /// The first tag of the operation.
+    pub(super) tag: Option<String>,
     pub(super) key: Key,
+    /// The part of a request that has the key, and its name there.
+    pub(super) key_place: Option<(KeyPlace, String)>,
     /// Whether each of [`ANSWERS`] is declared.
     pub(super) answers: [bool; 3],
     pub(super) expiry: Option<Expiry>,
@@ -105,7 +107,9 @@ impl Endpoint {
             path: path.to_owned(),
             operation_id: None,
             line,
+            tag: None,
             key: Key::Missing,
+            key_place: None,
             answers: [false; 3],
             expiry: None,
             seen: false,
@@ -124,7 +128,11 @@ pub(super) fn judge_unseen(path: &UnseenPath<'_>) -> Endpoint {
 ///
 /// # Errors
 /// If the document is broken.
-pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Result<Option<Endpoint>> {
+pub(super) fn judge(
+    operation: &Operation<'_>,
+    all_methods: bool,
+    key_names: &[&str],
+) -> anyhow::Result<Option<Endpoint>> {
     let kind = Kind::of(operation.method);
     if kind == Kind::Safe {
         return Ok(None);
@@ -139,18 +147,21 @@ pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Res
         }
     };
     let mut notes = Vec::new();
-    let parameter = find_parameter(node, &operation.path_items, &mut notes)?;
-    if !wanted && parameter.is_none() {
+    let declared = key::find(node, &operation.path_items, key_names, &mut notes)?;
+    if !wanted && declared.is_none() {
         return Ok(None);
     }
-    let key = match parameter {
+    let key = match &declared {
         None => Key::Missing,
-        Some(parameter) if parameter.get("required").is_some_and(Node::is_true) => Key::Required,
+        Some(declared) if declared.required => Key::Required,
         Some(_) => {
             notes.push("the key is optional: a client that sends none cannot retry safely".to_owned());
             Key::Optional
         }
     };
+    if let Some(DeclaredKey { place: KeyPlace::Body, name, .. }) = &declared {
+        notes.push(format!("the key is `{}` in the body: proxies and gateways see none", printable(name)));
+    }
     let responses = match node.get("responses").map(reference::follow).transpose()? {
         Some(Err(unseen)) => {
             notes.push(format!("cannot tell which answers it declares: {unseen}"));
@@ -158,7 +169,8 @@ pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Res
         }
         responses => responses.and_then(Result::ok),
     };
-    let answers = find_answers(responses, &mut notes);
+    let answers = find_answers(responses, &mut notes)?;
+    let parameter = declared.as_ref().map(|declared| declared.node);
     let mut owners = vec![node];
     owners.extend(parameter);
     owners.extend(&operation.path_items);
@@ -171,13 +183,17 @@ pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Res
         expiry = find_words(parameter)?;
     }
     let operation_id = node.get("operationId").and_then(Node::text).map(excerpt);
+    let tag = node.get("tags").and_then(|tags| tags.item(0)).and_then(Node::text).map(excerpt);
+    let key_place = declared.map(|declared| (declared.place, declared.name));
     let (method, path) = (method.to_owned(), path.to_owned());
     Ok(Some(Endpoint {
         method,
         path,
         operation_id,
         line: node.line(),
+        tag,
         key,
+        key_place,
         answers,
         expiry,
         seen: true,
@@ -185,54 +201,20 @@ pub(super) fn judge(operation: &Operation<'_>, all_methods: bool) -> anyhow::Res
     }))
 }
 
-/// The parameter that is the key: of the operation itself, or else of its path.
-fn find_parameter<'d>(
-    operation: Node<'d>,
-    path_items: &[Node<'d>],
-    notes: &mut Vec<String>,
-) -> anyhow::Result<Option<Node<'d>>> {
-    let mut unseen: Vec<Unseen> = Vec::new();
-    let mut similar = None;
-    for owner in std::iter::once(&operation).chain(path_items) {
-        let Some(parameters) = owner.get("parameters") else { continue };
-        for parameter in parameters.items()? {
-            let parameter = match reference::follow(parameter)? {
-                Ok(parameter) => parameter,
-                Err(place) => {
-                    unseen.push(place);
-                    continue;
-                }
-            };
-            let text = |name: &str| parameter.get(name).and_then(Node::text).unwrap_or_default();
-            let (name, place) = (text("name"), text("in"));
-            if name.eq_ignore_ascii_case(KEY) && place == "header" {
-                return Ok(Some(parameter));
-            }
-            if excerpt(name).to_ascii_lowercase().contains("idempoten") {
-                similar = Some((name, place));
-            }
-        }
-    }
-    if let Some((name, place)) = similar {
-        let (name, place) = (printable(name), printable(place));
+/// Which of the answers are declared by name. A range says that something may come, and not what it means, and a framework's
+/// own answer to what it cannot read says nothing about keys.
+fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow::Result<[bool; 3]> {
+    let Some(responses) = responses else { return Ok([false; 3]) };
+    let mut answers = ANSWERS.map(|status| responses.get(status).is_some());
+    if let Some(response) = responses.get(ANSWERS[2])
+        && is_validation(response)?
+    {
+        answers[2] = false;
         notes.push(format!(
-            "there is a parameter `{name}` in {place}: only a header of the name {KEY} counts"
+            "its {} is FastAPI's own, for a request that does not validate: it says nothing about keys",
+            ANSWERS[2]
         ));
     }
-    if let Some(first) = unseen.first() {
-        let others = match unseen.len() - 1 {
-            0 => String::new(),
-            others => format!("; and {others} more like it"),
-        };
-        notes.push(format!("cannot tell whether it declares the key: the parameter {first}{others}"));
-    }
-    Ok(None)
-}
-
-/// Which of the answers are declared by name. A range says that something may come, and not what it means.
-fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> [bool; 3] {
-    let Some(responses) = responses else { return [false; 3] };
-    let answers = ANSWERS.map(|status| responses.get(status).is_some());
     let lacking = ANSWERS.into_iter().zip(answers).filter(|(_, declared)| !declared);
     let lacking: Vec<&str> = lacking.map(|(status, _)| status).collect();
     let range = ["4XX", "4xx", "default"].into_iter().find(|range| responses.get(range).is_some());
@@ -240,7 +222,24 @@ fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> [bool; 
         let lacking = lacking.join(", ");
         notes.push(format!("`{range}` covers {lacking}, but does not say what it means: declare it by name"));
     }
-    answers
+    Ok(answers)
+}
+
+/// Whether this is the answer that FastAPI declares for each operation by itself. One whose description speaks of the key is the
+/// service's own.
+fn is_validation(response: Node<'_>) -> anyhow::Result<bool> {
+    let Ok(response) = reference::follow(response)? else { return Ok(false) };
+    let description = response.get("description").and_then(Node::text).map(excerpt).unwrap_or_default();
+    if description.to_ascii_lowercase().contains("key")
+        || description.to_ascii_lowercase().contains("idempoten")
+    {
+        return Ok(false);
+    }
+    let content = response.get("content").map(Node::members).transpose()?.unwrap_or_default();
+    Ok(content.into_iter().any(|(_, media)| {
+        let schema = media.get("schema").and_then(|schema| schema.get("$ref")).and_then(Node::text);
+        schema.is_some_and(|reference| reference.ends_with("/HTTPValidationError"))
+    }))
 }
 
 /// The extension, at the first of these that has it.

@@ -70,7 +70,7 @@ pub(super) struct Paths<'d> {
 /// Lists the operations of a document, in its order.
 ///
 /// # Errors
-/// If it is not a description in OpenAPI 3, or is broken.
+/// If it is not a description in OpenAPI 3 or Swagger 2.0, or is broken.
 pub(super) fn list(root: Node<'_>) -> anyhow::Result<Paths<'_>> {
     let version = version(root)?;
     let paths = root.get("paths").with_context(|| {
@@ -100,15 +100,15 @@ pub(super) fn list(root: Node<'_>) -> anyhow::Result<Paths<'_>> {
 /// The version, if it is one that can be read.
 fn version(root: Node<'_>) -> anyhow::Result<&str> {
     if !root.is_object() {
-        bail!("it is not a description in OpenAPI 3: it is not even an object");
+        bail!("it is not a description in OpenAPI: it is not even an object");
     }
     if let Some(version) = root.get("swagger").and_then(Node::text) {
-        bail!("it is Swagger {}: convert it to OpenAPI 3 first", printable(version));
+        ensure!(version == "2.0", "it is Swagger {}: only 2.0 is understood", printable(version));
+        return Ok(version);
     }
-    let version = root
-        .get("openapi")
-        .and_then(Node::text)
-        .context("it is not a description in OpenAPI 3: it has no member `openapi` with a version")?;
+    let version = root.get("openapi").and_then(Node::text).context(
+        "it is not a description in OpenAPI: it has no member `openapi` or `swagger` with a version",
+    )?;
     let known = ["3.0", "3.1", "3.2"].iter().any(|known| {
         version.strip_prefix(known).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     });

@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
 use super::document::printable;
+use super::groups::{self, Group};
 use super::judge::{ANSWERS, Endpoint, Expiry};
 
 /// Longer paths are shown, but do not make the table wider.
@@ -36,30 +38,19 @@ impl Report {
             "ok": self.ok(),
             "openapi": self.version,
             "endpoints": self.endpoints.iter().map(endpoint_json).collect::<Vec<_>>(),
+            "groups": groups::of(&self.endpoints).iter().map(group_json).collect::<Vec<_>>(),
             "ignored": self.ignored,
         })
     }
 
     pub(super) fn to_text(&self) -> String {
         let mut out = String::new();
-        if !self.endpoints.is_empty() {
-            table(&mut out, &self.endpoints);
+        if groups::are_wanted(&self.endpoints) {
+            groups::of(&self.endpoints).iter().for_each(|group| show_group(&mut out, group));
+        } else if !self.endpoints.is_empty() {
+            table(&mut out, &self.endpoints.iter().collect::<Vec<_>>());
             line(&mut out, "");
-        }
-        for endpoint in &self.endpoints {
-            let missing = endpoint.missing();
-            if missing.is_empty() && endpoint.notes.is_empty() {
-                continue;
-            }
-            let (method, path) = (printable(&endpoint.method), printable(&endpoint.path));
-            line(&mut out, &format!("{method} {path} (line {})", endpoint.line));
-            for missing in missing.into_iter().filter(|_| endpoint.seen) {
-                line(&mut out, &format!("  {:6}  {}", missing.name(), missing.sentence()));
-            }
-            for note in &endpoint.notes {
-                line(&mut out, &format!("  note    {note}"));
-            }
-            line(&mut out, "");
+            self.endpoints.iter().for_each(|endpoint| show(&mut out, endpoint));
         }
         line(&mut out, &self.summary());
         out
@@ -83,10 +74,49 @@ impl Report {
     }
 }
 
-fn table(out: &mut String, endpoints: &[Endpoint]) {
+/// Everything about one endpoint, in sentences.
+fn show(out: &mut String, endpoint: &Endpoint) {
+    let missing = endpoint.missing();
+    if missing.is_empty() && endpoint.notes.is_empty() {
+        return;
+    }
+    let (method, path) = (printable(&endpoint.method), printable(&endpoint.path));
+    line(out, &format!("{method} {path} (line {})", endpoint.line));
+    for missing in missing.into_iter().filter(|_| endpoint.seen) {
+        line(out, &format!("  {:6}  {}", missing.name(), missing.sentence()));
+    }
+    for note in &endpoint.notes {
+        line(out, &format!("  note    {note}"));
+    }
+    line(out, "");
+}
+
+/// A group of a large document: its table, and each sentence once, with the number of endpoints that it is about.
+fn show_group(out: &mut String, group: &Group<'_>) {
+    let (name, all, lacking) = (printable(group.name), group.endpoints.len(), group.lacking());
+    line(out, &format!("== {name}: {lacking} of {all} lack something =="));
+    line(out, "");
+    table(out, &group.endpoints);
+    line(out, "");
+    let mut sentences: IndexMap<String, usize> = IndexMap::new();
+    for endpoint in &group.endpoints {
+        let missing = endpoint.missing().into_iter().filter(|_| endpoint.seen);
+        let missing = missing.map(|missing| format!("{:6}  {}", missing.name(), missing.sentence()));
+        let notes = endpoint.notes.iter().map(|note| format!("note    {note}"));
+        missing.chain(notes).for_each(|sentence| *sentences.entry(sentence).or_default() += 1);
+    }
+    for (sentence, count) in &sentences {
+        line(out, &format!("  {count:4} x  {sentence}"));
+    }
+    if !sentences.is_empty() {
+        line(out, "");
+    }
+}
+
+fn table(out: &mut String, endpoints: &[&Endpoint]) {
     let heads = ["METHOD", "PATH", "LINE", "KEY", ANSWERS[0], ANSWERS[1], ANSWERS[2], "EXPIRY"];
     let mut rows = vec![heads.map(str::to_owned)];
-    rows.extend(endpoints.iter().map(row));
+    rows.extend(endpoints.iter().map(|endpoint| row(endpoint)));
     let widths: [usize; 8] = std::array::from_fn(|column| {
         let widest = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
         widest.min(MAX_COLUMN)
@@ -117,6 +147,10 @@ fn row(endpoint: &Endpoint) -> [String; 8] {
     ]
 }
 
+fn group_json(group: &Group<'_>) -> Value {
+    json!({ "name": group.name, "endpoints": group.endpoints.len(), "lacking": group.lacking() })
+}
+
 fn endpoint_json(endpoint: &Endpoint) -> Value {
     let answers: Map<String, Value> = ANSWERS
         .into_iter()
@@ -133,7 +167,10 @@ fn endpoint_json(endpoint: &Endpoint) -> Value {
         "path": endpoint.path,
         "operationId": endpoint.operation_id,
         "line": endpoint.line,
+        "group": groups::name(endpoint),
         "key": endpoint.key.name(),
+        "keyIn": endpoint.key_place.as_ref().map(|(place, _)| place.name()),
+        "keyName": endpoint.key_place.as_ref().map(|(_, name)| name),
         "answers": answers,
         "expiry": expiry,
         "missing": endpoint.missing().into_iter().map(|missing| missing.name()).collect::<Vec<_>>(),

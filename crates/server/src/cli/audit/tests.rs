@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::audit;
+use super::choice::LeftOut;
 use super::report::Report;
+use super::{Wanted, audit};
 
 const ANSWERS: &str = "{201: {}, 400: {}, 409: {}, '422': {}}";
 
@@ -15,12 +16,17 @@ fn document(rest: &str) -> String {
 
 /// What is said about the document.
 fn found(document: &str) -> Report {
-    audit(document, &[], false).unwrap_or_else(|error| panic!("{error:#}: {document}"))
+    audit(document, &Wanted::default()).unwrap_or_else(|error| panic!("{error:#}: {document}"))
+}
+
+/// An audit of PUT and DELETE too.
+fn every_method() -> Wanted<'static> {
+    Wanted { all_methods: true, ..Wanted::default() }
 }
 
 /// Why the document is refused.
 fn refused(document: &str) -> String {
-    match audit(document, &[], true) {
+    match audit(document, &every_method()) {
         Ok(report) => panic!("it is read: {report:?}"),
         Err(error) => format!("{error:#}"),
     }
@@ -55,7 +61,10 @@ fn an_endpoint_that_declares_everything_lacks_nothing() {
             "path": "/a",
             "operationId": "create",
             "line": 5,
+            "group": "a",
             "key": "required",
+            "keyIn": "header",
+            "keyName": "Idempotency-Key",
             "answers": {"400": true, "409": true, "422": true},
             "expiry": {"from": "extension", "value": "24h"},
             "missing": [],
@@ -83,15 +92,134 @@ fn the_key_is_a_header_whatever_its_case() {
         ("{name: Idempotency-Key, in: header, required: false}", "optional"),
         ("{name: Idempotency-Key, in: header, required: 'true'}", "optional"),
         ("{name: Idempotency-Key, in: query, required: true}", "missing"),
-        ("{name: Idempotency_Key, in: header, required: true}", "missing"),
-        ("{name: X-Idempotency-Key, in: header, required: true}", "missing"),
+        ("{name: Idempotency_Key, in: header, required: true}", "required"),
+        ("{name: X-Idempotency-Key, in: header, required: true}", "required"),
+        ("{name: PayPal-Request-Id, in: header}", "optional"),
+        ("{name: X-Request-Id, in: header}", "missing"),
         ("{in: header}", "missing"),
         ("text", "missing"),
     ] {
         assert_eq!(post(&format!("parameters: [{parameter}]"))["key"], key, "{parameter}");
     }
-    let near = post("parameters: [{name: X-Idempotency-Key, in: header}]");
-    assert!(near["notes"][0].as_str().expect("text").contains("`X-Idempotency-Key`"), "{near}");
+    let near = post("parameters: [{name: idempotency_key, in: query}]");
+    assert!(near["notes"][0].as_str().expect("text").contains("`idempotency_key` in query"), "{near}");
+}
+
+#[test]
+fn the_key_may_be_a_member_of_the_body() {
+    let body =
+        |schema: &str| post(&format!("requestBody: {{content: {{application/json: {{schema: {schema}}}}}}}"));
+    let square =
+        body("{type: object, required: [idempotency_key], properties: {idempotency_key: {type: string}}}");
+    assert_eq!((&square["key"], &square["keyIn"]), (&json!("required"), &json!("body")));
+    assert_eq!(square["keyName"], "idempotency_key");
+    assert!(square["notes"][0].as_str().expect("text").contains("in the body"), "{square}");
+    assert_eq!(body("{properties: {idempotencyKey: {}}}")["key"], "optional");
+    assert_eq!(body("{properties: {order: {}}}")["key"], "missing");
+    assert_eq!(
+        body(
+            "{allOf: [{properties: {a: {}}}, {required: [idempotency_key], properties: {idempotency_key: {}}}]}"
+        )["key"],
+        "required"
+    );
+    let referred = only(&document(
+        "paths: {/a: {post: {requestBody: {$ref: '#/components/requestBodies/B'}}}}\n\
+         components: {requestBodies: {B: {content: {application/json: {schema: {$ref: '#/components/schemas/S'}}}}}, \
+         schemas: {S: {properties: {idempotency_key: {$ref: '#/components/schemas/K'}}}, \
+         K: {description: Kept for 24 hours.}}}",
+    ));
+    assert_eq!((&referred["key"], &referred["expiry"]["value"]), (&json!("optional"), &json!("24 hours")));
+    let circle = document(
+        "paths: {/a: {post: {requestBody: {content: {a: {schema: {$ref: '#/s'}}}}}}}\ns: {allOf: [{$ref: '#/s'}]}",
+    );
+    assert_eq!(only(&circle)["key"], "missing", "a schema made of itself has an end");
+    let both = post(
+        "parameters: [{name: Idempotency-Key, in: header}]\n\
+         requestBody: {content: {a: {schema: {required: [idempotency_key], properties: {idempotency_key: {}}}}}}",
+    );
+    assert_eq!(both["keyIn"], "header", "a header counts first");
+}
+
+#[test]
+fn another_name_of_the_key_can_be_given() {
+    let text =
+        document("paths: {/a: {post: {parameters: [{name: X-Request-Token, in: header, required: true}]}}}");
+    assert_eq!(only(&text)["key"], "missing");
+    let report = audit(&text, &Wanted { key_names: vec!["x-request-token"], ..Wanted::default() });
+    assert_eq!(report.expect("it is read").to_json()["endpoints"][0]["key"], "required");
+}
+
+#[test]
+fn an_automatic_answer_to_what_does_not_validate_says_nothing_about_keys() {
+    let fastapi = |description: &str, schema: &str| {
+        post(&format!(
+            "responses: {{422: {{description: {description}, content: {{application/json: {{schema: \
+             {{$ref: '#/components/schemas/{schema}'}}}}}}}}}}"
+        ))
+    };
+    let automatic = fastapi("Validation Error", "HTTPValidationError");
+    assert_eq!(automatic["answers"]["422"], false);
+    assert!(automatic["notes"][0].as_str().expect("text").contains("FastAPI"), "{automatic}");
+    assert_eq!(fastapi("Key used with another request", "HTTPValidationError")["answers"]["422"], true);
+    assert_eq!(fastapi("Not processed", "Problem")["answers"]["422"], true);
+}
+
+#[test]
+fn swagger_2_is_read() {
+    let swagger = |parameter: &str| {
+        only(&format!(
+            "swagger: '2.0'\nbasePath: /v1\npaths: {{/a: {{post: {{parameters: [{parameter}], responses: {ANSWERS}}}}}}}\n\
+             parameters: {{Key: {{name: Idempotency-Key, in: header, required: true, type: string, description: Kept for 7 days.}}}}\n\
+             definitions: {{New: {{required: [idempotency_key], properties: {{idempotency_key: {{}}}}}}}}"
+        ))
+    };
+    let header = swagger("{$ref: '#/parameters/Key'}");
+    assert_eq!((&header["missing"], &header["expiry"]["value"]), (&json!([]), &json!("7 days")));
+    let body = swagger("{name: body, in: body, schema: {$ref: '#/definitions/New'}}");
+    assert_eq!((&body["key"], &body["keyIn"]), (&json!("required"), &json!("body")));
+    let form = swagger("{name: idempotency_key, in: formData, type: string}");
+    assert_eq!((&form["key"], &form["keyIn"]), (&json!("optional"), &json!("body")));
+}
+
+#[test]
+fn endpoints_are_left_out_by_a_pattern() {
+    let text = document(
+        "paths: {/orders/search: {post: {}}, /orders: {post: {}, patch: {}}, /v2/x/search: {post: {}}}",
+    );
+    let with = |pattern: &str| {
+        let left_out = vec![LeftOut::pattern(pattern).expect("it is a pattern")];
+        audit(&text, &Wanted { left_out, ..Wanted::default() })
+    };
+    let report = with("POST */search").expect("it is read");
+    assert_eq!(listed(&report), ["POST /orders", "PATCH /orders"]);
+    assert_eq!(report.ignored, ["POST /orders/search", "POST /v2/x/search"]);
+    assert_eq!(listed(&with("/orders*").expect("it is read")), ["POST /v2/x/search"]);
+    assert_eq!(listed(&with("patch *").expect("it is read")).len(), 3);
+    let error = format!("{:#}", with("*/find").expect_err("it leaves nothing out"));
+    assert!(error.contains("--exclude '*/find'"), "{error}");
+}
+
+#[test]
+fn a_large_document_is_shown_in_groups() {
+    let paths = |count: usize, more: &str| {
+        let path = |number: usize| {
+            format!("/v1/{}/{number}: {{post: {{{more}}}}}", ["orders", "refunds"][number % 2])
+        };
+        document(&format!("paths: {{{}}}", (0..count).map(path).collect::<Vec<_>>().join(", ")))
+    };
+    let small = found(&paths(24, "")).to_text();
+    assert!(small.contains("POST /v1/orders/0 (line") && !small.contains("=="), "{small}");
+    let large = found(&paths(30, ""));
+    let said = large.to_text();
+    for line in ["== orders: 15 of 15 lack something ==", "== refunds: 15 of 15 lack something =="] {
+        assert_eq!(said.lines().filter(|said| *said == line).count(), 1, "{said}");
+    }
+    assert!(said.contains("  15 x  key     no key was found"), "{said}");
+    assert!(said.lines().count() < 55, "each sentence stands once in a group: {said}");
+    let groups = json!([{"name": "orders", "endpoints": 15, "lacking": 15}, {"name": "refunds", "endpoints": 15, "lacking": 15}]);
+    assert_eq!(large.to_json()["groups"], groups);
+    let tagged = found(&paths(30, "tags: [Money, Other]")).to_json();
+    assert_eq!(tagged["groups"], json!([{"name": "Money", "endpoints": 30, "lacking": 30}]));
 }
 
 #[test]
@@ -160,7 +288,7 @@ fn methods_decide_what_is_listed() {
     );
     let commands = ["POST /a", "PATCH /a", "LOCK /a", "not a method /a", "FROB /a"];
     assert_eq!(listed(&found(&all)), commands);
-    let more = audit(&all, &[], true).expect("it is read");
+    let more = audit(&all, &every_method()).expect("it is read");
     assert_eq!(
         listed(&more),
         ["PUT /a", "POST /a", "DELETE /a", "PATCH /a", "LOCK /a", "COPY /a", "not a method /a", "FROB /a"]
@@ -268,7 +396,7 @@ fn what_is_not_openapi_3_is_refused_with_the_reason() {
         ("# only a comment\n", "there is nothing in it"),
         ("just text", "not even an object"),
         ("[1, 2]", "not even an object"),
-        ("swagger: '2.0'\npaths: {}", "it is Swagger 2.0: convert it to OpenAPI 3 first"),
+        ("swagger: '1.2'\npaths: {}", "it is Swagger 1.2: only 2.0 is understood"),
         ("asyncapi: 3.0.0", "it has no member `openapi`"),
         ("openapi: 4.0.0\npaths: {}", "it is OpenAPI 4.0.0"),
         ("openapi: 3.10.0\npaths: {}", "it is OpenAPI 3.10.0"),
@@ -400,12 +528,16 @@ fn work_that_references_multiply_has_an_end() {
 #[test]
 fn an_endpoint_can_be_ignored_by_name() {
     let text = document("paths: {/login: {post: {}}, /a: {post: {}, patch: {}}}");
-    let report = audit(&text, &["post /login", "PATCH  /a", "PATCH /a"], false).expect("it is read");
+    let without = |names: &[&'static str]| {
+        let left_out = names.iter().map(|name| LeftOut::named(name)).collect::<Result<_, _>>()?;
+        audit(&text, &Wanted { left_out, ..Wanted::default() })
+    };
+    let report = without(&["post /login", "PATCH  /a", "PATCH /a"]).expect("it is read");
     assert_eq!(
         (listed(&report), &report.ignored),
         (vec!["POST /a".to_owned()], &vec!["POST /login".into(), "PATCH /a".into()])
     );
-    let none = audit(&text, &["POST /login", "PATCH /a", "POST /a"], false).expect("it is read");
+    let none = without(&["POST /login", "PATCH /a", "POST /a"]).expect("it is read");
     assert!(none.ok());
     assert_eq!(none.to_text(), "There is no other endpoint that changes state. 3 ignored.\n");
     for (wrong, why) in [
@@ -414,7 +546,7 @@ fn an_endpoint_can_be_ignored_by_name() {
         ("/login", "a method and a path are wanted"),
         ("", "a method and a path are wanted"),
     ] {
-        let said = format!("{:#}", audit(&text, &[wrong], false).expect_err("it is refused"));
+        let said = format!("{:#}", without(&[wrong]).expect_err("it is refused"));
         assert!(said.contains(why), "{wrong}: {said}");
     }
 }
@@ -492,7 +624,7 @@ proptest! {
     fn no_text_makes_it_panic(text in any::<String>(), pieces in pieces()) {
         let started = format!("openapi: 3.1.0\npaths:\n  /a:\n    post: {pieces}");
         for text in [&text, &pieces, &started] {
-            if let Ok(report) = audit(text, &[], true) {
+            if let Ok(report) = audit(text, &every_method()) {
                 prop_assert_eq!(report.ok(), report.to_json()["ok"] == json!(true));
                 prop_assert!(report.to_text().ends_with(".\n"));
             }
