@@ -8,12 +8,12 @@ mod client;
 mod service;
 mod story;
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IsTerminal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -40,15 +40,18 @@ pub(super) fn command() -> Command {
             "Starts a gateway on a SQLite file and a small payment service behind it, and tells the story of a \
              payment: a lost answer, a changed amount, fifty duplicates at once, a service killed in the middle of \
              a charge. Each step shows the request, the answer, and how many charges the ledger counts. Then it \
-             stays up for you to try.\n\n\
-             The gateway is at 127.0.0.1:8080, its metrics at :9090, and the bare payment service at :8081; where a \
-             port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
+             stays up for you to try, and says at which addresses.\n\n\
+             On a terminal it takes its time, so that it can be read: about a minute. `--fast` tells it at once, and so does a \
+             file or a pipe.\n\n\
+             The gateway is at 127.0.0.1:8080, or where `--listen` says, its metrics and console at :9090, and the bare payment \
+             service at :8081; where a port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
              the demo.",
         )
         .after_help(
             "Examples:\n  \
-             semel demo           then Ctrl-C\n  \
-             semel demo --once    for a test, or a recording\n\n\
+             semel demo                             then Ctrl-C\n  \
+             semel demo --fast --listen 127.0.0.1:7070\n  \
+             semel demo --once                      for a test, or a recording\n\n\
              Exit codes: 0 the ledger proves every claim, 1 it does not, 2 wrong use, or the demo cannot run.",
         )
         .arg(
@@ -57,15 +60,43 @@ pub(super) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Exit after the story; 0 only if the ledger proves every claim"),
         )
+        .arg(Arg::new("fast").long("fast").action(ArgAction::SetTrue).help("Tell the story without pauses"))
+        .arg(
+            Arg::new("listen")
+                .long("listen")
+                .value_name("ADDRESS")
+                .value_parser(clap::value_parser!(SocketAddr))
+                .help("Where the gateway listens, on this machine only [default: 127.0.0.1:8080]"),
+        )
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let once = matches.get_flag("once");
+    let listen = matches.get_one::<SocketAddr>("listen").copied();
+    if let Some(address) = listen {
+        ensure!(
+            address.ip().is_loopback(),
+            "--listen {address}: the demo takes everybody for the same caller, so it listens on this machine only, such as at \
+             127.0.0.1:{}",
+            address.port()
+        );
+    }
+    let (once, fast) = (matches.get_flag("once"), matches.get_flag("fast"));
+    let settings = Settings { once, listen, is_paced: !fast && std::io::stdout().is_terminal() };
     let folder = Folder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let proven = runtime.block_on(demo(&folder.0, once))?;
+    let proven = runtime.block_on(demo(&folder.0, &settings))?;
     runtime.shutdown_background();
     Ok(if proven { Done::Yes } else { Done::No })
+}
+
+/// The way in which the demo is given.
+struct Settings {
+    /// It ends with the story.
+    once: bool,
+    /// Where clients connect, if not at the usual port.
+    listen: Option<SocketAddr>,
+    /// It leaves time to read.
+    is_paced: bool,
 }
 
 /// A folder that goes with the demo.
@@ -85,13 +116,16 @@ impl Drop for Folder {
     }
 }
 
-async fn demo(folder: &Path, once: bool) -> anyhow::Result<bool> {
+async fn demo(folder: &Path, settings: &Settings) -> anyhow::Result<bool> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let port = free_or_any("the payment service", SERVICE_PORT)?.port();
     // A port that was free a moment ago may be taken now: then any will do.
     let service = service::Service::start(folder, port).or_else(|_| service::Service::start(folder, 0))?;
     let mut config = Config {
-        listen: free_or_any("the gateway", GATEWAY_PORT)?,
+        listen: match settings.listen {
+            Some(address) => address,
+            None => free_or_any("the gateway", GATEWAY_PORT)?,
+        },
         admin_listen: free_or_any("its metrics", ADMIN_PORT)?,
         upstream: format!("http://{}", service.address).parse()?,
         store: StoreLocation::Sqlite(folder.join("semel.db")),
@@ -100,17 +134,23 @@ async fn demo(folder: &Path, once: bool) -> anyhow::Result<bool> {
     let metrics = telemetry::metrics()?;
     let gateway = match Gateway::start(&config, metrics.clone()).await {
         Ok(gateway) => gateway,
+        Err(error) if settings.listen.is_some() => return Err(error),
         Err(_) => {
             (config.listen, config.admin_listen) = (loopback(0), loopback(0));
             Gateway::start(&config, metrics).await?
         }
     };
-    let mut story = story::Story::new(folder, gateway.address, service);
-    let proven = story.tell().await?;
-    if once {
+    let mut story = story::Story::new(folder, gateway.address, service, settings.is_paced);
+    let told = tokio::select! {
+        proven = story.tell() => Some(proven?),
+        _ = terminate.recv() => None,
+        _ = interrupt.recv() => None,
+    };
+    let (Some(proven), false) = (told, settings.once) else {
         gateway.shut_down(std::future::pending()).await;
-        return Ok(proven);
-    }
+        // A story that was stopped has proven nothing; only `--once` was asked for a proof.
+        return Ok(told.unwrap_or(!settings.once));
+    };
     say(invitation(&config, &gateway, &story));
     tokio::select! {
         _ = terminate.recv() => {}
@@ -146,7 +186,12 @@ fn invitation(config: &Config, gateway: &Gateway, story: &story::Story) -> Strin
     let store = &config.store;
     let program = std::env::args().next().unwrap_or_else(|| "semel".to_owned());
     format!(
-        "Now you. Everything stays up until Ctrl-C. In another terminal, pay:\n\n  \
+        "Now you. Everything stays up until Ctrl-C:\n\n  \
+         http://{clients}           the gateway, in front of the payment service\n  \
+         http://{bare}           the payment service itself, without Semel\n  \
+         http://{admin}/console   the console: what became of each payment\n  \
+         http://{admin}/metrics   what the gateway counts\n\n\
+         In another terminal, pay:\n\n  \
          curl -si http://{clients}/payments -H 'Content-Type: application/json' \
          -H 'Idempotency-Key: my-own-payment-0001' -d '{{\"amount\": 5}}'\n\n\
          Send it twice, and the second answer says Idempotency-Replayed: true. Change the amount: 422. Leave the key \

@@ -68,12 +68,53 @@ fn a_configuration_is_checked_and_shown_with_its_sources() {
     };
     assert_eq!(source("defaults.ttl"), "semel.toml:2");
     assert_eq!((source("defaults.wait").as_str(), source("defaults.lease").as_str()), ("--wait", "default"));
+    let value = |name: &str| {
+        let rows = rows.as_array().expect("it is a list");
+        rows.iter().find(|row| row["name"] == name).expect("it is there")["value"].clone()
+    };
+    assert_eq!(value("defaults.ttl"), "7d");
+    assert_eq!(value("defaults.key_min_length"), 16, "a number");
+    assert_eq!(value("defaults.not_executed_statuses"), serde_json::json!([425, 429]), "a list");
+    assert_eq!(value("defaults.store_credentials"), false, "a boolean");
+    for row in rows.as_array().expect("it is a list") {
+        let in_quotes = row["value"].as_str().is_some_and(|text| text.starts_with(['"', '[', '{']));
+        assert!(!in_quotes, "TOML in a text: {row}");
+    }
 
     std::fs::write(folder.path().join("semel.toml"), "[defaults]\ntll = \"7d\"\n").expect("there is room");
     let wrong = run(folder.path(), &["config", "check"]);
     assert_eq!(wrong.status.code(), Some(1), "the answer is no");
     assert!(text(&wrong.stderr).contains("semel.toml:2:1: error"), "{wrong:?}");
     assert!(text(&wrong.stderr).contains("did you mean `ttl`?"), "{wrong:?}");
+}
+
+#[test]
+fn a_check_is_told_to_programs_too() {
+    let folder = TempDir::new().expect("there is room");
+    let check = |file: &str| {
+        std::fs::write(folder.path().join("semel.toml"), file).expect("there is room");
+        let checked = run(folder.path(), &["config", "check", "--json"]);
+        assert!(checked.stderr.is_empty(), "{checked:?}");
+        let report: serde_json::Value = serde_json::from_slice(&checked.stdout).expect("it is JSON");
+        (checked.status.code(), report)
+    };
+    let (code, fine) = check("[defaults]\non_server_error = \"retry\"\n");
+    assert_eq!((code, &fine["ok"], &fine["errors"]), (Some(0), &true.into(), &serde_json::json!([])));
+    let warning = &fine["warnings"][0];
+    assert_eq!((&warning["setting"], &warning["line"]), (&"defaults.on_server_error".into(), &2.into()));
+    assert_eq!(warning["source"], "semel.toml:2");
+    let (code, wrong) =
+        check("[defaults]\ntll = \"7d\"\n[[operation]]\nname = \"a\"\nmatch = \"POST /a/:id\"\n");
+    assert_eq!((code, &wrong["ok"]), (Some(1), &false.into()));
+    assert_eq!(wrong["errors"].as_array().map(Vec::len), Some(2), "{wrong}");
+    assert_eq!((&wrong["errors"][0]["line"], &wrong["errors"][0]["column"]), (&2.into(), &1.into()));
+    assert!(wrong["errors"][1]["message"].to_string().contains("{id}"), "{wrong}");
+    let (code, elsewhere) = check("store = \"sqlite:nowhere/semel.db\"\n");
+    assert_eq!((code, &elsewhere["errors"][0]["setting"]), (Some(1), &serde_json::Value::Null));
+    let missing = run(folder.path(), &["config", "check", "--json", "--config", "missing.toml"]);
+    assert_eq!(missing.status.code(), Some(1), "{missing:?}");
+    let missing: serde_json::Value = serde_json::from_slice(&missing.stdout).expect("it is JSON");
+    assert!(missing["errors"][0]["message"].to_string().contains("missing.toml"), "{missing}");
 }
 
 #[test]
@@ -180,6 +221,7 @@ async fn an_operator_settles_an_unknown_beside_a_running_gateway() {
     let places: Vec<_> = order.iter().map(|words| told.find(words)).collect();
     assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{told}");
     assert!(told.contains("asked to forget") && told.contains("now: a tombstone"), "{told}");
+    assert!(told.contains("After that, a request with this key runs the command again"), "{told}");
     let told = run(folder, &["records", "explain", &lost, "--json"]);
     let told: serde_json::Value = serde_json::from_slice(&told.stdout).expect("it is JSON");
     let epochs: Vec<_> =
@@ -299,10 +341,12 @@ fn upkeep_works_by_hand() {
 }
 
 /// Commands that only look, each of which once brought the store to its own schema.
-const LOOKS: [&[&str]; 7] = [
+const LOOKS: [&[&str]; 9] = [
     &["records", "list"],
     &["records", "show", "01a1df32-caa3-786d-a196-45c465f24292"],
+    &["records", "explain", "01a1df32-caa3-786d-a196-45c465f24292"],
     &["outbox", "list"],
+    &["outbox", "show", "01a1df32-caa3-786d-a196-45c465f24292/0"],
     &["quotas", "list"],
     &["reconcile", "--list"],
     &["keys", "list"],
@@ -338,10 +382,12 @@ fn commands_that_only_look_leave_an_older_store_as_it_is() {
     let checked = run(folder.path(), &[&["config", "check"], &upstream[..]].concat());
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
+    let examined = run(folder.path(), &[&["doctor"], &upstream[..]].concat());
+    assert!(text(&examined.stdout).contains("version 9"), "{examined:?}");
     assert_eq!(std::fs::read(&path).expect("it is there"), before, "nothing was written");
     assert!(!folder.path().join("semel.db.id").exists(), "nor beside it");
     assert!(run(folder.path(), &["migrate"]).status.success());
-    for look in LOOKS.iter().filter(|look| look[1] != "show") {
+    for look in LOOKS.iter().filter(|look| look.len() < 3) {
         let looked = run(folder.path(), look);
         assert_eq!(looked.status.code(), Some(0), "{look:?}: {looked:?}");
     }
@@ -362,6 +408,11 @@ fn commands_that_only_look_leave_an_older_database_as_it_is() {
         let said = text(&looked.stderr);
         assert!(said.contains("schema version 5") && said.contains("semel migrate"), "{look:?}: {said}");
     }
+    let checked = run(folder.path(), &["config", "check", "--store", &url]);
+    assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
+    let examined = run(folder.path(), &["doctor", "--store", &url]);
+    assert!(text(&examined.stdout).contains("version 5"), "{examined:?}");
+    assert_eq!(database.sql("SELECT to_regclass('semel_store') IS NULL").expect("it reads").trim(), "t");
     let version = database.sql("SELECT max(version) FROM semel_schema").expect("it reads");
     assert_eq!(version.trim(), "5", "nothing was written");
 }
@@ -419,6 +470,24 @@ fn a_demo_whose_ports_are_taken_says_which_it_uses() {
         assert!(said.contains(&format!("{address} is taken by another program")), "{said}");
         assert!(!said.contains(&format!("on {address}.")), "it is not used: {said}");
     }
+}
+
+#[test]
+fn a_demo_listens_where_it_is_told_to_on_this_machine() {
+    let folder = TempDir::new().expect("there is room");
+    let demo = |address: &str| run(folder.path(), &["demo", "--once", "--listen", address]);
+    let held = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let taken = held.local_addr().expect("it is bound").to_string();
+    let refused = demo(&taken);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(text(&refused.stderr).contains(&taken), "{refused:?}");
+    drop(held);
+    let told = demo(&taken);
+    assert_eq!(told.status.code(), Some(0), "{told:?}");
+    assert!(text(&told.stdout).contains(&format!("in front of it on {taken}.")), "{told:?}");
+    let open = demo("0.0.0.0:8080");
+    assert_eq!(open.status.code(), Some(2));
+    assert!(text(&open.stderr).contains("on this machine only"), "{open:?}");
 }
 
 /// However the demo ends, nothing of it stays: neither its service nor, if it can still act, its folder.

@@ -16,5 +16,6 @@ mod readme;
 mod routers;
 mod snapshot;
 mod stripe_sdks;
+mod terminal;
 mod third_party;
 mod verify;

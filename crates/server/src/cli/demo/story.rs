@@ -1,7 +1,6 @@
 //! The story itself, step by step. Each step says what it claims, and the ledger says whether it is so.
 
 use std::collections::BTreeSet;
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +10,8 @@ use anyhow::Context;
 use super::PATIENCE;
 use super::client::{Answer, Payment};
 use super::service::{Service, charges};
-use crate::cli::say;
+use crate::cli::{say, show};
+use crate::terminal::colours;
 
 /// The story, and how it went so far.
 pub(super) struct Story {
@@ -19,13 +19,29 @@ pub(super) struct Story {
     gateway: SocketAddr,
     service: Service,
     colours: bool,
+    /// It leaves time to read.
+    is_paced: bool,
     broken: Vec<String>,
 }
 
+/// The time that a word is read in.
+const WORD: Duration = Duration::from_millis(150);
+/// The shortest and the longest pause.
+const PAUSES: [Duration; 2] = [Duration::from_millis(600), Duration::from_secs(4)];
+
 impl Story {
-    pub(super) fn new(folder: &Path, gateway: SocketAddr, service: Service) -> Story {
-        let colours = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
-        Story { folder: folder.to_owned(), gateway, service, colours, broken: Vec::new() }
+    pub(super) fn new(folder: &Path, gateway: SocketAddr, service: Service, is_paced: bool) -> Story {
+        let colours = colours(&std::io::stdout());
+        Story { folder: folder.to_owned(), gateway, service, colours, is_paced, broken: Vec::new() }
+    }
+
+    /// Shows a line, and leaves time to read it.
+    async fn say(&self, line: String) {
+        show(&line);
+        if self.is_paced {
+            let words = u32::try_from(line.split_whitespace().count()).unwrap_or(u32::MAX);
+            tokio::time::sleep(WORD.saturating_mul(words).clamp(PAUSES[0], PAUSES[1])).await;
+        }
     }
 
     /// Where the payment service can be reached without the gateway.
@@ -35,12 +51,18 @@ impl Story {
 
     /// Tells it. `true` if the ledger proved every claim.
     pub(super) async fn tell(&mut self) -> anyhow::Result<bool> {
-        say(format!(
+        if self.is_paced {
+            say("(Told slowly, to be read; `--fast` tells it at once. Ctrl-C ends it.)\n");
+        }
+        self.say(format!(
             "A payment service listens on {}. It charges cards: each charge is a line in its ledger, and cannot be \
              taken back.",
             self.service.address
-        ));
-        say(format!("Semel stands in front of it on {}. The service knows nothing of it.", self.gateway));
+        ))
+        .await;
+        let semel =
+            format!("Semel stands in front of it on {}. The service knows nothing of it.", self.gateway);
+        self.say(semel).await;
         self.a_payment().await?;
         self.a_lost_answer().await?;
         self.another_amount().await?;
@@ -60,10 +82,10 @@ impl Story {
     }
 
     async fn a_payment(&mut self) -> anyhow::Result<()> {
-        self.title("1", "A payment. The client names it with a key of its own making.");
+        self.title("1", "A payment. The client names it with a key of its own making.").await;
         let answer =
             self.send(payment("first-payment-000001", r#"{"amount": 50, "currency": "EUR"}"#)).await?;
-        self.claim("it is charged", answer.status == 201 && charges(&self.folder).len() == 1);
+        self.claim("it is charged", answer.status == 201 && charges(&self.folder).len() == 1).await;
         Ok(())
     }
 
@@ -71,28 +93,32 @@ impl Story {
         self.title(
             "2",
             "The connection breaks before the answer arrives. Was the card charged? The client asks again.",
-        );
+        )
+        .await;
         let slow = Payment { bad_day: Some("slow"), ..payment("second-payment-00002", r#"{"amount": 70}"#) };
-        self.show_request(&slow);
+        self.show_request(&slow).await;
         let connection = slow.clone().send_only(self.gateway).await?;
         self.wait_for("the charge", |folder| charges(folder).len() == 2).await?;
         drop(connection);
-        say(format!("   {}", self.grey("… the connection is gone. The payment goes on without it.")));
+        self.say(format!("   {}", self.grey("… the connection is gone. The payment goes on without it.")))
+            .await;
         let answer = self.send(slow).await?;
         self.claim("the retry gets the answer, and there is no second charge", {
             answer.status == 201 && answer.replayed() && charges(&self.folder).len() == 2
-        });
+        })
+        .await;
         Ok(())
     }
 
     async fn another_amount(&mut self) -> anyhow::Result<()> {
-        self.title("3", "A bug: the same key with another amount. That is not a retry.");
+        self.title("3", "A bug: the same key with another amount. That is not a retry.").await;
         let answer =
             self.send(payment("first-payment-000001", r#"{"amount": 500, "currency": "EUR"}"#)).await?;
         self.claim(
             "it is refused, and nothing is charged",
             answer.status == 422 && charges(&self.folder).len() == 2,
-        );
+        )
+        .await;
         Ok(())
     }
 
@@ -100,17 +126,18 @@ impl Story {
         self.title(
             "4",
             "Another JSON library on the retry: other order, other spaces, 50.0 for 50. The same payment.",
-        );
+        )
+        .await;
         let answer =
             self.send(payment("first-payment-000001", r#"{ "currency":"EUR",  "amount":50.0 }"#)).await?;
-        self.claim("it is recognised", answer.replayed() && charges(&self.folder).len() == 2);
+        self.claim("it is recognised", answer.replayed() && charges(&self.folder).len() == 2).await;
         Ok(())
     }
 
     async fn fifty_at_once(&mut self) -> anyhow::Result<()> {
-        self.title("5", "An impatient client: fifty identical requests at the same moment.");
+        self.title("5", "An impatient client: fifty identical requests at the same moment.").await;
         let slow = Payment { bad_day: Some("slow"), ..payment("fifth-payment-000005", r#"{"amount": 20}"#) };
-        self.show_request(&slow);
+        self.show_request(&slow).await;
         let requests: Vec<_> = (0..50).map(|_| tokio::spawn(slow.clone().send(self.gateway))).collect();
         let (mut answered, mut in_progress, mut bodies) = (0, 0, BTreeSet::new());
         for request in requests {
@@ -130,52 +157,57 @@ impl Story {
                 "{answered} got the answer, {in_progress} were told to retry: it is still in progress"
             ),
         };
-        say(format!("   {} {count}", self.grey("←")));
+        self.say(format!("   {} {count}", self.grey("←"))).await;
         self.claim(
             "one charge, and one answer",
             answered + in_progress == 50 && bodies.len() == 1 && charges(&self.folder).len() == 3,
-        );
+        )
+        .await;
         Ok(())
     }
 
     async fn killed(&mut self) -> anyhow::Result<()> {
-        self.title("6", "The worst day: the service is killed in the middle of a charge (kill -9).");
+        self.title("6", "The worst day: the service is killed in the middle of a charge (kill -9).").await;
         let stuck =
             Payment { bad_day: Some("stuck"), ..payment("sixth-payment-000006", r#"{"amount": 90}"#) };
-        self.show_request(&stuck);
+        self.show_request(&stuck).await;
         let request = tokio::spawn(stuck.clone().send(self.gateway));
         self.wait_for("the charge", |folder| charges(folder).len() == 4).await?;
         self.service.kill()?;
-        say(format!("   {}", self.red("✗ the service is dead. It had charged the card, and told nobody.")));
+        self.say(format!(
+            "   {}",
+            self.red("✗ the service is dead. It had charged the card, and told nobody.")
+        ))
+        .await;
         let answer = request.await??;
-        self.show_answer(&answer);
+        self.show_answer(&answer).await;
         self.service = Service::start(&self.folder, self.service.address.port())?;
-        say(format!("   {}", self.grey("… the service is back, and the client tries again:")));
+        self.say(format!("   {}", self.grey("… the service is back, and the client tries again:"))).await;
         let retry = payment("sixth-payment-000006", r#"{"amount": 90}"#);
         let answer = self.send(retry.clone()).await?;
         let unknown = answer.member("code").as_deref() == Some("IDEMPOTENCY_OUTCOME_UNKNOWN");
         self.claim("nobody guesses: the outcome is unknown, and nothing runs again", {
             answer.status == 409 && unknown && charges(&self.folder).len() == 4
-        });
+        })
+        .await;
         let id = answer.member("operationId").context("the answer names its operation")?;
-        self.settle(&id)?;
+        self.settle(&id).await?;
         let answer = self.send(retry).await?;
         self.claim("the retry gets the charge that was found, and there is no other", {
             answer.status == 201 && answer.replayed() && charges(&self.folder).len() == 4
-        });
+        })
+        .await;
         Ok(())
     }
 
     /// Settles the unknown from the ledger, with the command that an operator would use.
-    fn settle(&mut self, id: &str) -> anyhow::Result<()> {
+    async fn settle(&mut self, id: &str) -> anyhow::Result<()> {
         let charge = charges(&self.folder).into_iter().find(|charge| charge["operation"] == id);
         let charge = charge.context("the ledger has the charge under its operation id")?;
         let body = self.folder.join("found.json");
         std::fs::write(&body, charge.to_string())?;
-        say(format!(
-            "   {}",
-            self.grey("… an operator looks into the ledger, finds the charge, and settles it:")
-        ));
+        let operator = "… an operator looks into the ledger, finds the charge, and settles it:";
+        self.say(format!("   {}", self.grey(operator))).await;
         let arguments = [
             ["records", "resolve"].map(str::to_owned).to_vec(),
             vec![id.to_owned(), "--verdict".into(), "executed".into(), "--status".into(), "201".into()],
@@ -188,17 +220,17 @@ impl Story {
             .iter()
             .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
             .collect();
-        say(format!("   $ semel {}", shown.join(" ")));
+        self.say(format!("   $ semel {}", shown.join(" "))).await;
         let output = std::process::Command::new(std::env::current_exe()?).args(&arguments).output()?;
-        say(format!("   {}", String::from_utf8_lossy(&output.stdout).trim_end()));
-        self.claim("it is settled", output.status.success());
+        self.say(format!("   {}", String::from_utf8_lossy(&output.stdout).trim_end())).await;
+        self.claim("it is settled", output.status.success()).await;
         Ok(())
     }
 
     async fn send(&self, payment: Payment) -> anyhow::Result<Answer> {
-        self.show_request(&payment);
+        self.show_request(&payment).await;
         let answer = payment.send(self.gateway).await?;
-        self.show_answer(&answer);
+        self.show_answer(&answer).await;
         Ok(answer)
     }
 
@@ -211,33 +243,29 @@ impl Story {
         tokio::time::timeout(PATIENCE, waiting).await.with_context(|| format!("{what} did not happen"))
     }
 
-    fn title(&self, number: &str, text: &str) {
-        say(format!("\n{} {}", self.bold(&format!("{number}.")), self.bold(text)));
+    async fn title(&self, number: &str, text: &str) {
+        self.say(format!("\n{} {}", self.bold(&format!("{number}.")), self.bold(text))).await;
     }
 
-    fn show_request(&self, payment: &Payment) {
-        say(format!(
-            "   {} POST /payments  Idempotency-Key: {}  {}",
-            self.grey("→"),
-            payment.key,
-            payment.body
-        ));
+    async fn show_request(&self, payment: &Payment) {
+        let Payment { key, body, .. } = payment;
+        self.say(format!("   {} POST /payments  Idempotency-Key: {key}  {body}", self.grey("→"))).await;
     }
 
-    fn show_answer(&self, answer: &Answer) {
+    async fn show_answer(&self, answer: &Answer) {
         let replayed = if answer.replayed() { "  Idempotency-Replayed: true" } else { "" };
         let body = answer.member("code").unwrap_or_else(|| answer.body.trim_end().to_owned());
-        say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status));
+        self.say(format!("   {} {}{replayed}  {body}", self.grey("←"), answer.status)).await;
     }
 
     /// What the step claims; the ledger has the last word.
-    fn claim(&mut self, claim: &str, holds: bool) {
+    async fn claim(&mut self, claim: &str, holds: bool) {
         let count = charges(&self.folder).len();
         let count = format!("the ledger counts {count} charge{}", if count == 1 { "" } else { "s" });
         if holds {
-            say(format!("   {} {claim}; {count}", self.green("✓")));
+            self.say(format!("   {} {claim}; {count}", self.green("✓"))).await;
         } else {
-            say(format!("   {} NOT SO: {claim}; {count}", self.red("✗")));
+            self.say(format!("   {} NOT SO: {claim}; {count}", self.red("✗"))).await;
             self.broken.push(claim.to_owned());
         }
     }
