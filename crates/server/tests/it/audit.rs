@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::gateway::lab::semel;
+use crate::third_party::python;
 
 const BANK: &str = include_str!("audit/bank.yaml");
 const PAGE: &str = include_str!("../../../../docs/audit.md");
@@ -138,6 +139,28 @@ fn searches_are_excluded_and_keys_have_other_names() {
     );
     assert_eq!(audit(shop, &[]).status.code(), Some(1));
     assert_eq!(audit(shop, &["--exclude", "*/find"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_document_of_a_real_fastapi_service_is_understood() {
+    let printed = python("fastapi_document.py").output().expect("Python runs");
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let output = audit(printed.stdout, &["--exclude", "POST */search", "--json"]);
+    let report = report(&output);
+    let rows = rows(&report);
+    assert_eq!(
+        rows.iter().map(|row| row.replace("__", "_")).collect::<Vec<_>>(),
+        [
+            "POST /orders create_order_orders_post missing - key,400,409,422,expiry",
+            "POST /payments create_payment_payments_post required description",
+            "POST /refunds create_refund_refunds_post required - 400,409,422,expiry",
+        ],
+        "the 422 that it adds to every operation does not count"
+    );
+    let places: Vec<&Value> =
+        report["endpoints"].as_array().expect("a list").iter().map(|row| &row["keyIn"]).collect();
+    assert_eq!(places, [&Value::Null, &json!("header"), &json!("body")]);
+    assert_eq!(report["ignored"], json!(["POST /orders/search"]));
 }
 
 #[test]
