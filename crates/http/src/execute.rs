@@ -12,6 +12,7 @@ use semel_core::{Change, Decision, Event, Outcome, Problem, Reason, Record, Tran
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
+use tracing::Instrument;
 
 use crate::body::{self, Body, BoxError, Collected};
 use crate::delivery::Delivery;
@@ -53,9 +54,10 @@ impl Acquired {
     /// What observations of it are about.
     pub(crate) fn about(&self) -> About {
         About {
-            operation: self.rule.label.clone(),
+            operation_id: Some(self.record.operation_id),
             principal: Some(self.record.principal.clone()),
             key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
+            ..About::of(&self.rule)
         }
     }
 }
@@ -195,7 +197,7 @@ where
     // What the handler said with its head stands, whatever becomes of its body.
     let declared = Arc::new(OnceLock::new());
     // In a box, since a handler may be large and a task's future is moved several times.
-    let mut task = tokio::spawn(Box::pin(call(inner, request, max_kept, declared.clone())));
+    let mut task = tokio::spawn(Box::pin(call(inner, request, max_kept, declared.clone())).in_current_span());
     let reason = match tokio::time::timeout(time, &mut task).await {
         Ok(Ok(Ok(ran))) => return (ran, None),
         Ok(Ok(Err(_))) => Reason::BrokeOff,

@@ -45,7 +45,7 @@ pub use grpc::{as_grpc, is_grpc};
 pub use identity::Authenticated;
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
-pub use observe::{Seen, is_own};
+pub use observe::{Seen, code_of, is_own};
 pub use operations::{ConfigError, Operation, is_command};
 pub use respond::problem;
 pub use screened::ScreenedBody;

@@ -34,7 +34,7 @@ where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    let (policy, about) = (command.rule.policy.clone(), command.about());
+    let (policy, mut about) = (command.rule.policy.clone(), command.about());
     let (principal, label) = (command.scope.principal.clone(), command.rule.label.clone());
     let asked = command.asked();
     let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
@@ -65,6 +65,7 @@ where
     }
     let mut answer = match transacted {
         Some(Transacted::Executed { record, response, now }) => {
+            about.operation_id = Some(record.operation_id);
             let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
             observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
             observe::executed(&about, &record, time);
@@ -74,6 +75,7 @@ where
             answer
         }
         Some(Transacted::Deferred { record, response }) => {
+            about.operation_id = Some(record.operation_id);
             let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
             observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
             let mut answer = executed(&record, *response);

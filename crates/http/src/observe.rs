@@ -1,4 +1,5 @@
-//! What is counted, timed and logged about commands. Never a key, a body or a credential; never a raw path.
+//! What is counted, timed and logged about commands. Never a key, a body, a credential or a query; a path without identifiers
+//! in logs only.
 //!
 //! Counting goes through the `metrics` facade and logging through `tracing`: without a recorder or a subscriber,
 //! both cost next to nothing.
@@ -7,10 +8,13 @@ use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use http::Method;
 use metrics::{Unit, counter, describe_gauge, gauge, histogram};
 use semel_core::quota::Limit;
 use semel_core::transition::Verdict;
-use semel_core::{Principal, Record, StateName, StoreError, Timestamp};
+use semel_core::{OperationId, OperationName, Principal, Record, StateName, StoreError, Timestamp};
+
+use crate::operations::{Rule, path_of};
 
 /// How a command was answered. It is in the extensions of every response that the layer gives to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,9 +93,40 @@ pub(crate) struct HandlerTime(pub(crate) Duration);
 pub(crate) struct About {
     /// The operation's name if a rule gave it one, else `unmatched`: paths are not for labels.
     pub(crate) operation: Arc<str>,
+    pub(crate) method: Method,
+    /// For logs: the path of the rule's route, or a bounded one without identifiers.
+    pub(crate) path: Arc<str>,
+    pub(crate) operation_id: Option<OperationId>,
     pub(crate) principal: Option<Principal>,
     /// For logs: only made where somebody logs.
     pub(crate) key_hash_prefix: Option<String>,
+}
+
+impl About {
+    /// Begins an observation of a command with this rule.
+    pub(crate) fn of(rule: &Rule) -> About {
+        About {
+            operation: rule.label.clone(),
+            method: rule.method.clone(),
+            path: rule.path.clone(),
+            operation_id: None,
+            principal: None,
+            key_hash_prefix: None,
+        }
+    }
+
+    /// Begins an observation of a request that has no rule.
+    pub(crate) fn unplaced(operation: Arc<str>, method: &Method, path: &str) -> About {
+        let name = OperationName::unmatched(method.as_str(), path);
+        About {
+            operation,
+            method: method.clone(),
+            path: Arc::from(path_of(&name)),
+            operation_id: None,
+            principal: None,
+            key_hash_prefix: None,
+        }
+    }
 }
 
 /// Whether what is decided about commands is logged.
@@ -137,6 +172,11 @@ pub(crate) struct Code(pub(crate) &'static str);
 /// Marks an answer at one of the layer's own paths, and the document of an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnDocument;
+
+/// Returns the code of the problem that an answer tells.
+pub fn code_of<B>(answer: &http::Response<B>) -> Option<&'static str> {
+    answer.extensions().get().map(|Code(code)| *code)
+}
 
 /// Returns whether an answer is the layer's own: a problem, the document of an operation, or an answer at one of its own
 /// paths. Answers of the handler are not, nor are replays of them.
@@ -190,6 +230,9 @@ pub(crate) fn decision(
         event = seen.event(),
         outcome = seen.as_str(),
         operation = &*about.operation,
+        method = about.method.as_str(),
+        path = &*about.path,
+        operationId = about.operation_id.map(tracing::field::display),
         tenant = about.principal.as_ref().map(|principal| principal.tenant()),
         caller = about.principal.as_ref().map(|principal| principal.caller()),
         state = state.map(StateName::as_str),
@@ -232,6 +275,8 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
     tracing::info!(
         event = "idempotency_settled",
         operation = &*about.operation,
+        method = about.method.as_str(),
+        path = &*about.path,
         tenant = record.principal.tenant(),
         caller = record.principal.caller(),
         operationId = %record.operation_id,

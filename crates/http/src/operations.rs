@@ -167,6 +167,9 @@ pub(crate) struct Rule {
     pub(crate) name: OperationName,
     /// The name for metrics and logs.
     pub(crate) label: Arc<str>,
+    pub(crate) method: Method,
+    /// The path of its route; without a route, the path of the request as its name has it.
+    pub(crate) path: Arc<str>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) exclude: Arc<[JsonPointer]>,
     pub(crate) reference: Option<Arc<JsonPointer>>,
@@ -237,6 +240,8 @@ impl Operations {
             let rule = Rule {
                 name: operation_name(&name)?,
                 label: Arc::from(name.as_str()),
+                method: method.clone(),
+                path: Arc::from(path.as_str()),
                 policy: Arc::new(policy),
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
                 reference: reference.map(pointer).transpose()?.map(Arc::new),
@@ -372,9 +377,12 @@ impl Operations {
     }
 
     fn without_rule(&self, method: &Method, path: &str) -> Rule {
+        let name = OperationName::unmatched(method.as_str(), path);
         Rule {
-            name: OperationName::unmatched(method.as_str(), path),
             label: self.unmatched.clone(),
+            method: method.clone(),
+            path: Arc::from(path_of(&name)),
+            name,
             policy: self.defaults.clone(),
             exclude: Arc::default(),
             reference: None,
@@ -382,6 +390,11 @@ impl Operations {
             local: false,
         }
     }
+}
+
+/// Returns the path in the name of an operation that no rule has.
+pub(crate) fn path_of(unmatched: &OperationName) -> &str {
+    unmatched.as_str().split_once(' ').map_or("", |(_, path)| path)
 }
 
 /// A request's path in its one form, and the rule of its command.

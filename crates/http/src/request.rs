@@ -51,9 +51,9 @@ impl Command {
     /// What observations of it are about.
     pub(crate) fn about(&self) -> About {
         About {
-            operation: self.rule.label.clone(),
             principal: Some(self.scope.principal.clone()),
             key_hash_prefix: observe::is_logged().then(|| self.scope.key.hash_prefix()),
+            ..About::of(&self.rule)
         }
     }
 
@@ -107,8 +107,8 @@ pub(crate) enum Reading {
     Command(Box<Command>),
     /// Not protected: it passes through as it came.
     PassThrough(Box<Request<Body>>),
-    /// A command that is not let in, and the label of its operation.
-    Refused(Box<Answer>, Arc<str>),
+    /// A command that is not let in, and what is known of it.
+    Refused(Box<Answer>, Box<About>),
     /// A request for one of our own pages.
     Answered(Box<Answer>),
 }
@@ -127,8 +127,9 @@ where
         Ok(placed) => placed,
         Err(problem) => {
             let profile = shared.operations.profile(&parts.method, parts.uri.path());
+            let about = About::unplaced(shared.operations.label(), &parts.method, parts.uri.path());
             let answer = turned_away(problem.into(), profile, &parts, body).await;
-            return Reading::Refused(Box::new(answer), shared.operations.label());
+            return Reading::Refused(Box::new(answer), Box::new(about));
         }
     };
     if let Some(answer) = crate::resource::answer(shared, &parts).await {
@@ -140,16 +141,29 @@ where
             && shared.operations.passes_grpc(rule, &parts)
     };
     let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
-    let label = rule.label.clone();
-    let refused = |answer: Answer| Reading::Refused(Box::new(answer), label);
-    let (principal, key) = match admit(shared, &rule, &parts).await {
-        Ok((principal, Some(key))) => (principal, key),
-        Ok((_, None)) => return pass_through(parts, body, profile),
-        Err(refusal) => return refused(turned_away(refusal, profile, &parts, body).await),
+    let mut about = Box::new(About::of(&rule));
+    let principal = match (shared.identify)(&parts) {
+        Ok(principal) => principal,
+        Err(denied) => {
+            let answer = turned_away(Refusal::Denied(denied), profile, &parts, body).await;
+            return Reading::Refused(Box::new(answer), about);
+        }
     };
+    about.principal = Some(principal.clone());
+    let key = match admit(shared, &rule, &parts, &principal).await {
+        Ok(Some(key)) => key,
+        Ok(None) => return pass_through(parts, body, profile),
+        Err(refusal) => {
+            let answer = turned_away(refusal, profile, &parts, body).await;
+            return Reading::Refused(Box::new(answer), about);
+        }
+    };
+    if observe::is_logged() {
+        about.key_hash_prefix = Some(key.hash_prefix());
+    }
     match read_command(shared, rule, parts, body, principal, key).await {
         Ok(command) => Reading::Command(command),
-        Err(refusal) => refused(refusal.answer(profile)),
+        Err(refusal) => Reading::Refused(Box::new(refusal.answer(profile)), about),
     }
 }
 
@@ -232,19 +246,20 @@ fn end_connection(answer: &mut Answer, version: Version) {
     }
 }
 
-/// Who asks, whether not too often, whether they may, under which key, and whether in time. No key where none is needed is no command.
+/// Checks that a caller does not ask too often, that it may, under which key, and in time. Without a key where none is needed
+/// it is no command.
 async fn admit(
     shared: &Shared,
     rule: &Rule,
     parts: &Parts,
-) -> Result<(Principal, Option<IdempotencyKey>), Refusal> {
-    let principal = (shared.identify)(parts).map_err(Refusal::Denied)?;
-    shared.look_up(&principal).await?;
-    (shared.authorize)(&principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
+    principal: &Principal,
+) -> Result<Option<IdempotencyKey>, Refusal> {
+    shared.look_up(principal).await?;
+    (shared.authorize)(principal, &rule.name, parts).await.map_err(Refusal::Denied)?;
     let lines = parts.headers.get_all(KEY).iter().map(|value| value.as_bytes());
     let key = match rule.policy.key_rules.parse(lines) {
         Ok(Some(key)) => key,
-        Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok((principal, None)),
+        Ok(None) if rule.policy.key == KeyRequirement::Optional => return Ok(None),
         Ok(None) => {
             let detail = "This operation needs an Idempotency-Key header field.";
             return Err(Problem::new(Kind::MissingKey, detail).into());
@@ -256,7 +271,7 @@ async fn admit(
         let detail = "A command with a key cannot switch protocols: there would be no response to keep.";
         return Err(Problem::new(Kind::MalformedRequest, detail).into());
     }
-    Ok((principal, Some(key)))
+    Ok(Some(key))
 }
 
 /// Whether the request asks for another protocol. HTTP/2 is another way to say the same, and may be ignored.

@@ -56,6 +56,11 @@ pub fn problem(problem: &Problem, profile: Profile) -> http::Response<Body> {
     answer
 }
 
+/// Returns the operation that an answer names.
+pub(crate) fn operation_id(answer: &Answer) -> Option<OperationId> {
+    answer.headers().get(OPERATION_ID)?.to_str().ok()?.parse().ok()
+}
+
 /// A problem that is the answer to a command.
 fn told(seen: Seen, document: &Problem, policy: &Policy) -> Answer {
     let mut answer = problem(document, policy.profile);

@@ -18,6 +18,7 @@ use semel_core::{
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
+use tracing::Instrument;
 
 use crate::body::{Body, BoxError};
 use crate::coding::Accepted;
@@ -27,7 +28,7 @@ use crate::fetch;
 use crate::grpc;
 use crate::layer::Shared;
 use crate::local;
-use crate::observe::{self, About, HandlerTime, OwnDocument, Seen};
+use crate::observe::{self, HandlerTime, OwnDocument, Seen};
 use crate::operations::Rule;
 use crate::quotas::{self, Admission};
 use crate::request::{self, Command, Reading};
@@ -93,10 +94,10 @@ where
             let answer = match request::read(&shared, request).await {
                 Reading::Command(command) => observed(shared, command, inner).await,
                 Reading::PassThrough(request) => respond::unprotected(inner.call(*request).await?),
-                Reading::Refused(answer, operation) => {
-                    let about = About { operation, principal: None, key_hash_prefix: None };
+                Reading::Refused(mut answer, about) => {
                     let code = answer.extensions().get().copied();
                     observe::decision(&shared.labels, &about, Seen::Refused, None, code);
+                    answer.extensions_mut().insert(Seen::Refused);
                     *answer
                 }
                 Reading::Answered(mut answer) => {
@@ -117,7 +118,7 @@ where
     R::Error: Into<BoxError>,
 {
     let begun = Instant::now();
-    let about = command.about();
+    let mut about = command.about();
     let asked = fetch::head(&command);
     let accepted = Accepted::of(&command.parts.headers);
     let answer = respond::as_accepted(&accepted, answer(shared.clone(), command, inner).await);
@@ -128,6 +129,7 @@ where
         None | Some(Seen::Executed | Seen::Reacquired) => {}
         Some(seen) => {
             let state = answer.extensions().get::<StateName>().copied().or(seen.state());
+            about.operation_id = respond::operation_id(&answer);
             observe::decision(&shared.labels, &about, *seen, state, answer.extensions().get().copied());
         }
     }
@@ -158,16 +160,17 @@ where
         Err(answer) => return *answer,
     };
     if command.rule.local {
-        let task = tokio::spawn(local::answer(shared, command, inner, active, admission));
+        let task = tokio::spawn(local::answer(shared, command, inner, active, admission).in_current_span());
         // A handler that panicked outside of its transaction may have done so after it.
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
     if command.rule.is_async() {
-        let task = tokio::spawn(claim_for_worker(shared, command, active, admission));
+        let task = tokio::spawn(claim_for_worker(shared, command, active, admission).in_current_span());
         return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
     }
     // In a box: a task is moved on its way to the runtime, and this one is large.
-    let task = tokio::spawn(Box::pin(claim_and_execute(shared.clone(), command, inner, active, admission)));
+    let executing = Box::pin(claim_and_execute(shared.clone(), command, inner, active, admission));
+    let task = tokio::spawn(executing.in_current_span());
     match task.await {
         Ok(AfterClaim::Answered(answer)) => *answer,
         Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
@@ -318,7 +321,8 @@ async fn send_claim(
                     return Err(Box::new(respond::cut_off(policy)));
                 }
                 let held = shared.running.hold();
-                tokio::spawn(settle::release_unconfirmed(shared.clone(), claim.clone(), held));
+                let releasing = settle::release_unconfirmed(shared.clone(), claim.clone(), held);
+                tokio::spawn(releasing.in_current_span());
             }
             Err(Box::new(respond::store_unavailable(policy)))
         }

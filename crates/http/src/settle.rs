@@ -15,6 +15,7 @@ use semel_core::{
 };
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
+use tracing::Instrument;
 
 use crate::body::Body;
 use crate::execute::{Acquired, Content, Ran};
@@ -203,7 +204,8 @@ pub(crate) async fn write(
     }
     if let Err(error) = &written {
         tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-        tokio::spawn(go_on_writing(shared.clone(), record.id, first, bare(), shared.running.hold()));
+        let writing = go_on_writing(shared.clone(), record.id, first, bare(), shared.running.hold());
+        tokio::spawn(writing.in_current_span());
     }
     written
 }
@@ -267,7 +269,8 @@ pub(crate) async fn give_back(
         Ok(answer) => (answer.decision != Decision::Applied).then_some(answer),
         Err(_) => {
             let held = shared.running.hold();
-            tokio::spawn(go_on_writing(shared.clone(), record.id, change.clone(), change, held));
+            let writing = go_on_writing(shared.clone(), record.id, change.clone(), change, held);
+            tokio::spawn(writing.in_current_span());
             None
         }
     }

@@ -13,6 +13,7 @@ use semel_core::problem::Kind;
 use semel_http::{BoxError, WholeBody};
 
 use crate::cors::Cors;
+use crate::forwarding::Forwarding;
 use crate::head;
 use crate::hosts::ServiceHosts;
 use crate::pass::{Exemption, Passes, has_no_body};
@@ -27,6 +28,8 @@ pub struct EntryRules {
     pub hosts: Arc<ServiceHosts>,
     /// The pages that may read the gateway's own answers.
     pub cors: Cors,
+    /// Who the client of a request is.
+    pub forwarding: Arc<Forwarding>,
     /// The routes with exemptions.
     pub passes: Passes,
     /// The protocols that a connection may switch to.
@@ -142,6 +145,7 @@ mod tests {
         let rules = EntryRules {
             hosts: Arc::default(),
             cors: Cors::default(),
+            forwarding: Arc::default(),
             passes: Passes::new(pass).expect("it is alone"),
             upgrade: Vec::new(),
             body_timeout: Duration::from_secs(1),

@@ -59,6 +59,21 @@ impl Forwarding {
         Forwarding { mode, trusted, hosts }
     }
 
+    /// Returns the address of the client: that of the peer, or the last one that trusted proxies name and that is not theirs.
+    pub fn client(&self, peer: &Peer, headers: &HeaderMap) -> IpAddr {
+        let is_trusted = |address: IpAddr| self.trusted.iter().any(|range| range.contains(address));
+        let mut client = peer.address();
+        let chain: Vec<&[u8]> = elements(headers).collect();
+        for element in chain.into_iter().rev() {
+            let named = str::from_utf8(element).ok().and_then(|text| text.parse::<IpAddr>().ok());
+            match named {
+                Some(named) if is_trusted(client) => client = named.to_canonical(),
+                Some(_) | None => break,
+            }
+        }
+        client
+    }
+
     /// Writes the fields, and leaves of `Host` what the upstream is to know.
     pub fn write(&self, parts: &mut request::Parts) {
         let peer = parts.extensions.get::<Peer>().cloned();
@@ -260,6 +275,20 @@ mod tests {
             let fields = written(&listed, Some(PROXY), &[&SENT[..1], &lines].concat());
             assert!(has(&fields, "x-forwarded-host: api.example"), "{fields:?}");
         }
+    }
+
+    #[test]
+    fn the_client_is_the_last_address_that_a_trusted_proxy_names() {
+        let client = |peer: &str, chain: &'static str| {
+            let headers = HeaderMap::from_iter([(FOR.clone(), HeaderValue::from_static(chain))]);
+            let peer = Peer::new(peer.parse().expect("it is an address"));
+            forwarding(ForwardedMode::Append, &[]).client(&peer, &headers).to_string()
+        };
+        assert_eq!(client(CLIENT, "198.51.100.7"), CLIENT);
+        assert_eq!(client(PROXY, "6.6.6.6, 198.51.100.7"), "198.51.100.7");
+        assert_eq!(client(PROXY, "198.51.100.7, 10.0.0.8"), "198.51.100.7");
+        assert_eq!(client(PROXY, "198.51.100.7, evil"), PROXY);
+        assert_eq!(client(PROXY, ""), PROXY);
     }
 
     #[test]

@@ -85,7 +85,8 @@ impl Gateway {
             shortest_call,
         );
         let forwarding = Arc::new(Forwarding::new(config.forwarded, config.trusted_proxies(), hosts.clone()));
-        let proxy = Proxy::new(upstream.clone(), config.defaults.timeout, forwarding, config.server.tunnels);
+        let proxy =
+            Proxy::new(upstream.clone(), config.defaults.timeout, forwarding.clone(), config.server.tunnels);
         let layer = layer(config, store.clone(), usage, evidence.clone(), proxy.clone(), authority).await?;
         let service = layer.layer(proxy.clone());
 
@@ -145,7 +146,14 @@ impl Gateway {
         let passes = config.pass.iter().map(|rule| (&rule.route.method, &*rule.route.path, &*rule.allow));
         let passes = Passes::new(passes).context("`[[pass]]`")?;
         let (upgrade, body_timeout) = (config.upgrade.clone(), config.server.body_timeout);
-        let rules = Arc::new(EntryRules { hosts, cors: config.cors.clone(), passes, upgrade, body_timeout });
+        let rules = Arc::new(EntryRules {
+            hosts,
+            cors: config.cors.clone(),
+            forwarding,
+            passes,
+            upgrade,
+            body_timeout,
+        });
         let serving = listener::serve(clients, tls, service, webhooks, rules, config.server.clone(), stopped);
         let serving = tokio::spawn(serving);
         let drain = config.drain;

@@ -6,21 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue};
-use hyper::Request;
 use hyper::body::Incoming;
+use hyper::{Method, Request};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use metrics::counter;
-use semel_core::Problem;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
+use semel_core::{OperationName, Problem};
 use semel_flow::reconcile::Webhooks;
 use semel_http::{Body, BoxError, Holder, Idempotency, Seen, Shares};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::Service;
+use tracing::Instrument;
 
 use crate::client_certificate::Presented;
 use crate::config::Server;
@@ -29,6 +30,7 @@ use crate::guard::{Guarded, Limits};
 use crate::paced::{counted, paced};
 use crate::peer::Peer;
 use crate::proxy::{Encrypted, Place, Proxy};
+use crate::request_id::RequestId;
 use crate::tls::server::Acceptor;
 use crate::webhook::{self, WEBHOOKS_PATH};
 
@@ -70,7 +72,8 @@ pub(crate) async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let peer = Peer::new(peer.ip().to_canonical());
+                let address = peer.ip().to_canonical();
+                let peer = Peer::new(address);
                 // Whoever is told nothing tries again; whoever waits in the kernel's queue holds up others.
                 let Some(place) = places.try_take(peer.holder(), 1) else {
                     counter!("connections_refused_total").increment(1);
@@ -87,7 +90,7 @@ pub(crate) async fn serve(
                     let service = |client| for_peer(service, webhooks, rules, client);
                     let Some(tls) = tls else {
                         let service = service(Client { peer, place, responses, tls: None });
-                        return converse(&builder, guarded(stream, &settings, profile), service, watcher)
+                        return converse(&builder, guarded(stream, &settings, profile), service, watcher, address)
                             .await;
                     };
                     let accepted = tokio::select! {
@@ -97,7 +100,7 @@ pub(crate) async fn serve(
                     let Some((stream, shown)) = accepted else { return };
                     let shown = shown.map(|shown| Arc::new(Presented::new(shown, tls)));
                     let service = service(Client { peer, place, responses, tls: Some(shown) });
-                    converse(&builder, guarded(stream, &settings, profile), service, watcher).await;
+                    converse(&builder, guarded(stream, &settings, profile), service, watcher, address).await;
                 });
             }
             Err(error) => {
@@ -122,9 +125,11 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         Future = Answering,
     >,
     watcher: Watcher,
+    peer: IpAddr,
 ) {
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
-    if let Err(error) = watcher.watch(connection).await {
+    let span = tracing::error_span!("connection", client = %peer);
+    if let Err(error) = watcher.watch(connection).instrument(span).await {
         tracing::debug!(%error, "a client's connection ended badly");
     }
 }
@@ -168,25 +173,45 @@ fn for_peer(
         let (rules, webhooks, peer) = (rules.clone(), webhooks.clone(), peer.clone());
         let responses = responses.clone();
         let (version, is_grpc) = (request.version(), semel_http::is_grpc(request.headers()));
-        let (method, uri) = (request.method().clone(), request.uri().clone());
-        let answering: Answering = Box::pin(async move {
+        let id = RequestId::of(request.headers());
+        let client = rules.forwarding.client(&peer, request.headers());
+        // At the level of errors: what is logged of a request has its id, however little is logged.
+        let span = tracing::error_span!("request", requestId = id.as_str(), %client);
+        let answering = async move {
             let grant = rules.cors.grant(request.headers());
-            let answered = answer(&mut service, &rules, webhooks.as_deref(), peer.address(), request).await?;
+            let (method, uri) = (request.method().clone(), request.uri().clone());
+            let answered =
+                answer(&mut service, &rules, webhooks.as_deref(), peer.address(), request, &id).await?;
+            let tell = |problem: &Problem| semel_http::problem(problem, service.profile(&method, uri.path()));
             let answered = answered.unwrap_or_else(|problem| {
-                let mut refused = semel_http::problem(&problem, service.profile(&method, uri.path()));
+                let mut refused = tell(&problem);
                 if version <= http::Version::HTTP_11 {
                     refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
                 refused
             });
             let in_hand = in_hand(answered, version, &responses, peer.holder());
-            let tell = |problem| semel_http::problem(&problem, service.profile(&method, uri.path()));
-            let mut answer = in_hand.unwrap_or_else(tell);
+            let mut answer = in_hand.unwrap_or_else(|problem| tell(&problem));
+            log_refusal(&method, uri.path(), &answer);
             rules.cors.apply(&mut answer, grant);
+            id.answer(answer.headers_mut());
             Ok(if is_grpc { semel_http::as_grpc(answer) } else { answer })
-        });
+        };
+        let answering: Answering = Box::pin(answering.instrument(span));
         answering
     })
+}
+
+/// Logs a refusal of the gateway itself. The layer logs those of commands.
+fn log_refusal(method: &Method, path: &str, answer: &http::Response<Body>) {
+    let Some(code) = semel_http::code_of(answer).filter(|_| answer.extensions().get::<Seen>().is_none())
+    else {
+        return;
+    };
+    // Without its query, without identifiers, and bounded.
+    let name = OperationName::unmatched(method.as_str(), path);
+    let (method, path) = name.as_str().split_once(' ').unwrap_or((name.as_str(), ""));
+    tracing::info!(event = "request_refused", method, path, status = answer.status().as_u16(), code);
 }
 
 /// Answers a request, if it may come in; the problem says why it may not.
@@ -196,11 +221,13 @@ async fn answer(
     webhooks: Option<&Webhooks>,
     peer: IpAddr,
     request: Request<Incoming>,
+    id: &RequestId,
 ) -> Result<Result<http::Response<Body>, Problem>, BoxError> {
-    let request = match rules.admit(request).await {
+    let mut request = match rules.admit(request).await {
         Ok(request) => request,
         Err(problem) => return Ok(Err(problem)),
     };
+    id.name(request.headers_mut());
     if let Some(answer) = rules.cors.preflight(&request) {
         return Ok(Ok(answer));
     }

@@ -83,7 +83,7 @@ impl Proxy {
         request: Request<Body>,
         execution: Execution,
     ) -> Result<Response<Body>, BoxError> {
-        let operation = execution.label().to_owned();
+        let (operation, id) = (execution.label().to_owned(), execution.operation_id());
         let mut cut_off = CutOff { operation: &operation, delivery: execution.delivery(), armed: true };
         let label = operation.clone();
         execution.delivery().when_late(move || failed(&label, "timed_out"));
@@ -104,12 +104,12 @@ impl Proxy {
             }
             Err(SendError::NeverSent(why)) => {
                 failed(&operation, "not_sent");
-                tracing::warn!(why, operation, "the upstream was not reached");
+                tracing::warn!(why, operation, operationId = %id, "the upstream was not reached");
                 Err(Box::new(NotExecuted(why)))
             }
             Err(error @ SendError::MaybeSent(_)) => {
                 failed(&operation, "broke_off");
-                tracing::warn!(%error, operation, "the upstream broke off");
+                tracing::warn!(%error, operation, operationId = %id, "the upstream broke off");
                 Err(Box::new(error))
             }
         }

@@ -19,7 +19,7 @@ pub fn log(format: LogFormat) {
     // A second call, in a test, changes nothing.
     let _ = match format {
         LogFormat::Text => builder.try_init(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
+        LogFormat::Json => builder.json().flatten_event(true).with_span_list(false).try_init(),
     };
 }
 

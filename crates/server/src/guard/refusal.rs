@@ -127,13 +127,18 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// The whole response, after which the connection closes. One to a `HEAD` has no body, only its length.
-    pub(super) fn response(self, to_head: bool, profile: Profile) -> String {
-        let kind = match self {
+    /// The kind of problem that the client is told.
+    pub(super) fn kind(self) -> Kind {
+        match self {
             Refusal::HeadTooLarge | Refusal::TooManyFields => Kind::RequestHeadTooLarge,
             Refusal::HeadTimeout => Kind::RequestHeadTimeout,
             _ => Kind::MalformedRequest,
-        };
+        }
+    }
+
+    /// The whole response, after which the connection closes. One to a `HEAD` has no body, only its length.
+    pub(super) fn response(self, to_head: bool, profile: Profile) -> String {
+        let kind = self.kind();
         let problem = Problem::new(kind, self.to_string());
         let body = problem.to_json(profile);
         let line = |(name, value): (HeaderName, HeaderValue)| {

@@ -102,7 +102,8 @@ impl<S> Guarded<S> {
     }
 
     fn refuse(&mut self, refusal: Refusal) {
-        tracing::debug!(%refusal, "connection refused");
+        // Nothing of what was sent is logged: nobody can say what it is.
+        tracing::info!(event = "request_refused", code = refusal.kind().code(), detail = %refusal);
         self.refusal = Some(refusal);
         // A refused head has no response before it; a refused body may have one, even a complete one.
         if self.inbound.expects_head() || self.outbound.is_untouched() {

@@ -24,6 +24,7 @@ mod late_evidence;
 mod later;
 mod limits;
 mod load;
+mod logging;
 mod names;
 mod operating;
 mod paths;

@@ -1,0 +1,130 @@
+//! The id of a request: in every log line about it, to the upstream and back in `X-Request-Id`.
+//!
+//! Invariant: an id is short, has no character that could forge a line of a log, and tells nothing of the request's key or
+//! credentials.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use semel_core::credential::is_credential;
+use semel_core::{Ids, RandomIds};
+
+/// The field that carries it.
+pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// The longest id of a client.
+const MAX_LENGTH: usize = 128;
+
+/// The shortest part of a key or a credential that tells something about it.
+const TELLING: usize = 8;
+
+/// The id of one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestId(HeaderValue);
+
+impl RequestId {
+    /// Takes the client's id if it is well-formed, and makes one otherwise.
+    pub fn of(headers: &HeaderMap) -> RequestId {
+        let mut lines = headers.get_all(X_REQUEST_ID).iter();
+        match (lines.next(), lines.next()) {
+            (Some(id), None) if is_well_formed(id.as_bytes()) && !tells_secret(id.as_bytes(), headers) => {
+                RequestId(id.clone())
+            }
+            _ => RequestId::draw(),
+        }
+    }
+
+    /// Makes a random id: a number would tell clients how many requests there are.
+    fn draw() -> RequestId {
+        let id = format!("{:032x}", u128::from_be_bytes(*RandomIds.attempt_token().as_bytes()));
+        RequestId(HeaderValue::from_str(&id).expect("hexadecimal digits are a value"))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        self.0.to_str().unwrap_or_default()
+    }
+
+    /// Puts the id into the head of a request, in place of whatever the client sent.
+    pub fn name(&self, headers: &mut HeaderMap) {
+        headers.insert(X_REQUEST_ID, self.0.clone());
+    }
+
+    /// Puts the id into the head of an answer that has none.
+    pub fn answer(self, headers: &mut HeaderMap) {
+        headers.entry(X_REQUEST_ID).or_insert(self.0);
+    }
+}
+
+fn is_well_formed(id: &[u8]) -> bool {
+    let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.~:/+=@".contains(byte);
+    (1..=MAX_LENGTH).contains(&id.len()) && id.iter().all(is_allowed)
+}
+
+/// Returns whether the id tells something of the request's key or of a credential: some clients use one text for several, and
+/// neither is ever logged.
+fn tells_secret(id: &[u8], headers: &HeaderMap) -> bool {
+    let holds =
+        |one: &[u8], other: &[u8]| other.len() >= TELLING && memchr::memmem::find(one, other).is_some();
+    headers.iter().filter(|(name, _)| **name == KEY || is_credential(name)).any(|(_, line)| {
+        let line = line.as_bytes().trim_ascii();
+        // A key in quotes may be followed by parameters.
+        let key = line.strip_prefix(b"\"").and_then(|rest| rest.split(|byte| *byte == b'"').next());
+        holds(line, id) || holds(id, key.unwrap_or(line))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(lines: &[(&'static str, &[u8])]) -> String {
+        let lines = lines.iter().map(|(name, value)| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value).expect("it is a value"))
+        });
+        RequestId::of(&lines.collect()).as_str().to_owned()
+    }
+
+    #[test]
+    fn a_well_formed_id_of_a_client_is_taken() {
+        let longest = "x".repeat(MAX_LENGTH);
+        for text in ["1", "0190d1f0-7c5e-7000-8000-000000000001", "Root=1-67891233-abcdef", &longest] {
+            assert_eq!(id(&[("x-request-id", text.as_bytes())]), text);
+        }
+    }
+
+    #[test]
+    fn any_other_id_is_replaced_by_one_that_no_other_request_has() {
+        let long = "x".repeat(MAX_LENGTH + 1);
+        for bad in
+            [&b""[..], b"a b", b"a\"b", b"a\tb", b"\xc3\xa4", b"a,b", b"<b>", b"a=%0a", long.as_bytes()]
+        {
+            let drawn = id(&[("x-request-id", bad)]);
+            assert!(
+                drawn.len() == 32 && drawn.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{bad:?}: {drawn}"
+            );
+        }
+        let two: [(&str, &[u8]); 2] = [("x-request-id", b"a"), ("x-request-id", b"b")];
+        assert_eq!(id(&two).len(), 32);
+        assert_ne!(id(&[]), id(&[]));
+    }
+
+    #[test]
+    fn an_id_that_tells_a_key_or_a_credential_is_not_taken() {
+        let key = b"0190d1f0-7c5e-7000-8000-000000000001";
+        let quoted = [&b"\""[..], key, b"\"; v=1"].concat();
+        for line in [&key[..], &quoted] {
+            for sent in [&key[..], b"7000-8000", b"req-0190d1f0-7c5e-7000-8000-000000000001"] {
+                let taken = id(&[("x-request-id", sent), ("idempotency-key", line)]);
+                assert_ne!(taken.as_bytes(), sent, "{line:?}");
+            }
+        }
+        let session: [(&str, &[u8]); 2] =
+            [("x-request-id", b"of-a-session"), ("cookie", b"s=of-a-session; t=1")];
+        assert_ne!(id(&session), "of-a-session");
+        for other in ["another-request", "1"] {
+            assert_eq!(id(&[("x-request-id", other.as_bytes()), ("idempotency-key", key)]), other);
+        }
+    }
+}
