@@ -35,6 +35,7 @@ pub struct Operation {
     aliases: Vec<String>,
     allow: PathExceptions,
     local: bool,
+    anonymous: bool,
 }
 
 type ChangePolicy = Box<dyn Fn(&mut Policy) + Send + Sync>;
@@ -53,6 +54,7 @@ impl Operation {
             aliases: Vec::new(),
             allow: PathExceptions::default(),
             local: false,
+            anonymous: false,
         }
     }
 
@@ -93,6 +95,13 @@ impl Operation {
     /// another way.
     pub fn allow(mut self, exception: PathException) -> Operation {
         self.allow.add(exception);
+        self
+    }
+
+    /// Lets callers without credentials through where they send no key. Their requests are passed on unprotected, and without
+    /// a caller: nobody is asked whether they may. With a key, or with credentials that identify no caller, they get 401.
+    pub fn anonymous(mut self) -> Operation {
+        self.anonymous = true;
         self
     }
 
@@ -176,6 +185,8 @@ pub(crate) struct Rule {
     pub(crate) former: Arc<[OperationName]>,
     /// Its handler keeps the record itself, in the transaction of its effect.
     pub(crate) local: bool,
+    /// Callers without credentials pass through unprotected, if they send no key.
+    pub(crate) anonymous: bool,
 }
 
 impl Rule {
@@ -216,7 +227,8 @@ impl Operations {
         let mut routes = Routes::default();
         let mut former = HashMap::new();
         for operation in operations {
-            let Operation { name, route, change, exclude, reference, aliases, allow, local } = operation;
+            let Operation { name, route, change, exclude, reference, aliases, allow, local, anonymous } =
+                operation;
             let (method, path) = parse_route(&name, &route)?;
             if let Some(refused) = path.refused_by(allow) {
                 return Err(ConfigError::Path(name, refused.to_string()));
@@ -246,6 +258,7 @@ impl Operations {
                 exclude: exclude.into_iter().map(pointer).collect::<Result<_, _>>()?,
                 reference: reference.map(pointer).transpose()?.map(Arc::new),
                 local,
+                anonymous,
                 former: aliases.iter().map(former_name).collect::<Result<_, _>>()?,
             };
             for alias in &*rule.former {
@@ -388,6 +401,7 @@ impl Operations {
             reference: None,
             former: Arc::default(),
             local: false,
+            anonymous: false,
         }
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, TRAILER, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
+    TRAILER, UPGRADE,
 };
 use http::request::Parts;
 use http::uri::PathAndQuery;
@@ -30,6 +31,9 @@ use crate::whole::WholeBody;
 
 /// The request header that carries the key.
 pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// Another header that carries credentials.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The longest business reference.
 const MAX_REFERENCE_BYTES: usize = 255;
@@ -144,6 +148,9 @@ where
     let mut about = Box::new(About::of(&rule));
     let principal = match (shared.identify)(&parts) {
         Ok(principal) => principal,
+        Err(Denied::Unauthenticated { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
+            return pass_through(parts, body, profile);
+        }
         Err(denied) => {
             let answer = turned_away(Refusal::Denied(denied), profile, &parts, body).await;
             return Reading::Refused(Box::new(answer), about);
@@ -165,6 +172,11 @@ where
         Ok(command) => Reading::Command(command),
         Err(refusal) => Reading::Refused(Box::new(refusal.answer(profile)), about),
     }
+}
+
+/// Returns whether a request shows no credential and asks for no protection.
+fn is_anonymous(headers: &HeaderMap) -> bool {
+    [&KEY, &AUTHORIZATION, &API_KEY].iter().all(|name| !headers.contains_key(*name))
 }
 
 /// Gives the request's path its one form, and finds its rule and the profile of its answers: nobody behind this sees another

@@ -358,6 +358,7 @@ fn operation(config: &OperationConfig) -> Operation {
         Some(pointer) => operation.business_reference(pointer.to_string()),
         None => operation,
     };
+    let operation = if config.anonymous { operation.anonymous() } else { operation };
     let operation = config.allow.iter().fold(operation, |operation, exception| operation.allow(*exception));
     config.aliases.iter().fold(operation, |operation, alias| operation.alias(alias.to_string()))
 }

@@ -430,3 +430,29 @@ async fn a_renamed_operation_keeps_its_live_records() {
     assert!(fresh().to(second).await.replayed());
     assert_eq!(lab.count(), 2);
 }
+
+#[tokio::test]
+async fn callers_without_credentials_pass_an_anonymous_operation_if_they_send_no_key() {
+    let operation = Operation::new("payments", "POST /payments").anonymous();
+    let lab = Lab::with(|builder| builder.operation(operation)).await;
+    let unknown = || pay("{}").without("x-user").without("idempotency-key");
+    for _ in 0..2 {
+        let reply = lab.send(unknown()).await;
+        assert_eq!(reply.status, 201);
+        assert_eq!(reply.header("idempotency-operation-id"), None, "it is not protected");
+    }
+    assert_eq!((lab.count(), lab.records().await), (2, 0));
+    for refused in [
+        pay("{}").without("x-user"),
+        unknown().with("idempotency-key", ""),
+        unknown().with("authorization", "Bearer unknown"),
+        unknown().with("x-api-key", "unknown"),
+        unknown().target("/other"),
+    ] {
+        assert_eq!(lab.send(refused).await.problem(), problem(401, "UNAUTHENTICATED"));
+    }
+    let known = lab.send(pay("{}").without("idempotency-key")).await;
+    assert_eq!(known.problem(), problem(400, "MISSING_IDEMPOTENCY_KEY"), "a known caller has a key");
+    assert_eq!(lab.send(pay("{}")).await.status, 201);
+    assert_eq!((lab.count(), lab.records().await), (3, 1));
+}

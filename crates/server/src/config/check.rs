@@ -263,6 +263,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentityS
     cors::check(findings, config);
     pass::check(findings, &config.pass);
     anonymous_callers_are_local(findings, config, source);
+    anonymous_callers_need_no_authorization(findings, &config.operations);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);
     tls::go_together(findings, config, source);
@@ -275,11 +276,25 @@ fn anonymous_callers_are_local(findings: &mut Findings, config: &Config, source:
     let readable = findings.are_readable(&["listen", "identity.source"]);
     if readable && source == IdentitySource::None && !config.listen.ip().is_loopback() {
         let message = format!(
-            "{} can be reached from elsewhere, and `source = \"none\"` in `[identity]` takes every caller for \
-             the same one: listen on a loopback address such as 127.0.0.1, or choose another source",
+            "{} can be reached from elsewhere, and without an identity every caller would be the same one. There are two \
+             ways out: say who calls, with a `source` in `[identity]` such as \"api-key\", \"jwt\", or \"trusted-headers\" \
+             behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on \
+             the same machine or in the same pod",
             config.listen
         );
         findings.error(findings.origin("listen"), "listen", message);
+    }
+}
+
+/// Checks that no operation asks whether callers may whom nobody knows.
+fn anonymous_callers_need_no_authorization(findings: &mut Findings, operations: &[OperationConfig]) {
+    for operation in operations.iter().filter(|operation| operation.anonymous) {
+        let path = format!("{}.anonymous", operation::path(&operation.name));
+        if operation.authorization.url.is_some() {
+            let message = "does not go with `authorize_url`, which cannot be asked about a caller without a name: set \
+                           `authorize_url = \"off\"` for this operation, or leave this out";
+            findings.error(findings.origin(&path), &path, message);
+        }
     }
 }
 

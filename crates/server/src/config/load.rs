@@ -362,7 +362,7 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
     }
     follow_profile(findings, &[MIN_LENGTH, &format!("{prefix}.key_min_length")], &mut policy);
     check::policy(findings, &prefix, &policy);
-    let OperationTable { name, route, business_reference, exclude, aliases, allow } = table;
+    let OperationTable { name, route, business_reference, exclude, aliases, allow, anonymous } = table;
     let max_response = match policy.store_response {
         StoreResponse::Full => policy.max_stored_response,
         // What a provider shows has no address here that it could be fetched from.
@@ -378,6 +378,7 @@ fn read_operation(findings: &mut Findings, config: &Config, value: &Value) -> Op
         exclude,
         aliases: aliases.iter().map(OperationName::as_former).collect(),
         allow,
+        anonymous,
         reconcile,
     })
 }

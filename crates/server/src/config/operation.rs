@@ -30,6 +30,8 @@ pub struct OperationConfig {
     pub aliases: Vec<OperationName>,
     /// What its paths may have that is refused otherwise.
     pub allow: Vec<PathException>,
+    /// Whether callers without credentials pass through unprotected, if they send no key.
+    pub anonymous: bool,
     /// How a provider is asked what became of a command whose outcome is unknown.
     pub reconcile: Option<LookUpConfig>,
 }
@@ -66,6 +68,7 @@ pub(super) struct OperationTable {
     pub(super) exclude: Vec<JsonPointer>,
     pub(super) aliases: Vec<OperationName>,
     pub(super) allow: Vec<PathException>,
+    pub(super) anonymous: bool,
 }
 
 /// A method and a path pattern, such as `POST /accounts/{id}/payments`.

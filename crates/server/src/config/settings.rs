@@ -386,6 +386,12 @@ pub(super) const OPERATION: &[Setting<OperationTable>] = &[
         "What its paths may have that is refused otherwise, because others may read it in another way",
         "[\"encoded-slash\"]"
     ),
+    setting!(
+        "anonymous",
+        Switch,
+        anonymous,
+        "Whether callers without credentials are passed on, unprotected and without a name, if they send no key"
+    ),
 ];
 
 /// `[operation.reconcile]`.

@@ -68,11 +68,12 @@ impl<'a> Rows<'a> {
             exclude,
             aliases,
             allow,
+            anonymous,
             reconcile,
         } = operation.clone();
         let prefix = operation::path(&name);
         let (name, route) = (Some(name), Some(route));
-        let table = OperationTable { name, route, business_reference, exclude, aliases, allow };
+        let table = OperationTable { name, route, business_reference, exclude, aliases, allow, anonymous };
         self.add_set(&prefix, OPERATION, &table);
         self.add_set(&prefix, DEFAULTS, &policy);
         self.add_set(&prefix, AUTHORIZATION, &authorization);

@@ -58,6 +58,13 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
         let prefix = operation::path(&operation.name);
         policy(findings, &prefix, &operation.policy, in_the_clear);
         trailing_slash(findings, &prefix, operation);
+        if operation.anonymous {
+            let message = match config.identity {
+                Identity::None => "means nothing with `source = \"none\"`: every caller is known as `local`",
+                _ => "a command of an unknown caller passes unprotected: its retry runs again",
+            };
+            findings.warn(&format!("{prefix}.anonymous"), message);
+        }
         long_memory(findings, &prefix, &operation.authorization);
         if let Some(asked) = &operation.reconcile {
             look_up(findings, &format!("{prefix}.reconcile"), asked);

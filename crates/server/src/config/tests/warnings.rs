@@ -207,3 +207,34 @@ fn stripes_profile_asks_for_a_word_about_keys() {
         assert!(!shown.contains("profile"), "{shown}");
     }
 }
+
+#[test]
+fn anonymous_callers_and_trust_in_everybody_are_named() {
+    let text = r#"forwarded = "keep"
+identity.source = "api-key"
+[cors]
+preflight = "gateway"
+[[operation]]
+name = "a"
+match = "POST /a"
+anonymous = true
+"#;
+    let shown = warnings(&file(text)).join("\n");
+    assert_eq!(
+        shown,
+        r#"semel.toml:1:13: warning: `forwarded`: no proxy is trusted, so every peer's fields are replaced: name proxies in `forwarded_from`
+ 1 | forwarded = "keep"
+   |             ^^^^^^
+semel.toml:4:13: warning: `cors.preflight`: means nothing without `origins`
+ 4 | preflight = "gateway"
+   |             ^^^^^^^^^
+semel.toml:8:13: warning: `operation.a.anonymous`: a command of an unknown caller passes unprotected: its retry runs again
+ 8 | anonymous = true
+   |             ^^^^"#
+    );
+    let shown = warnings(&file("forwarded_from = [\"0.0.0.0/0\"]")).join("\n");
+    assert!(
+        shown.contains("0.0.0.0/0 is everybody: any client can claim to come from any address"),
+        "{shown}"
+    );
+}

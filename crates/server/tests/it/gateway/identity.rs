@@ -21,6 +21,34 @@ fn by(key: &str) -> Send {
 }
 
 #[tokio::test]
+async fn an_anonymous_operation_passes_callers_without_credentials_on_and_without_a_name() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let (_, alice) = create_key(&site, "acme", "alice");
+    let file = "[identity]\nsource = \"api-key\"\n[[operation]]\nname = \"sign-up\"\nmatch = \"POST /sign-ups\"\n\
+                anonymous = true\n";
+    let gateway = site.start_with(upstream.address, file, &[]);
+    let sign_up = || pay("{}").target("/sign-ups");
+    let unknown = || sign_up().without("idempotency-key").with("semel-caller", "forged");
+    for number in 1..=2 {
+        let reply = gateway.send(unknown()).await;
+        assert_eq!((reply.status.as_u16(), upstream.seen()), (201, number));
+        for name in ["seen-semel-tenant", "seen-semel-caller", "seen-semel-operation-id"] {
+            assert_eq!(reply.header(name), None, "{name}");
+        }
+    }
+    assert_eq!(gateway.send(sign_up()).await.problem(), problem(401, "UNAUTHENTICATED"), "no shared bucket");
+    let wrong = unknown().with("authorization", "Bearer semel_0000");
+    assert_eq!(gateway.send(wrong).await.problem(), problem(401, "UNAUTHENTICATED"));
+    let elsewhere = unknown().target("/payments");
+    assert_eq!(gateway.send(elsewhere).await.problem(), problem(401, "UNAUTHENTICATED"));
+    assert_eq!(upstream.seen(), 2);
+    let known = gateway.send(by(&alice).target("/sign-ups")).await;
+    assert_eq!(known.header("seen-semel-caller"), Some("alice"));
+    assert!(gateway.send(by(&alice).target("/sign-ups")).await.replayed());
+    assert!(site.states() == ["succeeded"], "unknown callers have no record");
+}
+
+#[tokio::test]
 async fn api_keys_let_their_callers_in_until_they_are_revoked() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
     let (first_id, alice) = create_key(&site, "acme", "alice");

@@ -46,7 +46,7 @@ fn settings_from_two_sources_must_go_together_too() {
         r#"semel.toml:1:12: error: `upstream`: leads back to `listen` (0.0.0.0:7000): every command would go round in a circle
  1 | upstream = "http://127.0.0.1:7000"
    |            ^^^^^^^^^^^^^^^^^^^^^^^
---listen: error: `listen`: 0.0.0.0:7000 can be reached from elsewhere, and `source = "none"` in `[identity]` takes every caller for the same one: listen on a loopback address such as 127.0.0.1, or choose another source"#
+--listen: error: `listen`: 0.0.0.0:7000 can be reached from elsewhere, and without an identity every caller would be the same one. There are two ways out: say who calls, with a `source` in `[identity]` such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on the same machine or in the same pod"#
     );
 }
 

@@ -9,9 +9,43 @@ fn a_public_listener_needs_an_identity() {
 listen = "0.0.0.0:8080"
 "#,
         r#"
-semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, and `source = "none"` in `[identity]` takes every caller for the same one: listen on a loopback address such as 127.0.0.1, or choose another source
+semel.toml:1:10: error: `listen`: 0.0.0.0:8080 can be reached from elsewhere, and without an identity every caller would be the same one. There are two ways out: say who calls, with a `source` in `[identity]` such as "api-key", "jwt", or "trusted-headers" behind a proxy that authenticates; or listen on a loopback address such as 127.0.0.1, for a proxy beside it on the same machine or in the same pod
  1 | listen = "0.0.0.0:8080"
    |          ^^^^^^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn nobody_can_be_asked_about_an_anonymous_caller() {
+    wrong(
+        r#"
+defaults.authorize_url = "http://authz.internal/check"
+[[operation]]
+name = "a"
+match = "POST /a"
+anonymous = true
+"#,
+        r#"
+semel.toml:5:13: error: `operation.a.anonymous`: does not go with `authorize_url`, which cannot be asked about a caller without a name: set `authorize_url = "off"` for this operation, or leave this out
+ 5 | anonymous = true
+   |             ^^^^
+"#,
+    );
+}
+
+#[test]
+fn cookies_are_for_origins_that_are_named() {
+    wrong(
+        r#"
+[cors]
+origins = ["*"]
+credentials = true
+"#,
+        r#"
+semel.toml:3:15: error: `cors.credentials`: browsers send no credentials where `origins` is "*": name the origins
+ 3 | credentials = true
+   |               ^^^^
 "#,
     );
 }
