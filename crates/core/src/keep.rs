@@ -69,12 +69,13 @@ impl Policy {
             (StoreResponse::Headers | StoreResponse::Reference, Some(body)) if nothing_to_leave_out(body) => {
                 Response::retain(status, headers, body.clone(), trailers)
             }
-            (StoreResponse::Full, None) => Response::without_body(status, headers),
             // What is at the address of a failure, or of a redirection, is not what the first caller got.
             (StoreResponse::Reference, _) if status.is_success() && reference(headers).is_some() => {
                 Response::without_body(status, headers)
             }
-            (StoreResponse::Headers | StoreResponse::Reference, _) => Response::head(status, headers),
+            (StoreResponse::Full | StoreResponse::Headers | StoreResponse::Reference, _) => {
+                Response::head(status, headers)
+            }
         };
         for name in &self.store_headers_except {
             kept.headers.remove(name);
@@ -176,7 +177,8 @@ mod tests {
         assert!(kept.headers.contains_key("etag") && !kept.headers.contains_key("set-cookie"));
         for body in [Some("too large"), None] {
             let kept = keep(StoreResponse::Full, StatusCode::CREATED, &created(), body);
-            assert_eq!((kept.body, kept.headers), (None, fields(&[("location", "/p/1")])));
+            let head = fields(&[("location", "/p/1"), ("x-request-cost", "7")]);
+            assert_eq!((kept.body, kept.headers), (None, head), "what makes sense without the body");
         }
     }
 

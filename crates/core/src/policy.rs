@@ -234,6 +234,9 @@ pub enum PolicyError {
     /// No key could be long enough and short enough.
     #[error("`key_min_length` is larger than `key_max_length`")]
     KeyLengths,
+    /// More than any store takes.
+    #[error("`max_stored_response` must not be larger than {} MiB", MAX_STORED_RESPONSE >> 20)]
+    ResponseTooLarge,
     /// Only commands with phases know where to go on.
     #[error(
         "`on_lease_expired = \"resume\"` is for commands with phases, which say so themselves: a handler that was cut off \
@@ -247,6 +250,9 @@ pub const MAX_WAIT_DAYS: u64 = 1;
 
 /// The longest time that anything is kept, in days: a hundred years.
 pub const MAX_KEPT_DAYS: u64 = 36_500;
+
+/// The largest response body that can be kept for replays, in bytes. Each is in memory several times while it is stored.
+pub const MAX_STORED_RESPONSE: usize = 64 << 20;
 
 /// The shortest lease.
 pub const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -289,6 +295,9 @@ impl Policy {
         }
         if self.lease < MIN_LEASE {
             return Err(PolicyError::LeaseTooShort);
+        }
+        if self.max_stored_response > MAX_STORED_RESPONSE {
+            return Err(PolicyError::ResponseTooLarge);
         }
         if self.key_rules.min_length > self.key_rules.max_length {
             return Err(PolicyError::KeyLengths);
@@ -349,6 +358,10 @@ mod tests {
             "`key_min_length` is larger than `key_max_length`"
         );
         assert_eq!(refuse(|p| p.start_within = Duration::ZERO), "`start_within` must be longer than zero");
+        assert_eq!(
+            refuse(|p| p.max_stored_response = (64 << 20) + 1),
+            "`max_stored_response` must not be larger than 64 MiB"
+        );
         let resume = refuse(|p| p.on_lease_expired = OnLeaseExpired::Resume);
         assert!(
             resume.starts_with("`on_lease_expired = \"resume\"` is for commands with phases"),
@@ -396,6 +409,7 @@ mod tests {
             assert!(!is_allowed(&|policy| *field(policy) = day * days + second), "{days} days and a second");
         }
         assert!(is_allowed(&|policy| policy.lease = MIN_LEASE));
+        assert!(is_allowed(&|policy| policy.max_stored_response = MAX_STORED_RESPONSE));
         assert!(is_allowed(&|policy| policy.key_rules.min_length = policy.key_rules.max_length));
     }
 }

@@ -157,8 +157,8 @@ pub(crate) enum Collected<B> {
     },
     /// More than was allowed: what was read, and the rest.
     TooLarge(Prefixed<B>),
-    /// No room for more of it: the rest. What was read is forgotten.
-    NoRoom(B),
+    /// No room for more of it: what was read, and the rest.
+    NoRoom(Prefixed<B>),
 }
 
 /// Reads a body, but not more than `limit` bytes of it, and not more than `room` can be grown by. It never waits for room.
@@ -180,10 +180,11 @@ where
     while let Some(frame) = body.frame().await {
         match frame.map_err(Into::into)?.into_data() {
             Ok(data) => {
-                if !fits(data.len()) {
-                    return Ok(Collected::NoRoom(body));
-                }
+                let has_room = fits(data.len());
                 read.push(data);
+                if !has_room {
+                    return Ok(Collected::NoRoom(Prefixed { read: read.join(), rest: body }));
+                }
                 if read.len() > limit {
                     return Ok(Collected::TooLarge(Prefixed { read: read.join(), rest: body }));
                 }
@@ -191,7 +192,7 @@ where
             Err(frame) => {
                 let more = frame.into_trailers().unwrap_or_default();
                 if !fits(more.iter().map(|(name, value)| name.as_str().len() + value.len()).sum()) {
-                    return Ok(Collected::NoRoom(body));
+                    return Ok(Collected::NoRoom(Prefixed { read: read.join(), rest: body }));
                 }
                 trailers.extend(more);
             }
@@ -234,6 +235,13 @@ impl Pieces {
 pub(crate) struct Prefixed<B> {
     read: Bytes,
     rest: B,
+}
+
+impl<B> Prefixed<B> {
+    /// The rest alone. What was read is forgotten.
+    pub(crate) fn rest(self) -> B {
+        self.rest
+    }
 }
 
 /// Reads a body and throws it away, within bounds, so that a client that is still sending gets to read the

@@ -72,10 +72,16 @@ pub(crate) enum Ran {
     Failed(Reason),
 }
 
+/// The most that is kept of an answer's body, and the memory that its caller has for it.
+struct KeptLimit {
+    bytes: usize,
+    room: Share,
+}
+
 /// The body of an answer.
 pub(crate) enum Content {
-    /// All of it.
-    Whole { bytes: Bytes, trailers: HeaderMap },
+    /// All of it, with its part of the memory for answers.
+    Whole { bytes: Bytes, trailers: HeaderMap, _room: Share },
     /// Too large to keep, a stream, or without a proof of its end: it passes through to the one who asked.
     Passing(Body),
 }
@@ -129,6 +135,7 @@ where
     let calls = terms.quarantine.saturating_sub(terms.lease);
     let limit = policy.timeout.min(calls);
     let late_limit = policy.late_answer.unwrap_or_default().min(calls - limit);
+    let kept = KeptLimit { bytes: policy.max_stored_response, room: shared.answers.of(&record.principal) };
     let may_listen = || {
         let principal = &record.principal;
         let place = shared.listeners.try_take(Holder::new(principal.tenant(), principal.caller()), 1);
@@ -136,7 +143,7 @@ where
     };
     let (ran, listener) = tokio::select! {
         biased;
-        ran = run(inner, request, limit, policy.max_stored_response, may_listen) => ran,
+        ran = run(inner, request, limit, kept, may_listen) => ran,
         never = renew(&shared, record, &lease) => match never {},
     };
     let ran = without_transaction(ran, &acquired.rule);
@@ -186,7 +193,7 @@ async fn run<S, R>(
     inner: S,
     request: Request<Body>,
     time: Duration,
-    max_kept: usize,
+    kept: KeptLimit,
     may_listen: impl FnOnce() -> Option<(Share, Duration)>,
 ) -> (Ran, Option<Listener>)
 where
@@ -197,7 +204,7 @@ where
     // What the handler said with its head stands, whatever becomes of its body.
     let declared = Arc::new(OnceLock::new());
     // In a box, since a handler may be large and a task's future is moved several times.
-    let mut task = tokio::spawn(Box::pin(call(inner, request, max_kept, declared.clone())).in_current_span());
+    let mut task = tokio::spawn(Box::pin(call(inner, request, kept, declared.clone())).in_current_span());
     let reason = match tokio::time::timeout(time, &mut task).await {
         Ok(Ok(Ok(ran))) => return (ran, None),
         Ok(Ok(Err(_))) => Reason::BrokeOff,
@@ -227,7 +234,7 @@ where
 async fn call<S, R>(
     mut inner: S,
     request: Request<Body>,
-    limit: usize,
+    mut kept: KeptLimit,
     declared: Arc<OnceLock<Outcome>>,
 ) -> Result<Ran, BoxError>
 where
@@ -250,9 +257,9 @@ where
     let content = if is_stream(&parts.headers) {
         Content::Passing(Body::stream(body))
     } else {
-        match body::collect(Box::pin(body), limit, None).await? {
+        match body::collect(Box::pin(body), kept.bytes, Some(&mut kept.room)).await? {
             Collected::Whole { bytes, .. } if is_close_delimited => Content::Passing(Body::full(bytes)),
-            Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers },
+            Collected::Whole { bytes, trailers } => Content::Whole { bytes, trailers, _room: kept.room },
             Collected::TooLarge(body) => Content::Passing(Body::stream(body)),
             Collected::NoRoom(body) => Content::Passing(Body::stream(body)),
         }

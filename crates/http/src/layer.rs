@@ -128,6 +128,7 @@ impl IdempotencyLayer {
             fingerprint: |input| input.fingerprint(),
             cache_bytes: 64 << 20,
             body_bytes: 512 << 20,
+            answer_bytes: 512 << 20,
             store_timeout: Duration::from_secs(5),
             body_timeout: Duration::from_secs(60),
             limits: None,
@@ -245,6 +246,7 @@ pub struct Builder {
     fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
     cache_bytes: u64,
     body_bytes: usize,
+    answer_bytes: usize,
     store_timeout: Duration,
     body_timeout: Duration,
     limits: Option<(Limits, Arc<dyn Usage>)>,
@@ -429,6 +431,13 @@ impl Builder {
         self
     }
 
+    /// How much memory the bodies of answers may take while they are read and stored, shared by tenant and caller; 512 MiB by
+    /// default. An answer for which there is no room reaches its caller, and retries get its head without the body.
+    pub fn answer_bytes(mut self, bytes: usize) -> Builder {
+        self.answer_bytes = bytes;
+        self
+    }
+
     /// Lets requests pass whose paths have something in them that is refused otherwise, because others may read it in another
     /// way. For requests that are no commands; a command says so with [`Operation::allow`].
     ///
@@ -577,6 +586,7 @@ impl Builder {
             listeners: Shares::new(MAX_LISTENERS),
             evidence: self.evidence,
             room: Room::new(self.body_bytes),
+            answers: Room::new(self.answer_bytes),
             store_timeout: self.store_timeout,
             body_timeout: self.body_timeout,
             quotas: self.limits.map(|(limits, usage)| Quotas::new(limits, usage, self.store_timeout)),
@@ -609,6 +619,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: Shares,
     pub(crate) evidence: Option<Arc<dyn Evidence>>,
     pub(crate) room: Room,
+    /// The memory for answers that are read to be stored.
+    pub(crate) answers: Room,
     pub(crate) clock: Box<dyn Clock>,
     pub(crate) ids: Box<dyn Ids>,
     store_timeout: Duration,

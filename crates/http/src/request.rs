@@ -367,7 +367,7 @@ where
         Ok(Ok(Collected::NoRoom(rest))) => {
             // Others may have what it took while the rest is thrown away.
             room.release();
-            body::drain(rest).await;
+            body::drain(rest.rest()).await;
             let detail = "Too many commands are being carried out at this moment.";
             let problem = Problem::new(Kind::Overloaded, detail).retry_after(Duration::from_secs(1));
             Err(Refusal::LastOnConnection(problem, version))

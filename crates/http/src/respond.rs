@@ -30,6 +30,9 @@ const EXPIRES: HeaderName = HeaderName::from_static("idempotency-expires");
 pub(crate) const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 const REPLAYED_STRIPE: HeaderName = HeaderName::from_static("idempotent-replayed");
 
+/// The mark of a replay without the body of its response; handlers cannot set it.
+const BODY: HeaderName = HeaderName::from_static("idempotency-body");
+
 /// The response header by which a handler says what its answer means; clients do not see it.
 pub(crate) const OUTCOME: HeaderName = HeaderName::from_static("semel-outcome");
 
@@ -209,7 +212,7 @@ where
 
 /// A handler cannot speak as Semel.
 pub(crate) fn strip_own(headers: &mut HeaderMap) {
-    for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME] {
+    for name in [REPLAYED, REPLAYED_STRIPE, OUTCOME, BODY] {
         headers.remove(name);
     }
 }
@@ -275,8 +278,17 @@ pub(crate) fn as_accepted(accepted: &Accepted, mut answer: Answer) -> Answer {
 }
 
 fn replay_without_body(record: &Record, stored: &Response, policy: &Policy) -> Answer {
-    let detail = "The command ran once; the body of its response was not kept.";
-    replay_head_only(record, stored, detail, policy)
+    let detail = match stored.resource() {
+        Some(_) => {
+            "The command ran once; the body of its response was not kept. Location says where its result is."
+        }
+        None => {
+            "The command ran once; the body of its response was not kept. Ask the service for its result."
+        }
+    };
+    let mut answer = replay_head_only(record, stored, detail, policy);
+    answer.headers_mut().insert(BODY, HeaderValue::from_static("not-retained"));
+    answer
 }
 
 /// The head of a stored response, with a document that says why there is no more.
@@ -388,6 +400,7 @@ pub(crate) fn advise(headers: &mut HeaderMap, advice: Option<RetryAdvice>) {
 pub(crate) fn mark(headers: &mut HeaderMap, record: &Record) {
     headers.remove(REPLAYED);
     headers.remove(REPLAYED_STRIPE);
+    headers.remove(BODY);
     headers.insert(OPERATION_ID, ascii(&record.operation_id.to_string()));
     match record.head.state.expires_at().filter(|_| record.head.state.is_terminal()) {
         Some(expiry) => headers.insert(EXPIRES, ascii(&Timestamp::to_http_date(expiry))),

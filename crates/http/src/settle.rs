@@ -119,7 +119,7 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
         Ran::Answered { parts, content, .. } => {
             let whole = matches!(&content, Content::Whole { .. });
             let body = match content {
-                Content::Whole { bytes, trailers } => Body::with_trailers(bytes, trailers),
+                Content::Whole { bytes, trailers, .. } => Body::with_trailers(bytes, trailers),
                 Content::Passing(body) => body,
             };
             let mut answer = http::Response::from_parts(*parts, body);
@@ -177,7 +177,7 @@ fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy
 
 fn keep(policy: &Policy, parts: &response::Parts, content: &Content) -> Response {
     match content {
-        Content::Whole { bytes, trailers } => {
+        Content::Whole { bytes, trailers, .. } => {
             policy.keep(parts.status, &parts.headers, Some(bytes), trailers)
         }
         Content::Passing(_) => policy.keep(parts.status, &parts.headers, None, &HeaderMap::new()),

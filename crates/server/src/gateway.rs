@@ -323,6 +323,7 @@ async fn layer(
         .limits(config.limits.clone(), usage)
         .evidence(evidence)
         .body_bytes(body_room(config))
+        .answer_bytes(answer_room(config))
         .results_from(proxy)
         .origin(upstream)
         .defaults(config.defaults.clone());
@@ -346,6 +347,13 @@ fn body_room(config: &Config) -> usize {
     let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
     let largest = policies.map(|policy| policy.max_request).max().unwrap_or_default();
     largest.saturating_mul(2).max(512 << 20)
+}
+
+/// The memory for answers that are read to be stored: enough for several of the largest.
+fn answer_room(config: &Config) -> usize {
+    let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
+    let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or_default();
+    largest.saturating_mul(8).max(512 << 20)
 }
 
 fn operation(config: &OperationConfig) -> Operation {

@@ -161,6 +161,9 @@ async fn a_response_that_is_too_large_reaches_the_first_caller_only() {
     assert_eq!(again.json()["code"], "IDEMPOTENCY_RESPONSE_NOT_RETAINED");
     assert_eq!(again.json()["status"], 201);
     assert_eq!(again.header("location"), Some("/payments/1"), "the way to the result is kept");
+    assert_eq!(again.header("idempotency-body"), Some("not-retained"));
+    assert_eq!(first.header("idempotency-body"), None);
+    assert!(again.json()["detail"].to_string().contains("Location"), "{}", again.json());
     assert!(again.replayed());
     assert_eq!(lab.count(), 1);
 }
@@ -171,6 +174,8 @@ async fn a_stream_reaches_the_first_caller_only() {
     let first = lab.send(pay("{}").doing("event-stream")).await;
     assert_eq!(&first.body[..], b"data: 1\n\n");
     let again = lab.send(pay("{}")).await;
+    assert_eq!(again.header("idempotency-body"), Some("not-retained"));
+    assert_eq!(again.header("content-type"), Some("application/problem+json"), "it is no stream");
     assert_eq!(again.json()["code"], "IDEMPOTENCY_RESPONSE_NOT_RETAINED");
     assert_eq!(lab.count(), 1);
 }
@@ -317,4 +322,15 @@ async fn an_outcome_that_cannot_be_read_is_unknown() {
         assert_eq!((first.status.as_u16(), first.header("semel-outcome")), (201, None));
         assert_eq!(lab.state().await, "unknown", "{said}");
     }
+}
+
+#[tokio::test]
+async fn an_answer_for_which_there_is_no_memory_reaches_the_first_caller_only() {
+    let lab = Lab::with(|builder| builder.answer_bytes(3)).await;
+    let first = lab.send(pay("{}")).await;
+    assert_eq!((first.status.as_u16(), &first.body[..]), (201, &b"1:{}"[..]), "all of it");
+    let again = lab.send(pay("{}")).await;
+    assert_eq!(again.problem(), problem(201, "IDEMPOTENCY_RESPONSE_NOT_RETAINED"));
+    assert_eq!(again.header("idempotency-body"), Some("not-retained"));
+    assert_eq!(lab.count(), 1);
 }

@@ -31,6 +31,7 @@ pub(super) fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
         PolicyError::OnlyPhasesResume => &["on_lease_expired"],
         PolicyError::LeaseTooShort => &["lease"],
         PolicyError::KeyLengths => &["key_min_length", "key_max_length"],
+        PolicyError::ResponseTooLarge => &["max_stored_response"],
     };
     let paths: Vec<_> = names.iter().map(|name| format!("{prefix}.{name}")).collect();
     match paths.iter().find(|path| findings.is_set(path)) {

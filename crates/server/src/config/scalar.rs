@@ -105,6 +105,26 @@ impl<const MIN: u64> Kind for Size<MIN> {
     }
 }
 
+/// A size in bytes, at most `MAX`.
+pub(super) struct SizeUpTo<const MAX: usize>;
+
+impl<const MAX: usize> Kind for SizeUpTo<MAX> {
+    type Value = usize;
+    const BARE_INTEGER: bool = true;
+
+    fn expected() -> String {
+        format!("a size such as \"64KiB\", \"1MiB\", \"10MB\" or 4096, at most {}", show_size(MAX as u64))
+    }
+
+    fn parse(text: &str) -> Result<usize, Refusal> {
+        Size::<0>::parse(text).ok().filter(|size| *size <= MAX).ok_or(Refusal::Unexpected)
+    }
+
+    fn show(value: &usize) -> Option<String> {
+        Size::<0>::show(value)
+    }
+}
+
 /// A number of things, from `MIN` to `MAX`.
 pub(super) struct Count<const MIN: usize, const MAX: usize>;
 

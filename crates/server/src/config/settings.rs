@@ -7,8 +7,8 @@ use semel_core::Plaintext;
 use semel_core::key::MAX_FIELD_BYTES;
 use semel_core::path::PathException;
 use semel_core::policy::{
-    InProgress, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile, Spelling,
-    StoreResponse,
+    InProgress, KeyRequirement, MAX_STORED_RESPONSE, Mode, OnExpired, OnLeaseExpired, OnServerError, Profile,
+    Spelling, StoreResponse,
 };
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy, Tier};
 use semel_flow::reconcile::http::{Gone, NotFound};
@@ -23,7 +23,7 @@ use super::limits::{Keys, LimitTable, Name, PerTime, Volume};
 use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
 use super::pass::{PassRoute, PassTable};
-use super::scalar::{Count, Period, Size, Switch, Tries, Wait};
+use super::scalar::{Count, Period, Size, SizeUpTo, Switch, Tries, Wait};
 use super::setting::{Setting, SettingInfo, setting};
 use super::tls::{TlsTable, UpstreamTlsTable};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
@@ -302,7 +302,12 @@ pub(super) const DEFAULTS: &[Setting<Policy>] = &[
         timestamp_header,
         "The header that says when a request was made"
     ),
-    setting!("max_stored_response", Size<0>, max_stored_response, "The largest response kept for replays"),
+    setting!(
+        "max_stored_response",
+        SizeUpTo<MAX_STORED_RESPONSE>,
+        max_stored_response,
+        "The largest response kept for replays"
+    ),
     setting!(
         "store_response",
         Choice<StoreResponse>,

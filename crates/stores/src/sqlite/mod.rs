@@ -92,7 +92,8 @@ impl Default for SqliteOptions {
             queue: 8192,
             readers: 4,
             max_file_bytes: None,
-            max_record_bytes: 64 << 20,
+            // The largest body that a policy allows, with its head.
+            max_record_bytes: 66 << 20,
             check_up_to_bytes: 1 << 30,
             create: false,
             access: Access::Write,

@@ -132,7 +132,37 @@ async fn large_requests_and_responses_have_their_bounds() {
     assert_eq!(first.body.len(), 3 << 20);
     let again = gateway.send(pay("{}")).await;
     assert_eq!(again.json()["code"], "IDEMPOTENCY_RESPONSE_NOT_RETAINED");
+    assert_eq!(again.status, first.status, "an error would invite a new key");
+    assert_eq!(again.header("idempotency-body"), Some("not-retained"));
+    assert_eq!(again.header("location"), Some("/payments/1"));
+    assert_eq!(again.header("seen-idempotency-key"), first.header("seen-idempotency-key"));
+    let of_the_body = ["content-length", "content-type"].map(|name| again.header(name) == first.header(name));
+    assert_eq!(of_the_body, [false, false]);
     assert_eq!(upstream.seen(), 1);
+}
+
+#[tokio::test]
+async fn the_largest_response_is_stored_and_replayed() {
+    let (_site, upstream, gateway) = lab(&["--max-stored-response", "64MiB"]).await;
+    let before = gateway.memory();
+    let mut most = before;
+    for round in 0..3 {
+        let large = || pay("{}").set("idempotency-key", format!("{KEY}-{round}")).doing("large-64");
+        let first = gateway.send(large()).await;
+        assert_eq!((first.status.as_u16(), first.body.len()), (201, 64 << 20));
+        assert!(!first.replayed());
+        most = most.max(gateway.memory());
+        let again = gateway.send(large()).await;
+        assert!(again.replayed() && again.body == first.body, "{:?}", again.headers);
+        most = most.max(gateway.memory());
+    }
+    assert_eq!(upstream.seen(), 3);
+    println!("from {before} MiB to {most} MiB");
+    assert!(most - before < 8 * 64, "it took {most} MiB");
+    let more = gateway.send(pay("{}").doing("large-65")).await;
+    assert_eq!(more.body.len(), 65 << 20);
+    let again = gateway.send(pay("{}").doing("large-65")).await;
+    assert_eq!(again.header("idempotency-body"), Some("not-retained"));
 }
 
 #[tokio::test]

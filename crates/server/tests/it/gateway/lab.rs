@@ -94,7 +94,9 @@ async fn handle(State(upstream): State<Arc<Upstream>>, request: Request) -> Resp
     if let Some(outcome) = what.split("outcome-").nth(1) {
         response = response.header("semel-outcome", outcome);
     }
-    let body = if what.contains("large") {
+    let body = if let Some(mebibytes) = what.strip_prefix("large-") {
+        vec![b'x'; mebibytes.parse::<usize>().expect("tests ask for a number") << 20]
+    } else if what.contains("large") {
         vec![b'x'; 3 << 20]
     } else {
         [format!("{number}:").as_bytes(), &body].concat()

@@ -157,7 +157,7 @@ semel.toml:20:19: error: `defaults.max_request_age`: expected a duration such as
 semel.toml:21:20: error: `defaults.timestamp_header`: expected a header's name, such as "X-Caller", found "sent at"
  21 | timestamp_header = "sent at"
     |                    ^^^^^^^^^
-semel.toml:22:23: error: `defaults.max_stored_response`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, at most 1024GiB, found -1
+semel.toml:22:23: error: `defaults.max_stored_response`: expected a size such as "64KiB", "1MiB", "10MB" or 4096, at most 64MiB, found -1
  22 | max_stored_response = -1
     |                       ^^
 semel.toml:23:16: error: `defaults.start_within`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
