@@ -5,8 +5,10 @@
 //!
 //! ```text
 //! 1763207245123 1 processing claimed
-//! 1763207275123 1 unknown lease_expired
+//! 1763207275123 1 unknown timed_out | POST /payments: no answer within 25s
 //! ```
+//!
+//! Behind a bar stands what the executor saw of a call whose outcome is unknown.
 //!
 //! Invariant: a history grows only with a write to its record, in the same write, and is bounded.
 
@@ -15,6 +17,12 @@ use crate::time::Timestamp;
 
 /// How many steps are remembered. The first stays; of the others the oldest go.
 const MAX_STEPS: usize = 48;
+
+/// How many characters of an observation are remembered.
+const MAX_OBSERVATION: usize = 300;
+
+/// What stands between a step and an observation.
+const BAR: &str = " | ";
 
 /// The steps of one record, the oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,12 +59,17 @@ impl History {
     pub(crate) fn then(&self, head: &Head, now: Timestamp) -> History {
         let next =
             Step { at: now, epoch: head.epoch, state: head.state.name(), reason: head.reason, again: None };
-        let (before, last) = self.0.rsplit_once('\n').map_or(("", &*self.0), |(before, last)| (before, last));
-        if let Some(last) = Step::parse(last)
+        let (before, last_line) =
+            self.0.rsplit_once('\n').map_or(("", &*self.0), |(before, last)| (before, last));
+        if let Some(last) = Step::parse(last_line)
             && (last.epoch, last.state, last.reason) == (next.epoch, next.state, next.reason)
         {
             let times = last.again.map_or(1, |(times, _)| times.saturating_add(1));
-            return History::joined([before, &Step { again: Some((times, now)), ..last }.to_string()]);
+            let seen = observation(last_line).map_or(String::new(), |seen| format!("{BAR}{seen}"));
+            return History::joined([
+                before,
+                &format!("{}{seen}", Step { again: Some((times, now)), ..last }),
+            ]);
         }
         let steps = self.0.lines().count();
         let next = next.to_string();
@@ -79,6 +92,18 @@ impl History {
         History(text)
     }
 
+    /// This history, with what was seen of its last step.
+    pub(crate) fn observing(self, seen: &str) -> History {
+        let line: String =
+            seen.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_OBSERVATION).collect();
+        History(self.0 + BAR + line.trim())
+    }
+
+    /// What the executor last saw of a call whose outcome is unknown.
+    pub fn observation(&self) -> Option<&str> {
+        self.0.lines().rev().find_map(observation)
+    }
+
     /// When the attempt of this epoch began, if that is still known.
     pub fn began(&self, epoch: Epoch) -> Option<Timestamp> {
         self.steps().find(|step| step.epoch == epoch).map(|step| step.at)
@@ -98,7 +123,8 @@ impl History {
 
 impl Step {
     fn parse(line: &str) -> Option<Step> {
-        let mut words = line.split(' ');
+        let step = line.split_once(BAR).map_or(line, |(step, _)| step);
+        let mut words = step.split(' ');
         let at = moment(words.next()?)?;
         let epoch = words.next()?.parse().ok()?;
         let state = StateName::parse(words.next()?)?;
@@ -109,6 +135,11 @@ impl Step {
         };
         Some(Step { at, epoch, state, reason, again })
     }
+}
+
+/// What stands behind the bar of a line.
+fn observation(line: &str) -> Option<&str> {
+    line.split_once(BAR).map(|(_, seen)| seen)
 }
 
 fn moment(millis: &str) -> Option<Timestamp> {
@@ -178,6 +209,29 @@ mod tests {
         assert_eq!(steps[0].epoch, 1, "how it began");
         assert_eq!(steps[1].epoch, 1000 - (MAX_STEPS as Epoch - 2), "then the last ones, without a gap");
         assert_eq!(steps.last().map(|step| step.epoch), Some(1000));
+    }
+
+    #[test]
+    fn an_observation_stays_with_its_step() {
+        let unknown = |looks| {
+            let state = State::Unknown {
+                since: at(9),
+                reconcile_after: at(9),
+                attempts: looks,
+                quarantine_until: at(60),
+            };
+            head(1, state, Reason::TimedOut)
+        };
+        let seen = History::default().then(&running(1, 30), at(0)).then(&unknown(0), at(9));
+        let seen = seen.observing("POST /a | b:\nno answer");
+        assert_eq!(seen.observation(), Some("POST /a | b: no answer"));
+        let looked = seen.then(&unknown(1), at(10)).then(&unknown(2), at(11));
+        assert_eq!(looked.observation(), Some("POST /a | b: no answer"));
+        let steps: Vec<Step> = looked.steps().collect();
+        assert_eq!(steps.len(), 2);
+        assert_eq!(steps[1].again, Some((2, at(11))));
+        let long = History::default().then(&running(1, 0), at(0)).observing(&"x".repeat(1000));
+        assert_eq!(long.observation().map(str::len), Some(MAX_OBSERVATION));
     }
 
     #[test]

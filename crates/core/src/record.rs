@@ -6,7 +6,7 @@ use crate::operation::OperationName;
 use crate::request::StoredRequest;
 use crate::response::{Response, StoredResponse};
 use crate::scope::{Principal, RecordId, Scope};
-use crate::state::Head;
+use crate::state::{Head, State};
 use crate::time::Timestamp;
 use crate::transition::{Attempt, Write};
 
@@ -100,6 +100,16 @@ impl Record {
         self.head.token == claim.attempt.token
             && self.operation_id == claim.operation_id
             && self.head.epoch == 1
+    }
+
+    /// The record after a write that made its outcome unknown, with what the executor saw; every other stays as it is.
+    pub fn observing(self, write: Write, seen: Option<&str>) -> Record {
+        match (write, self.head.state, seen) {
+            (Write::Update(_), State::Unknown { .. }, Some(seen)) => {
+                Record { history: self.history.observing(seen), ..self }
+            }
+            _ => self,
+        }
     }
 
     /// The record after `write`: `None` if it is to be deleted.

@@ -160,6 +160,7 @@ pub struct Change {
     result: Option<StoredResult>,
     note: Option<Note>,
     call: Option<OpenCall>,
+    seen: Option<String>,
 }
 
 /// How long a worker may take to resume a command in phases after a verdict on its open call.
@@ -281,7 +282,7 @@ impl Change {
     }
 
     const fn of(event: Event) -> Change {
-        Change { event, result: None, note: None, call: None }
+        Change { event, result: None, note: None, call: None, seen: None }
     }
 
     /// The same evidence, seen at this moment by the store's clock, and not only now.
@@ -343,6 +344,16 @@ impl Change {
             *output = sealed;
         }
         change
+    }
+
+    /// The same, with what the executor saw of a call whose outcome it cannot know. It is part of the record's history.
+    pub fn observing(self, seen: impl Into<String>) -> Change {
+        Change { seen: Some(seen.into()), ..self }
+    }
+
+    /// What the executor saw. A store hands it to [`Record::observing`] with what it writes.
+    pub fn observation(&self) -> Option<&str> {
+        self.seen.as_deref()
     }
 
     /// The note that goes with it.

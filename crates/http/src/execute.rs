@@ -68,8 +68,8 @@ pub(crate) enum Ran {
     Answered { parts: Box<response::Parts>, content: Content, declared: Option<Outcome> },
     /// It proved that nothing ran, and has no answer.
     NotExecuted,
-    /// It has no answer, for this reason.
-    Failed(Reason),
+    /// It has no answer, for this reason; the text says what was seen.
+    Failed(Reason, String),
 }
 
 /// The most that is kept of an answer's body, and the memory that its caller has for it.
@@ -205,28 +205,29 @@ where
     let declared = Arc::new(OnceLock::new());
     // In a box, since a handler may be large and a task's future is moved several times.
     let mut task = tokio::spawn(Box::pin(call(inner, request, kept, declared.clone())).in_current_span());
-    let reason = match tokio::time::timeout(time, &mut task).await {
+    let out_of_time = || format!("no answer within {} ms", time.as_millis());
+    let (reason, seen) = match tokio::time::timeout(time, &mut task).await {
         Ok(Ok(Ok(ran))) => return (ran, None),
-        Ok(Ok(Err(_))) => Reason::BrokeOff,
-        Ok(Err(_)) => Reason::Panicked,
+        Ok(Ok(Err(error))) => (Reason::BrokeOff, error.to_string()),
+        Ok(Err(_)) => (Reason::Panicked, "the handler panicked".to_owned()),
         Err(_) if declared.get() == Some(&Outcome::NotExecuted) => {
             task.abort();
-            Reason::TimedOut
+            (Reason::TimedOut, out_of_time())
         }
         Err(_) => match may_listen() {
             Some((_place, time)) => {
                 let listener = Listener { call: task, declared, time, _place };
-                return (Ran::Failed(Reason::TimedOut), Some(listener));
+                return (Ran::Failed(Reason::TimedOut, out_of_time()), Some(listener));
             }
             None => {
                 task.abort();
-                Reason::TimedOut
+                (Reason::TimedOut, out_of_time())
             }
         },
     };
     let ran = match declared.get() {
         Some(Outcome::NotExecuted) => Ran::NotExecuted,
-        Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => Ran::Failed(reason),
+        Some(Outcome::Final | Outcome::PartlyDone | Outcome::Unknown) | None => Ran::Failed(reason, seen),
     };
     (ran, None)
 }

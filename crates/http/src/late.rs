@@ -63,7 +63,7 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Acquired, mut listener
     // Nobody reads on what is not kept.
     drop(ran);
     let asked = Instant::now();
-    match settle::write(&shared, &acquired, settlement, &kept).await {
+    match settle::write(&shared, &acquired, settlement, &kept, None).await {
         Ok(answer) if answer.decision == Decision::Applied => {
             let record = answer.record.as_ref().unwrap_or(&acquired.record);
             if let Some(result) = &record.result {

@@ -173,6 +173,8 @@ impl fmt::Debug for ConfigError {
 /// What is known about a command before its body is read.
 #[derive(Clone)]
 pub(crate) struct Rule {
+    /// The route, as the rule spells it; without a rule, the name is one.
+    route: Option<Arc<str>>,
     pub(crate) name: OperationName,
     /// The name for metrics and logs.
     pub(crate) label: Arc<str>,
@@ -193,6 +195,11 @@ impl Rule {
     /// Whether its commands are left to a worker.
     pub(crate) fn is_async(&self) -> bool {
         self.policy.mode == Mode::Async && !self.local
+    }
+
+    /// The method and the path of its requests, with parameters in place of what names a caller's own things.
+    pub(crate) fn route(&self) -> &str {
+        self.route.as_deref().unwrap_or(self.name.as_str())
     }
 
     /// Its name, and its former ones.
@@ -250,6 +257,7 @@ impl Operations {
             };
             let former_name = |alias: &String| operation_name(alias).map(|name| name.as_former());
             let rule = Rule {
+                route: Some(Arc::from(route.as_str())),
                 name: operation_name(&name)?,
                 label: Arc::from(name.as_str()),
                 method: method.clone(),
@@ -392,6 +400,7 @@ impl Operations {
     fn without_rule(&self, method: &Method, path: &str) -> Rule {
         let name = OperationName::unmatched(method.as_str(), path);
         Rule {
+            route: None,
             label: self.unmatched.clone(),
             method: method.clone(),
             path: Arc::from(path_of(&name)),

@@ -60,7 +60,8 @@ pub(crate) async fn settle(
     let (record, policy, about) = (&acquired.record, &*acquired.rule.policy, &acquired.about());
     let (settlement, kept) = (settlement(policy, &ran), kept(policy, &ran));
     let asked = Instant::now();
-    let written = write(shared, acquired, settlement, &kept).await;
+    let seen = observation(acquired, &ran);
+    let written = write(shared, acquired, settlement, &kept, seen.as_deref()).await;
     match written {
         Ok(answer) if answer.decision == Decision::Applied => {
             let settled = Arc::new((answer.record.unwrap_or_else(|| (**record).clone()), answer.now));
@@ -101,15 +102,26 @@ pub(crate) fn settlement(policy: &Policy, ran: &Ran) -> Settlement {
     match ran {
         Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
         Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
-        Ran::Failed(reason) => Settlement::Abandon(*reason),
+        Ran::Failed(reason, _) => Settlement::Abandon(*reason),
     }
+}
+
+/// What the executor saw of a call whose outcome may be unknown: where an operator looks for its effect. Never a path with a
+/// caller's own things in it.
+fn observation(acquired: &Acquired, ran: &Ran) -> Option<String> {
+    let seen = match ran {
+        Ran::Answered { parts, .. } => format!("answered with {}", parts.status),
+        Ran::Failed(_, seen) => seen.clone(),
+        Ran::NotExecuted => return None,
+    };
+    Some(format!("{}: {seen}", acquired.rule.route()))
 }
 
 /// The part of an answer that is stored.
 pub(crate) fn kept(policy: &Policy, ran: &Ran) -> Response {
     match ran {
         Ran::Answered { parts, content, .. } => keep(policy, parts, content),
-        Ran::NotExecuted | Ran::Failed(_) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
+        Ran::NotExecuted | Ran::Failed(..) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
     }
 }
 
@@ -137,7 +149,7 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
             let problem = Problem::new(Kind::UpstreamUnreachable, detail).about(record.operation_id);
             respond::problem(&problem, policy.profile)
         }
-        Ran::Failed(reason) => {
+        Ran::Failed(reason, _) => {
             let (status, detail) = match reason {
                 Reason::TimedOut => {
                     (StatusCode::GATEWAY_TIMEOUT, "The command was begun and did not answer in time.")
@@ -190,9 +202,16 @@ pub(crate) async fn write(
     acquired: &Acquired,
     settlement: Settlement,
     kept: &Response,
+    seen: Option<&str>,
 ) -> Result<StoreAnswer, StoreError> {
     let record = &acquired.record;
-    let change = |kept: &Response| change(record.head.fence(), settlement, acquired.unexecuted, kept);
+    let change = |kept: &Response| {
+        let change = change(record.head.fence(), settlement, acquired.unexecuted, kept);
+        match seen {
+            Some(seen) => change.observing(seen),
+            None => change,
+        }
+    };
     let bare = || change(&Response::without_body(kept.status, &kept.headers));
     let mut first = change(kept);
     let mut written = try_to_write(shared, &record.id, &first).await;

@@ -96,7 +96,7 @@ impl MemoryStore {
             .collect();
         // Somebody else may have come first: only what changed counts.
         let aged = |id: &RecordId| {
-            self.tables().change(*id, &Event::Age, None, None, now).decision == Decision::Applied
+            self.tables().change(*id, &Event::Age, None, None, None, now).decision == Decision::Applied
         };
         due.iter().filter(|id| aged(id)).count()
     }
@@ -114,7 +114,7 @@ impl Tables {
         if other.is_some() {
             attempt.reference = Reference::Taken;
         }
-        let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, now);
+        let answer = self.change(id, &Event::Claim(attempt), Some(claim), None, None, now);
         Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }
     }
 
@@ -125,11 +125,13 @@ impl Tables {
         event: &Event,
         claim: Option<&Claim>,
         result: Option<&StoredResult>,
+        seen: Option<&str>,
         now: Timestamp,
     ) -> Answer {
         let before = self.records.get(&id);
         let step = transition(before.map(|record| &record.head), event, now);
-        let record = Record::after(before, step.write, claim, result, now);
+        let record = Record::after(before, step.write, claim, result, now)
+            .map(|record| record.observing(step.write, seen));
         let named = record.as_ref().or(before).map(|record| (record.operation_id, record.principal.clone()));
         let wanted = claim.and_then(|claim| reference(claim, &claim.scope.operation));
         match (step.reference, named, wanted) {
@@ -236,7 +238,7 @@ impl Store for MemoryStore {
         // No phase is recorded here, so no call is open.
         let has_input = operation_id.is_some_and(|id| tables.requests.contains_key(&id));
         let event = change.event_for(&[], has_input);
-        let answer = tables.change(*id, &event, None, change.result(), now);
+        let answer = tables.change(*id, &event, None, change.result(), change.observation(), now);
         if let (Decision::Applied, Some(id), Some(note)) = (answer.decision, operation_id, change.note()) {
             tables.notes.push((id, NoteTaken { at: now, note: note.clone() }));
         }
@@ -313,7 +315,7 @@ impl Store for MemoryStore {
         let (mut tables, now) = (self.tables(), self.clock.now());
         let record = tables.records.values().find(|record| record.operation_id == operation_id);
         if let Some(id) = record.map(|record| record.id) {
-            tables.change(id, &Event::Advance, None, None, now);
+            tables.change(id, &Event::Advance, None, None, None, now);
         }
         tables.items.entry(operation_id).or_insert_with(|| items.to_vec());
         Ok(())

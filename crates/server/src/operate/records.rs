@@ -110,6 +110,7 @@ impl Found {
                 shown["unknownSince"] = since.to_rfc3339().into();
                 shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
                 shown["reconcileAttempts"] = attempts.into();
+                shown["lookFor"] = look_for(record);
             }
             if let Some(result) = &record.result {
                 shown["status"] = result.status.into();
@@ -129,6 +130,21 @@ impl Found {
         }
         shown
     }
+}
+
+/// What to look for where the effect of an unknown command would be, as JSON: the names are promises.
+pub(crate) fn look_for(record: &Record) -> Value {
+    let since = match record.head.state {
+        State::Unknown { since, .. } => Some(since.to_rfc3339()),
+        _ => None,
+    };
+    json!({
+        "semelOperationId": record.operation_id.to_string(),
+        "semelAttempt": record.head.epoch,
+        "begunAt": record.history.began(record.head.epoch).map(Timestamp::to_rfc3339),
+        "unknownSince": since,
+        "seen": record.history.observation(),
+    })
 }
 
 /// A note as JSON: the names are promises.

@@ -7,12 +7,16 @@ use semel_flow::reconcile::{CONTRADICTION, RECONCILER, is_dead_letter};
 use serde_json::{Value, json};
 
 use super::printable;
-use super::records::{FIRST_ATTEMPT, Found, summary};
+use super::records::{FIRST_ATTEMPT, Found, look_for, summary};
 
 /// The story as JSON: the names are promises. `same_store` goes behind the commands that it names.
 pub(crate) fn to_json(id: OperationId, found: &Found, same_store: &str) -> Value {
     let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
     story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
+    let unknown = |record: &&Record| matches!(record.head.state, State::Unknown { .. });
+    if let Some(record) = found.record.as_ref().filter(unknown) {
+        story["lookFor"] = look_for(record);
+    }
     story["next"] = next(found.record.as_ref(), found.now, same_store).into();
     story
 }
@@ -242,7 +246,7 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             phased(record, quarantine_until, now, same_store)
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
-            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
+            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, for {}. Then:\n  \
              semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
              semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}",
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
@@ -250,6 +254,7 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             } else {
                 String::new()
             },
+            traces(record),
             if quarantine_until <= now {
                 String::new()
             } else {
@@ -264,6 +269,15 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
         ),
     }
 }
+
+/// What a call of this command can be recognised by.
+fn traces(record: &Record) -> String {
+    let (id, epoch) = (record.operation_id, record.head.epoch);
+    let begun = record.history.began(epoch).map_or(String::new(), |at| format!(", begun at {at}"));
+    let seen = record.history.observation().map_or(String::new(), |seen| format!(" ({})", printable(seen)));
+    format!("Semel-Operation-Id {id}, Semel-Attempt {epoch}{begun}{seen}")
+}
+
 /// What a person can do about a command in phases whose outcome is unknown: it is a matter of its open call.
 fn phased(record: &Record, quarantine_until: Timestamp, now: Timestamp, same_store: &str) -> String {
     let (id, attempt) = (record.operation_id, record.head.epoch);

@@ -42,4 +42,5 @@ mod tiers;
 mod tls;
 mod tls_reload;
 mod tls_upstream;
+mod unknowns;
 mod upgrades;

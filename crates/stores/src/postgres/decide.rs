@@ -48,9 +48,9 @@ pub(super) fn decide<'a>(
             return Settled::Now;
         }
     };
-    let (event, claim, result) = match &pending.job.work {
-        Work::Claim(claim) => (Event::Claim(claim.attempt), Some(&**claim), None),
-        Work::Apply(_, change) => (*change.event(), None, change.result()),
+    let (event, claim, result, seen) = match &pending.job.work {
+        Work::Claim(claim) => (Event::Claim(claim.attempt), Some(&**claim), None, None),
+        Work::Apply(_, change) => (*change.event(), None, change.result(), change.observation()),
         Work::Get(_) | Work::Now => {
             let record = before.map(|before| before.record.clone());
             pending.reply(Ok(Done::Snapshot(Box::new(Snapshot { record, now }))));
@@ -58,7 +58,8 @@ pub(super) fn decide<'a>(
         }
     };
     let step = transition(before.map(|before| &before.record.head), &event, now);
-    let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now);
+    let after = Record::after(before.map(|before| &before.record), step.write, claim, result, now)
+        .map(|record| record.observing(step.write, seen));
     let answer = Answer { decision: step.decision, record: after, now, holder: None };
     let write = match (step.write, before) {
         // Seen to be made, by a commit that nobody answered for: it is made sure of.

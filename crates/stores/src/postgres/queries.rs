@@ -190,7 +190,8 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
             return Ok(Some(answer));
         }
         let (before, now) = get(db, &claim.scope.record_id(), offset).await?;
-        return change(db, before, &Event::Claim(claim.attempt), Some(claim), None, now, offset).await;
+        return change(db, before, &Event::Claim(claim.attempt), Some(claim), (None, None), now, offset)
+            .await;
     }
     if E::JOINED {
         match try_first(db, claim, offset).await? {
@@ -215,7 +216,7 @@ pub async fn claim<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attem
     if other.is_some() {
         attempt.reference = Reference::Taken;
     }
-    let answer = change(db, before, &Event::Claim(attempt), Some(claim), None, now, offset).await?;
+    let answer = change(db, before, &Event::Claim(attempt), Some(claim), (None, None), now, offset).await?;
     Ok(answer
         .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
 }
@@ -225,7 +226,8 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
     let (before, now) = get(db, id, offset).await?;
     let command = before.as_ref().map(|before| before.record.operation_id);
     let event = event_of(db, command, change).await?;
-    let answer = self::change(db, before, &event, None, change.result(), now, offset).await?;
+    let brought = (change.result(), change.observation());
+    let answer = self::change(db, before, &event, None, brought, now, offset).await?;
     if let (Some(Answer { decision: Decision::Applied, .. }), Some(command)) = (&answer, command) {
         if let Some(note) = change.note() {
             take_note(db, command, note, now).await?;
@@ -259,7 +261,8 @@ pub async fn settle_first(
     now: Timestamp,
 ) -> Attempted {
     let before = Versioned { record, revision: 1 };
-    self::change(db, Some(before), change.event(), None, change.result(), now, 0).await
+    let brought = (change.result(), change.observation());
+    self::change(db, Some(before), change.event(), None, brought, now, 0).await
 }
 
 /// The record of this command and the database's time; nobody else changes it until the transaction ends.
@@ -282,7 +285,7 @@ pub(super) async fn tell(
     offset: i64,
 ) -> Result<bool, DbError> {
     let (before, now) = get(db, id, offset).await?;
-    Ok(change(db, before, event, None, None, now, offset).await?.is_some())
+    Ok(change(db, before, event, None, (None, None), now, offset).await?.is_some())
 }
 
 /// Adds a message to the outbox. Its place comes after those of the same command. `false` if there is another of its id.
@@ -408,13 +411,14 @@ async fn change(
     before: Option<Versioned>,
     event: &Event,
     claim: Option<&Claim>,
-    result: Option<&StoredResult>,
+    (result, seen): (Option<&StoredResult>, Option<&str>),
     now: Timestamp,
     offset: i64,
 ) -> Attempted {
     let head = before.as_ref().map(|before| &before.record.head);
     let step = transition(head, event, now);
-    let after = Record::after(before.as_ref().map(|before| &before.record), step.write, claim, result, now);
+    let after = Record::after(before.as_ref().map(|before| &before.record), step.write, claim, result, now)
+        .map(|record| record.observing(step.write, seen));
     let written = match (step.write, &before, &after) {
         (Write::Keep, _, _) => true,
         (Write::Create(_), None, Some(_)) => match claim {

@@ -23,7 +23,8 @@ pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> R
         Work::Apply(id, change) => {
             let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
             let event = event_of(connection, before.as_ref(), change).map_err(|error| store_error(&error))?;
-            let apply = || self::change(connection, before.as_ref(), &event, None, change.result(), now);
+            let brought = (change.result(), change.observation());
+            let apply = || self::change(connection, before.as_ref(), &event, None, brought, now);
             if change.note().is_none() && change.call().is_none() {
                 return apply().map(answer);
             }
@@ -100,7 +101,7 @@ fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answe
     }
     let id = claim.scope.record_id();
     let before = queries::get(connection, &id).map_err(|error| store_error(&error))?;
-    change(connection, before.as_ref(), &event, Some(claim), None, now)
+    change(connection, before.as_ref(), &event, Some(claim), (None, None), now)
 }
 
 /// A claim that also looks at former names of its operation and at its business reference, or keeps its request.
@@ -127,7 +128,8 @@ fn claim_with_more(
     if other.is_some() {
         attempt.reference = Reference::Taken;
     }
-    let answer = change(connection, before.as_ref(), &Event::Claim(attempt), Some(claim), None, now);
+    let event = Event::Claim(attempt);
+    let answer = change(connection, before.as_ref(), &event, Some(claim), (None, None), now);
     Ok(answer
         .map(|answer| Answer { holder: other.filter(|_| answer.decision == Decision::Duplicate), ..answer }))
 }
@@ -141,7 +143,7 @@ pub(super) fn tell_command(
 ) -> Result<(), StoreError> {
     let before = queries::find(connection, id).map_err(|error| store_error(&error))?;
     let Some(event) = before.as_ref().and_then(|record| event(&record.head)) else { return Ok(()) };
-    change(connection, before.as_ref(), &event, None, None, now).map(|_| ())
+    change(connection, before.as_ref(), &event, None, (None, None), now).map(|_| ())
 }
 
 /// Asks the protocol and writes what it decided. Nobody comes between: the transaction is exclusive.
@@ -150,11 +152,12 @@ fn change(
     before: Option<&Record>,
     event: &Event,
     claim: Option<&Claim>,
-    result: Option<&StoredResult>,
+    (result, seen): (Option<&StoredResult>, Option<&str>),
     now: Timestamp,
 ) -> Result<Answer, StoreError> {
     let step = transition(before.map(|record| &record.head), event, now);
-    let record = Record::after(before, step.write, claim, result, now);
+    let record = Record::after(before, step.write, claim, result, now)
+        .map(|record| record.observing(step.write, seen));
     let write = || match write(connection, &step, before, record.as_ref(), claim) {
         Ok(true) => Ok(()),
         Ok(false) => Err(StoreError::Rejected("its row did not take the write".into())),
@@ -252,7 +255,7 @@ fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp)
         for (_, id) in page {
             let changed = queries::get_without_response(connection, &id)
                 .map_err(|error| store_error(&error))
-                .and_then(|before| change(connection, before.as_ref(), &Event::Age, None, None, now));
+                .and_then(|before| change(connection, before.as_ref(), &Event::Age, None, (None, None), now));
             match changed {
                 Ok(answer) => aged += usize::from(answer.decision == Decision::Applied),
                 Err(StoreError::Corrupt(why)) => {

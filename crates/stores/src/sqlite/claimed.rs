@@ -61,7 +61,9 @@ fn settle(
     // A decision to write nothing would stand on the memory alone.
     let update = matches!(step.write, Write::Update(_)) && alone;
     let record = Record::after(Some(before), step.write, None, change.result(), now).filter(|_| update);
-    let Some(after) = record else { return Ok(None) };
+    let Some(after) = record.map(|record| record.observing(step.write, change.observation())) else {
+        return Ok(None);
+    };
     let written = queries::update(connection, &before.head, &after).map_err(|error| store_error(&error))?;
     Ok(written.then(|| Answer { decision: step.decision, record: Some(after), now, holder: None }))
 }

@@ -94,6 +94,19 @@ pub(super) async fn a_record_remembers_how_it_came_there(subject: &dyn Subject) 
     );
     assert_eq!(steps[0].again.map(|(times, _)| times), Some(2), "two renewals");
     assert!(steps.is_sorted_by_key(|step| step.at) && steps[0].at < steps[1].at, "by the store's clock");
+
+    // What an executor saw of a call that it gave up stays, however often evidence is sought.
+    let given_up = acquire(&*store, &sample::claim("given up")).await;
+    let seen = "POST /payments: connection reset | 'by' peer";
+    let abandon = Change::abandon(given_up.head.fence(), Reason::BrokeOff).observing(seen);
+    for _ in 0..2 {
+        applied(&*store, &given_up.id, abandon.clone()).await;
+    }
+    let unknown = read(&*store, &given_up.id).await;
+    assert_eq!(unknown.history.observation(), Some(seen));
+    applied(&*store, &given_up.id, Change::postpone(unknown.updated_at, 0)).await;
+    let looked = read(&*store, &given_up.id).await.history;
+    assert_eq!((looked.observation(), looked.steps().count()), (Some(seen), 2));
 }
 
 pub(super) async fn a_record_is_found_by_its_operation_id(subject: &dyn Subject) {
