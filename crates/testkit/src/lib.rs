@@ -1,7 +1,8 @@
 //! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
-//! tests set, a client for services under test, HTTP/2 frame by frame, private PostgreSQL servers, a proxy that breaks
+//! tests set, a client for services under test, HTTP/2 frame by frame, an authority that signs certificates, private PostgreSQL servers, a proxy that breaks
 //! connections to them, and samples of everything. Never part of a product.
 
+pub mod authority;
 pub mod broken;
 pub mod client;
 pub mod clock;
