@@ -26,8 +26,6 @@
 )]
 
 pub mod bulk;
-#[cfg(any(feature = "http-sink", feature = "http-evidence"))]
-mod client;
 #[cfg(feature = "axum")]
 mod extract;
 mod gate;
@@ -50,6 +48,8 @@ pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
 pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};
 pub use reply::{Answered, Failure, Reply};
 pub use semel_core::{Command, Transacted};
+#[cfg(any(feature = "http-sink", feature = "http-evidence"))]
+pub use semel_outgoing::{Address, CertificateFiles, TlsError, TlsSettings, Trust};
 pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};

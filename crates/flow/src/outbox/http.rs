@@ -17,15 +17,14 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, HOST, LOCATION, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use http::header::{CONTENT_TYPE, LOCATION, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::Full;
 use semel_core::outbox::{Message, Tried};
 use semel_core::{Clock, SystemClock, is_server_error};
+use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 
 use super::sink::Sink;
-use crate::client::{Host, NoHost};
 use crate::signature::{MIN_KEY, sign};
 
 /// How much of an answer is read, to say what went wrong.
@@ -33,25 +32,20 @@ const MAX_ANSWER: usize = 64 * 1024;
 
 /// Sends messages to one address.
 pub struct HttpSink {
-    target: Uri,
-    host: Host,
+    client: Client,
     content_type: HeaderValue,
     key: Vec<u8>,
-    timeout: Duration,
 }
 
 /// Why messages cannot be sent there.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpSinkError {
     /// The address is not one.
-    #[error("{0:?} is not an address such as http://receiver.internal:8080/events: {1}")]
+    #[error("{0:?} is not an address such as https://receiver.example/events: {1}")]
     Address(String, String),
-    /// The address wants TLS.
-    #[error(
-        "{0:?}: https is not built yet; send to http:// on a private network, or to a proxy beside this process that \
-         speaks TLS"
-    )]
-    Tls(String),
+    /// TLS cannot be spoken with the receiver.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// The key is too short.
     #[error("a key for signatures has at least {MIN_KEY} bytes, and this has {0}")]
     ShortKey(usize),
@@ -60,23 +54,25 @@ pub enum HttpSinkError {
 impl HttpSink {
     /// Sends to this address, and signs with this key, which the receiver knows.
     pub fn new(address: &str, key: &[u8]) -> Result<HttpSink, HttpSinkError> {
-        let wrong = |why: &str| HttpSinkError::Address(address.to_owned(), why.to_owned());
-        let target: Uri =
-            address.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        let host = Host::of(&target).map_err(|error| match error {
-            NoHost::Tls => HttpSinkError::Tls(address.to_owned()),
-            NoHost::Wrong(why) => wrong(why),
-        })?;
+        let parsed: Result<Address, _> = address.parse();
+        let target =
+            parsed.map_err(|error| HttpSinkError::Address(address.to_owned(), format!("{error}")))?;
         if key.len() < MIN_KEY {
             return Err(HttpSinkError::ShortKey(key.len()));
         }
         Ok(HttpSink {
-            host,
-            target,
+            client: Client::new(target, TlsSettings::default())?.timeout(Duration::from_secs(8)),
             content_type: HeaderValue::from_static("application/json"),
             key: key.to_owned(),
-            timeout: Duration::from_secs(8),
         })
+    }
+
+    /// Sends over TLS with these files, instead of trusting whom the system trusts.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn tls(self, settings: TlsSettings) -> Result<HttpSink, HttpSinkError> {
+        Ok(HttpSink { client: self.client.tls(settings)?, ..self })
     }
 
     /// The same, for payloads that are not JSON.
@@ -86,33 +82,28 @@ impl HttpSink {
 
     /// The same, with other bounds on the time that connecting takes, and on the time that all of it takes.
     pub fn timeouts(self, connect: Duration, total: Duration) -> HttpSink {
-        HttpSink { host: self.host.connect_timeout(connect), timeout: total, ..self }
+        HttpSink { client: self.client.connect_timeout(connect).timeout(total), ..self }
     }
 
     async fn send(&self, message: &Message) -> Result<Tried, String> {
-        let read = async |answer: Response<Incoming>| {
-            let (head, body) = answer.into_parts();
-            // What it accepted, it accepted, whatever comes of the rest.
-            if head.status.is_success() {
-                return Ok(Tried::Accepted { reference: reference(&head.headers) });
-            }
-            let body = Limited::new(body, MAX_ANSWER).collect().await;
-            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
-            Ok(judged(head.status, &head.headers, &body))
-        };
-        self.host.exchange(self.request(message)?, read).await
+        let answer = self.client.send(self.request(message)?).await.map_err(|error| match error {
+            Error::TimedOut(_) => "no answer in time".to_owned(),
+            other => other.to_string(),
+        })?;
+        let (status, headers) = (answer.head.status, answer.head.headers.clone());
+        // What it accepted, it accepted, whatever comes of the rest.
+        if status.is_success() {
+            return Ok(Tried::Accepted { reference: reference(&headers) });
+        }
+        let body = answer.bytes(MAX_ANSWER).await.map(http::Response::into_body).unwrap_or_default();
+        Ok(judged(status, &headers, &body))
     }
 
     fn request(&self, message: &Message) -> Result<Request<Full<Bytes>>, String> {
         let seconds = SystemClock.now().as_millis() / 1000;
         let signature = signature(&self.key, seconds, &message.event_id, &message.payload);
-        let path = self.target.path_and_query().map_or("/", |path| path.as_str());
-        Request::builder()
-            .method(Method::POST)
-            .uri(path)
-            .header(HOST, &self.host.authority)
-            .header(CONNECTION, "close")
-            .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
+        self.client
+            .request(Method::POST, self.client.address().target())
             .header(CONTENT_TYPE, &self.content_type)
             .header("semel-event-id", &message.event_id)
             .header("semel-event-kind", &message.kind)
@@ -126,11 +117,7 @@ impl HttpSink {
 #[async_trait]
 impl Sink for HttpSink {
     async fn deliver(&self, message: &Message) -> Tried {
-        match tokio::time::timeout(self.timeout, self.send(message)).await {
-            Ok(Ok(tried)) => tried,
-            Ok(Err(why)) => Tried::Failed { why, retry_after: None },
-            Err(_) => Tried::Failed { why: "no answer in time".to_owned(), retry_after: None },
-        }
+        self.send(message).await.unwrap_or_else(|why| Tried::Failed { why, retry_after: None })
     }
 }
 

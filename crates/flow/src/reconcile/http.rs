@@ -14,17 +14,16 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::body::Incoming;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::Full;
 use semel_core::json::{NotCanonical, Numbers, Pointed, canonicalize};
 use semel_core::transition::Proof;
 use semel_core::{Clock, Found, JsonPointer, OperationId, Record, SystemClock, Timestamp, is_server_error};
+use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 
 use super::look_up::{Finding, LookUp};
 use super::reading::{command, quoted, result, word};
-use crate::client::{Host, NoHost};
 
 /// The largest answer.
 const MAX_ANSWER: usize = 1 << 20;
@@ -234,10 +233,9 @@ fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
 pub struct HttpLookUp {
     /// The path and query, with what stands for the command in it.
     template: String,
-    host: Host,
+    client: Client,
     authorization: Option<HeaderValue>,
     reading: LookUpReading,
-    timeout: Duration,
 }
 
 /// Why a provider cannot be asked there.
@@ -245,15 +243,12 @@ pub struct HttpLookUp {
 pub enum HttpLookUpError {
     /// The address is not one.
     #[error(
-        "{0:?} is not an address such as http://provider.internal/charges?reference={{operation_id}}: {1}"
+        "{0:?} is not an address such as https://provider.example/charges?reference={{operation_id}}: {1}"
     )]
     Address(String, String),
-    /// The address wants TLS.
-    #[error(
-        "{0:?}: https is not built yet; ask over http:// on a private network, or through a proxy beside this process \
-         that speaks TLS"
-    )]
-    Tls(String),
+    /// TLS cannot be spoken with the provider.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
 }
 
 impl HttpLookUp {
@@ -271,14 +266,10 @@ impl HttpLookUp {
         if plain.contains(['{', '}']) {
             return Err(wrong("only {operation_id}, {tenant} and {caller} can stand in it"));
         }
-        let target: Uri = plain.parse().map_err(|error: http::uri::InvalidUri| wrong(&error.to_string()))?;
-        let host = Host::of(&target).map_err(|error| match error {
-            NoHost::Tls => HttpLookUpError::Tls(address.to_owned()),
-            NoHost::Wrong(why) => wrong(why),
-        })?;
-        let rest = &address["http://".len()..];
+        let host: Address = plain.parse().map_err(|error| wrong(&format!("{error}")))?;
+        let rest = address.split_once("://").map_or("", |(_, rest)| rest);
         let template = match rest.find(['/', '?']) {
-            Some(end) if rest[..end] != *host.authority => {
+            Some(end) if rest[..end] != *host.authority() => {
                 return Err(wrong("the host is the same for every command"));
             }
             Some(end) if rest[end..].starts_with('?') => format!("/{}", &rest[end..]),
@@ -288,51 +279,64 @@ impl HttpLookUp {
         if !template.contains(OPERATION_ID) {
             return Err(wrong("it does not say which command is meant: {operation_id} is missing"));
         }
-        Ok(HttpLookUp { template, host, authorization: None, reading, timeout: Duration::from_secs(5) })
+        let client = Client::new(host, TlsSettings::default())?.timeout(Duration::from_secs(5));
+        Ok(HttpLookUp { template, client, authorization: None, reading })
     }
 
-    /// The same, with this in the header `Authorization`.
+    /// Asks over TLS with these files, instead of trusting whom the system trusts.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn tls(self, settings: TlsSettings) -> Result<HttpLookUp, HttpLookUpError> {
+        Ok(HttpLookUp { client: self.client.tls(settings)?, ..self })
+    }
+
+    /// Puts this into the header `Authorization`. Over plain http, the network can read it.
     pub fn authorization(self, mut value: HeaderValue) -> HttpLookUp {
         value.set_sensitive(true);
         HttpLookUp { authorization: Some(value), ..self }
     }
 
-    /// The same, with another bound on the time that all of it takes.
+    /// Bounds the time that all of it takes.
     pub fn timeout(self, timeout: Duration) -> HttpLookUp {
-        // The whole bounds its parts.
-        HttpLookUp { timeout, ..self }
+        HttpLookUp { client: self.client.timeout(timeout), ..self }
+    }
+
+    /// Returns the host that is asked, and whether over TLS.
+    pub fn address(&self) -> &Address {
+        self.client.address()
     }
 
     async fn ask(&self, record: &Record) -> Result<Finding, String> {
-        let read = async |answer: Response<Incoming>| {
-            let (head, body) = answer.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await;
-            let body = body.map_err(|error| format!("its answer broke off, or is too large: {error}"))?;
-            Ok(self.judged(head.status, &head.headers, &body.to_bytes(), record.operation_id))
-        };
-        self.host.exchange(self.request(record)?, read).await
+        let answer = self.client.send(self.request(record)?).await.map_err(|error| self.in_words(&error))?;
+        let answer = answer.bytes(MAX_ANSWER).await.map_err(|error| self.in_words(&error))?;
+        Ok(self.judged(answer.status(), answer.headers(), answer.body(), record.operation_id))
     }
 
-    fn request(&self, record: &Record) -> Result<Request<Empty<Bytes>>, String> {
+    fn in_words(&self, error: &Error) -> String {
+        match error {
+            Error::TimedOut(_) => format!("{} did not answer in time", self.client.address().authority()),
+            other => other.to_string(),
+        }
+    }
+
+    fn request(&self, record: &Record) -> Result<Request<Full<Bytes>>, String> {
         let id = record.operation_id.to_string();
         let path = filled(&self.template, &id, record.principal.tenant(), record.principal.caller());
-        let request = Request::builder()
-            .method(Method::GET)
-            .uri(path)
-            .header(HOST, &self.host.authority)
-            .header(CONNECTION, "close")
+        let request = self
+            .client
+            .request(Method::GET, &path)
             .header(ACCEPT, "application/json")
-            .header(USER_AGENT, concat!("semel/", env!("CARGO_PKG_VERSION")))
             .header("semel-operation-id", id);
         let request = match &self.authorization {
             Some(value) => request.header(AUTHORIZATION, value),
             None => request,
         };
-        request.body(Empty::new()).map_err(|error| format!("it cannot be asked for: {error}"))
+        request.body(Full::default()).map_err(|error| format!("it cannot be asked for: {error}"))
     }
 
     fn judged(&self, status: StatusCode, headers: &HeaderMap, body: &[u8], about: OperationId) -> Finding {
-        let answered = format!("{} answered {}", self.host.authority, status.as_u16());
+        let answered = format!("{} answered {}", self.client.address().authority(), status.as_u16());
         let finding = match status {
             StatusCode::OK | StatusCode::NOT_FOUND | StatusCode::GONE if !is_json(headers, body) => {
                 return Finding::no_answer(format!(
@@ -372,11 +376,7 @@ impl HttpLookUp {
 #[async_trait]
 impl LookUp for HttpLookUp {
     async fn look_up(&self, record: &Record) -> Finding {
-        match tokio::time::timeout(self.timeout, self.ask(record)).await {
-            Ok(Ok(finding)) => finding,
-            Ok(Err(why)) => Finding::no_answer(why),
-            Err(_) => Finding::no_answer(format!("{} did not answer in time", self.host.authority)),
-        }
+        self.ask(record).await.unwrap_or_else(Finding::no_answer)
     }
 
     fn deduplicates(&self, _record: &Record) -> bool {
@@ -597,7 +597,7 @@ mod tests {
         ] {
             assert!(new(address).is_ok(), "{address}");
         }
-        assert!(matches!(new("https://provider/{operation_id}"), Err(HttpLookUpError::Tls(_))));
+        assert!(new("https://provider/{operation_id}").is_ok());
         for address in [
             "",
             "provider/{operation_id}",
@@ -605,6 +605,7 @@ mod tests {
             "http:///{operation_id}",
             "http://provider/charges",
             "http://{tenant}.provider/{operation_id}",
+            "https://{tenant}.provider/{operation_id}",
             "http://{operation_id}",
             "http://user:password@provider/{operation_id}",
             "http://provider/{operation_id}#x",

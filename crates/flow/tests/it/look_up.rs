@@ -7,7 +7,9 @@ use semel_core::transition::Proof;
 use semel_core::{Decision, Found, JsonPointer, Record, Store};
 use semel_flow::reconcile::http::{LookUpReading, NotFound};
 use semel_flow::reconcile::{Finding, HttpLookUp, LookUp};
+use semel_flow::{CertificateFiles, TlsSettings, Trust};
 use semel_stores::MemoryStore;
+use semel_testkit::authority::{Authority, Shown};
 use semel_testkit::sample;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -144,4 +146,31 @@ async fn a_provider_that_is_away_gives_no_answer() {
     let look_up = HttpLookUp::new(&format!("http://{address}/{{operation_id}}"), reading());
     let finding = look_up.expect("it is an address").look_up(&record().await).await;
     assert!(why(&finding).contains("cannot connect"), "{finding:?}");
+}
+
+#[tokio::test]
+async fn a_provider_is_asked_over_tls_once_it_proves_its_name() {
+    let (authority, clients) = (Authority::new(), Authority::new());
+    authority.issue("provider", "/CN=provider", &Shown::server("DNS:localhost"));
+    clients.issue("semel", "/CN=semel", &Shown::client());
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+    let behind = listener.local_addr().expect("it has one");
+    let serving = tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.expect("somebody comes");
+        let _ = stream.read(&mut [0; 4096]).await.expect("it can be read");
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 23\r\n\r\n[{\"status\":\"captured\"}]";
+        stream.write_all(answer.as_bytes()).await.expect("it can be written");
+    });
+    let port = authority.encrypt_for("provider", behind, Some(&clients)).await;
+    let address = format!("https://localhost:{port}/charges/{{operation_id}}");
+    let look_up = || HttpLookUp::new(&address, reading()).expect("it is an address");
+    let untrusted = look_up().look_up(&record().await).await;
+    assert!(why(&untrusted).contains("invalid peer certificate"), "{untrusted:?}");
+    let missing = TlsSettings { trust: Trust::Authorities(clients.path("none.crt")), own: None };
+    assert!(look_up().tls(missing).is_err(), "there is no such file");
+    let own = CertificateFiles { certificate: clients.path("semel.crt"), key: clients.path("semel.key") };
+    let tls = TlsSettings { trust: Trust::Authorities(authority.certificate()), own: Some(own) };
+    let finding = look_up().tls(tls).expect("the files can be used").look_up(&record().await).await;
+    assert!(matches!(finding.found, Found::Executed(result) if result.status == 201));
+    serving.await.expect("it does not panic");
 }
