@@ -77,7 +77,23 @@ impl Denied {
 }
 
 /// Says who is asking, from a request's head.
-pub(crate) type Identify = dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync;
+pub(crate) type Identify = dyn Fn(&Parts) -> Identifying + Send + Sync;
+
+/// The principal of a request: known at once, or after a service was asked.
+pub(crate) enum Identifying {
+    Now(Result<Principal, Denied>),
+    Later(Pin<Box<dyn Future<Output = Result<Principal, Denied>> + Send>>),
+}
+
+impl Identifying {
+    /// Waits for the principal.
+    pub(crate) async fn principal(self) -> Result<Principal, Denied> {
+        match self {
+            Identifying::Now(principal) => principal,
+            Identifying::Later(asking) => asking.await,
+        }
+    }
+}
 
 /// Says whether the one who is asking may, from a request's head.
 pub(crate) type Authorize = dyn Fn(&Principal, &OperationName, &Parts) -> Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>
@@ -265,7 +281,38 @@ impl Builder {
         mut self,
         identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
     ) -> Builder {
-        self.identify = Some(Box::new(identify));
+        self.identify = Some(Box::new(move |parts| Identifying::Now(identify(parts))));
+        self
+    }
+
+    /// Says who is asking, where a service must be asked for it: an opaque token or a session.
+    ///
+    /// As [`identify`](Builder::identify), which it replaces. The request waits for the answer: bound it in time, and say
+    /// [`Denied::Unavailable`] where there is none.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use semel_core::Principal;
+    /// # use semel_http::{Denied, IdempotencyLayer};
+    /// # use semel_stores::MemoryStore;
+    /// # async fn user_of(_session: String) -> Option<String> { None }
+    /// let layer = IdempotencyLayer::builder(Arc::new(MemoryStore::new()))
+    ///     .identify_async(|request| {
+    ///         let session = request.headers.get("x-session").and_then(|value| value.to_str().ok());
+    ///         let asked = session.map(|session| user_of(session.to_owned()));
+    ///         async move {
+    ///             let user = asked.ok_or_else(Denied::unauthenticated)?.await.ok_or_else(Denied::unauthenticated)?;
+    ///             Principal::new("acme", &user).map_err(|_| Denied::unauthenticated())
+    ///         }
+    ///     })
+    ///     .build()?;
+    /// # Ok::<(), semel_http::ConfigError>(())
+    /// ```
+    pub fn identify_async<F>(mut self, identify: impl Fn(&Parts) -> F + Send + Sync + 'static) -> Builder
+    where
+        F: Future<Output = Result<Principal, Denied>> + Send + 'static,
+    {
+        self.identify = Some(Box::new(move |parts| Identifying::Later(Box::pin(identify(parts)))));
         self
     }
 

@@ -146,7 +146,7 @@ where
     };
     let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
     let mut about = Box::new(About::of(&rule));
-    let principal = match (shared.identify)(&parts) {
+    let principal = match (shared.identify)(&parts).principal().await {
         Ok(principal) => principal,
         Err(Denied::Unauthenticated { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
             return pass_through(parts, body, profile);

@@ -39,7 +39,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
         let nothing = Problem::new(Kind::OperationNotFound, "There is nothing at this path.");
         return Some(respond::problem(&nothing, policy.profile));
     };
-    Some(match (shared.identify)(parts) {
+    Some(match (shared.identify)(parts).principal().await {
         Ok(principal) => match shared.look_up(&principal).await {
             // Apart, so that the requests that ask for something else do not carry its state around.
             Ok(()) => Box::pin(operation(shared, &principal, wanted, parts, policy)).await,
