@@ -17,9 +17,9 @@ use metrics::counter;
 use quick_cache::sync::Cache;
 use semel_core::{OperationName, Principal};
 use semel_http::Denied;
+use semel_outgoing::{Address, Error, Pool, TlsSettings};
 
-use crate::ask::{Address, Service};
-use crate::config::Config;
+use crate::config::{Config, ServiceTls};
 use crate::forward;
 
 /// The largest answer; nothing but its status is looked at.
@@ -36,11 +36,18 @@ pub struct Authorization {
     pub timeout: Duration,
     /// How long a yes is remembered.
     pub cache: Duration,
+    /// TLS with the service.
+    pub tls: ServiceTls,
 }
 
 impl Default for Authorization {
     fn default() -> Authorization {
-        Authorization { url: None, timeout: Duration::from_secs(2), cache: Duration::ZERO }
+        Authorization {
+            url: None,
+            timeout: Duration::from_secs(2),
+            cache: Duration::ZERO,
+            tls: ServiceTls::default(),
+        }
     }
 }
 
@@ -60,7 +67,7 @@ type Allowed = Cache<(Principal, OperationName), Instant>;
 /// Whom to ask about an operation.
 #[derive(Clone)]
 struct Rule {
-    service: Arc<Service>,
+    service: Arc<Pool>,
     timeout: Duration,
     cache: Duration,
 }
@@ -71,15 +78,16 @@ impl Authorizer {
     /// # Errors
     /// If there is somebody who cannot be asked.
     pub(crate) fn new(config: &Config) -> anyhow::Result<Option<Authorizer>> {
-        let mut services: HashMap<Address, Arc<Service>> = HashMap::new();
+        let mut services: HashMap<(Address, TlsSettings), Arc<Pool>> = HashMap::new();
         let mut rule = |settings: &Authorization| -> anyhow::Result<Option<Rule>> {
             let Some(address) = settings.url.clone() else { return Ok(None) };
-            let service = match services.get(&address) {
+            let place = (address, settings.tls.settings());
+            let service = match services.get(&place) {
                 Some(service) => service.clone(),
                 None => {
-                    let service = Arc::new(Service::new(address.clone())?);
-                    services.insert(address, service.clone());
-                    service
+                    let service = Pool::new(place.0.clone(), place.1.clone())?;
+                    service.check()?;
+                    services.entry(place).or_insert(Arc::new(service)).clone()
                 }
             };
             Ok(Some(Rule { service, timeout: settings.timeout, cache: settings.cache }))
@@ -131,7 +139,7 @@ impl Authorizer {
 
 /// Who wants to do what, and the caller's own credentials. Keys that we issued are nobody else's business.
 fn question(
-    service: &Service,
+    service: &Pool,
     principal: &Principal,
     operation: &OperationName,
     parts: &Parts,
@@ -155,21 +163,26 @@ fn question(
 }
 
 async fn ask(rule: &Rule, question: http::Result<Request<Full<Bytes>>>) -> Result<(), Denied> {
-    let asking = async { rule.service.ask(question?, MAX_ANSWER).await };
-    let why = match tokio::time::timeout(rule.timeout, asking).await {
-        Ok(Ok(answer)) if answer.status().is_success() => {
+    let answer = match question {
+        Ok(question) => rule.service.ask(question, MAX_ANSWER, rule.timeout).await,
+        Err(error) => Err(Error::NoAnswer(error.to_string())),
+    };
+    let why = match answer {
+        Ok(answer) if answer.status().is_success() => {
             count("allowed");
             return Ok(());
         }
-        Ok(Ok(answer)) => match denied(&answer) {
+        Ok(answer) => match denied(&answer) {
             Some(denied) => {
                 count("denied");
                 return Err(denied);
             }
             None => format!("it answers {}", answer.status()),
         },
-        Ok(Err(error)) => format!("{error:#}"),
-        Err(_) => format!("no answer within {:?}, which is `authorize_timeout`", rule.timeout),
+        Err(Error::TimedOut(timeout)) => {
+            format!("no answer within {timeout:?}, which is `authorize_timeout`")
+        }
+        Err(error) => error.to_string(),
     };
     count("unavailable");
     tracing::warn!(why, "nobody can say whether a caller may: nothing is run");

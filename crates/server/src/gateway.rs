@@ -317,8 +317,8 @@ async fn layer(
     proxy: Proxy,
     upstream: Authority,
 ) -> anyhow::Result<IdempotencyLayer> {
-    let builder = IdempotencyLayer::builder(store)
-        .identify(identity::identify(config).await?)
+    let builder = identity::identify(config, IdempotencyLayer::builder(store))
+        .await?
         .before_keeping(forward::remove_own_credentials)
         .limits(config.limits.clone(), usage)
         .evidence(evidence)

@@ -1,21 +1,22 @@
-//! Who is calling. Asked before anything is looked up, and answered from memory: authentication must not depend
+//! Who is calling. Asked before anything is looked up, and answered without the store: authentication must not depend
 //! on the store being there.
 
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
+use anyhow::Context;
 use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
-use semel_http::Denied;
+use semel_http::{Builder, Denied};
 use semel_stores::access::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
 use crate::keys::Keys;
 use crate::peer::Peer;
-use crate::{client_certificate, jwt};
+use crate::{client_certificate, introspection, jwt};
 
 /// How soon a new key works, and a revoked one does not.
 const REFRESH: Duration = Duration::from_secs(2);
@@ -26,21 +27,29 @@ pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 /// Says who is calling.
 pub type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;
 
-/// What the configuration says about callers, ready to be asked.
-pub async fn identify(config: &Config) -> anyhow::Result<Identify> {
-    match &config.identity {
+/// Lets a layer identify callers as the configuration says.
+///
+/// # Errors
+/// If something that this needs from outside is missing.
+pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Builder> {
+    Ok(match &config.identity {
         Identity::None => {
             let local = Principal::new("local", "local")?;
-            Ok(Box::new(move |_| Ok(local.clone())))
+            builder.identify(move |_| Ok(local.clone()))
         }
         Identity::TrustedHeaders { proxies, tenant_header, caller_header } => {
             let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
-            Ok(Box::new(move |parts| trusted(parts, &proxies, &tenant, &caller)))
+            builder.identify(move |parts| trusted(parts, &proxies, &tenant, &caller))
         }
-        Identity::ApiKey => api_keys(Keys::open(&config.store, Access::Write).await?).await,
-        Identity::Jwt(settings) => jwt::identify(settings).await,
-        Identity::ClientCertificate(settings) => Ok(client_certificate::identify(settings)),
-    }
+        Identity::ApiKey => {
+            builder.identify(api_keys(Keys::open(&config.store, Access::Write).await?).await?)
+        }
+        Identity::Jwt(settings) => builder.identify(jwt::identify(settings).await?),
+        Identity::ClientCertificate(settings) => builder.identify(client_certificate::identify(settings)),
+        Identity::Introspection(settings) => {
+            builder.identify_async(introspection::identify(settings).context("`[identity]`")?)
+        }
+    })
 }
 
 /// The names that a proxy in front established. Only proxies that are named may speak for a caller.

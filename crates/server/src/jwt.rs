@@ -19,8 +19,10 @@ use http::request::Parts;
 use metrics::counter;
 use semel_core::{Clock, Principal, SystemClock};
 use semel_http::Denied;
+use serde_json::Value;
 use tokio::sync::Notify;
 
+use crate::config::ServiceTls;
 use crate::identity::Identify;
 pub use keys::Algorithm;
 use keys::{KeySet, Missing};
@@ -49,6 +51,8 @@ pub struct Jwt {
     pub refresh: Duration,
     /// The longest token.
     pub max_token: usize,
+    /// TLS with the address of the keys.
+    pub tls: ServiceTls,
 }
 
 /// A claim: the name of a member, or a JSON Pointer to one further down.
@@ -67,6 +71,11 @@ impl Claim {
         };
         Claim { text: text.to_owned(), pointer }
     }
+
+    /// Returns the value of this claim.
+    pub(crate) fn of<'a>(&self, claims: &'a Value) -> Option<&'a Value> {
+        claims.pointer(&self.pointer)
+    }
 }
 
 impl fmt::Display for Claim {
@@ -82,7 +91,7 @@ impl fmt::Display for Claim {
 pub(crate) async fn identify(settings: &Jwt) -> anyhow::Result<Identify> {
     // Whichever other provider is ever compiled in: signatures are checked by this one.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
-    let reader = Reader::new(&settings.keys)?;
+    let reader = Reader::new(settings)?;
     let (text, keys) = read(&reader, settings).await?;
     tracing::info!(keys = keys.len(), source = %settings.keys, "the keys for tokens were read");
     let unknown = Arc::<Notify>::default();
@@ -100,7 +109,7 @@ pub(crate) async fn identify(settings: &Jwt) -> anyhow::Result<Identify> {
 /// # Errors
 /// If they cannot be read.
 pub(crate) async fn count_keys(settings: &Jwt) -> anyhow::Result<usize> {
-    Ok(read(&Reader::new(&settings.keys)?, settings).await?.1.len())
+    Ok(read(&Reader::new(settings)?, settings).await?.1.len())
 }
 
 /// The keys as they are now, and the text that they are in.
@@ -158,6 +167,14 @@ impl Verifier {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(keys);
         Ok(())
     }
+}
+
+/// Returns the bearer token of a request; `None` if it has no credentials that could be one.
+///
+/// # Errors
+/// The check that its credentials do not pass.
+pub(crate) fn bearer(parts: &Parts) -> Result<Option<&str>, &'static str> {
+    presented(parts).transpose().map_err(Fault::as_str)
 }
 
 /// The bearer token of a request; `None` if it has no credentials that could be one.

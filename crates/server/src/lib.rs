@@ -3,12 +3,11 @@
 //! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
 //! `head` take connections and requests, `peer` says from whom, `entry` which may come in, `hosts` by which names, `pass` with which exemptions, `identity` says who calls (`jwt` where a token says it,
 //! `client_certificate` where a certificate does) and `authorize` whether they
-//! may, `ask` asks others about both, `proxy` and `upstream` pass requests on, `forwarding` says from where they came, `request_id` names them, `cors` which pages may read our answers, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
+//! may, `introspection` asks a service about both, `proxy` and `upstream` pass requests on, `forwarding` says from where they came, `request_id` names them, `cors` which pages may read our answers, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
 //! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
 //! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
 
 pub mod admin;
-pub mod ask;
 pub mod authorize;
 pub mod breaker;
 pub mod cli;
@@ -25,6 +24,7 @@ pub mod guard;
 pub mod head;
 pub mod hosts;
 pub mod identity;
+pub mod introspection;
 pub mod jwt;
 mod keys;
 pub mod ledger;

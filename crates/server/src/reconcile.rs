@@ -107,7 +107,9 @@ fn stores_bodies(config: &Config, webhook: &WebhookConfig) -> bool {
 }
 
 fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
-    let look_up = HttpLookUp::new(asked.url.as_str(), asked.reading.clone())?.timeout(asked.timeout);
+    let look_up = HttpLookUp::new(asked.url.as_str(), asked.reading.clone())?
+        .timeout(asked.timeout)
+        .tls(asked.tls.settings())?;
     let Some(name) = &asked.authorization_env else { return Ok(look_up) };
     let value = HeaderValue::from_str(&secret(name)?)
         .with_context(|| format!("the variable {} cannot be the value of a header", name.as_str()))?;
@@ -115,7 +117,7 @@ fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
 }
 
 /// The value of a variable, which is never shown.
-fn secret(name: &VariableName) -> anyhow::Result<String> {
+pub(crate) fn secret(name: &VariableName) -> anyhow::Result<String> {
     let name = name.as_str();
     let value = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     value.with_context(|| {

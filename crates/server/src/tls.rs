@@ -1,4 +1,4 @@
-//! TLS: with clients on both listeners, with the upstream, and with whom the gateway asks something.
+//! TLS: with clients on both listeners, and with the upstream. The services that the gateway asks are `semel-outgoing`'s.
 //!
 //! rustls does it, with aws-lc-rs and no other cryptography: versions 1.2 and 1.3, no early data. `files` reads what the
 //! settings name, `server` and `client` make of it what a side of a connection needs, `live` makes it again when a file
@@ -11,11 +11,10 @@ pub(crate) mod listener;
 pub(crate) mod live;
 pub(crate) mod server;
 
-use std::sync::Arc;
-
-use rustls::crypto::CryptoProvider;
+use anyhow::Context;
 use semel_core::Timestamp;
 
+use crate::authorize::Authorizer;
 use crate::config::{Config, Identity, is_encrypted};
 use client::Connecting;
 use live::Recipe;
@@ -25,10 +24,6 @@ use server::Accepting;
 const H2: &[u8] = b"h2";
 /// HTTP/1.1, as it is called in a handshake.
 const HTTP1: &[u8] = b"http/1.1";
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
-}
 
 /// How clients meet the listener for clients, if they speak TLS there.
 pub(crate) fn for_clients(config: &Config) -> Option<server::Settings> {
@@ -75,6 +70,13 @@ pub(crate) fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
         if settings.tls.own.is_some() {
             shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
         }
+    }
+    Authorizer::new(config).context("`authorize_url`")?;
+    if let Identity::Introspection(settings) = &config.identity {
+        settings.check()?;
+    }
+    if let Some(watch) = &config.ledger {
+        watch.check_files().context("`[ledger]`")?;
     }
     Ok(shown)
 }

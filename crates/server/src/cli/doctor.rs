@@ -21,6 +21,7 @@ use super::{Done, say, show};
 use crate::client_certificate::Tenant;
 use crate::config::{Config, Encryption, Identity, Loaded, SecretSource, StoreLocation};
 use crate::encryption::{Counted, counted};
+use crate::introspection;
 use crate::jwt;
 use crate::tls::Shown;
 
@@ -273,6 +274,18 @@ async fn identity(config: &Config, api_keys: Option<u64>) -> Check {
                 },
             )
         }
+        (Identity::Introspection(settings), _) => match introspection::reach(settings).await {
+            Ok(()) => Check::ok(
+                name,
+                format!("introspection by {}, which takes connections", settings.url.authority()),
+            ),
+            Err(error) => Check::fail(
+                name,
+                format!("introspection by {}: {error:#}", settings.url.authority()),
+                "every command gets 503 until it answers: start the service, or correct `introspection_url`, or `ca` in \
+                 `[identity]`",
+            ),
+        },
         (Identity::TrustedHeaders { proxies, tenant_header, caller_header }, _) => {
             let shown: Vec<String> = proxies.iter().take(MAX_SHOWN).map(ToString::to_string).collect();
             let more = proxies.len() - shown.len();

@@ -13,10 +13,12 @@ use super::Config;
 use super::cors;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
+use super::introspection;
 use super::jwt;
 use super::limits;
-use super::look_up::{LookUpTable, ambiguous};
+use super::look_up::{LookUpTable, LookUpUrl, ambiguous};
 use super::operation::{self, OperationConfig};
+use super::outgoing;
 use super::pass;
 use super::source::Origin;
 use super::tls;
@@ -51,29 +53,39 @@ pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option
         IdentitySource::None => {
             let alone = no_header_settings(findings, "none")
                 & no_token_settings(findings, "none")
-                & no_certificate_settings(findings, "none");
+                & no_introspection_settings(findings, "none")
+                & no_fixed_tenant(findings, "none");
             alone.then_some(Identity::None)
         }
         IdentitySource::ApiKey => {
             let alone = no_header_settings(findings, "api-key")
                 & no_token_settings(findings, "api-key")
-                & no_certificate_settings(findings, "api-key");
+                & no_introspection_settings(findings, "api-key")
+                & no_fixed_tenant(findings, "api-key");
             alone.then_some(Identity::ApiKey)
         }
         IdentitySource::TrustedHeaders => {
             no_token_settings(findings, "trusted-headers");
-            no_certificate_settings(findings, "trusted-headers");
+            no_introspection_settings(findings, "trusted-headers");
+            no_fixed_tenant(findings, "trusted-headers");
             trusted_headers(findings, table)
         }
         IdentitySource::Jwt => {
             no_header_settings(findings, "jwt");
-            no_certificate_settings(findings, "jwt");
-            jwt::check(findings, &table.jwt).map(|settings| Identity::Jwt(Box::new(settings)))
+            no_introspection_settings(findings, "jwt");
+            no_fixed_tenant(findings, "jwt");
+            jwt::check(findings, &table.jwt, &table.tls).map(|settings| Identity::Jwt(Box::new(settings)))
         }
         IdentitySource::ClientCertificate => {
             no_header_settings(findings, "client-certificate");
             no_token_settings(findings, "client-certificate");
+            no_introspection_settings(findings, "client-certificate");
             Some(Identity::ClientCertificate(tls::check_certificates(findings, &table.certificate)?))
+        }
+        IdentitySource::Introspection => {
+            no_header_settings(findings, "introspection");
+            no_token_settings(findings, "introspection");
+            introspection::check(findings, table).map(|settings| Identity::Introspection(Box::new(settings)))
         }
     }
 }
@@ -93,8 +105,12 @@ fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
 }
 
 /// Those that have a default may stand in the file and mean nothing.
-fn no_certificate_settings(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &["identity.fixed_tenant"], "client-certificate", source)
+fn no_introspection_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &introspection::OWN, "introspection", source)
+}
+
+fn no_fixed_tenant(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &["identity.fixed_tenant"], "client-certificate\"` or `\"introspection", source)
 }
 
 /// Says of each of these settings that it means nothing with this source; whether none is set.
@@ -138,6 +154,7 @@ fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Ide
 /// Whether the settings of an `[operation.reconcile]` go together.
 pub(super) fn look_up(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
     let reading = &table.reading;
+    outgoing::check(findings, (prefix, ""), &table.tls, table.url.as_ref().map(LookUpUrl::address));
     let path = |name: &str| format!("{prefix}.{name}");
     let words = ["executed", "failed", "pending"];
     if reading.status.is_none() {
@@ -268,6 +285,7 @@ pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentityS
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);
     tls::go_together(findings, config, source);
+    outgoing::check_authorization(findings, config);
     names_are_unique(findings, &config.operations);
     routes_are_unique(findings, &config.operations);
     routes_are_apart(findings, &config.operations);

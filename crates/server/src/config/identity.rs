@@ -5,10 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::HeaderName;
 
+use super::introspection::IntrospectionTable;
 use super::jwt::JwtTable;
 use super::kind::{Kind, Refusal, Words, quoted};
+use super::outgoing::ServiceTls;
 use super::tls::CertificateTable;
 use crate::client_certificate::ClientCertificates;
+use crate::introspection::Introspection;
 use crate::jwt::Jwt;
 
 /// Where tenant and caller come from.
@@ -32,6 +35,8 @@ pub enum Identity {
     Jwt(Box<Jwt>),
     /// From certificates that clients show when they connect.
     ClientCertificate(ClientCertificates),
+    /// From a service that knows opaque tokens and sessions.
+    Introspection(Box<Introspection>),
 }
 
 /// `source`, before the settings that go with it are known.
@@ -43,6 +48,7 @@ pub(super) enum IdentitySource {
     TrustedHeaders,
     Jwt,
     ClientCertificate,
+    Introspection,
 }
 
 impl Words for IdentitySource {
@@ -52,6 +58,7 @@ impl Words for IdentitySource {
         ("trusted-headers", IdentitySource::TrustedHeaders),
         ("jwt", IdentitySource::Jwt),
         ("client-certificate", IdentitySource::ClientCertificate),
+        ("introspection", IdentitySource::Introspection),
     ];
 }
 
@@ -64,6 +71,8 @@ pub(super) struct IdentityTable {
     pub(super) caller_header: Option<HeaderName>,
     pub(super) jwt: JwtTable,
     pub(super) certificate: CertificateTable,
+    pub(super) introspection: IntrospectionTable,
+    pub(super) tls: ServiceTls,
 }
 
 /// An address, or all that share its first bits.

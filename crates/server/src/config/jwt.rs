@@ -4,11 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use semel_core::JsonPointer;
+use semel_outgoing::Address;
 
 use super::findings::Findings;
 use super::kind::{Kind, Refusal, Words, quoted};
+use super::outgoing::{self, ServiceTls};
 use super::redact::redact;
-use crate::ask::Address;
 use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
 
 /// What `[identity]` says about tokens, as it was written.
@@ -55,7 +56,7 @@ pub(super) const REQUIRED: [(&str, &str); 3] = [
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 60);
 
 /// Puts the settings together, if they go together.
-pub(super) fn check(findings: &mut Findings, table: &JwtTable) -> Option<Jwt> {
+pub(super) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls) -> Option<Jwt> {
     for (path, what) in REQUIRED {
         if !findings.is_set(path) {
             let message = format!("missing: {what}; `source = \"jwt\"` needs it");
@@ -74,6 +75,11 @@ pub(super) fn check(findings: &mut Findings, table: &JwtTable) -> Option<Jwt> {
             "a token would be good for more than 10 minutes after its end: expected \"10m\" or less";
         findings.error(findings.origin(path), path, message);
     }
+    let address = match &table.jwks {
+        Some(KeySource::Url(address)) => Some(address),
+        Some(KeySource::File(_)) | None => None,
+    };
+    outgoing::check(findings, ("identity", ""), tls, address);
     let JwtTable { algorithms, tenant_claim, caller_claim, leeway, jwks_refresh, max_token, .. } =
         table.clone();
     Some(Jwt {
@@ -86,13 +92,15 @@ pub(super) fn check(findings: &mut Findings, table: &JwtTable) -> Option<Jwt> {
         leeway,
         refresh: jwks_refresh,
         max_token,
+        tls: tls.clone(),
     })
 }
 
 /// Warns of keys that others may know or change.
 pub(super) fn warn(findings: &mut Findings, settings: &Jwt) {
+    outgoing::private_key(findings, "identity.key", &settings.tls);
     let KeySource::Url(address) = &settings.keys else { return };
-    if !address.is_encrypted() && !address.is_local() {
+    if address.is_exposed() {
         let message =
             "whoever is between here and there can say which keys are good, and be any caller: use https";
         findings.warn("identity.jwks", message);
@@ -106,26 +114,6 @@ pub(super) fn warn(findings: &mut Findings, settings: &Jwt) {
 
 impl Words for Algorithm {
     const WORDS: &'static [(&'static str, Self)] = Algorithm::NAMES;
-}
-
-impl Kind for Address {
-    type Value = Address;
-
-    fn expected() -> String {
-        "an address such as \"http://authz.internal/check\"".to_owned()
-    }
-
-    fn parse(text: &str) -> Result<Address, Refusal> {
-        match Address::parse(text) {
-            Ok(Some(address)) => Ok(address),
-            Ok(None) => Err(Refusal::Unexpected),
-            Err(reason) => Err(Refusal::Because(reason.to_owned())),
-        }
-    }
-
-    fn show(value: &Address) -> Option<String> {
-        Some(quoted(&redact(&value.to_string())))
-    }
 }
 
 impl Kind for KeySource {

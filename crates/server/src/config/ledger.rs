@@ -38,7 +38,7 @@ pub(super) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Watc
         // Those that have a default may stand in the file and mean nothing.
         let alone = ["reference", "their_reference"].into_iter().find(|name| findings.is_set(&path(name)));
         let origin = findings.origin(&path(alone?));
-        let message = "missing: a ledger to compare with, a file or an http:// address";
+        let message = "missing: a ledger to compare with, a file or an address";
         findings.error(origin, "ledger.theirs", message);
         return None;
     }
@@ -54,7 +54,7 @@ pub(super) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Watc
             Some(Watch { comparison, interval, first_after })
         }
         Err(Refused { setting, message }) => {
-            let path = path(setting);
+            let path = path(&setting);
             // What is missing is missing beside what needs it.
             let place = if findings.is_set(&path) { path.as_str() } else { "ledger.theirs" };
             findings.error(findings.origin(place), &path, message);

@@ -5,8 +5,10 @@ use std::time::Duration;
 use http::StatusCode;
 use semel_flow::reconcile::http::{Gone, LookUpReading, NotFound};
 use semel_flow::reconcile::{HttpLookUp, HttpLookUpError};
+use semel_outgoing::Address;
 
 use super::kind::{Kind, Refusal, Words, quoted};
+use super::outgoing::ServiceTls;
 use super::redact::redact;
 
 /// How a provider is asked what became of a command.
@@ -20,6 +22,8 @@ pub struct LookUpConfig {
     pub reading: LookUpReading,
     /// The longest that it may take.
     pub timeout: Duration,
+    /// TLS with the provider.
+    pub tls: ServiceTls,
 }
 
 /// An `[operation.reconcile]` as far as it was written.
@@ -29,6 +33,7 @@ pub(super) struct LookUpTable {
     pub(super) authorization_env: Option<VariableName>,
     pub(super) reading: LookUpReading,
     pub(super) timeout: Duration,
+    pub(super) tls: ServiceTls,
 }
 
 impl Default for LookUpTable {
@@ -38,37 +43,46 @@ impl Default for LookUpTable {
             authorization_env: None,
             reading: LookUpReading::default(),
             timeout: Duration::from_secs(5),
+            tls: ServiceTls::default(),
         }
     }
 }
 
 impl LookUpTable {
     pub(super) fn of(config: LookUpConfig) -> LookUpTable {
-        let LookUpConfig { url, authorization_env, reading, timeout } = config;
-        LookUpTable { url: Some(url), authorization_env, reading, timeout }
+        let LookUpConfig { url, authorization_env, reading, timeout, tls } = config;
+        LookUpTable { url: Some(url), authorization_env, reading, timeout, tls }
     }
 
     /// The same, if it says where to ask.
     pub(super) fn finish(self, max_response: usize) -> Option<LookUpConfig> {
-        let LookUpTable { url, authorization_env, reading, timeout } = self;
+        let LookUpTable { url, authorization_env, reading, timeout, tls } = self;
         let reading = LookUpReading { max_response, ..reading };
-        Some(LookUpConfig { url: url?, authorization_env, reading, timeout })
+        Some(LookUpConfig { url: url?, authorization_env, reading, timeout, tls })
     }
 }
 
 /// An address in which `{operation_id}` stands for a command's id.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookUpUrl(String);
+pub struct LookUpUrl {
+    text: String,
+    address: Address,
+}
 
 impl LookUpUrl {
     /// As it was written.
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// Returns the address, with other text for the command.
+    pub fn address(&self) -> &Address {
+        &self.address
     }
 
     /// Whether the command is named behind the `?`, which a provider that does not know the name leaves out of account.
     pub(super) fn asks_by_query(&self) -> bool {
-        self.0.split_once('?').is_some_and(|(path, _)| !path.contains("{operation_id}"))
+        self.text.split_once('?').is_some_and(|(path, _)| !path.contains("{operation_id}"))
     }
 }
 
@@ -76,23 +90,19 @@ impl Kind for LookUpUrl {
     type Value = LookUpUrl;
 
     fn expected() -> String {
-        "an address such as \"http://provider.internal/charges/{operation_id}\"".to_owned()
+        "an address such as \"https://provider.example/charges/{operation_id}\"".to_owned()
     }
 
     fn parse(text: &str) -> Result<LookUpUrl, Refusal> {
         match HttpLookUp::new(text, LookUpReading::default()) {
-            Ok(_) => Ok(LookUpUrl(text.to_owned())),
-            Err(HttpLookUpError::Tls(_)) => Err(Refusal::Because(
-                "https is not built yet; ask over http:// on a private network, or through a proxy beside this process \
-                 that speaks TLS"
-                    .to_owned(),
-            )),
+            Ok(look_up) => Ok(LookUpUrl { text: text.to_owned(), address: look_up.address().clone() }),
+            Err(HttpLookUpError::Tls(error)) => Err(Refusal::Because(error.to_string())),
             Err(HttpLookUpError::Address(_, why)) => Err(Refusal::Because(why)),
         }
     }
 
     fn show(value: &LookUpUrl) -> Option<String> {
-        Some(quoted(&redact(&value.0)))
+        Some(quoted(&redact(&value.text)))
     }
 }
 

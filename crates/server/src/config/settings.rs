@@ -13,10 +13,12 @@ use semel_core::policy::{
 use semel_core::{JsonPointer, KeySyntax, OperationName, Policy, Tier};
 use semel_flow::reconcile::http::{Gone, NotFound};
 use semel_flow::reconcile::ledger::Format;
+use semel_outgoing::Address;
 
 use super::admin::{HostName, Role, TokenName, TokenTable};
 use super::encryption::{CommandLine, EncryptionTable, FilePath, KeyId, KeyTable};
 use super::identity::{IdentitySource, IdentityTable, ProxyRange};
+use super::introspection::CookieName;
 use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
 use super::limits::{Keys, LimitTable, Name, PerTime, Volume};
@@ -28,12 +30,12 @@ use super::setting::{Setting, SettingInfo, setting};
 use super::tls::{TlsTable, UpstreamTlsTable};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
 use super::{Config, LogFormat, Protocol, Reuse, StoreLocation};
-use crate::ask::Address;
 use crate::authorize::Authorization;
 use crate::client_certificate::Field;
 use crate::cors::{CorsOrigin, Preflight};
 use crate::forwarding::ForwardedMode;
 use crate::hosts::ServiceHost;
+use crate::introspection::Presentation;
 use crate::jwt::{Algorithm, Claim, KeySource};
 use crate::pass::Exemption;
 use crate::upgrade::UpgradeProtocol;
@@ -184,13 +186,13 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         "tenant_claim",
         Claim,
         jwt.tenant_claim,
-        "With jwt: the claim that names the tenant, or a JSON Pointer to it"
+        "With jwt and introspection: the claim that names the tenant, or a JSON Pointer to it"
     ),
     setting!(
         "caller_claim",
         Claim,
         jwt.caller_claim,
-        "With jwt: the claim that names the caller, or a JSON Pointer to it"
+        "With jwt and introspection: the claim that names the caller, or a JSON Pointer to it"
     ),
     setting!("leeway", Wait, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
     setting!(
@@ -199,7 +201,78 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         jwt.jwks_refresh,
         "With jwt: how often keys are fetched from an address"
     ),
-    setting!("max_token", Size<256>, jwt.max_token, "With jwt: the longest token"),
+    setting!(
+        "max_token",
+        Size<256>,
+        jwt.max_token,
+        "With jwt and introspection: the longest token or session"
+    ),
+    setting!(
+        "introspection_url",
+        Maybe<Address>,
+        introspection.url,
+        "With introspection: who is shown a token or a session, and names its tenant and caller",
+        "\"https://auth.example/introspect\""
+    ),
+    setting!(
+        "introspection_request",
+        Choice<Presentation>,
+        introspection.presentation,
+        "With introspection: how it is shown: posted as a form (RFC 7662), or in a GET with the client's own header field"
+    ),
+    setting!(
+        "introspection_cookie",
+        Maybe<CookieName>,
+        introspection.cookie,
+        "With introspection: the cookie that holds a session; without it, bearer tokens only",
+        "\"session\""
+    ),
+    setting!(
+        "introspection_authorization_env",
+        Maybe<VariableName>,
+        introspection.authorization_env,
+        "With introspection: the variable with the gateway's own value of the header Authorization",
+        "\"INTROSPECTION_AUTHORIZATION\""
+    ),
+    setting!(
+        "introspection_timeout",
+        Period,
+        introspection.timeout,
+        "With introspection: how long the answer may take; then nothing runs"
+    ),
+    setting!(
+        "introspection_cache",
+        Wait,
+        introspection.cache,
+        "With introspection: how long a tenant and caller are remembered, under a digest of the token"
+    ),
+    setting!(
+        "introspection_refusal_cache",
+        Wait,
+        introspection.refusal_cache,
+        "With introspection: how long a refusal is remembered; never longer than introspection_cache"
+    ),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        tls.ca,
+        "With jwks or introspection_url at https://: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        tls.certificate,
+        "With jwks or introspection_url at https://: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        tls.key,
+        "With jwks or introspection_url at https://: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
     setting!(
         "tenant_field",
         Choice<Field>,
@@ -216,7 +289,7 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
         "fixed_tenant",
         Maybe<Name>,
         certificate.fixed_tenant,
-        "With client-certificate: the one tenant of all callers, instead of tenant_field",
+        "With client-certificate and introspection: the one tenant of all callers, instead of tenant_field or tenant_claim",
         "\"acme\""
     ),
 ];
@@ -345,6 +418,24 @@ pub(super) const AUTHORIZATION: &[Setting<Authorization>] = &[
     ),
     setting!("authorize_timeout", Period, timeout, "How long that answer may take; then nothing runs"),
     setting!("authorize_cache", Wait, cache, "How long a yes is remembered, for a caller and an operation"),
+    setting!(
+        "authorize_ca",
+        OrOff<FilePath>,
+        tls.ca,
+        "With authorize_url at https://: the file with the authorities that its certificate is checked against, instead of the system's"
+    ),
+    setting!(
+        "authorize_certificate",
+        OrOff<FilePath>,
+        tls.certificate,
+        "With authorize_url at https://: the file with the certificate that it is shown"
+    ),
+    setting!(
+        "authorize_key",
+        OrOff<FilePath>,
+        tls.key,
+        "With authorize_url at https://: the file with the private key of that certificate"
+    ),
 ];
 
 /// `[[operation]]`, beside those of [`DEFAULTS`] and [`AUTHORIZATION`].
@@ -406,7 +497,7 @@ pub(super) const LOOK_UP: &[Setting<LookUpTable>] = &[
         Maybe<LookUpUrl>,
         url,
         "Where a provider is asked about a command: {operation_id}, {tenant} and {caller} stand for its own",
-        "\"http://provider.internal/charges?reference={operation_id}\""
+        "\"https://provider.example/charges?reference={operation_id}\""
     ),
     setting!(
         "authorization_env",
@@ -490,6 +581,27 @@ pub(super) const LOOK_UP: &[Setting<LookUpTable>] = &[
     ),
     setting!("failed_status", StatusCode, reading.failed_status, "The status that retries get if it failed"),
     setting!("timeout", Period, timeout, "The longest one look-up may take"),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        tls.ca,
+        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        tls.certificate,
+        "With an https:// address: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        tls.key,
+        "With an https:// address: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
 ];
 
 /// `[[pass]]`.
@@ -666,7 +778,7 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
         "theirs",
         Maybe<Text>,
         settings.theirs,
-        "What others say was done: a file, or an http:// address that answers with one",
+        "What others say was done: a file, or an address that answers with one",
         "\"http://127.0.0.1:4000/charges.ndjson\""
     ),
     setting!("ours", Text, settings.ours, "What we believe was done: store, or a file"),
@@ -763,6 +875,27 @@ pub(super) const LEDGER: &[Setting<LedgerTable>] = &[
     ),
     setting!("timeout", Period, settings.timeout, "The longest that reading from an address may take"),
     setting!("max_size", Size<1024>, settings.max_size, "The most that is read from an address"),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        settings.tls.ca,
+        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        settings.tls.certificate,
+        "With an https:// address: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        settings.tls.key,
+        "With an https:// address: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
 ];
 
 /// `[encryption]`, beside its keys.

@@ -196,6 +196,7 @@ pub(super) fn warn(findings: &mut Findings, config: &Config) {
     let credentials = match &config.identity {
         Identity::ApiKey => "API keys",
         Identity::Jwt(_) => "tokens",
+        Identity::Introspection(_) => "tokens and sessions",
         Identity::None | Identity::TrustedHeaders { .. } | Identity::ClientCertificate(_) => return,
     };
     if config.tls.is_none() && !config.listen.ip().is_loopback() {

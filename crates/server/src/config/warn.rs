@@ -11,7 +11,7 @@ use super::admin;
 use super::encryption;
 use super::findings::Findings;
 use super::operation::{self, OperationConfig, Route};
-use super::{Config, Identity, LookUpConfig, StoreLocation, jwt, tls};
+use super::{Config, Identity, LookUpConfig, StoreLocation, introspection, jwt, outgoing, tls};
 use crate::authorize::Authorization;
 use crate::forwarding::ForwardedMode;
 
@@ -46,7 +46,11 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if let Identity::Jwt(settings) = &config.identity {
         jwt::warn(findings, settings);
     }
+    if let Identity::Introspection(settings) = &config.identity {
+        introspection::warn(findings, settings);
+    }
     tls::warn(findings, config);
+    outgoing::warn(findings, config);
     if let Some(encryption) = &config.encryption {
         encryption::warn(findings, encryption);
     }

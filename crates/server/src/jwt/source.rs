@@ -12,11 +12,11 @@ use http::header::{ACCEPT, CONTENT_ENCODING};
 use http::{Method, StatusCode};
 use http_body_util::Full;
 use metrics::counter;
+use semel_outgoing::{Address, Pool};
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Jwt, Verifier};
-use crate::ask::{Address, Service};
 
 /// The largest set of keys.
 const MAX_BYTES: usize = 256 * 1024;
@@ -48,14 +48,18 @@ impl fmt::Display for KeySource {
 /// Reads keys from where they are.
 pub(super) enum Reader {
     File(PathBuf),
-    Url(Service),
+    Url(Pool),
 }
 
 impl Reader {
-    pub(super) fn new(source: &KeySource) -> anyhow::Result<Reader> {
-        Ok(match source {
+    pub(super) fn new(settings: &Jwt) -> anyhow::Result<Reader> {
+        Ok(match &settings.keys {
             KeySource::File(path) => Reader::File(path.clone()),
-            KeySource::Url(address) => Reader::Url(Service::new(address.clone())?),
+            KeySource::Url(address) => {
+                let pool = Pool::new(address.clone(), settings.tls.settings())?;
+                pool.check()?;
+                Reader::Url(pool)
+            }
         })
     }
 
@@ -65,10 +69,7 @@ impl Reader {
                 let path = path.clone();
                 tokio::task::spawn_blocking(move || file(&path)).await?
             }
-            Reader::Url(service) => match timeout(FETCH_TIME, fetch(service)).await {
-                Ok(fetched) => fetched,
-                Err(_) => anyhow::bail!("no answer within {FETCH_TIME:?}"),
-            },
+            Reader::Url(service) => fetch(service).await,
         }
     }
 }
@@ -82,9 +83,9 @@ fn file(path: &Path) -> anyhow::Result<Bytes> {
     Ok(text.into())
 }
 
-async fn fetch(service: &Service) -> anyhow::Result<Bytes> {
+async fn fetch(service: &Pool) -> anyhow::Result<Bytes> {
     let question = service.question(Method::GET).header(ACCEPT, "application/jwk-set+json, application/json");
-    let answer = service.ask(question.body(Full::default())?, MAX_BYTES).await?;
+    let answer = service.ask(question.body(Full::default())?, MAX_BYTES, FETCH_TIME).await?;
     ensure!(answer.status() == StatusCode::OK, "it answers {}, and 200 is expected", answer.status());
     let coding = answer.headers().get(CONTENT_ENCODING);
     ensure!(

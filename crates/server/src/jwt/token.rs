@@ -130,7 +130,7 @@ fn check_times(claims: &Value, settings: &Jwt, now: Timestamp) -> Result<(), Fau
 }
 
 fn principal(claims: &Value, settings: &Jwt) -> Result<Principal, Fault> {
-    let text = |claim: &Claim| claims.pointer(&claim.pointer).and_then(Value::as_str);
+    let text = |claim: &Claim| claim.of(claims).and_then(Value::as_str);
     let tenant = text(&settings.tenant).ok_or(Fault::Tenant)?;
     let caller = text(&settings.caller).ok_or(Fault::Caller)?;
     // The one that is at fault is the one that cannot stand beside a name that can.

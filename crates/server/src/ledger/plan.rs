@@ -1,11 +1,15 @@
 //! What is compared with what: the same settings in the configuration and on the command line, put together if they go
 //! together.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::{HeaderValue, Uri};
+use http::HeaderValue;
 use semel_flow::reconcile::ledger::{Columns, Condition, Format};
+use semel_outgoing::{Address, AddressError, Client, TlsError};
+
+use crate::config::{ServiceTls, TlsFault};
 
 /// The most values that are compared.
 const MAX_COMPARED: usize = 32;
@@ -51,6 +55,8 @@ pub struct Settings {
     pub timeout: Duration,
     /// The most that is read from an address, in bytes.
     pub max_size: usize,
+    /// TLS with an address.
+    pub tls: ServiceTls,
 }
 
 impl Default for Settings {
@@ -75,6 +81,7 @@ impl Default for Settings {
             authorization_env: None,
             timeout: Duration::from_secs(5 * 60),
             max_size: 256 << 20,
+            tls: ServiceTls::default(),
         }
     }
 }
@@ -126,7 +133,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
     /// The address.
-    pub address: Uri,
+    pub address: Address,
     /// How the ledger is written, if `Content-Type` does not say so.
     pub format: Option<Format>,
     /// The variable that holds the value of `Authorization`.
@@ -135,9 +142,21 @@ pub struct Url {
     pub timeout: Duration,
     /// The most that is read, in bytes.
     pub max_size: usize,
+    /// TLS with the address.
+    pub tls: ServiceTls,
 }
 
 impl Url {
+    /// Makes the client that reads it.
+    ///
+    /// # Errors
+    /// If no certificate can be for the host.
+    pub fn client(&self) -> Result<Client, TlsError> {
+        Ok(Client::new(self.address.clone(), self.tls.settings())?
+            .connect_timeout(self.timeout)
+            .timeout(self.timeout))
+    }
+
     /// What `Authorization` says, if anything.
     ///
     /// # Errors
@@ -158,13 +177,13 @@ impl Url {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The setting, as the configuration calls it.
-    pub setting: &'static str,
+    pub setting: Cow<'static, str>,
     /// What is wrong, and what would be right.
     pub message: String,
 }
 
 fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { setting, message: message.into() })
+    Err(Refusal { setting: setting.into(), message: message.into() })
 }
 
 /// Puts a comparison together. `grace_is_set` says whether anybody asked for it, or it is the default.
@@ -174,7 +193,7 @@ fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Ref
 pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refusal> {
     let ours_is_store = settings.ours == STORE;
     let Some(their_place) = &settings.theirs else {
-        return refuse("theirs", "missing: the other ledger, a file or an http:// address");
+        return refuse("theirs", "missing: the other ledger, a file or an address");
     };
     let our_source = our_source(settings)?;
     let their_source = their_source(settings, their_place)?;
@@ -182,6 +201,7 @@ pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refus
         return refuse("theirs", "only one of the two can be the standard input");
     }
     their_credential(settings, &their_source)?;
+    their_tls(settings, &their_source)?;
     store_settings(settings, ours_is_store)?;
     let Some(their_reference) = settings.their_reference.as_ref().or(settings.reference.as_ref()) else {
         return refuse("reference", "missing: the column or member that both sides know an entry by");
@@ -256,6 +276,7 @@ fn their_source(settings: &Settings, place: &str) -> Result<Source, Refusal> {
             authorization_env: settings.authorization_env.clone(),
             timeout: settings.timeout,
             max_size: settings.max_size,
+            tls: settings.tls.clone(),
         })),
         place => local(place, format, "theirs", "their_format"),
     }
@@ -265,24 +286,17 @@ fn is_address(place: &str) -> bool {
     place.contains("://")
 }
 
-fn parse_address(text: &str) -> Result<Uri, Refusal> {
-    let expected = "expected an address such as \"http://provider.internal/charges.ndjson\"";
-    if text.starts_with("https://") {
-        let advice =
-            "https is not built yet: use http:// on a private network, a proxy that speaks TLS, or a file";
-        return refuse("theirs", advice);
-    }
-    let address = text.parse::<Uri>().ok().filter(|uri| uri.scheme_str() == Some("http"));
-    let Some(address) = address else { return refuse("theirs", expected) };
-    match address.authority() {
-        Some(authority) if authority.as_str().contains('@') => refuse(
+fn parse_address(text: &str) -> Result<Address, Refusal> {
+    text.parse().or_else(|error| match error {
+        AddressError::Credentials => refuse(
             "theirs",
             "credentials do not belong in the address: `authorization_env` names a variable for them",
         ),
-        Some(authority) if authority.host().is_empty() => refuse("theirs", expected),
-        Some(_) => Ok(address),
-        None => refuse("theirs", expected),
-    }
+        _ => refuse(
+            "theirs",
+            format!("expected an address such as \"https://provider.example/charges.ndjson\": {error}"),
+        ),
+    })
 }
 
 fn local(
@@ -322,6 +336,15 @@ fn their_credential(settings: &Settings, source: &Source) -> Result<(), Refusal>
     }
 }
 
+/// The files for TLS go with an https:// address only.
+fn their_tls(settings: &Settings, source: &Source) -> Result<(), Refusal> {
+    let is_encrypted = matches!(source, Source::Url(url) if url.address.is_encrypted());
+    match settings.tls.faults("", is_encrypted).into_iter().next() {
+        Some(TlsFault { setting, message }) => Err(Refusal { setting: setting.into(), message }),
+        None => Ok(()),
+    }
+}
+
 /// The store has operation ids and times, and nothing else that a provider could know.
 fn store_settings(settings: &Settings, ours_is_store: bool) -> Result<(), Refusal> {
     if !ours_is_store {
@@ -357,6 +380,10 @@ mod tests {
         }
     }
 
+    fn files_for_tls() -> ServiceTls {
+        ServiceTls { ca: Some("ca.crt".into()), ..ServiceTls::default() }
+    }
+
     #[test]
     fn theirs_is_called_like_ours_unless_it_is_said() {
         let names = vec!["amount".to_owned()];
@@ -389,7 +416,6 @@ mod tests {
             (Settings { reference: None, ..files() }, "reference", "missing"),
             (Settings { reference: None, their_reference: text("x"), ..files() }, "reference", "our column"),
             (at("store"), "theirs", "./store"),
-            (at("https://a/b"), "theirs", "not built"),
             (at("ftp://a/b"), "theirs", "expected an address"),
             (at("http:///b"), "theirs", "expected an address"),
             (at("http://u:p@a/b"), "theirs", "credentials"),
@@ -408,6 +434,8 @@ mod tests {
                 "authorization_env",
                 "name of a variable",
             ),
+            (Settings { tls: files_for_tls(), ..at("http://a/b") }, "ca", "https://"),
+            (Settings { tls: files_for_tls(), ..files() }, "ca", "https://"),
             (Settings { compare: names(1), ..store() }, "compare", "only operation ids"),
             (Settings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
         ] {
@@ -417,5 +445,6 @@ mod tests {
         }
         assert_eq!(plan(&files(), true).expect_err("nothing has an age").setting, "grace");
         assert!(plan(&store(), true).is_ok(), "records have an age");
+        assert!(plan(&Settings { tls: files_for_tls(), ..at("https://a/b") }, false).is_ok());
     }
 }

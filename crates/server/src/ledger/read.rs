@@ -36,10 +36,9 @@ pub(super) async fn read(side: &Side, ages: Ages, store: Option<&Arc<dyn Store>>
         Source::Url(url) => {
             let reading = fetch(url, &side.columns, ages).await;
             // A query may hold what is nobody's business.
-            let (authority, path) = (url.address.authority(), url.address.path());
-            reading.with_context(|| {
-                format!("http://{}{path}", authority.map_or("", |authority| authority.as_str()))
-            })
+            let address = &url.address;
+            reading
+                .with_context(|| format!("{}://{}{}", address.scheme(), address.authority(), address.path()))
         }
     }
 }

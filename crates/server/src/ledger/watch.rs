@@ -34,6 +34,18 @@ impl Watch {
         match &self.comparison.theirs.source {
             Source::Url(url) => url.authorization().map(drop),
             Source::Store { .. } | Source::File(..) | Source::Input(_) => Ok(()),
+        }?;
+        self.check_files()
+    }
+
+    /// Reads the files for TLS, so that a mistake in them is found before the first run.
+    ///
+    /// # Errors
+    /// If they cannot be used.
+    pub fn check_files(&self) -> anyhow::Result<()> {
+        match &self.comparison.theirs.source {
+            Source::Url(url) => Ok(url.client()?.check()?),
+            Source::Store { .. } | Source::File(..) | Source::Input(_) => Ok(()),
         }
     }
 }

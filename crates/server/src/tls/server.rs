@@ -11,14 +11,16 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use semel_core::{Clock, SystemClock, Timestamp};
+use semel_outgoing::pem::{CertifiedFiles, PemFile};
+use semel_outgoing::tls::provider;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::certificate::Certificate;
-use super::files::{File, Own};
+use super::files;
 use super::live::{Live, Recipe};
-use super::{H2, HTTP1, provider};
+use super::{H2, HTTP1};
 use crate::config::ListenerTls;
 
 /// How a listener meets whoever connects to it, as the settings say it.
@@ -34,9 +36,9 @@ pub(crate) struct Settings {
 /// What its files hold.
 #[derive(PartialEq)]
 pub(crate) struct Contents {
-    own: Own,
-    client_ca: Option<File>,
-    client_crl: Option<File>,
+    own: CertifiedFiles,
+    client_ca: Option<PemFile>,
+    client_crl: Option<PemFile>,
 }
 
 /// How a listener meets whoever connects to it now.
@@ -58,9 +60,9 @@ impl Recipe for Settings {
     fn read(&self) -> anyhow::Result<Contents> {
         let ListenerTls { own, client_ca, client_crl } = &self.tls;
         Ok(Contents {
-            own: Own::read(self.table, own)?,
-            client_ca: File::read_any(self.table, "client_ca", client_ca.as_deref())?,
-            client_crl: File::read_any(self.table, "client_crl", client_crl.as_deref())?,
+            own: files::read_own(self.table, own)?,
+            client_ca: files::read_any(self.table, "client_ca", client_ca.as_deref())?,
+            client_crl: files::read_any(self.table, "client_crl", client_crl.as_deref())?,
         })
     }
 
@@ -88,7 +90,7 @@ impl Recipe for Settings {
 }
 
 impl Settings {
-    fn verifier(&self, ca: &File, crl: Option<&File>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
+    fn verifier(&self, ca: &PemFile, crl: Option<&PemFile>) -> anyhow::Result<Arc<dyn ClientCertVerifier>> {
         let mut builder =
             WebPkiClientVerifier::builder_with_provider(Arc::new(ca.authorities()?), provider());
         if let Some(crl) = crl {

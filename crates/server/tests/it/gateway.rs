@@ -2,7 +2,7 @@
 
 mod admin;
 mod after_timeout;
-mod authority;
+pub(crate) mod authority;
 mod authorize;
 mod bodies;
 mod canary;
@@ -16,6 +16,7 @@ mod encryption;
 mod fairness;
 mod grpc;
 mod identity;
+mod introspection;
 pub(crate) mod issuer;
 mod jwt;
 pub(crate) mod lab;
@@ -41,6 +42,7 @@ mod threats;
 mod tiers;
 mod tls;
 mod tls_reload;
+mod tls_services;
 mod tls_upstream;
 mod unknowns;
 mod upgrades;

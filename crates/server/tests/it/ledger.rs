@@ -15,6 +15,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::commands::{run, text};
+use crate::gateway::authority::{Authority, Shown};
 use crate::gateway::lab::{Gateway, Site, Upstream, lab, pay, semel};
 use crate::readme::blocks::{blocks, commands, says};
 use crate::snapshot::root;
@@ -176,10 +177,22 @@ fn what_cannot_be_compared_is_told_with_its_place() {
         ),
         (by("store", "good.csv", &["--compare", "at"]), "--compare: our ledger is the store"),
         (by("store", "good.csv", &[]), "there is no store at nowhere.db"),
-        (by("good.csv", "https://provider.test/x.csv", &[]), "--theirs: https is not built yet"),
+        (by("good.csv", "ftp://provider.test/x.csv", &[]), "--theirs: expected an address such as"),
+        (
+            by("good.csv", "http://127.0.0.1:1/x.csv", &["--ca", "ca.crt"]),
+            "--ca: means nothing while the address does not begin with https://",
+        ),
+        (
+            by("good.csv", "https://127.0.0.1:1/x.csv", &["--key", "a.key"]),
+            "--key: needs `certificate` beside it",
+        ),
+        (
+            by("good.csv", "https://127.0.0.1:1/x.csv", &["--ca", "none.crt"]),
+            "none.crt: cannot open the file",
+        ),
         (
             by("good.csv", "http://127.0.0.1:1/x.csv", &[]),
-            "http://127.0.0.1:1/x.csv: cannot connect: Connection refused",
+            "http://127.0.0.1:1/x.csv: cannot connect to 127.0.0.1:1: Connection refused",
         ),
         (ledger(folder.path(), &[]), "name two ledgers with `--ours` and `--theirs`"),
         (ledger(folder.path(), &["--theirs", "good.csv"]), "--ours <LEDGER>"),
@@ -323,6 +336,45 @@ async fn an_address_that_does_not_answer_with_a_ledger_is_told() {
         4,
         "nothing is followed or repeated"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ledger_is_read_over_tls_from_a_provider_that_proves_its_name() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    authority.issue("provider", "/CN=provider", &Shown::server("DNS:localhost"));
+    authority.issue("semel", "/CN=semel", &Shown::client());
+    let provider = Provider::default();
+    provider.says("{\"id\": \"a\"}\n".to_owned());
+    let port = authority.encrypt_for("provider", provider.start().await, Some(&authority)).await;
+    let compared = async |ca: &Authority| {
+        let folder = folder(&[("ours.csv", "id\na\n")]);
+        let path = |path: std::path::PathBuf| path.display().to_string();
+        let files =
+            [path(ca.certificate()), path(authority.path("semel.crt")), path(authority.path("semel.key"))];
+        let mut command = semel(folder.path());
+        command
+            .args(["reconcile", "ledger", "--ours", "ours.csv", "--reference", "id"])
+            .args([
+                "--theirs",
+                &format!("https://localhost:{port}/charges"),
+                "--authorization-env",
+                "CREDENTIAL",
+            ])
+            .args(["--ca", &files[0], "--certificate", &files[1], "--key", &files[2]])
+            .env("CREDENTIAL", "Bearer canary-credential");
+        let run = move || {
+            let _folder = folder;
+            command.output().expect("the program runs")
+        };
+        tokio::task::spawn_blocking(run).await.expect("it ends")
+    };
+    let untrusted = compared(&stranger).await;
+    assert_eq!(untrusted.status.code(), Some(2), "{untrusted:?}");
+    assert!(text(&untrusted.stderr).contains("invalid peer certificate"), "{untrusted:?}");
+    assert!(provider.asked.lock().expect("nobody panics with it").is_empty(), "it was told nothing");
+    let trusted = compared(&authority).await;
+    assert!(text(&trusted.stdout).ends_with("they agree\n"), "{trusted:?}");
+    assert!(trusted.stderr.is_empty(), "{trusted:?}");
 }
 
 #[tokio::test]

@@ -1,15 +1,21 @@
 //! The client of the demo: one request, one connection, and the power to hang up.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
+use semel_outgoing::{Client, TlsSettings};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::service::BAD_DAY;
+
+/// The longest that an answer of the demo takes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The largest answer of the demo, in bytes.
+const MAX_ANSWER: usize = 1 << 20;
 
 /// A payment.
 #[derive(Clone)]
@@ -49,16 +55,15 @@ impl Payment {
 
     /// Sends it, and waits for the answer.
     pub(super) async fn send(self, gateway: SocketAddr) -> anyhow::Result<Answer> {
-        let stream = TokioIo::new(TcpStream::connect(gateway).await?);
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
-        tokio::spawn(connection);
-        let mut request = Request::post("/payments");
+        let client = Client::new(format!("http://{gateway}/payments").parse()?, TlsSettings::default())?
+            .timeout(TIMEOUT);
+        let mut request = Request::post(client.address().target());
         for (name, value) in self.head() {
             request = request.header(name, value);
         }
-        let response = sender.send_request(request.body(Full::new(Bytes::from(self.body)))?).await?;
-        let (parts, body) = response.into_parts();
-        let body = String::from_utf8_lossy(&body.collect().await?.to_bytes()).into_owned();
+        let answer = client.send(request.body(Full::new(Bytes::from(self.body)))?).await?;
+        let (parts, body) = answer.bytes(MAX_ANSWER).await?.into_parts();
+        let body = String::from_utf8_lossy(&body).into_owned();
         Ok(Answer { status: parts.status, headers: parts.headers, body })
     }
 

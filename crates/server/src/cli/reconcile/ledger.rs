@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use semel_stores::access::Access;
 
 use crate::cli::{Done, open_store, printable, runtime, say};
-use crate::config::{parse_condition, parse_duration};
+use crate::config::{ServiceTls, parse_condition, parse_duration};
 use crate::ledger::{Compared, Comparison, Settings, Source, compare, plan};
 
 pub(super) fn command() -> Command {
@@ -20,6 +20,9 @@ pub(super) fn command() -> Command {
     };
     let list = |name, value, help| text(name, value, help).value_delimiter(',').action(ArgAction::Append);
     let format = |name, help| text(name, "FORMAT", help).value_parser(Format::ALL.map(Format::as_str));
+    let file = |name, help| {
+        text(name, "FILE", help).value_parser(clap::value_parser!(std::path::PathBuf)).requires("theirs")
+    };
     let filter = |name, help| text(name, "NAME=VALUE", help).action(ArgAction::Append);
     Command::new("ledger")
         .about("Compare our ledger with theirs: what either lacks, holds twice, or has otherwise")
@@ -46,7 +49,7 @@ pub(super) fn command() -> Command {
         .arg(text(
             "theirs",
             "LEDGER",
-            "What they say was done: a file, an http:// address, or - [default: as `[ledger]` says]",
+            "What they say was done: a file, an address, or - [default: as `[ledger]` says]",
         ).requires("ours"))
         .arg(format("format", "How both are written, if their names do not say so").requires("theirs"))
         .arg(format("their-format", "How theirs is written, if not like ours").requires("theirs"))
@@ -63,6 +66,9 @@ pub(super) fn command() -> Command {
         .arg(text("grace", "TIME", "What is younger is not missed: it may be on its way [default: 15m]").requires("theirs"))
         .arg(text("max-age", "TIME", "What is older is not missed: it may be forgotten").requires("theirs"))
         .arg(text("authorization-env", "NAME", "The variable with the value of Authorization for an address").requires("theirs"))
+        .arg(file("ca", "With an https:// address: the authorities to trust, instead of the system's"))
+        .arg(file("certificate", "With an https:// address: the certificate to show"))
+        .arg(file("key", "With an https:// address: the private key of that certificate"))
         .args([crate::cli::store_flag(), crate::cli::json_flag()])
 }
 
@@ -75,6 +81,15 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         Source::Store { .. } => Some(open_store(matches, Access::Read)?),
         Source::File(..) | Source::Input(_) | Source::Url(_) => None,
     };
+    if let Source::Url(url) = &comparison.theirs.source
+        && url.authorization_env.is_some()
+        && url.address.is_exposed()
+    {
+        eprintln!(
+            "warning: the credential for {} crosses the network in the clear: use https",
+            url.address.authority()
+        );
+    }
     let compared = runtime()?.block_on(compare(&comparison, store.as_ref()))?;
     let names = &comparison.ours.columns.compare;
     match matches.get_flag("json") {
@@ -98,6 +113,7 @@ fn asked_for(matches: &ArgMatches) -> anyhow::Result<Comparison> {
         let named = text(name);
         named.and_then(|name| Format::ALL.into_iter().find(|format| format.as_str() == name))
     };
+    let file = |name: &str| matches.get_one::<std::path::PathBuf>(name).cloned();
     let defaults = Settings::default();
     let grace = duration(matches, "grace")?;
     let settings = Settings {
@@ -120,6 +136,7 @@ fn asked_for(matches: &ArgMatches) -> anyhow::Result<Comparison> {
         authorization_env: text("authorization-env"),
         timeout: defaults.timeout,
         max_size: defaults.max_size,
+        tls: ServiceTls { ca: file("ca"), certificate: file("certificate"), key: file("key") },
     };
     plan(&settings, grace.is_some())
         .map_err(|refusal| anyhow!("--{}: {}", refusal.setting.replace('_', "-"), refusal.message))

@@ -3,6 +3,7 @@
 use super::*;
 use crate::authorize::Authorization;
 use crate::client_certificate::{ClientCertificates, Field, Tenant};
+use crate::config::ServiceTls;
 use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};
 use semel_core::{KeySyntax, Policy};
@@ -122,11 +123,12 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
         leeway: seconds(0),
         refresh: seconds(3600),
         max_token: 4096,
+        tls: ServiceTls::default(),
     };
     assert_eq!(config.identity, Identity::Jwt(Box::new(jwt)));
     let url = config.authorization.url.clone();
     assert_eq!(url.as_ref().map(ToString::to_string).as_deref(), Some("https://authz.internal/check?a=b"));
-    let defaults = Authorization { url, timeout: seconds(1), cache: seconds(0) };
+    let defaults = Authorization { url, timeout: seconds(1), cache: seconds(0), tls: ServiceTls::default() };
     assert_eq!(config.authorization, defaults);
     assert_eq!(config.operations[0].authorization, Authorization { url: None, ..defaults.clone() });
     assert_eq!(config.operations[1].authorization, Authorization { cache: seconds(5), ..defaults });

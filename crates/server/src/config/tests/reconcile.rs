@@ -18,7 +18,7 @@ fn the_example_of_the_page_is_read_as_it_says() {
     assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
     let config = &loaded.config;
     let asked = config.operations[0].reconcile.as_ref().expect("it asks");
-    assert_eq!(asked.url.as_str(), "http://provider.internal/charges?reference={operation_id}");
+    assert_eq!(asked.url.as_str(), "https://provider.internal/charges?reference={operation_id}");
     assert_eq!(asked.reading.not_found, NotFound::NotExecuted);
     assert!(asked.reading.deduplicates);
     assert_eq!(asked.reading.max_response, config.defaults.max_stored_response);
@@ -101,11 +101,11 @@ fn said(from: &str, to: &str) -> String {
 #[test]
 fn what_could_not_be_followed_is_refused_with_its_place() {
     for (from, to, message) in [
+        ("https://provider", "ftp://provider", "it does not begin with http:// or https://"),
         (
-            "http://provider",
-            "https://provider",
-            "https is not built yet; ask over http:// on a private network, or through a proxy beside this process that \
-             speaks TLS",
+            "authorization_env =",
+            "key = \"a.key\"\nauthorization_env =",
+            "needs `certificate` beside it: the file with the certificate that it belongs to",
         ),
         ("{operation_id}", "{id}", "only {operation_id}, {tenant} and {caller} can stand in it"),
         ("?reference={operation_id}", "", "{operation_id} is missing"),
@@ -135,7 +135,11 @@ fn what_could_not_be_followed_is_refused_with_its_place() {
         ),
         ("failed_status = 402", "failed_status = 200", "expected an HTTP status from 400 to 599, found 200"),
         ("\"not-executed\"", "\"not-execute\"", "did you mean \"not-executed\"?"),
-        ("url = \"http://provider.internal/charges?reference={operation_id}\"", "", "missing: it says where"),
+        (
+            "url = \"https://provider.internal/charges?reference={operation_id}\"",
+            "",
+            "missing: it says where",
+        ),
         ("[operation.reconcile]", "[operation.reconsile]", "unknown table; did you mean `reconcile`?"),
         ("name = \"provider\"", "name = \"a/b\"", "expected a name of 1 to 64 letters"),
         ("secret_env = \"PROVIDER_WEBHOOK_SECRET\"", "", "missing: every webhook has it"),

@@ -238,3 +238,35 @@ semel.toml:8:13: warning: `operation.a.anonymous`: a command of an unknown calle
         "{shown}"
     );
 }
+
+#[test]
+fn credentials_for_services_that_cross_a_network_in_the_clear_are_named() {
+    let table = |url: &str| {
+        format!(
+            "[defaults]\nauthorize_url = \"{url}/check\"\n[[operation]]\nname = \"a\"\nmatch = \"POST /a\"\n\
+             [operation.reconcile]\nurl = \"{url}/{{operation_id}}\"\nreference = \"/id\"\nauthorization_env = \"A\"\n\
+             [ledger]\ntheirs = \"{url}/x.csv\"\nreference = \"id\"\nauthorization_env = \"A\"\n\
+             [identity]\nsource = \"introspection\"\nintrospection_url = \"{url}/introspect\"\n"
+        )
+    };
+    for safe in ["https://a.example", "http://127.0.0.1", "http://localhost:1", "http://[::1]:1"] {
+        assert!(warnings(&file(&table(safe))).is_empty(), "{safe}");
+    }
+    let shown = warnings(&file(&table("http://a.example"))).join("\n");
+    for path in
+        ["defaults.authorize_url", "operation.a.reconcile.url", "ledger.theirs", "identity.introspection_url"]
+    {
+        assert!(shown.contains(&format!("warning: `{path}`: ")), "{path}: {shown}");
+    }
+    assert_eq!(shown.matches("in the clear").count(), 4, "{shown}");
+    let without = table("http://a.example").replace("authorization_env = \"A\"\n", "");
+    assert_eq!(warnings(&file(&without)).len(), 2, "without a credential, nothing is exposed");
+}
+
+#[test]
+fn a_long_memory_of_tokens_is_named() {
+    let text = "[identity]\nsource = \"introspection\"\nintrospection_url = \"https://a.example\"\n\
+                introspection_cache = \"5m\"\n";
+    let shown = warnings(&file(text)).join("\n");
+    assert!(shown.contains("`identity.introspection_cache`: a caller who was logged out goes on"), "{shown}");
+}

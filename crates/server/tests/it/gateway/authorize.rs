@@ -16,8 +16,8 @@ use super::issuer::{Signer, by, set, settings};
 use super::lab::{Reply, Send, Site, Upstream, pay, problem};
 
 /// A service that says who may.
-struct Judge {
-    address: SocketAddr,
+pub(super) struct Judge {
+    pub(super) address: SocketAddr,
     says: Mutex<u16>,
     /// What it was asked, and with which credentials.
     asked: Mutex<Vec<(Value, Option<String>)>>,
@@ -28,7 +28,7 @@ struct Judge {
 const OPEN: usize = 100_000;
 
 impl Judge {
-    async fn start() -> Arc<Judge> {
+    pub(super) async fn start() -> Arc<Judge> {
         Judge::start_on(TcpListener::bind("127.0.0.1:0").await.expect("a port is free"))
     }
 
@@ -44,11 +44,11 @@ impl Judge {
         judge
     }
 
-    fn say(&self, status: u16) {
+    pub(super) fn say(&self, status: u16) {
         *self.says.lock().expect("nobody panics with it") = status;
     }
 
-    fn asked(&self) -> Vec<(Value, Option<String>)> {
+    pub(super) fn asked(&self) -> Vec<(Value, Option<String>)> {
         std::mem::take(&mut *self.asked.lock().expect("nobody panics with it"))
     }
 

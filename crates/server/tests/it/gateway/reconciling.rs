@@ -57,7 +57,7 @@ impl Bank {
         self.calls.lock().expect("nobody panics with it").clone()
     }
 
-    fn looks(&self) -> Vec<String> {
+    pub(super) fn looks(&self) -> Vec<String> {
         self.looks.lock().expect("nobody panics with it").clone()
     }
 

@@ -104,7 +104,7 @@ semel.toml:6:10: error: `identity.issuer`: goes with `source = "jwt"` only, and 
     assert!(long.starts_with("expected a name"), "{long}");
     assert_eq!(
         first_message("[identity]\nsource = \"api-key\"\nfixed_tenant = \"acme\""),
-        "goes with `source = \"client-certificate\"` only, and `source` is \"api-key\""
+        "goes with `source = \"client-certificate\"` or `\"introspection\"` only, and `source` is \"api-key\""
     );
 }
 
@@ -173,6 +173,66 @@ semel.toml:4:1: error: `tls.certficate`: unknown setting; did you mean `certific
 semel.toml:6:1: error: `upstream_tls.client_ca`: belongs to `[tls]`
  6 | client_ca = "a.crt"
    | ^^^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn the_files_of_a_service_go_with_its_https_address() {
+    wrong(
+        r#"
+[defaults]
+authorize_url = "http://a.example"
+authorize_ca = "ca.crt"
+[ledger]
+theirs = "https://a.example/x.csv"
+reference = "id"
+certificate = "a.crt"
+[[operation]]
+name = "a"
+match = "POST /a"
+authorize_url = "https://b.example"
+authorize_key = "a.key"
+"#,
+        r#"
+semel.toml:3:16: error: `defaults.authorize_ca`: means nothing while the address does not begin with https://: write https://
+ 3 | authorize_ca = "ca.crt"
+   |                ^^^^^^^^
+semel.toml:7:15: error: `ledger.certificate`: needs `key` beside it: the file with its private key
+ 7 | certificate = "a.crt"
+   |               ^^^^^^^
+semel.toml:12:17: error: `operation.a.authorize_key`: needs `authorize_certificate` beside it: the file with the certificate that it belongs to
+ 12 | authorize_key = "a.key"
+    |                 ^^^^^^^
+"#,
+    );
+}
+
+#[test]
+fn introspection_has_its_own_settings() {
+    wrong(
+        r#"
+[identity]
+source = "introspection"
+introspection_request = "forward"
+introspection_authorization_env = "A"
+tenant_claim = "org"
+fixed_tenant = "acme"
+introspection_cookie = "a b"
+"#,
+        r#"
+semel.toml:2:10: error: `identity.introspection_url`: missing: who is shown a token, such as "https://auth.example/introspect"; `source = "introspection"` needs it
+ 2 | source = "introspection"
+   |          ^^^^^^^^^^^^^^^
+semel.toml:4:35: error: `identity.introspection_authorization_env`: goes with `introspection_request = "form"` only: "forward" sends the client's own credential
+ 4 | introspection_authorization_env = "A"
+   |                                   ^^^
+semel.toml:5:16: error: `identity.tenant_claim`: says who the tenant is, and so does `fixed_tenant`: take one of them away
+ 5 | tenant_claim = "org"
+   |                ^^^^^
+semel.toml:7:24: error: `identity.introspection_cookie`: expected the name of a cookie, such as "session", found "a b"
+ 7 | introspection_cookie = "a b"
+   |                        ^^^^^
 "#,
     );
 }

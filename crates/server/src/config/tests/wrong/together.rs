@@ -285,7 +285,7 @@ fn a_ledger_needs_another_to_be_compared_with() {
 reference = "id"
 "#,
         r#"
-semel.toml:2:13: error: `ledger.theirs`: missing: a ledger to compare with, a file or an http:// address
+semel.toml:2:13: error: `ledger.theirs`: missing: a ledger to compare with, a file or an address
  2 | reference = "id"
    |             ^^^^
 "#,

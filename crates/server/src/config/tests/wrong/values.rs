@@ -238,13 +238,13 @@ authorize_url = "http://user:secret@authz.internal/"
 authorize_cache = 5
 "#,
         r#"
-semel.toml:2:17: error: `defaults.authorize_url`: expected an address such as "http://authz.internal/check", or "off", found "authz.internal/check"
+semel.toml:2:17: error: `defaults.authorize_url`: expected an address such as "https://authz.internal/check", or "off", found "authz.internal/check"
  2 | authorize_url = "authz.internal/check"
    |                 ^^^^^^^^^^^^^^^^^^^^^^
 semel.toml:3:21: error: `defaults.authorize_timeout`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found "0s": it must be longer than zero
  3 | authorize_timeout = "0s"
    |                     ^^^^
-semel.toml:7:17: error: `operation.a.authorize_url`: expected an address such as "http://authz.internal/check", or "off", found "http://user:***@authz.internal/": credentials do not belong in the address
+semel.toml:7:17: error: `operation.a.authorize_url`: expected an address such as "https://authz.internal/check", or "off", found "http://user:***@authz.internal/": credentials do not belong in the address
  7 | authorize_url = "http://user:***@authz.internal/"
    |                 ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
 semel.toml:8:19: error: `operation.a.authorize_cache`: expected a duration such as "200ms", "30s", "1h30m" or "7d", found 5
@@ -265,7 +265,7 @@ tenant_header = ""
 caller_header = { a = 1 }
 "#,
         r#"
-semel.toml:2:10: error: `identity.source`: expected "none", "api-key", "trusted-headers", "jwt" or "client-certificate", found "jvt"; did you mean "jwt"?
+semel.toml:2:10: error: `identity.source`: expected "none", "api-key", "trusted-headers", "jwt", "client-certificate" or "introspection", found "jvt"; did you mean "jwt"?
  2 | source = "jvt"
    |          ^^^^^
 semel.toml:3:20: error: `identity.trusted_proxies`: expected an IP address or a range such as "10.0.0.0/8", found "10.0.0.1/8"; did you mean "10.0.0.0/8"?

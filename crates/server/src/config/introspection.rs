@@ -1,0 +1,131 @@
+//! `source = "introspection"`: the settings of `[identity]` that go with it.
+
+use std::time::Duration;
+
+use semel_outgoing::Address;
+
+use super::VariableName;
+use super::findings::Findings;
+use super::identity::IdentityTable;
+use super::kind::{Kind, Refusal, Words, quoted};
+use super::outgoing;
+use crate::introspection::{Introspection, Presentation, TenantSource};
+
+/// The settings of `[identity]` about introspection, as they were written.
+#[derive(Clone, Debug)]
+pub(super) struct IntrospectionTable {
+    pub(super) url: Option<Address>,
+    pub(super) presentation: Presentation,
+    pub(super) cookie: Option<String>,
+    pub(super) authorization_env: Option<VariableName>,
+    pub(super) timeout: Duration,
+    pub(super) cache: Duration,
+    pub(super) refusal_cache: Duration,
+}
+
+impl Default for IntrospectionTable {
+    fn default() -> IntrospectionTable {
+        IntrospectionTable {
+            url: None,
+            presentation: Presentation::Form,
+            cookie: None,
+            authorization_env: None,
+            timeout: Duration::from_secs(2),
+            cache: Duration::from_secs(30),
+            refusal_cache: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Settings without a default, which mean nothing with another source.
+pub(super) const OWN: [&str; 3] = [
+    "identity.introspection_url",
+    "identity.introspection_cookie",
+    "identity.introspection_authorization_env",
+];
+
+/// Longer, a caller who was logged out goes on for too long.
+const LONG_MEMORY: Duration = Duration::from_secs(60);
+
+/// Puts the settings together, if they go together.
+pub(super) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Introspection> {
+    let own = &table.introspection;
+    let url = "identity.introspection_url";
+    if !findings.is_set(url) {
+        let message = "missing: who is shown a token, such as \"https://auth.example/introspect\"; `source = \
+                       \"introspection\"` needs it";
+        findings.error(findings.origin("identity.source"), url, message);
+    }
+    let credential = "identity.introspection_authorization_env";
+    if own.presentation == Presentation::Forward && findings.is_set(credential) {
+        let message = "goes with `introspection_request = \"form\"` only: \"forward\" sends the client's own credential";
+        findings.error(findings.origin(credential), credential, message);
+    }
+    let claim = "identity.tenant_claim";
+    if findings.is_set(claim) && table.certificate.fixed_tenant.is_some() {
+        let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
+        findings.error(findings.origin(claim), claim, message);
+    }
+    outgoing::check(findings, ("identity", ""), &table.tls, own.url.as_ref());
+    if !findings.are_readable(&["identity.fixed_tenant", claim, "identity.caller_claim"]) {
+        return None;
+    }
+    let tenant = match &table.certificate.fixed_tenant {
+        Some(name) => TenantSource::Fixed(name.clone()),
+        None => TenantSource::Claim(table.jwt.tenant_claim.clone()),
+    };
+    Some(Introspection {
+        url: own.url.clone()?,
+        presentation: own.presentation,
+        cookie: own.cookie.clone(),
+        authorization_env: own.authorization_env.clone(),
+        timeout: own.timeout,
+        cache: own.cache,
+        refusal_cache: own.refusal_cache.min(own.cache),
+        tenant,
+        caller: table.jwt.caller_claim.clone(),
+        max_token: table.jwt.max_token,
+        tls: table.tls.clone(),
+    })
+}
+
+/// Warns of tokens that others can read on their way, and of answers that are remembered for long.
+pub(super) fn warn(findings: &mut Findings, settings: &Introspection) {
+    outgoing::private_key(findings, "identity.key", &settings.tls);
+    if settings.url.is_exposed() {
+        let message = "tokens cross the network in the clear, and an attacker there can answer with any caller: use https";
+        findings.warn("identity.introspection_url", message);
+    }
+    if settings.cache > LONG_MEMORY {
+        let message = "a caller who was logged out goes on, and gets old responses, for as long as this";
+        findings.warn("identity.introspection_cache", message);
+    }
+}
+
+impl Words for Presentation {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("form", Presentation::Form), ("forward", Presentation::Forward)];
+}
+
+/// The name of a cookie: a token of RFC 9110.
+pub(super) struct CookieName;
+
+impl Kind for CookieName {
+    type Value = String;
+
+    fn expected() -> String {
+        "the name of a cookie, such as \"session\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        match !text.is_empty() && text.chars().all(allowed) {
+            true => Ok(text.to_owned()),
+            false => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}

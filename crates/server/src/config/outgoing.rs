@@ -1,0 +1,156 @@
+//! `ca`, `certificate` and `key` beside the address of a service that the gateway asks, and what is said about such
+//! addresses.
+
+use std::path::PathBuf;
+
+use semel_outgoing::{Address, AddressError, CertificateFiles, TlsSettings};
+
+use super::Config;
+use super::findings::Findings;
+use super::kind::{Kind, Refusal, quoted};
+use super::operation;
+use super::redact::redact;
+use super::secret::is_readable_by_others;
+use crate::authorize::Authorization;
+use crate::ledger::Source;
+
+/// TLS with a service that the gateway asks, as it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceTls {
+    /// The authorities that its certificate is checked against; without it, those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate that it is shown, if any.
+    pub certificate: Option<PathBuf>,
+    /// The private key of that certificate.
+    pub key: Option<PathBuf>,
+}
+
+/// A setting that cannot be used, and the reason.
+pub(crate) struct TlsFault {
+    /// The name of the setting, without its table.
+    pub(crate) setting: String,
+    pub(crate) message: String,
+}
+
+impl ServiceTls {
+    /// Returns the files, if they go together.
+    pub fn settings(&self) -> TlsSettings {
+        let own = self.certificate.clone().zip(self.key.clone());
+        let own = own.map(|(certificate, key)| CertificateFiles { certificate, key });
+        TlsSettings { trust: self.ca.clone().into(), own }
+    }
+
+    /// Returns every setting that cannot be used; their names begin with `prefix`.
+    pub(crate) fn faults(&self, prefix: &str, is_encrypted: bool) -> Vec<TlsFault> {
+        let named = [("ca", &self.ca), ("certificate", &self.certificate), ("key", &self.key)];
+        let set = named.into_iter().filter(|(_, path)| path.is_some()).map(|(name, _)| name);
+        let fault = |name: &str, message: String| TlsFault { setting: format!("{prefix}{name}"), message };
+        if !is_encrypted {
+            let message = "means nothing while the address does not begin with https://: write https://";
+            return set.map(|name| fault(name, message.to_owned())).collect();
+        }
+        let needs = |other: &str, why: &str| format!("needs `{prefix}{other}` beside it: {why}");
+        match (&self.certificate, &self.key) {
+            (Some(_), None) => vec![fault("certificate", needs("key", "the file with its private key"))],
+            (None, Some(_)) => {
+                let why = "the file with the certificate that it belongs to";
+                vec![fault("key", needs("certificate", why))]
+            }
+            (Some(_), Some(_)) | (None, None) => Vec::new(),
+        }
+    }
+}
+
+/// Says of each setting below `table` that cannot be used what is wrong with it. An address that is not known is not
+/// compared.
+pub(super) fn check(
+    findings: &mut Findings,
+    (table, prefix): (&str, &str),
+    tls: &ServiceTls,
+    address: Option<&Address>,
+) {
+    for TlsFault { setting, message } in tls.faults(prefix, address.is_none_or(Address::is_encrypted)) {
+        let path = format!("{table}.{setting}");
+        // What an operation has from the defaults was checked there.
+        if findings.is_set(&path) {
+            findings.error(findings.origin(&path), &path, message);
+        }
+    }
+}
+
+/// Says what is wrong with the files beside each `authorize_url`.
+pub(super) fn check_authorization(findings: &mut Findings, config: &Config) {
+    check(findings, ("defaults", "authorize_"), &config.authorization.tls, config.authorization.url.as_ref());
+    for operation in &config.operations {
+        let (table, settings) = (operation::path(&operation.name), &operation.authorization);
+        check(findings, (&table, "authorize_"), &settings.tls, settings.url.as_ref());
+    }
+}
+
+/// Warns of credentials that cross a network in the clear, and of private keys that others can read.
+pub(super) fn warn(findings: &mut Findings, config: &Config) {
+    authorization(findings, "defaults", &config.authorization);
+    for operation in &config.operations {
+        let table = operation::path(&operation.name);
+        authorization(findings, &table, &operation.authorization);
+        if let Some(asked) = &operation.reconcile {
+            let table = format!("{table}.reconcile");
+            private_key(findings, &format!("{table}.key"), &asked.tls);
+            if asked.authorization_env.is_some() && asked.url.address().is_exposed() {
+                exposed(findings, &format!("{table}.url"), "the credential in `authorization_env` crosses");
+            }
+        }
+    }
+    if let Some(watch) = &config.ledger
+        && let Source::Url(url) = &watch.comparison.theirs.source
+    {
+        private_key(findings, "ledger.key", &url.tls);
+        if url.authorization_env.is_some() && url.address.is_exposed() {
+            exposed(findings, "ledger.theirs", "the credential in `authorization_env` crosses");
+        }
+    }
+}
+
+fn authorization(findings: &mut Findings, table: &str, settings: &Authorization) {
+    private_key(findings, &format!("{table}.authorize_key"), &settings.tls);
+    if settings.url.as_ref().is_some_and(Address::is_exposed) {
+        exposed(findings, &format!("{table}.authorize_url"), "the callers' credentials cross");
+    }
+}
+
+/// Warns of a private key that others can read, where it was set.
+pub(super) fn private_key(findings: &mut Findings, path: &str, tls: &ServiceTls) {
+    if findings.is_set(path) && tls.key.as_ref().is_some_and(|key| is_readable_by_others(key)) {
+        let message =
+            "others on this machine can read the private key: take their rights away, as with `chmod 600`";
+        findings.warn(path, message);
+    }
+}
+
+/// Warns of a credential that crosses a network in the clear, where the address was set.
+pub(super) fn exposed(findings: &mut Findings, path: &str, what: &str) {
+    if findings.is_set(path) {
+        let message =
+            format!("{what} the network in the clear, where others can read and use them: use https");
+        findings.warn(path, message);
+    }
+}
+
+impl Kind for Address {
+    type Value = Address;
+
+    fn expected() -> String {
+        "an address such as \"https://authz.internal/check\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Address, Refusal> {
+        text.parse().map_err(|error| match error {
+            AddressError::Malformed | AddressError::Scheme => Refusal::Unexpected,
+            other => Refusal::Because(other.to_string()),
+        })
+    }
+
+    fn show(value: &Address) -> Option<String> {
+        Some(quoted(&redact(&value.to_string())))
+    }
+}
