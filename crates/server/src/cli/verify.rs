@@ -49,6 +49,7 @@ pub(super) fn command() -> Command {
         .after_help(
             "Examples:\n  \
              semel verify --url http://127.0.0.1:8080/payments --body payment.json\n  \
+             semel verify --url https://shop.internal/payments --body payment.json --ca internal-ca.crt\n  \
              semel verify --url http://127.0.0.1:8080/payments --body payment.json \\\n      \
              --header 'Authorization: Bearer alice' --other-header 'Authorization: Bearer bob' \\\n      \
              --count-url http://127.0.0.1:8080/payments/count\n\n\
@@ -60,7 +61,7 @@ pub(super) fn command() -> Command {
                 .long("url")
                 .value_name("URL")
                 .required(true)
-                .help("Where the command is sent, by POST; http:// only, for now"),
+                .help("Where the command is sent, by POST: http:// or https://"),
         )
         .arg(
             Arg::new("body")
@@ -91,6 +92,17 @@ pub(super) fn command() -> Command {
         )
         .arg(super::json_flag())
         .arg(
+            Arg::new("ca")
+                .long("ca")
+                .value_name("FILE")
+                .value_parser(clap::value_parser!(std::path::PathBuf))
+                .conflicts_with("insecure")
+                .help("With https://: the authorities to trust, in PEM, instead of the system's"),
+        )
+        .arg(Arg::new("insecure").long("insecure").action(ArgAction::SetTrue).help(
+            "With https://: check NO certificate. An attacker on the network can read and change everything: for test servers only",
+        ))
+        .arg(
             Arg::new("timeout")
                 .long("timeout")
                 .value_name("TIME")
@@ -101,6 +113,9 @@ pub(super) fn command() -> Command {
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let options = Options::read(matches)?;
+    for warning in options.warnings() {
+        eprintln!("warning: {warning}");
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(async {
         tokio::time::timeout(MAX_RUN, probes::try_all(&options))

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
+use crate::gateway::authority::{Authority, Shown};
 use crate::gateway::lab::{Site, semel};
 
 const PAYMENT: &str = r#"{"amount": 5, "currency": "EUR", "to": {"name": "Zoë", "iban": "x"}}"#;
@@ -30,6 +31,49 @@ async fn verify(server: SocketAddr, body: &str, arguments: &[String]) -> Output 
     })
     .await
     .expect("it does not panic")
+}
+
+/// Runs `semel verify` on `/payments` of this port of `localhost`, over TLS.
+async fn verify_over_tls(port: u16, arguments: &[String]) -> Output {
+    let url = format!("https://localhost:{port}/payments");
+    let folder = TempDir::new().expect("there is room");
+    std::fs::write(folder.path().join("payment.json"), PAYMENT).expect("there is room");
+    let mut command = semel(folder.path());
+    command
+        .args(["verify", "--body", "payment.json", "--header", "X-User: alice", "--url", &url])
+        .args(["--other-header", "X-User: bob", "--count-url", &format!("https://localhost:{port}/count")])
+        .args(arguments);
+    tokio::task::spawn_blocking(move || {
+        let _folder = folder;
+        command.output().expect("the program runs")
+    })
+    .await
+    .expect("it does not panic")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shop_is_tried_over_tls_once_it_is_trusted() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    authority.issue("shop", "/CN=shop", &Shown::server("DNS:localhost"));
+    let shop = Shop::open(Flaw::None).await;
+    let port = authority.encrypt("shop", shop.address).await;
+    let ca = |authority: &Authority| ["--ca".to_owned(), authority.certificate().display().to_string()];
+    for untrusted in [&[][..], &ca(&stranger)] {
+        let output = verify_over_tls(port, untrusted).await;
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(text(&output.stderr).contains("invalid peer certificate"), "{output:?}");
+    }
+    assert_eq!(shop.payments(), 0, "nothing was sent");
+    let trusted = verify_over_tls(port, &ca(&authority)).await;
+    assert!(text(&trusted.stdout).contains("Every must holds.\nEvery should holds."), "{trusted:?}");
+    assert!(trusted.stderr.is_empty(), "{trusted:?}");
+    let insecure = verify_over_tls(port, &["--insecure".to_owned(), "--json".to_owned()]).await;
+    assert!(text(&insecure.stderr).contains("NO CERTIFICATE IS CHECKED"), "{insecure:?}");
+    let report = report(&insecure);
+    assert!(
+        rules(&report, "must", "fail").is_empty() && rules(&report, "must", "pass").len() == 8,
+        "{report:#}"
+    );
 }
 
 /// The arguments with which every rule can be tried.
@@ -262,7 +306,10 @@ async fn what_cannot_be_tried_at_all_exits_with_2() {
         (vec!["--timeout", "1h"], "from 100 ms to 60 s"),
         (vec!["--header", "no colon"], "Name: value"),
         (vec!["--header", "Idempotency-Key: mine"], "sets idempotency-key itself"),
-        (vec!["--count-url", "https://127.0.0.1/"], "https is not spoken yet"),
+        (vec!["--count-url", "ftp://127.0.0.1/"], "it does not begin with http:// or https://"),
+        (vec!["--insecure"], "--insecure goes with an https:// URL only"),
+        (vec!["--ca", "ca.crt"], "--ca goes with an https:// URL only"),
+        (vec!["--count-url", "https://127.0.0.1/", "--ca", "none.crt"], "none.crt: cannot open the file"),
         (vec!["--profile", "other"], "ietf"),
         (vec!["--other-header", "X-User: alice"], "another caller"),
     ];

@@ -7,15 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt, Full};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use http_body_util::Full;
+use semel_outgoing::Error;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
 
 use super::options::Address;
 
@@ -23,8 +20,6 @@ use super::options::Address;
 pub(super) const MAX_REQUESTS: usize = 400;
 /// How much of an answer's body is read.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
-/// How long an answer's head may be.
-const MAX_HEAD_BYTES: usize = 64 << 10;
 
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -79,6 +74,18 @@ pub(super) enum NoAnswer {
     TooMany,
 }
 
+impl From<Error> for NoAnswer {
+    fn from(error: Error) -> NoAnswer {
+        match error {
+            Error::Unreachable(_, why) => NoAnswer::Unreachable(why),
+            Error::Tls(error) => NoAnswer::Unreachable(error.to_string()),
+            Error::NoAnswer(why) | Error::BrokenOff(why) => NoAnswer::Broken(why),
+            Error::TooLarge(_) => NoAnswer::TooLarge,
+            Error::TimedOut(timeout) => NoAnswer::TimedOut(timeout),
+        }
+    }
+}
+
 /// A request and what came of it: evidence.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
@@ -117,18 +124,13 @@ impl Client {
             Ok(connection) => connection.send(to, &message).await,
             Err(error) => Err(error),
         };
-        Exchange { note, target: to.target.clone(), message, answer }
+        Exchange { note, target: to.target().to_owned(), message, answer }
     }
 
     /// Makes a connection for one request.
     pub(super) async fn connect(&self, to: &Address) -> Result<Connection, NoAnswer> {
-        let stream = self.dial(to).await?;
-        let handshake = http1::Builder::new().max_buf_size(MAX_HEAD_BYTES).handshake(TokioIo::new(stream));
-        let (sender, driver) = handshake.await.map_err(|error| NoAnswer::Broken(error.to_string()))?;
-        let driver = tokio::spawn(async move {
-            let _ = driver.await;
-        });
-        Ok(Connection { sender, _driver: Driver(driver.abort_handle()), timeout: self.timeout })
+        self.count()?;
+        Ok(Connection { connection: to.client.connect().await?, timeout: self.timeout })
     }
 
     /// Sends this much of the body, waits, and hangs up without reading a byte.
@@ -139,8 +141,9 @@ impl Client {
         body_bytes: usize,
         after: Duration,
     ) -> Result<(), NoAnswer> {
-        let mut stream = self.dial(to).await?;
-        let mut request = Vec::from(format!("{} {} HTTP/1.1\r\n", message.method, to.target));
+        self.count()?;
+        let mut stream = to.client.dial().await?;
+        let mut request = Vec::from(format!("{} {} HTTP/1.1\r\n", message.method, to.target()));
         for (name, value) in &fields(to, message) {
             request.extend_from_slice(name.as_str().as_bytes());
             request.extend_from_slice(b": ");
@@ -162,78 +165,43 @@ impl Client {
         Ok(())
     }
 
-    /// Opens a socket, and counts it as a request.
-    async fn dial(&self, to: &Address) -> Result<TcpStream, NoAnswer> {
-        if self.sent.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
-            return Err(NoAnswer::TooMany);
-        }
-        let connecting = TcpStream::connect((to.host.as_str(), to.port));
-        match tokio::time::timeout(self.timeout, connecting).await {
-            Ok(Ok(stream)) => {
-                // A request goes out at once, or duplicates would not race.
-                let _ = stream.set_nodelay(true);
-                Ok(stream)
-            }
-            Ok(Err(error)) => Err(NoAnswer::Unreachable(error.to_string())),
-            Err(_) => Err(NoAnswer::Unreachable(NoAnswer::TimedOut(self.timeout).to_string())),
+    /// Counts a connection as a request.
+    fn count(&self) -> Result<(), NoAnswer> {
+        match self.sent.fetch_add(1, Ordering::Relaxed) >= MAX_REQUESTS {
+            true => Err(NoAnswer::TooMany),
+            false => Ok(()),
         }
     }
 }
 
 /// A connection that was made, for one request.
 pub(super) struct Connection {
-    sender: http1::SendRequest<Full<Bytes>>,
-    _driver: Driver,
+    connection: semel_outgoing::Connection,
     timeout: Duration,
-}
-
-/// The task that moves a connection's bytes; it ends with the connection.
-struct Driver(AbortHandle);
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
 }
 
 impl Connection {
     /// Sends the request and reads the whole answer.
-    pub(super) async fn send(mut self, to: &Address, message: &Message) -> Result<Answer, NoAnswer> {
-        let timeout = self.timeout;
-        match tokio::time::timeout(timeout, self.exchange(to, message)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(NoAnswer::TimedOut(timeout)),
-        }
-    }
-
-    async fn exchange(&mut self, to: &Address, message: &Message) -> Result<Answer, NoAnswer> {
-        let broken = |error: &dyn std::fmt::Display| NoAnswer::Broken(error.to_string());
+    pub(super) async fn send(self, to: &Address, message: &Message) -> Result<Answer, NoAnswer> {
         let mut request = Request::builder()
             .method(message.method.clone())
-            .uri(&to.target)
+            .uri(to.target())
             .body(Full::new(message.body.clone()))
-            .map_err(|error| broken(&error))?;
+            .map_err(|error| NoAnswer::Broken(error.to_string()))?;
         *request.headers_mut() = fields(to, message);
         let begun = Instant::now();
-        let response = self.sender.send_request(request).await.map_err(|error| broken(&error))?;
-        let (head, mut incoming) = response.into_parts();
-        let mut body = BytesMut::new();
-        while let Some(frame) = incoming.frame().await {
-            if let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() {
-                if body.len() + data.len() > MAX_ANSWER_BYTES {
-                    return Err(NoAnswer::TooLarge);
-                }
-                body.extend_from_slice(&data);
-            }
-        }
-        Ok(Answer { status: head.status, headers: head.headers, body: body.freeze(), took: begun.elapsed() })
+        let answer = self.connection.send(request, self.timeout).await?.bytes(MAX_ANSWER_BYTES).await?;
+        let (head, body) = answer.into_parts();
+        Ok(Answer { status: head.status, headers: head.headers, body, took: begun.elapsed() })
     }
 }
 
 /// All field lines of a request but its length.
 fn fields(to: &Address, message: &Message) -> HeaderMap {
     let mut fields = message.headers.clone();
-    if let (false, Ok(host)) = (fields.contains_key(header::HOST), HeaderValue::from_str(&to.authority)) {
+    if let (false, Ok(host)) =
+        (fields.contains_key(header::HOST), HeaderValue::from_str(to.client.address().authority()))
+    {
         fields.insert(header::HOST, host);
     }
     fields.insert(header::CONNECTION, HeaderValue::from_static("close"));

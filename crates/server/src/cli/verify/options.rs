@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use bytes::Bytes;
 use clap::ArgMatches;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
-use http::uri::{Scheme, Uri};
+use semel_outgoing::{AddressError, TlsSettings, Trust};
 
 use crate::config::parse_duration;
 
@@ -68,46 +68,40 @@ impl fmt::Display for Profile {
     }
 }
 
-/// Where a request goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An endpoint, and the client that sends requests there.
+#[derive(Clone)]
 pub(super) struct Address {
-    /// As in the `Host` field.
-    pub(super) authority: String,
-    /// Without the brackets of an IPv6 address.
-    pub(super) host: String,
-    pub(super) port: u16,
-    /// Path and query.
-    pub(super) target: String,
+    pub(super) client: semel_outgoing::Client,
 }
 
 impl Address {
-    /// Reads an `http://` URL.
-    pub(super) fn parse(text: &str) -> anyhow::Result<Address> {
+    /// Reads an `http://` or `https://` URL.
+    pub(super) fn parse(text: &str, tls: &TlsSettings, timeout: Duration) -> anyhow::Result<Address> {
         let shown = crate::config::redact(text);
-        let uri: Uri = text.parse().with_context(|| format!("{shown:?} is not a URL"))?;
-        if uri.scheme() == Some(&Scheme::HTTPS) {
-            bail!(
-                "{shown}: https is not spoken yet; try the plain http:// address behind the TLS, \
-                 or put a local TLS client such as stunnel in between"
-            );
-        }
-        ensure!(uri.scheme() == Some(&Scheme::HTTP), "{shown:?} is not an http:// URL");
-        let authority = uri.authority().with_context(|| format!("{shown:?} names no host"))?;
-        ensure!(!authority.as_str().contains('@'), "give credentials with --header, not in the URL");
-        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        ensure!(!host.is_empty(), "{shown:?} names no host");
-        let port = match authority.as_str().strip_prefix(authority.host()) {
-            Some("" | ":") | None => 80,
-            Some(_) => authority.port_u16().with_context(|| format!("{shown:?}: not a port"))?,
-        };
-        let target = uri.path_and_query().map_or("/", |path| path.as_str()).to_owned();
-        Ok(Address { authority: authority.as_str().to_owned(), host, port, target })
+        let address: semel_outgoing::Address = text.parse().map_err(|error| match error {
+            AddressError::Credentials => anyhow::anyhow!("give credentials with --header, not in the URL"),
+            error => anyhow::anyhow!("{shown:?}: {error}"),
+        })?;
+        let client = semel_outgoing::Client::new(address, tls.clone())?;
+        Ok(Address { client: client.connect_timeout(timeout).timeout(timeout) })
+    }
+
+    /// Returns path and query.
+    pub(super) fn target(&self) -> &str {
+        self.client.address().target()
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Address").field(&self.to_string()).finish()
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", self.authority, self.target)
+        let address = self.client.address();
+        write!(f, "{}://{}{}", address.scheme(), address.authority(), address.target())
     }
 }
 
@@ -125,11 +119,38 @@ pub(super) struct Options {
     pub(super) timeout: Duration,
 }
 
+/// Fields that say who is calling, and let others be the same.
+const CREDENTIALS: [&str; 4] = ["authorization", "cookie", "proxy-authorization", "x-api-key"];
+
 impl Options {
+    /// Returns what a user should know before anything is sent.
+    pub(super) fn warnings(&self) -> Vec<String> {
+        let addresses = || std::iter::once(&self.address).chain(&self.count);
+        let mut warnings = Vec::new();
+        if addresses().any(|address| address.client.is_insecure()) {
+            warnings.push(
+                "--insecure: NO CERTIFICATE IS CHECKED. An attacker on the network can read and change \
+                 everything, credentials included, and what this run reports may be about another server"
+                    .to_owned(),
+            );
+        }
+        let shows = |headers: &HeaderMap| CREDENTIALS.iter().any(|name| headers.contains_key(*name));
+        if shows(&self.caller) || self.other_caller.as_ref().is_some_and(shows) {
+            for address in addresses().filter(|address| address.client.address().is_exposed()) {
+                warnings
+                    .push(format!("the credentials for {address} cross the network in the clear: use https"));
+            }
+        }
+        warnings
+    }
+
     pub(super) fn read(matches: &ArgMatches) -> anyhow::Result<Options> {
         let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
-        let address = Address::parse(text("url").context("--url is required")?)?;
-        let count = text("count-url").map(Address::parse).transpose()?;
+        let timeout = timeout(matches)?;
+        let tls = TlsSettings { trust: trust(matches), own: None };
+        let address = Address::parse(text("url").context("--url is required")?, &tls, timeout)?;
+        let count = text("count-url").map(|text| Address::parse(text, &tls, timeout)).transpose()?;
+        check_tls(matches, &tls, [Some(&address), count.as_ref()])?;
         let path = matches.get_one::<PathBuf>("body").context("--body is required")?;
         let body = read_body(path)?;
         let mut caller = headers(matches, "header")?;
@@ -143,16 +164,39 @@ impl Options {
             "--other-header is what --header says already: it must be another caller"
         );
         let profile = if text("profile") == Some("stripe") { Profile::Stripe } else { Profile::Ietf };
-        let timeout =
-            text("timeout").and_then(parse_duration).context("--timeout wants a time, such as 10s")?;
-        ensure!(
-            (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout),
-            "--timeout must be from {} ms to {} s",
-            MIN_TIMEOUT.as_millis(),
-            MAX_TIMEOUT.as_secs()
-        );
         Ok(Options { address, count, body, caller, other_caller, profile, timeout })
     }
+}
+
+fn timeout(matches: &ArgMatches) -> anyhow::Result<Duration> {
+    let text = matches.get_one::<String>("timeout");
+    let timeout =
+        text.and_then(|text| parse_duration(text)).context("--timeout wants a time, such as 10s")?;
+    ensure!(
+        (MIN_TIMEOUT..=MAX_TIMEOUT).contains(&timeout),
+        "--timeout must be from {} ms to {} s",
+        MIN_TIMEOUT.as_millis(),
+        MAX_TIMEOUT.as_secs()
+    );
+    Ok(timeout)
+}
+
+fn trust(matches: &ArgMatches) -> Trust {
+    match matches.get_flag("insecure") {
+        true => Trust::Insecure,
+        false => matches.get_one::<PathBuf>("ca").cloned().into(),
+    }
+}
+
+/// Reads the files for TLS; `--ca` and `--insecure` go with an https:// URL only.
+fn check_tls(matches: &ArgMatches, tls: &TlsSettings, asked: [Option<&Address>; 2]) -> anyhow::Result<()> {
+    let mut encrypted =
+        asked.into_iter().flatten().filter(|address| address.client.address().is_encrypted()).peekable();
+    if encrypted.peek().is_none() && tls.trust != Trust::System {
+        let flag = if matches.get_flag("insecure") { "insecure" } else { "ca" };
+        bail!("--{flag} goes with an https:// URL only");
+    }
+    encrypted.try_for_each(|address| Ok(address.client.check()?))
 }
 
 fn read_body(path: &Path) -> anyhow::Result<Bytes> {
@@ -209,24 +253,27 @@ fn replaced(caller: &HeaderMap, other: &HeaderMap) -> HeaderMap {
 mod tests {
     use super::*;
 
-    #[test]
-    fn an_address_is_an_http_url() {
-        let address = Address::parse("http://127.0.0.1:8080/payments?x=1").expect("it is one");
-        assert_eq!((address.host.as_str(), address.port), ("127.0.0.1", 8080));
-        assert_eq!(address.target, "/payments?x=1");
-        let bare = Address::parse("http://example.com").expect("it is one");
-        assert_eq!((bare.port, bare.target.as_str()), (80, "/"));
-        let v6 = Address::parse("http://[::1]:99/").expect("it is one");
-        assert_eq!((v6.host.as_str(), v6.port, v6.authority.as_str()), ("::1", 99, "[::1]:99"));
+    fn parse(text: &str) -> anyhow::Result<Address> {
+        Address::parse(text, &TlsSettings::default(), MIN_TIMEOUT)
     }
 
     #[test]
-    fn what_cannot_be_spoken_to_is_refused_with_the_reason() {
-        let why = |text: &str| format!("{:#}", Address::parse(text).expect_err("it is refused"));
-        assert!(why("https://example.com/").contains("https is not spoken yet"));
+    fn an_address_is_an_http_or_https_url() {
+        for (text, shown) in [
+            ("http://127.0.0.1:8080/payments?x=1", "http://127.0.0.1:8080/payments?x=1"),
+            ("http://example.com", "http://example.com/"),
+            ("https://[::1]:99/", "https://[::1]:99/"),
+        ] {
+            assert_eq!(parse(text).expect("it is one").to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_with_the_reason() {
+        let why = |text: &str| format!("{:#}", parse(text).expect_err("it is refused"));
         assert!(why("http://alice:secret@example.com/").contains("--header"));
         for text in ["", "/payments", "ftp://example.com/", "http://", "example.com", "http://x:99999/"] {
-            assert!(Address::parse(text).is_err(), "{text}");
+            assert!(parse(text).is_err(), "{text}");
         }
     }
 
@@ -238,9 +285,40 @@ mod tests {
             "http://alice:hunter2@[::1/",
             "http://alice:hunter2@example.com/",
         ] {
-            let why = format!("{:#}", Address::parse(text).expect_err("it is refused"));
+            let why = format!("{:#}", parse(text).expect_err("it is refused"));
             assert!(!why.contains("hunter2"), "{why}");
         }
+    }
+
+    #[test]
+    fn credentials_in_the_clear_and_unchecked_certificates_are_named() {
+        let warnings = |url: &str, trust: Trust, field: &str| {
+            let tls = TlsSettings { trust, own: None };
+            let options = Options {
+                address: Address::parse(url, &tls, MIN_TIMEOUT).expect("it is one"),
+                count: None,
+                body: Bytes::new(),
+                caller: [parse_header(field).expect("it is one")].into_iter().collect(),
+                other_caller: None,
+                profile: Profile::Ietf,
+                timeout: MIN_TIMEOUT,
+            };
+            options.warnings().join("; ")
+        };
+        let exposed = warnings("http://shop.example/", Trust::System, "Authorization: Bearer canary");
+        assert!(
+            exposed.contains("cross the network in the clear") && !exposed.contains("canary"),
+            "{exposed}"
+        );
+        for (url, field) in [
+            ("http://shop.example/", "X-User: alice"),
+            ("http://127.0.0.1/", "Authorization: a"),
+            ("https://shop.example/", "Authorization: a"),
+        ] {
+            assert_eq!(warnings(url, Trust::System, field), "", "{url} {field}");
+        }
+        let insecure = warnings("https://shop.example/", Trust::Insecure, "X-User: alice");
+        assert!(insecure.contains("NO CERTIFICATE IS CHECKED"), "{insecure}");
     }
 
     #[test]

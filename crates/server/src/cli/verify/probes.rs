@@ -216,7 +216,7 @@ async fn introduce(client: &Client, options: &Options, key: &str) -> anyhow::Res
 async fn read_counter(client: &Client, options: &Options) -> Option<Result<u64, String>> {
     let url = options.count.as_ref()?;
     // Credentials go where the command goes, and nowhere else.
-    let same_server = url.authority == options.address.authority;
+    let same_server = url.client.address().authority() == options.address.client.address().authority();
     let mut headers = if same_server { options.caller.clone() } else { HeaderMap::new() };
     headers.remove(http::header::CONTENT_TYPE);
     let message = Message { method: Method::GET, headers, keys: Vec::new(), body: Bytes::new() };

@@ -34,7 +34,7 @@ impl Subject<'_> {
                     Ok(connection) => connection.send(&address, &message).await,
                     Err(error) => Err(error),
                 };
-                Exchange { note: "one of 20 at once", target: address.target, message, answer }
+                Exchange { note: "one of 20 at once", target: address.target().to_owned(), message, answer }
             });
         }
         let mut exchanges = sending.join_all().await;
