@@ -118,7 +118,7 @@ impl Lab {
 
     /// Ends the gateway. Whatever it still had to send was sent when this returns.
     pub(crate) async fn stop(self) -> Arc<World> {
-        self.gateway.shut_down().await;
+        self.gateway.shut_down(std::future::pending()).await;
         self.world
     }
 }

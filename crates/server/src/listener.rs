@@ -90,8 +90,14 @@ pub(crate) async fn serve(
                     let service = |client| for_peer(service, webhooks, rules, client);
                     let Some(tls) = tls else {
                         let service = service(Client { peer, place, responses, tls: None });
-                        return converse(&builder, guarded(stream, &settings, profile), service, watcher, address)
-                            .await;
+                        return converse(
+                            &builder,
+                            guarded(stream, &settings, profile),
+                            service,
+                            watcher,
+                            address,
+                        )
+                        .await;
                     };
                     let accepted = tokio::select! {
                         accepted = tls.accept(stream) => accepted,
