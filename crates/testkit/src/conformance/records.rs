@@ -96,7 +96,7 @@ pub(super) async fn a_record_remembers_how_it_came_there(subject: &dyn Subject) 
     assert!(steps.is_sorted_by_key(|step| step.at) && steps[0].at < steps[1].at, "by the store's clock");
 
     // What an executor saw of a call that it gave up stays, however often evidence is sought.
-    let given_up = acquire(&*store, &sample::claim("given up")).await;
+    let given_up = acquire(&*store, &sample::claim("given-up")).await;
     let seen = "POST /payments: connection reset | 'by' peer";
     let abandon = Change::abandon(given_up.head.fence(), Reason::BrokeOff).observing(seen);
     for _ in 0..2 {
