@@ -246,20 +246,21 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             phased(record, quarantine_until, now, same_store)
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
-            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, for {}. Then:\n  \
+            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
              semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
-             semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}",
+             semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}\n\
+             Its call: {}",
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
                 format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
             } else {
                 String::new()
             },
-            traces(record),
             if quarantine_until <= now {
                 String::new()
             } else {
                 format!("    (from {quarantine_until} on: a call may still be in flight)")
-            }
+            },
+            traces(record)
         ),
         State::Expired { forget_at } if forget_at <= now => {
             "now: a tombstone whose time is over; a request with this key runs the command again".to_owned()
