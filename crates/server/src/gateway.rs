@@ -33,7 +33,7 @@ use crate::tls::listener::TlsListener;
 use crate::tls::live::{self, Live, Look};
 use crate::tls::server::Acceptor;
 use crate::upstream::Upstream;
-use crate::{encryption, forward, identity, ledger, listener, reconcile, tls};
+use crate::{encryption, former_names, forward, identity, ledger, listener, reconcile, tls};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -71,6 +71,7 @@ impl Gateway {
         if config.limits.is_capped() {
             usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
         }
+        let config = &Config { operations: former_names::adopt(config, &*store).await?, ..config.clone() };
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();

@@ -17,6 +17,7 @@ pub mod cors;
 mod encryption;
 pub mod entry;
 mod event_places;
+mod former_names;
 pub mod forward;
 pub mod forwarding;
 pub mod gateway;

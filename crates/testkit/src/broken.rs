@@ -169,17 +169,18 @@ impl BrokenStore {
     }
 
     /// Decides and writes as a store should, with the flaw on the way in and on the way out.
-    fn change(
-        &self,
-        id: RecordId,
-        event: Event,
-        claim: Option<&Claim>,
-        result: Option<&StoredResult>,
-    ) -> Answer {
+    fn change(&self, id: RecordId, event: Event, claim: Option<&Claim>, change: Option<&Change>) -> Answer {
         let mut records = self.records();
         let now = self.clock.now();
         let before = records.get(&id).cloned();
+        let result = change.and_then(Change::result);
         let (record, decision) = self.decide(before.as_ref(), event, claim, result, now);
+        let seen = change.and_then(Change::observation);
+        let record = record.map(|record| {
+            let is_kept = before.as_ref().is_some_and(|before| before.head == record.head);
+            let write = if is_kept { Write::Keep } else { Write::Update(record.head) };
+            record.observing(write, seen)
+        });
         match &record {
             Some(record) if self.has(Flaw::ForgetsHowItCameThere) => {
                 records.insert(id, Record { history: History::default(), ..record.clone() })
@@ -387,7 +388,7 @@ impl Store for BrokenStore {
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        Ok(self.change(*id, *change.event(), None, change.result()))
+        Ok(self.change(*id, *change.event(), None, Some(change)))
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {

@@ -43,7 +43,7 @@ pub(super) fn command() -> Command {
              stays up for you to try, and says at which addresses.\n\n\
              On a terminal it takes its time, so that it can be read: about a minute. `--fast` tells it at once, and so does a \
              file or a pipe.\n\n\
-             The gateway is at 127.0.0.1:8080, or where `--listen` says, its metrics and console at :9090, and the bare payment \
+             The gateway is at 127.0.0.1:8080, or where `--listen` says, its metrics at :9090, and the bare payment \
              service at :8081; where a port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
              the demo.",
         )
@@ -189,7 +189,6 @@ fn invitation(config: &Config, gateway: &Gateway, story: &story::Story) -> Strin
         "Now you. Everything stays up until Ctrl-C:\n\n  \
          http://{clients}           the gateway, in front of the payment service\n  \
          http://{bare}           the payment service itself, without Semel\n  \
-         http://{admin}/console   the console: what became of each payment\n  \
          http://{admin}/metrics   what the gateway counts\n\n\
          In another terminal, pay:\n\n  \
          curl -si http://{clients}/payments -H 'Content-Type: application/json' \

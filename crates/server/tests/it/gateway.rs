@@ -14,6 +14,7 @@ mod cut_off;
 mod cut_off_lab;
 mod encryption;
 mod fairness;
+mod former_names;
 mod grpc;
 mod identity;
 mod introspection;

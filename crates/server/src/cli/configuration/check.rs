@@ -4,13 +4,14 @@ use clap::ArgMatches;
 use http::HeaderName;
 use semel_core::keep::{KEPT_FIELDS, is_kept_field};
 use semel_core::policy::Mode;
-use semel_core::{Census, Clock, Policy, SystemClock};
+use semel_core::{Clock, Policy, SystemClock};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
 use crate::cli::{Done, load, runtime, say};
-use crate::config::{self, Config, Diagnostic, Errors, Identity, Loaded, Origin, StoreLocation};
+use crate::config::{Config, Diagnostic, Errors, Identity, Loaded, Origin, StoreLocation};
 use crate::encryption::{Counted, counted};
+use crate::former_names::{self, FormerName};
 use crate::gateway::{older_schema, open_plain};
 use crate::jwt::{self, KeySource};
 use crate::tls::Shown;
@@ -160,15 +161,19 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
             ));
         }
     }
-    let (orphans, counted) = stored(config, report)?;
+    let (former, counted) = stored(config, report)?;
     crate::encryption::doubts(config.encryption.as_ref(), &counted)
         .into_iter()
         .for_each(|doubt| report.warn(doubt));
-    for name in orphans {
-        report.warn(format!(
-            "the store holds records of the operation {name:?}, which no rule names any more: their keys look new; give \
-             it as an alias of the operation that it became"
-        ));
+    for FormerName { name, successor } in former {
+        report.warn(match successor {
+            Some(operation) => format!(
+                "the store holds records of {name:?} from before the operation {:?} had a rule: they count for it while they \
+                 live, since a gateway that starts takes the name as an alias; so must other programs on this store",
+                operation.as_str()
+            ),
+            None => former_names::lost(&name),
+        });
     }
     report.remarks = kept_fields(config);
     Ok(())
@@ -209,7 +214,7 @@ fn missing_folder(store: &StoreLocation) -> Option<String> {
 
 /// What is in the store that the configuration does not provide for: operations that no rule has, and what is under which
 /// encryption key.
-fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<String>, Counted)> {
+fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<FormerName>, Counted)> {
     match &config.store {
         StoreLocation::Memory => return Ok(Default::default()),
         StoreLocation::Sqlite(path) if !path.exists() => return Ok(Default::default()),
@@ -217,10 +222,14 @@ fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<String>, 
     }
     let looked = runtime()?.block_on(async {
         let plain = open_plain(&config.store, Access::Read).await?;
-        anyhow::Ok((plain.store.census().await?, plain.reseal.key_uses().await?))
+        let unidentified = former_names::without_identity(config, &*plain.store).await?;
+        anyhow::Ok((plain.store.census().await?, plain.reseal.key_uses().await?, unidentified))
     });
     match looked {
-        Ok((census, uses)) => Ok((orphans(config, census), counted(&uses))),
+        Ok((census, uses, unidentified)) => {
+            unidentified.into_iter().for_each(|warning| report.warn(warning));
+            Ok((former_names::former_names(&config.operations, &census), counted(&uses)))
+        }
         Err(error) => match older_schema(&error) {
             Some(0) => Ok(Default::default()),
             // The gateway brings it forward when it starts; a look does not.
@@ -231,23 +240,4 @@ fn stored(config: &Config, report: &mut Report) -> anyhow::Result<(Vec<String>, 
             None => Err(error),
         },
     }
-}
-
-/// Names of operations that have live records, and that no rule has: they were renamed or removed.
-fn orphans(config: &Config, census: Vec<Census>) -> Vec<String> {
-    let known = |name: &str| {
-        // Commands without a rule are named after their method and path: those names never go away.
-        let unmatched =
-            name.split_once(" /").is_some_and(|(method, _)| method.chars().all(char::is_uppercase));
-        let named = |operation: &config::OperationConfig| {
-            operation.name.as_str() == name || operation.aliases.iter().any(|alias| alias.as_str() == name)
-        };
-        config.operations.iter().any(named)
-            || (unmatched && !config.operations.iter().any(|operation| operation.route.to_string() == name))
-    };
-    let mut orphans: Vec<String> =
-        census.into_iter().map(|group| group.operation).filter(|name| !known(name)).collect();
-    orphans.sort();
-    orphans.dedup();
-    orphans
 }

@@ -221,8 +221,16 @@ impl Story {
             .map(|word| if word.contains(' ') { format!("'{word}'") } else { word.clone() })
             .collect();
         self.say(format!("   $ semel {}", shown.join(" "))).await;
-        let output = std::process::Command::new(std::env::current_exe()?).args(&arguments).output()?;
-        self.say(format!("   {}", String::from_utf8_lossy(&output.stdout).trim_end())).await;
+        // Settings of this folder and this shell are about another gateway.
+        let mut program = std::process::Command::new(std::env::current_exe()?);
+        program.args(&arguments).current_dir(&self.folder);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("SEMEL_"))
+        {
+            program.env_remove(name);
+        }
+        let output = program.output()?;
+        let told = if output.status.success() { &output.stdout } else { &output.stderr };
+        self.say(format!("   {}", String::from_utf8_lossy(told).trim_end())).await;
         self.claim("it is settled", output.status.success()).await;
         Ok(())
     }
