@@ -24,7 +24,7 @@ pub(crate) fn from_extension<U: Authenticated>(request: &Parts) -> Result<Princi
             extension,
             "a request has no such extension: is the authentication layer outside of this one?"
         );
-        return Err(Denied::unauthenticated());
+        return Err(Denied::anonymous());
     };
     user.principal()
 }

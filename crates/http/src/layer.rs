@@ -39,7 +39,13 @@ use crate::worker::{Worker, WorkerOptions};
 /// Why a request is not let in.
 #[derive(Clone, Debug)]
 pub enum Denied {
-    /// Nobody knows who is asking: 401, with this challenge where there is one.
+    /// The request shows no credentials at all: 401, with this challenge where there is one. An operation that is
+    /// [anonymous](Operation::anonymous) passes it on if it has no key.
+    Anonymous {
+        /// The value of `WWW-Authenticate`.
+        challenge: Option<HeaderValue>,
+    },
+    /// The credentials prove nothing, or are not one caller's: 401, with this challenge where there is one.
     Unauthenticated {
         /// The value of `WWW-Authenticate`.
         challenge: Option<HeaderValue>,
@@ -51,14 +57,19 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// 401 without a challenge.
+    /// 401 without a challenge, for a request that shows no credentials.
+    pub fn anonymous() -> Denied {
+        Denied::Anonymous { challenge: None }
+    }
+
+    /// 401 without a challenge, for credentials that prove nothing.
     pub fn unauthenticated() -> Denied {
         Denied::Unauthenticated { challenge: None }
     }
 
     pub(crate) fn answer(self, profile: Profile) -> Answer {
         match self {
-            Denied::Unauthenticated { challenge } => {
+            Denied::Anonymous { challenge } | Denied::Unauthenticated { challenge } => {
                 let detail = "The request does not say, or cannot prove, who is asking.";
                 let problem = Problem::new(Kind::Unauthenticated, detail);
                 let mut answer = respond::problem(&problem, profile);

@@ -148,7 +148,7 @@ where
     let mut about = Box::new(About::of(&rule));
     let principal = match (shared.identify)(&parts).principal().await {
         Ok(principal) => principal,
-        Err(Denied::Unauthenticated { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
+        Err(Denied::Anonymous { .. }) if rule.anonymous && is_anonymous(&parts.headers) => {
             return pass_through(parts, body, profile);
         }
         Err(denied) => {

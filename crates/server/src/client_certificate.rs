@@ -165,7 +165,7 @@ impl Presented {
 pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
     let settings = settings.clone();
     Box::new(move |parts: &Parts| {
-        let presented = parts.extensions.get::<Arc<Presented>>().ok_or_else(Denied::unauthenticated)?;
+        let presented = parts.extensions.get::<Arc<Presented>>().ok_or_else(Denied::anonymous)?;
         let principal = presented.names(SystemClock.now()).and_then(|names| principal(&settings, names));
         principal.map_err(|fault| {
             counter!("identity_certificates_refused_total", "check" => fault.as_str()).increment(1);

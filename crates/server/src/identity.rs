@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::Context;
-use http::header::{AUTHORIZATION, HeaderName, HeaderValue};
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use semel_core::Principal;
 use semel_http::{Builder, Denied};
@@ -72,8 +72,17 @@ fn trusted(
     };
     match (only(tenant), only(caller)) {
         (Some(tenant), Some(caller)) => Principal::new(tenant, caller).map_err(|_| Denied::unauthenticated()),
-        _ => Err(Denied::unauthenticated()),
+        _ if is_named(&parts.headers, tenant) || is_named(&parts.headers, caller) => {
+            Err(Denied::unauthenticated())
+        }
+        _ => Err(Denied::anonymous()),
     }
+}
+
+/// Returns true for a head with a field that a server may take for one of this name.
+fn is_named(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let hyphenated = |name: &HeaderName| name.as_str().replace('_', "-");
+    headers.keys().any(|own| hyphenated(own) == hyphenated(name))
 }
 
 /// The keys that let somebody in, as they were a moment ago.
@@ -90,8 +99,11 @@ async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
     let known = Arc::new(Known { secret: keys.secret(), callers: RwLock::new(callers) });
     tokio::spawn(refresh(keys, Arc::downgrade(&known)));
     Ok(Box::new(move |parts| {
-        let denied = || Denied::Unauthenticated { challenge: Some(HeaderValue::from_static("Bearer")) };
-        let key = presented(parts).ok_or_else(denied)?;
+        let challenge = || Some(HeaderValue::from_static("Bearer"));
+        let denied = || Denied::Unauthenticated { challenge: challenge() };
+        let is_shown = [AUTHORIZATION, API_KEY].iter().any(|name| parts.headers.contains_key(name));
+        let nothing = || if is_shown { denied() } else { Denied::Anonymous { challenge: challenge() } };
+        let key = presented(parts).ok_or_else(nothing)?;
         // The HMAC is compared and not the key, so that the time this takes tells nothing about it.
         let callers = known.callers.read().unwrap_or_else(PoisonError::into_inner);
         callers.get(&key_mac(&known.secret, key)).cloned().ok_or_else(denied)

@@ -95,7 +95,7 @@ pub(crate) fn identify(
         Box::pin(async move {
             match credential {
                 Ok(Some(credential)) => introspector.principal(credential, peer).await,
-                Ok(None) => Err(challenge("Bearer")),
+                Ok(None) => Err(Denied::Anonymous { challenge: Some(HeaderValue::from_static("Bearer")) }),
                 Err(fault) => {
                     refused(fault);
                     Err(challenge(INVALID))

@@ -137,7 +137,10 @@ impl Verifier {
         let challenge =
             |challenge| Denied::Unauthenticated { challenge: Some(HeaderValue::from_static(challenge)) };
         let checked = match presented(parts) {
-            None => return Err(challenge("Bearer")),
+            None if parts.headers.contains_key(AUTHORIZATION) => return Err(challenge("Bearer")),
+            None => {
+                return Err(Denied::Anonymous { challenge: Some(HeaderValue::from_static("Bearer")) });
+            }
             Some(token) => token.and_then(|token| self.check(token)),
         };
         checked.map_err(|fault| {
@@ -185,8 +188,8 @@ fn presented(parts: &Parts) -> Option<Result<&str, Fault>> {
         (_, Some(_)) => return Some(Err(Fault::Several)),
     };
     let Ok(text) = line.to_str() else { return Some(Err(Fault::Malformed)) };
-    let (scheme, token) = text.split_once(' ').unwrap_or((text, ""));
-    scheme.eq_ignore_ascii_case("bearer").then(|| Ok(token.trim_matches(' ')))
+    let (scheme, token) = text.split_once([' ', '\t']).unwrap_or((text, ""));
+    scheme.eq_ignore_ascii_case("bearer").then(|| Ok(token.trim_matches([' ', '\t'])))
 }
 
 #[cfg(test)]

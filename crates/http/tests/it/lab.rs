@@ -52,7 +52,7 @@ pub(crate) fn identify(parts: &http::request::Parts) -> Result<Principal, Denied
         Some(user) => {
             Principal::new(header("x-tenant").unwrap_or("acme"), user).map_err(|_| Denied::unauthenticated())
         }
-        None => Err(Denied::unauthenticated()),
+        None => Err(Denied::anonymous()),
     }
 }
 

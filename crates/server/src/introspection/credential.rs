@@ -29,7 +29,10 @@ impl Credential {
             Some(name) => session(parts, name)?,
             None => None,
         };
+        let is_beside = parts.headers.contains_key(AUTHORIZATION);
         let credential = match (bearer, session) {
+            // Also beside a credential of another scheme: the upstream may go by that one.
+            (_, Some(_)) if is_beside => return Err("several"),
             (Some(_), Some(_)) => return Err("several"),
             (Some(token), None) => Credential::Bearer(token.to_owned()),
             (None, Some((cookie, value))) => Credential::Session { cookie, value },
@@ -86,13 +89,19 @@ impl Credential {
 /// Returns the one cookie of this name, with its name.
 fn session(parts: &Parts, name: &str) -> Result<Option<(String, String)>, &'static str> {
     let mut found = None;
-    for line in parts.headers.get_all(COOKIE) {
-        let line = line.to_str().map_err(|_| "cookie")?;
-        for pair in line.split(';') {
-            let Some((own, value)) = pair.trim_matches([' ', '\t']).split_once('=') else { continue };
-            if own == name && found.replace((own.to_owned(), value.to_owned())).is_some() {
-                return Err("several");
-            }
+    for pair in
+        parts.headers.get_all(COOKIE).iter().flat_map(|line| line.as_bytes().split(|byte| *byte == b';'))
+    {
+        let equals = pair.iter().position(|byte| *byte == b'=').unwrap_or(pair.len());
+        let (own, value) = pair.split_at(equals);
+        // Some readers trim names, and some take a name without a value.
+        if own.trim_ascii() != name.as_bytes() {
+            continue;
+        }
+        let value = value.strip_prefix(b"=").unwrap_or(value).trim_ascii();
+        let value = str::from_utf8(value).map_err(|_| "cookie")?;
+        if found.replace((name.to_owned(), value.to_owned())).is_some() {
+            return Err("several");
         }
     }
     Ok(found)
@@ -123,6 +132,11 @@ mod tests {
             (&[(COOKIE, "a=b; sid=x=y; c=d")], session("x=y")),
             (&[(COOKIE, "a=b"), (COOKIE, "sid=x")], session("x")),
             (&[(COOKIE, "SID=x"), (AUTHORIZATION, "Basic YTpi")], Ok(None)),
+            (&[(COOKIE, "sid=x"), (AUTHORIZATION, "Basic YTpi")], Err("several")),
+            (&[(COOKIE, "sid =x; sid=y")], Err("several")),
+            (&[(COOKIE, "sid =x")], session("x")),
+            (&[(COOKIE, "sid")], Err("form")),
+            (&[(AUTHORIZATION, "Bearer\ta"), (COOKIE, "sid=x")], Err("several")),
             (&[(COOKIE, "sid=x; sid=y")], Err("several")),
             (&[(COOKIE, "sid=x"), (COOKIE, "sid=x")], Err("several")),
             (&[(AUTHORIZATION, "Bearer a"), (COOKIE, "sid=x")], Err("several")),
@@ -134,6 +148,15 @@ mod tests {
         ] {
             assert!(credential(lines) == expected, "{lines:?}");
         }
+        let mut request = http::Request::new(());
+        request.headers_mut().append(COOKIE, HeaderValue::from_static("sid=x"));
+        let foreign = HeaderValue::from_bytes(b"lang=\xe4").expect("it is a value");
+        request.headers_mut().append(COOKIE, foreign);
+        let settings = Introspection { cookie: Some("sid".to_owned()), max_token: 10, ..settings() };
+        assert!(
+            Credential::of(&request.into_parts().0, &settings) == session("x"),
+            "the others do not matter"
+        );
     }
 
     #[test]

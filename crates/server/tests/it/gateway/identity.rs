@@ -48,6 +48,29 @@ async fn an_anonymous_operation_passes_callers_without_credentials_on_and_withou
     assert!(site.states() == ["succeeded"], "unknown callers have no record");
 }
 
+/// A header of the proxy that names no caller is a credential all the same.
+#[tokio::test]
+async fn half_a_name_is_not_anonymous() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let file = "[identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
+                tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n\
+                [[operation]]\nname = \"sign-up\"\nmatch = \"POST /sign-ups\"\nanonymous = true\n";
+    let gateway = site.start_with(upstream.address, file, &[]);
+    let sign_up = || pay("{}").target("/sign-ups").without("idempotency-key");
+    assert_eq!(gateway.send(sign_up()).await.status, 201);
+    for lines in [
+        &[("x-tenant", "acme")][..],
+        &[("x-caller", "alice")],
+        &[("x-tenant", "acme"), ("x-caller", "alice"), ("x-caller", "alice")],
+        &[("x-tenant", "acme"), ("x-caller", "")],
+        &[("x_caller", "alice")],
+    ] {
+        let request = lines.iter().fold(sign_up(), |request, (name, value)| request.with(name, *value));
+        assert_eq!(gateway.send(request).await.problem(), problem(401, "UNAUTHENTICATED"), "{lines:?}");
+    }
+    assert_eq!(upstream.seen(), 1);
+}
+
 #[tokio::test]
 async fn api_keys_let_their_callers_in_until_they_are_revoked() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
