@@ -45,6 +45,8 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Acquired, mut listener
     let ran = match tokio::time::timeout(listener.time, &mut listener.call).await {
         Ok(Ok(Ok(ran))) => ran,
         Ok(Ok(Err(_)) | Err(_)) | Err(_) if listener.declared.get() == Some(&Outcome::NotExecuted) => {
+            // Its head has said all: the rest is not read, however long it takes.
+            listener.call.abort();
             Ran::NotExecuted
         }
         Ok(Ok(Err(_)) | Err(_)) | Err(_) => {

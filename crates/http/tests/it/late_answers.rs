@@ -30,6 +30,21 @@ impl Drop for Alive {
     }
 }
 
+/// A body that never comes to its end.
+struct Stalled(#[expect(dead_code, reason = "its end is counted")] Alive);
+
+impl http_body::Body for Stalled {
+    type Data = bytes::Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, BoxError>>> {
+        std::task::Poll::Pending
+    }
+}
+
 struct Lab {
     layer: IdempotencyLayer,
     store: Arc<MemoryStore>,
@@ -65,7 +80,7 @@ impl Lab {
             calls.alive.fetch_add(1, Ordering::SeqCst);
             let (alive, gate) = (Alive(calls.clone()), gate.clone());
             async move {
-                let _alive = alive;
+                let alive = alive;
                 let execution = request.extensions().get::<Execution>().expect("it is a command");
                 if what != "unsent" {
                     execution.delivery().sent();
@@ -76,6 +91,10 @@ impl Lab {
                 match what {
                     "not-executed" => drop(response.extensions_mut().insert(Outcome::NotExecuted)),
                     "broken" => return Err("it broke off".into()),
+                    "not-executed, stalls" => {
+                        response.extensions_mut().insert(Outcome::NotExecuted);
+                        return Ok(response.map(|_| Body::stream(Stalled(alive))));
+                    }
                     _ => {}
                 }
                 Ok::<_, BoxError>(response)
@@ -145,6 +164,15 @@ async fn a_late_word_that_nothing_ran_frees_the_key() {
     lab.becomes("failed_retryable").await;
     lab.gate.add_permits(1);
     assert_eq!(lab.send("alice", "k", "answer").await.status(), StatusCode::CREATED);
+}
+
+#[tokio::test]
+async fn the_rest_of_a_late_word_that_nothing_ran_is_not_waited_for() {
+    let lab = Lab::new(Some(Duration::from_millis(500)));
+    lab.send("alice", "k", "not-executed, stalls").await;
+    lab.gate.add_permits(1);
+    lab.becomes("failed_retryable").await;
+    lab.alive(0).await;
 }
 
 #[tokio::test]
