@@ -30,9 +30,10 @@ enum Status {
 
 /// Returns true for a request with the content type of gRPC (`application/grpc`, `application/grpc+proto`, …).
 pub fn is_grpc(headers: &HeaderMap) -> bool {
-    let Some(media_type) = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()) else {
-        return false;
-    };
+    let mut lines = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return false };
+    // A list names several types, of which another reader may take another one.
+    let Some(media_type) = line.to_str().ok().filter(|text| !text.contains(',')) else { return false };
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
@@ -128,6 +129,10 @@ mod tests {
         for other in ["application/grpc-web", "application/json", "application/grpcx", ""] {
             assert!(!is(other), "{other}");
         }
+        let mut two = HeaderMap::new();
+        two.append(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        two.append(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        assert!(!is_grpc(&two) && !is("application/grpc;, application/json"), "one type only");
         assert!(!is_grpc(&HeaderMap::new()));
     }
 

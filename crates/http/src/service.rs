@@ -101,7 +101,10 @@ where
                     *answer
                 }
                 Reading::Answered(mut answer) => {
-                    answer.extensions_mut().insert(OwnDocument);
+                    // The stored result of a command is the handler's, wherever it is asked for.
+                    if answer.extensions().get() != Some(&Seen::Replayed) {
+                        answer.extensions_mut().insert(OwnDocument);
+                    }
                     *answer
                 }
             };

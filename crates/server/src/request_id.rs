@@ -18,6 +18,9 @@ const MAX_LENGTH: usize = 128;
 /// The shortest part of a key or a credential that tells something about it.
 const TELLING: usize = 8;
 
+/// The shortest run that an id may not share with one. Two UUIDs that were drawn at the same time begin alike.
+const TELLING_RUN: usize = 20;
+
 /// The id of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestId(HeaderValue);
@@ -47,6 +50,17 @@ impl RequestId {
 
     /// Puts the id into the head of a request, in place of whatever the client sent.
     pub fn name(&self, headers: &mut HeaderMap) {
+        // Other spellings of the name would be taken for it.
+        let others: Vec<HeaderName> = headers
+            .keys()
+            .filter(|name| {
+                name.as_str().contains('_') && name.as_str().replace('_', "-") == X_REQUEST_ID.as_str()
+            })
+            .cloned()
+            .collect();
+        for name in others {
+            headers.remove(name);
+        }
         headers.insert(X_REQUEST_ID, self.0.clone());
     }
 
@@ -66,11 +80,14 @@ fn is_well_formed(id: &[u8]) -> bool {
 fn tells_secret(id: &[u8], headers: &HeaderMap) -> bool {
     let holds =
         |one: &[u8], other: &[u8]| other.len() >= TELLING && memchr::memmem::find(one, other).is_some();
+    let id = id.to_ascii_lowercase();
     headers.iter().filter(|(name, _)| **name == KEY || is_credential(name)).any(|(_, line)| {
-        let line = line.as_bytes().trim_ascii();
-        // A key in quotes may be followed by parameters.
-        let key = line.strip_prefix(b"\"").and_then(|rest| rest.split(|byte| *byte == b'"').next());
-        holds(line, id) || holds(id, key.unwrap_or(line))
+        let line = line.as_bytes().to_ascii_lowercase();
+        // The scheme, the names and the parameters around a secret are no part of it.
+        let mut parts = line.split(|byte| b" \t;,=\"".contains(byte));
+        holds(&line, &id)
+            || parts.any(|part| holds(&id, part))
+            || id.windows(TELLING_RUN).any(|run| holds(&line, run))
     })
 }
 
@@ -123,6 +140,15 @@ mod tests {
         let session: [(&str, &[u8]); 2] =
             [("x-request-id", b"of-a-session"), ("cookie", b"s=of-a-session; t=1")];
         assert_ne!(id(&session), "of-a-session");
+        let token: [(&str, &[u8]); 2] =
+            [("x-request-id", b"req-SECRETtoken4711"), ("authorization", b"Bearer secretTOKEN4711")];
+        assert_ne!(id(&token), "req-SECRETtoken4711", "in any case");
+        let most: [(&str, &[u8]); 2] =
+            [("x-request-id", b"a0190d1f0-7c5e-7000-8000-00"), ("idempotency-key", key)];
+        assert_ne!(id(&most), "a0190d1f0-7c5e-7000-8000-00", "a long part of it");
+        let sibling: [(&str, &[u8]); 2] =
+            [("x-request-id", b"0190d1f0-7c5e-7abc-9000-00000000000f"), ("idempotency-key", key)];
+        assert_eq!(id(&sibling), "0190d1f0-7c5e-7abc-9000-00000000000f", "drawn at the same time");
         for other in ["another-request", "1"] {
             assert_eq!(id(&[("x-request-id", other.as_bytes()), ("idempotency-key", key)]), other);
         }

@@ -31,7 +31,7 @@ fn redact_userinfo(text: &str) -> String {
 
 /// Whether there is a `password=` in the text.
 fn has_parameter(text: &str) -> bool {
-    text.split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
+    text.to_ascii_lowercase().split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
 }
 
 /// Hides what follows each `password`, up to where a parameter or a quoted value ends.
@@ -39,7 +39,8 @@ fn redact_parameter(text: &str) -> String {
     const NAME: &str = "password";
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = rest.find(NAME) {
+    // In any case: the driver may not know the name, and a person does.
+    while let Some(at) = rest.to_ascii_lowercase().find(NAME) {
         let (before, after) = rest.split_at(at + NAME.len());
         shown.push_str(before);
         rest = after;
@@ -95,6 +96,7 @@ mod tests {
             ("postgres://h/db?password=p&x=1", "postgres://h/db?password=***&x=1"),
             ("postgres://h/db?password=p&password=q", "postgres://h/db?password=***&password=***"),
             ("store = { password = \"p q\" }", "store = { password = \"***\" }"),
+            ("postgres://h/db?PASSWORD=p&Password=q", "postgres://h/db?PASSWORD=***&Password=***"),
             ("postgres:/u:p@h/db", "postgres:/u:***@h/db"),
             ("postgres://u:p@q@h/db", "postgres://u:***@h/db"),
             ("postgres://u:p@h/db?password=q@r", "postgres://u:***@***"),

@@ -59,6 +59,21 @@ fn lines<'a>(reply: &'a Reply, name: &str) -> Vec<&'a str> {
     reply.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect()
 }
 
+#[tokio::test]
+async fn a_stored_result_of_the_upstream_is_granted_to_no_origin_by_us() {
+    let (site, upstream) = (Site::new(), upstream().await);
+    let gateway = site.start_with(upstream, "[cors]\norigins = [\"https://app.example\"]\n", &[]);
+    let reply = gateway.send(pay("{}")).await;
+    let id = reply.header("idempotency-operation-id").expect("it has one").to_owned();
+    let ask =
+        |path: String| pay("").method("GET").target(path).without("idempotency-key").with("origin", APP);
+    let document = gateway.send(ask(format!("/.well-known/semel/operations/{id}"))).await;
+    assert_eq!(lines(&document, "access-control-allow-origin"), [APP], "the document is ours");
+    let result = gateway.send(ask(format!("/.well-known/semel/operations/{id}/result"))).await;
+    assert_eq!((result.status.as_u16(), &result.body[..]), (201, &b"made"[..]));
+    assert_eq!(lines(&result, "access-control-allow-origin"), [""; 0], "the upstream granted nothing");
+}
+
 fn preflight(path: &str, origin: &str) -> Send {
     let request = pay("").method("OPTIONS").target(path).without("idempotency-key").without("content-type");
     let request = request.with("origin", origin).with("access-control-request-method", "GET");
