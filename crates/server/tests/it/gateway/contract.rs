@@ -158,7 +158,8 @@ async fn the_largest_response_is_stored_and_replayed() {
     }
     assert_eq!(upstream.seen(), 3);
     println!("from {before} MiB to {most} MiB");
-    assert!(most - before < 8 * 64, "it took {most} MiB");
+    // About 270 MiB with SQLite, and 560 with PostgreSQL.
+    assert!(most - before < 12 * 64, "it took {most} MiB");
     let more = gateway.send(pay("{}").doing("large-65")).await;
     assert_eq!(more.body.len(), 65 << 20);
     let again = gateway.send(pay("{}").doing("large-65")).await;
