@@ -60,8 +60,12 @@ fn matched<'a>(routes: &Routes<'a>, method: &str, path: &str) -> Option<&'a Oper
 
 /// Returns the operations with the names that their commands had before they had a rule, while records under those names live.
 /// Warns of names that belong to no operation.
-pub(crate) async fn adopt(config: &Config, store: &dyn Store) -> anyhow::Result<Vec<OperationConfig>> {
-    let census = store.census().await.context("the names of live records cannot be read")?;
+pub(crate) async fn adopt(config: &Config, store: &dyn Store) -> Vec<OperationConfig> {
+    let census = store.census().await.unwrap_or_else(|error| {
+        // A record that cannot be read keeps no gateway from its work.
+        tracing::warn!(%error, "the names of live records cannot be read: keys from before a rule may look new");
+        Vec::new()
+    });
     let mut operations = config.operations.clone();
     for FormerName { name, successor } in former_names(&config.operations, &census) {
         let operation = operations.iter_mut().find(|operation| Some(&operation.name) == successor.as_ref());
@@ -77,7 +81,7 @@ pub(crate) async fn adopt(config: &Config, store: &dyn Store) -> anyhow::Result<
             _ => tracing::warn!("{}", lost(&name)),
         }
     }
-    Ok(operations)
+    operations
 }
 
 /// Says what becomes of the keys under a name that no operation takes over.

@@ -71,7 +71,7 @@ impl Gateway {
         if config.limits.is_capped() {
             usage.prepare().await.context("`[limits]`: what is kept cannot be counted")?;
         }
-        let config = &Config { operations: former_names::adopt(config, &*store).await?, ..config.clone() };
+        let config = &Config { operations: former_names::adopt(config, &*store).await, ..config.clone() };
         let tier = store.tier();
         let store = Arc::new(Breaker::new(store));
         let authority = config.upstream.authority().context("the upstream has no authority")?.clone();
