@@ -142,12 +142,6 @@ impl Process {
         patience::until(&format!("nobody came to {}", point.name()), PAUSE, || !file.exists()).await
     }
 
-    /// Waits until nobody is held at the point any more, because who was there has left by itself.
-    pub(crate) async fn is_left(&self, point: Point) -> Result<(), String> {
-        let file = self.reached(point);
-        patience::until(&format!("somebody stays at {}", point.name()), PAUSE, || !file.exists()).await
-    }
-
     /// Lets whoever is held at the point go on.
     pub(crate) fn release(&self, point: Point) {
         let _ = std::fs::remove_file(self.faults.join(point.name()));

@@ -20,8 +20,7 @@ const NO_WIRE: &str =
     "SQLite has no wire: a claim that was not committed does not arrive later, and nothing is there.";
 const STARTED_BY_CLAIM: &str = "A synchronous command is started by its claim, as in row 3. Here a worker starts an asynchronous one, and the answer to \
      that is lost.";
-const LEFT_EARLY: &str =
-    "A client that leaves changes nothing: once the claim is sent, the command is carried out.";
+const LEFT_EARLY: &str = "A client that leaves changes nothing: once the request has arrived whole, the command is carried out. Over HTTP/1 a client that has closed its sending side may still want its answer.";
 const PAST_THE_LEASE: &str = "A clock that goes back, or ahead within the lease, changes nothing. One that jumps past the lease's end makes the \
      command unknown, which is not a reason to run it again; its executor's word settles it.";
 const GOES_ON: &str = "The executor lives: it goes on offering its word, which settles what was unknown meanwhile. Judged is that as well.";
@@ -78,7 +77,7 @@ pub(crate) fn of(cell: Cell) -> Reading {
 /// By which code a cell is judged, and why if that is to be explained.
 fn code(cell: Cell) -> (Code, Option<&'static str>) {
     match (cell.step, cell.fault, cell.store) {
-        (2 | 3, Fault::ClientGone, _) => (Code::Done, Some(LEFT_EARLY)),
+        (1..=3, Fault::ClientGone, _) => (Code::Done, Some(LEFT_EARLY)),
         (11, Fault::Stopped, Store::Sqlite) => (Code::Done, Some(STANDS_ON_FILE)),
         (17, Fault::Failover, _) => (Code::Lost, Some(NO_SECOND_STORE)),
         (2, Fault::Kill | Fault::Stopped, Store::Sqlite) => (cell.code, Some(NO_WIRE)),

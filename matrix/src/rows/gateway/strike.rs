@@ -190,13 +190,9 @@ async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<T
 
 /// The client hangs up.
 async fn client_leaves(world: &World<'_>, scene: Scene) -> Result<Told, String> {
-    let Scene { cell, hold, first, .. } = scene;
+    let Scene { hold, first, .. } = scene;
     first.abort();
     let _ = first.await;
-    if let (1, Hold::Point(point)) = (cell.step, &hold) {
-        // Nothing was begun, so nothing stays.
-        world.a.is_left(*point).await?;
-    }
     hold.release(world);
     Ok(Told::Left)
 }
