@@ -128,8 +128,15 @@ fn marks(text: &[u8], begin: &str) -> Vec<String> {
 }
 
 /// What differs between the first answer and a replay of it by design.
-const FRESH: [&str; 6] =
-    ["date", "idempotency-replayed", "connection", "content-length", "transfer-encoding", "keep-alive"];
+const FRESH: [&str; 7] = [
+    "date",
+    "x-request-id",
+    "idempotency-replayed",
+    "connection",
+    "content-length",
+    "transfer-encoding",
+    "keep-alive",
+];
 
 /// What a client writes down of an answer.
 pub(crate) fn answered(request: u64, reply: &Reply) -> Answered {
