@@ -11,6 +11,7 @@ mod deny;
 mod diagram;
 mod fuzz;
 mod hostile;
+mod imports;
 mod model;
 mod mutants;
 mod nightly;
@@ -56,6 +57,7 @@ What measures:
 
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs
+  imports         refuses import cycles between sibling modules, in every folder of every crate
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
@@ -91,6 +93,7 @@ fn main() -> ExitCode {
         ["dependencies"] => deny::check(),
         ["sbom"] => sbom::write(sbom::TARGET),
         ["sbom", target] => sbom::write(target),
+        ["imports"] => imports::check(),
         ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
