@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: builds the targets in `fuzz/targets` for libFuzzer, and gives each some time.
+//! `cargo xtask fuzz`: builds the targets in `proof/fuzz/targets` for libFuzzer, and gives each some time.
 //!
 //! No other toolchain and no other program is needed: what cargo-fuzz would ask the compiler for is asked here, but for
-//! sanitizers, which only a nightly one has. What grows meanwhile stays in `target/fuzz`; seeds come from `fuzz/seeds`.
+//! sanitizers, which only a nightly one has. What grows meanwhile stays in `target/fuzz`; seeds come from `proof/fuzz/seeds`.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ fn build() -> Result<PathBuf, String> {
     follow_versions()?;
     let version = output(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: ")).ok_or("rustc names no host")?;
-    println!("── fuzz: cargo build --release --manifest-path fuzz/targets/Cargo.toml --target {host}");
+    println!("── fuzz: cargo build --release --manifest-path proof/fuzz/targets/Cargo.toml --target {host}");
     let begun = Instant::now();
     // With a target that is named, build scripts and macros are built as ever.
     let status = Command::new(env!("CARGO"))
@@ -81,7 +81,7 @@ fn build() -> Result<PathBuf, String> {
             "--quiet",
             "--release",
             "--manifest-path",
-            "fuzz/targets/Cargo.toml",
+            "proof/fuzz/targets/Cargo.toml",
             "--target",
             host,
         ])
@@ -105,7 +105,7 @@ fn follow_versions() -> Result<(), String> {
     let read = |file: &Path| {
         std::fs::read_to_string(file).map_err(|error| format!("fuzz: {}: {error}", file.display()))
     };
-    let (ours, theirs) = (root().join("Cargo.lock"), root().join("fuzz/targets/Cargo.lock"));
+    let (ours, theirs) = (root().join("Cargo.lock"), root().join("proof/fuzz/targets/Cargo.lock"));
     let (text, their_text) = (read(&ours)?, read(&theirs)?);
     let known = packages(&text);
     if packages(&their_text).iter().any(|package| !OWN.contains(&package.0) && !known.contains(package)) {
@@ -130,7 +130,7 @@ fn fuzz(programs: &Path, target: &str, seconds: u64) -> Result<Option<String>, S
     }
     let log = grown.join(format!("{target}.log"));
     let file = File::create(&log).map_err(|error| format!("fuzz: {}: {error}", log.display()))?;
-    let fuzz = root().join("fuzz");
+    let fuzz = root().join("proof/fuzz");
     let dictionary = fuzz.join("dictionaries").join(target);
     let mut program = Command::new(programs.join(target));
     program.arg(&corpus).arg(fuzz.join("seeds").join(target));
