@@ -191,9 +191,8 @@ fn cycles_of(parent: &FullPath, edges: &BTreeMap<(String, String), String>) -> V
         if group.len() < 2 || !told.insert(group.clone()) {
             continue;
         }
-        let inside = |(from, to): &&(String, String)| {
-            group.contains(&from.as_str()) && group.contains(&to.as_str())
-        };
+        let inside =
+            |(from, to): &&(String, String)| group.contains(&from.as_str()) && group.contains(&to.as_str());
         let steps = edges.keys().filter(inside).map(|edge| format!("\n    {}", edges[edge]));
         let place = if parent.is_empty() { "crate".to_owned() } else { parent.join("::") };
         let steps: String = steps.collect();

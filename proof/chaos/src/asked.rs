@@ -5,10 +5,10 @@ use http::Request;
 use http_body_util::Full;
 use semel_checker::event::{Answered, Command, Item, Undone};
 use semel_core::Timestamp;
+use semel_testkit::Chance;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::chance::Chance;
 use crate::client::Reply;
 use crate::settings::{BATCHES, CHARGES, DRAFTS, ORDERS, PAYMENTS, REPORTS, TRANSFERS};
 
@@ -39,7 +39,7 @@ impl Asked {
             82..92 => (CHARGES, "/charges"),
             _ => (BATCHES, "/batches"),
         };
-        let key = format!("key-{pair:06}-{:08x}", chance.next() as u32);
+        let key = format!("key-{pair:06}-{:08x}", chance.draw() as u32);
         let command = Command {
             tenant: format!("tenant-{}", (pair + number % 2) % 3),
             caller: format!("caller-{}", chance.below(2)),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rusqlite::Connection;
+use semel_testkit::Chance;
 
-use crate::chance::Chance;
 use crate::process::Member;
 use crate::settings::{LEASE, LONGEST_STOP};
 use crate::world::World;
@@ -145,7 +145,7 @@ async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
         }
         3..6 => {
             world.fault("cut statements", name, format!("one in 12, {told}"));
-            proxy.cut_randomly(chance.next(), 12);
+            proxy.cut_randomly(chance.draw(), 12);
             tokio::time::sleep(time).await;
         }
         6..7 => {

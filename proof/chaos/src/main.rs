@@ -5,7 +5,6 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod asked;
-mod chance;
 mod client;
 mod counters;
 mod faults;

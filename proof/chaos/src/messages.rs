@@ -2,9 +2,9 @@
 
 use semel_checker::Event;
 use semel_checker::event::{Action, Intervened, Intervention};
+use semel_testkit::Chance;
 use tokio::process::Command;
 
-use crate::chance::Chance;
 use crate::looker::Looker;
 use crate::operator::{PATIENCE, done};
 use crate::world::World;

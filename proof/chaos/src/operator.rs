@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use semel_checker::Event;
 use semel_checker::event::{Evidence, Ruled, Verdict};
+use semel_testkit::Chance;
 use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
-use crate::chance::Chance;
 use crate::looker::{Looker, Unknown};
 use crate::messages;
 use crate::scribe::now;

@@ -6,18 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use http::Response;
-use http_body_util::Full;
 use semel_checker::Event;
 use semel_checker::event::{Charged, Declined, Requested};
+use semel_testkit::Chance;
+use semel_testkit::breaking::{Answered, BrokenOff};
 use serde_json::json;
 
 use crate::asked::{EFFECT, NOT_EXECUTED};
-use crate::chance::Chance;
 use crate::scribe::Scribe;
 use crate::settings::{CHARGE, CHARGED, LATEST_EFFECT, TIMEOUT};
-use crate::upstream::{BrokenOff, Entry, answer, saying};
+use crate::upstream::{Entry, answer, saying};
 
 /// From this call under one key on, the provider behaves.
 const PATIENT_CALL: u32 = 4;
@@ -118,7 +116,7 @@ impl Provider {
     }
 
     /// Takes a call.
-    pub(crate) async fn take(&self, called: Called) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    pub(crate) async fn take(&self, called: Called) -> Answered {
         let call = {
             let mut accounts = self.accounts();
             let account = accounts.entry(called.key.clone()).or_default();
@@ -155,7 +153,7 @@ impl Provider {
     }
 
     /// One line in the ledger, or none if it is declined. What comes too late is not done: the settings promise as much.
-    fn decide(&self, called: &Called) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    fn decide(&self, called: &Called) -> Answered {
         if called.came.elapsed() > LATEST_EFFECT {
             return Err(BrokenOff);
         }

@@ -15,12 +15,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use semel_checker::Event;
 use semel_checker::event::{Called, Command, Delivered, Effect};
+use semel_testkit::Chance;
+use semel_testkit::breaking::{Answered, BrokenOff};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::asked::{EFFECT, NOT_EXECUTED};
-use crate::chance::Chance;
 use crate::provider::Provider;
 use crate::scribe::Scribe;
 use crate::settings::{DRAFTS, LATEST_EFFECT, PAYMENTS, REPORTS, TIMEOUT};
@@ -84,18 +85,6 @@ struct Call {
     came: Instant,
 }
 
-/// The connection is dropped without an answer.
-#[derive(Debug)]
-pub(crate) struct BrokenOff;
-
-impl std::fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("broken off on purpose")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
-
 impl Ledger {
     pub(crate) fn new(scribe: Arc<Scribe>, seed: u64, slow: bool) -> Arc<Ledger> {
         Arc::new(Ledger {
@@ -148,7 +137,7 @@ impl Ledger {
         }
     }
 
-    async fn carry_out(&self, call: Call) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    async fn carry_out(&self, call: Call) -> Answered {
         let Call { operation_id, attempt, command, canary, .. } = &call;
         let (operation_id, attempt) = (operation_id.clone(), *attempt);
         let (command, canary) = (command.clone(), canary.clone());
@@ -218,7 +207,7 @@ impl Ledger {
     }
 
     /// A message arrives. The receiver deduplicates, and has bad days of its own.
-    async fn receive(&self, event_id: String) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    async fn receive(&self, event_id: String) -> Answered {
         let tries = self.next.fetch_add(1, Ordering::SeqCst);
         let mut chance = Chance::of(self.seed, &format!("{event_id} {tries}"));
         let calm = self.calm.load(Ordering::SeqCst);
@@ -326,7 +315,7 @@ async fn serve(listener: TcpListener, ledger: Arc<Ledger>) {
     }
 }
 
-async fn handle(ledger: Arc<Ledger>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, BrokenOff> {
+async fn handle(ledger: Arc<Ledger>, request: Request<Incoming>) -> Answered {
     let came = Instant::now();
     let (parts, body) = request.into_parts();
     let header =

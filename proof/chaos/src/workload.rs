@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use semel_checker::Event;
 use semel_checker::event::{Answered, Invoked, Lost};
+use semel_testkit::Chance;
 use tokio::task::JoinSet;
 
 use crate::asked::{self, Asked};
-use crate::chance::Chance;
 use crate::client;
 use crate::process::Member;
 use crate::world::World;
@@ -60,10 +60,10 @@ async fn pursue_all(world: Arc<World>, mut chance: Chance) {
         let asked = Asked::number(world.options.seed, number, world.options.broken);
         let mut clients = JoinSet::new();
         for _ in 0..1 + chance.below(3) {
-            clients.spawn(pursue(world.clone(), asked.clone(), 0, Chance::new(chance.next())));
+            clients.spawn(pursue(world.clone(), asked.clone(), 0, Chance::new(chance.draw())));
         }
         if chance.percent(TAMPERING) {
-            clients.spawn(pursue(world.clone(), asked, 1, Chance::new(chance.next())));
+            clients.spawn(pursue(world.clone(), asked, 1, Chance::new(chance.draw())));
         }
         while clients.join_next().await.is_some() {}
         tokio::time::sleep(chance.millis(0, 40)).await;
@@ -161,7 +161,7 @@ pub(crate) async fn retry_all(world: &Arc<World>, patience: Duration) -> Vec<Str
         for numbers in waiting.chunks(PURSUITS as usize) {
             let mut requests = JoinSet::new();
             for number in numbers.iter().copied() {
-                let (world, mut chance) = (world.clone(), Chance::new(chance.next()));
+                let (world, mut chance) = (world.clone(), Chance::new(chance.draw()));
                 requests.spawn(async move {
                     let asked = Asked::number(world.options.seed, number, world.options.broken);
                     match choose(&world, &asked, &mut chance) {
@@ -205,7 +205,7 @@ pub(crate) async fn quiet(world: &Arc<World>) {
         let number = world.commands.fetch_add(1, Ordering::SeqCst);
         let asked = Asked::number(world.options.seed, number, world.options.broken);
         for _ in 0..2 {
-            let (world, asked, mut chance) = (world.clone(), asked.clone(), Chance::new(chance.next()));
+            let (world, asked, mut chance) = (world.clone(), asked.clone(), Chance::new(chance.draw()));
             pursuits.spawn(async move {
                 for _ in 0..QUIET_TRIES {
                     if let Some(member) = choose(&world, &asked, &mut chance)

@@ -1,9 +1,9 @@
 //! A request before it is written down: valid, until a production of the grammar changes it.
 
 use crate::case::{After, Ask, Case, Client, Ending, Expectation, Group, RawFrame, Wire};
-use crate::chance::Chance;
 use crate::frames;
 use crate::script::Script;
+use semel_testkit::Chance;
 
 /// The host that all requests ask for.
 pub(crate) const HOST: &str = "lab";
@@ -250,8 +250,8 @@ impl Draft {
         let mut request = self.head(b"Transfer-Encoding: chunked\r\n");
         let mut rest = &self.ask.body[..];
         while !rest.is_empty() {
-            let (chunk, after) = rest.split_at(1 + chance.below(rest.len()));
-            let size = match chance.below(4) {
+            let (chunk, after) = rest.split_at(1 + chance.index(rest.len()));
+            let size = match chance.index(4) {
                 0 => format!("{:X}\r\n", chunk.len()),
                 1 => format!("{:x};a=b\r\n", chunk.len()),
                 _ => format!("{:x}\r\n", chunk.len()),
@@ -350,7 +350,7 @@ impl Case {
             let Some((after, whole)) = pieces.pop() else { return self };
             let mut rest = &whole[..];
             while rest.len() > 1 && chance.percent(70) {
-                let (piece, left) = rest.split_at(1 + chance.below(rest.len() - 1));
+                let (piece, left) = rest.split_at(1 + chance.index(rest.len() - 1));
                 pieces.push((after, piece.to_vec()));
                 rest = left;
             }

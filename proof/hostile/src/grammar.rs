@@ -43,7 +43,7 @@ pub(crate) fn probe(author: &mut Author<'_>, client: Client, is_http2: bool) -> 
 
 /// Draws a command of this scene once more, or another caller's command under the same key.
 pub(crate) fn retry(author: &mut Author<'_>, is_http2: bool) -> Option<Case> {
-    let at = author.chance.below(author.commands.len());
+    let at = author.chance.index(author.commands.len());
     let first = author.commands.get(at)?.clone();
     let draft = if author.chance.percent(60) {
         // At the same time as the first, it may be told to come back.
@@ -65,7 +65,7 @@ pub(crate) fn retry(author: &mut Author<'_>, is_http2: bool) -> Option<Case> {
 
 /// One of these names, with letters in either case.
 fn spelled(author: &mut Author<'_>, name: &str) -> Vec<u8> {
-    let how = author.chance.below(4);
+    let how = author.chance.index(4);
     let letter = |letter: char, upper: bool| {
         if upper { letter.to_ascii_uppercase() } else { letter.to_ascii_lowercase() }
     };

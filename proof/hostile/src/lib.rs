@@ -11,7 +11,6 @@ mod answer;
 mod book;
 mod broken;
 mod case;
-mod chance;
 mod draft;
 mod frames;
 mod grammar;

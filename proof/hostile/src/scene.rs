@@ -8,13 +8,13 @@ use futures_util::future::join_all;
 
 use crate::answer::{self, Answer};
 use crate::case::{Case, Client, Ending, Group, Wire};
-use crate::chance::Chance;
 use crate::draft::{Author, Credentials};
 use crate::grammar;
 use crate::lab::{Lab, Protocol};
 use crate::over_http1::{Heard, Http1};
 use crate::over_http2::{self, Http2};
 use crate::upstream::World;
+use semel_testkit::Chance;
 
 /// Cases in a scene.
 pub const CASES: u64 = 8;
@@ -41,7 +41,7 @@ pub(crate) struct Log {
 
 /// Draws the cases of a scene.
 fn acts(credentials: &Credentials, seed: u64, scene: u64, only: Option<Group>) -> (bool, Vec<Act>) {
-    let mut chance = Chance::of(seed, scene);
+    let mut chance = chance_of(seed, scene);
     let is_alone = chance.percent(75);
     let mut author =
         Author::new(chance, scene, credentials, is_alone, Protocol::of(scene) == Protocol::Http1);
@@ -214,4 +214,11 @@ fn tell(case: &Case, heard: &Heard, took: Duration) -> String {
     }
     text += &format!("    got: {}\n    read as: {:?}\n", heard.raw.escape_ascii(), heard.answers);
     text
+}
+
+/// Returns the chance of one scene of a seed.
+fn chance_of(seed: u64, scene: u64) -> Chance {
+    let mut chance = Chance::new(seed ^ scene.wrapping_mul(0x0001_0000_01b3));
+    chance.draw();
+    chance
 }

@@ -6,6 +6,7 @@
 
 mod client;
 mod frames;
+mod gate;
 mod judge;
 mod kept;
 mod lab;

@@ -1,29 +1,26 @@
-//! A process of our own: started, killed, stopped and continued by its id; held at named places.
+//! A process of the product that can be held at named places.
 
-use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use semel_faults::{Lever, Point};
+pub(crate) use semel_testkit::process::tail;
 
 use crate::patience;
 
 /// How often a file is looked for.
 const PAUSE: Duration = Duration::from_millis(3);
 
-/// A process, and where it listens. Dropping it ends it.
+/// A process, and the folder through which it is held. Dropping it kills it.
 pub(crate) struct Process {
-    child: Child,
-    addresses: Vec<SocketAddr>,
+    process: semel_testkit::process::Process,
     faults: PathBuf,
 }
 
 impl Process {
-    /// Starts it, and waits until it says where it listens, after each of these words. It can be held through the folder
-    /// `faults`. Blocks.
+    /// Starts the process and waits for an address after each of these words. Blocks.
     pub(crate) fn start(
         command: Command,
         words: &[&str],
@@ -33,7 +30,7 @@ impl Process {
         Process::start_armed(command, words, log, faults, &[])
     }
 
-    /// The same, with these points armed before it runs.
+    /// Starts the process with these points armed before it runs. Blocks.
     pub(crate) fn start_armed(
         mut command: Command,
         words: &[&str],
@@ -41,59 +38,32 @@ impl Process {
         faults: &Path,
         armed: &[Point],
     ) -> Result<Process, String> {
-        // What an earlier process left there is not about this one.
+        // Files of an earlier process are not about this one.
         let _ = std::fs::remove_dir_all(faults);
         std::fs::create_dir_all(faults).map_err(|error| format!("{}: {error}", faults.display()))?;
         for point in armed {
             write(&faults.join(point.name()), "")?;
         }
         command.env(semel_faults::VARIABLE, faults);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|error| format!("it cannot be run: {error}"))?;
-        let (output, errors) = (child.stdout.take(), child.stderr.take());
-        let mut process = Process { child, addresses: Vec::new(), faults: faults.to_owned() };
-        let (Some(output), Some(mut errors)) = (output, errors) else {
-            return Err("it has no output".into());
-        };
-        let file = std::fs::OpenOptions::new().create(true).append(true).open(log);
-        let mut file = file.map_err(|error| format!("{}: {error}", log.display()))?;
-        // Through a pipe: what limits the files of the process is not to limit what it says.
-        std::thread::spawn(move || {
-            let mut chunk = [0; 16 * 1024];
-            while let Ok(length @ 1..) = errors.read(&mut chunk) {
-                let _ = file.write_all(&chunk[..length]);
-            }
-        });
-        let mut output = BufReader::new(output);
-        for word in words {
-            let mut line = String::new();
-            output.read_line(&mut line).map_err(|error| error.to_string())?;
-            let address = line.trim().strip_prefix(word).and_then(|rest| rest.parse().ok());
-            let address = address.ok_or_else(|| {
-                format!("it said {line:?} where {word:?} was expected; its log ends with {}", tail(log))
-            })?;
-            process.addresses.push(address);
-        }
-        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
-        Ok(process)
+        let process = semel_testkit::process::Process::start(command, words, log)?;
+        Ok(Process { process, faults: faults.to_owned() })
     }
 
-    /// Where it takes requests.
+    /// Returns the address for requests.
     pub(crate) fn address(&self) -> SocketAddr {
-        self.addresses[0]
+        self.process.addresses()[0]
     }
 
-    /// Ends it with SIGKILL. Blocks until it is gone.
+    /// Kills the process. Blocks until it is gone.
     pub(crate) fn kill(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
     }
 
-    /// Waits until it has ended by itself, and gives its exit code.
+    /// Waits until the process has ended by itself, and returns its exit code.
     pub(crate) async fn ended(&mut self) -> Result<i32, String> {
         let begun = Instant::now();
         loop {
-            if let Some(status) = self.child.try_wait().map_err(|error| error.to_string())? {
+            if let Some(status) = self.process.exit_status()? {
                 return status.code().ok_or_else(|| "a signal ended it".to_owned());
             }
             if begun.elapsed() > patience::PATIENCE {
@@ -103,26 +73,14 @@ impl Process {
         }
     }
 
-    /// Stops it where it is, or lets it go on.
+    /// Suspends the process, or resumes it.
     pub(crate) fn stop(&self, stop: bool) {
-        if let Some(pid) = self.pid() {
-            // It is ours and not yet waited for, so nobody else has its id.
-            let _ = kill_process(pid, if stop { Signal::STOP } else { Signal::CONT });
-        }
+        if stop { self.process.suspend() } else { self.process.resume() }
     }
 
-    fn pid(&self) -> Option<Pid> {
-        i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
-    }
-
-    /// From here on it can write no file beyond this length; without one, it can again.
+    /// Limits every file it writes to this length; `None` lifts the limit.
     pub(crate) fn limit_files(&self, length: Option<u64>) -> Result<(), String> {
-        let limit = Rlimit { current: length, maximum: None };
-        let limited = self.pid().map(|pid| prlimit(Some(pid), Resource::Fsize, limit));
-        match limited {
-            Some(Ok(_)) => Ok(()),
-            _ => Err("its files cannot be limited".to_owned()),
-        }
+        self.process.limit_files(length)
     }
 
     /// The first who comes to this point from now on is held there.
@@ -161,21 +119,6 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 fn write(file: &Path, text: &str) -> Result<(), String> {
     std::fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
-}
-
-/// The end of a log.
-pub(crate) fn tail(log: &Path) -> String {
-    // The thread that writes it may be a moment behind.
-    std::thread::sleep(Duration::from_millis(100));
-    let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
-    lines[lines.len().saturating_sub(5)..].join(" | ")
 }

@@ -8,11 +8,11 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use semel_testkit::breaking::{self, Answered, BrokenOff};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use crate::gate::Gate;
 
 /// What happens to messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +39,6 @@ pub(crate) struct Delivery {
     pub(crate) is_taken: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Expected,
-    Held,
-    Released,
-}
-
 /// The receiver.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
@@ -57,21 +50,9 @@ struct Shared {
     manner: Manner,
     /// Whose messages are not taken: their payload has this in it.
     poison: String,
-    stage: watch::Sender<Stage>,
+    gate: Gate,
     deliveries: Mutex<Vec<Delivery>>,
 }
-
-/// The connection ends without an answer.
-#[derive(Debug, PartialEq, Eq)]
-struct BrokenOff;
-
-impl std::fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("broken off on purpose")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
 
 impl Receiver {
     pub(crate) async fn start(manner: Manner, poison: &str) -> Result<Receiver, String> {
@@ -80,10 +61,13 @@ impl Receiver {
         let shared = Arc::new(Shared {
             manner,
             poison: poison.to_owned(),
-            stage: watch::Sender::new(Stage::Expected),
+            gate: Gate::default(),
             deliveries: Mutex::default(),
         });
-        let serving = tokio::spawn(serve(listener, shared.clone()));
+        let serving = {
+            let shared = shared.clone();
+            tokio::spawn(breaking::serve(listener, move |request| shared.clone().answer(request)))
+        };
         Ok(Receiver { address, shared, serving })
     }
 
@@ -94,15 +78,13 @@ impl Receiver {
 
     /// Waits until the first one is held.
     pub(crate) async fn is_held(&self) -> Result<(), String> {
-        let mut stage = self.shared.stage.subscribe();
-        let held = stage.wait_for(|stage| *stage != Stage::Expected);
-        let held = tokio::time::timeout(crate::patience::PATIENCE, held).await;
-        held.map(drop).map_err(|_| "no message came".to_owned())
+        let held = tokio::time::timeout(crate::patience::PATIENCE, self.shared.gate.is_held()).await;
+        held.map_err(|_| "no message came".to_owned())
     }
 
     /// Lets it go on.
     pub(crate) fn release(&self) {
-        self.shared.stage.send_replace(Stage::Released);
+        self.shared.gate.open();
     }
 }
 
@@ -117,31 +99,12 @@ pub(crate) fn reference(event_id: &str) -> String {
     format!("taken-{event_id}")
 }
 
-async fn serve(listener: TcpListener, shared: Arc<Shared>) {
-    let mut connections = JoinSet::new();
-    while let Ok((stream, _)) = listener.accept().await {
-        connections.spawn(carry(stream, shared.clone()));
-    }
-}
-
-async fn carry(stream: TcpStream, shared: Arc<Shared>) {
-    let service = service_fn(|request| {
-        let shared = shared.clone();
-        // In a task of its own: a sender that leaves stops nothing.
-        async move { tokio::spawn(shared.answer(request)).await.unwrap_or(Err(BrokenOff)) }
-    });
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-}
-
 impl Shared {
     fn deliveries(&self) -> MutexGuard<'_, Vec<Delivery>> {
         self.deliveries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn answer(
-        self: Arc<Shared>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    async fn answer(self: Arc<Shared>, request: Request<Incoming>) -> Answered {
         let field = |name: &str| {
             request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
@@ -156,7 +119,7 @@ impl Shared {
         };
         let status = match self.manner {
             Manner::Holds if is_first => {
-                self.hold().await;
+                self.gate.hold().await;
                 200
             }
             Manner::Fails if is_poison => 500,
@@ -166,16 +129,5 @@ impl Shared {
         };
         let answer = Response::builder().status(status).header("semel-reference", reference(&event_id));
         answer.body(Full::default()).map_err(|_| BrokenOff)
-    }
-
-    async fn hold(&self) {
-        let mut stage = self.stage.subscribe();
-        self.stage.send_if_modified(|stage| {
-            *stage == Stage::Expected && {
-                *stage = Stage::Held;
-                true
-            }
-        });
-        let _ = stage.wait_for(|stage| *stage == Stage::Released).await;
     }
 }

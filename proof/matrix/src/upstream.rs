@@ -8,13 +8,12 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
+use semel_testkit::breaking::{self, Answered, BrokenOff};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::gate::Gate;
 use crate::seen::Effect;
 
 /// What happens to the first call.
@@ -37,14 +36,6 @@ pub(crate) enum Mood {
     TooLarge,
 }
 
-/// How far a call is that is held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    Expected,
-    Held,
-    Released,
-}
-
 /// The service.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
@@ -58,21 +49,9 @@ struct Shared {
     /// somebody else.
     key: String,
     called: AtomicBool,
-    stage: watch::Sender<Stage>,
+    gate: Gate,
     effects: Mutex<Vec<Effect>>,
 }
-
-/// The connection is dropped without an answer.
-#[derive(Debug)]
-struct BrokenOff;
-
-impl std::fmt::Display for BrokenOff {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("broken off on purpose")
-    }
-}
-
-impl std::error::Error for BrokenOff {}
 
 impl Upstream {
     /// Starts it, for commands under this key, or under keys that end with it.
@@ -83,7 +62,7 @@ impl Upstream {
             mood,
             key: key.to_owned(),
             called: AtomicBool::new(false),
-            stage: watch::Sender::new(Stage::Expected),
+            gate: Gate::default(),
             effects: Mutex::default(),
         });
         let serving = tokio::spawn(serve(listener, shared.clone()));
@@ -97,12 +76,12 @@ impl Upstream {
 
     /// Waits until the first call is held.
     pub(crate) async fn is_held(&self) {
-        let _ = self.shared.stage.subscribe().wait_for(|stage| *stage != Stage::Expected).await;
+        self.shared.gate.is_held().await;
     }
 
     /// Lets it go on.
     pub(crate) fn release(&self) {
-        self.shared.stage.send_replace(Stage::Released);
+        self.shared.gate.open();
     }
 }
 
@@ -124,12 +103,7 @@ async fn carry(stream: TcpStream, shared: Arc<Shared>) {
         let _ = answer_badly(stream, &shared).await;
         return;
     }
-    let service = service_fn(|request| {
-        let shared = shared.clone();
-        // In a task of its own: a caller that leaves stops nothing.
-        async move { tokio::spawn(shared.answer(request)).await.unwrap_or(Err(BrokenOff)) }
-    });
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    breaking::serve_connection(stream, |request| shared.clone().answer(request)).await;
 }
 
 /// Reads a request to the end of its head, carries it out, and answers what is no answer.
@@ -165,10 +139,7 @@ async fn answer_badly(stream: TcpStream, shared: &Shared) -> std::io::Result<()>
 }
 
 impl Shared {
-    async fn answer(
-        self: Arc<Shared>,
-        request: Request<Incoming>,
-    ) -> Result<Response<Full<Bytes>>, BrokenOff> {
+    async fn answer(self: Arc<Shared>, request: Request<Incoming>) -> Answered {
         let field = |name: &str| {
             request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };
@@ -179,14 +150,14 @@ impl Shared {
         }
         let mood = if self.called.swap(true, Ordering::SeqCst) { Mood::Well } else { self.mood };
         match mood {
-            Mood::HoldsBefore => self.hold().await,
+            Mood::HoldsBefore => self.gate.hold().await,
             Mood::BreaksOffBefore => return Err(BrokenOff),
             _ => {}
         }
         let padding = if mood == Mood::TooLarge { 4096 } else { 0 };
         let (number, body) = self.effect(operation_id, key, padding);
         match mood {
-            Mood::HoldsAfter => self.hold().await,
+            Mood::HoldsAfter => self.gate.hold().await,
             Mood::BreaksOffAfter => return Err(BrokenOff),
             _ => {}
         }
@@ -196,17 +167,6 @@ impl Shared {
             .header("location", format!("/payments/{number}"))
             .body(Full::new(body))
             .map_err(|_| BrokenOff)
-    }
-
-    async fn hold(&self) {
-        let mut stage = self.stage.subscribe();
-        self.stage.send_if_modified(|stage| {
-            *stage == Stage::Expected && {
-                *stage = Stage::Held;
-                true
-            }
-        });
-        let _ = stage.wait_for(|stage| *stage == Stage::Released).await;
     }
 
     /// One more line in the ledger.

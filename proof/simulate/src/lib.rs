@@ -8,11 +8,11 @@
 //! `world.rs` is where to begin. What is simulated how, and what this cannot find, is in `docs/simulation.md`.
 
 mod broken;
-mod chance;
 mod clients;
 mod coverage;
 mod faults;
 mod forward;
+mod ids;
 mod network;
 mod node;
 mod panics;

@@ -3,11 +3,11 @@
 
 use semel_core::Statement as Said;
 
-use crate::chance::Chance;
 use crate::node::{Node, Process, Start};
 use crate::port::{Answer, Brought, Question, Reply};
 use crate::settings::{SLOWEST, SLOWEST_STATEMENT, STEP};
 use crate::world::{Happening, Origin, World};
+use semel_testkit::Chance;
 
 /// Who is at the other end of a node's links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

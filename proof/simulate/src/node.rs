@@ -18,14 +18,15 @@ use tokio::time::Instant;
 use tower::{Layer as _, Service as _};
 
 use crate::broken::Broken;
-use crate::chance::{Chance, SeededIds};
 use crate::forward::{AskProvider, Forward};
+use crate::ids::SeededIds;
 use crate::plan::Plan;
 use crate::port::{Brought, Port, Reply, Sent};
 use crate::settings::{
     EPOCH, KINDS, Kind, LEASE, MARGIN, REAP, START_WITHIN, STORE_TIMEOUT, SWEEP, TIMEOUT, WAIT, millis,
 };
 use crate::store::RemoteStore;
+use semel_testkit::Chance;
 
 /// How long a node that ends in good order waits for what runs.
 const FAREWELL: u64 = 400;
@@ -88,7 +89,7 @@ impl Process {
         });
         let forward = Forward { port: port.clone(), broken: start.broken };
         let skew = start.chance.below(2 * start.plan.skew + 1) as i64 - start.plan.skew as i64;
-        let ids = Arc::new(SeededIds::new(Chance::of(start.chance.next(), "reconciler")));
+        let ids = Arc::new(SeededIds::new(Chance::of(start.chance.draw(), "reconciler")));
         let mut builder = IdempotencyLayer::builder(store.clone())
             .identify(identify)
             .defaults(defaults())

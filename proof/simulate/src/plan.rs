@@ -1,8 +1,8 @@
 //! What a seed draws before anything happens: who takes part, and what goes wrong how often. Each seed has some kinds of
 //! faults and lacks others, since one kind may hide what another one shows.
 
-use crate::chance::Chance;
 use crate::settings::{KINDS, Kind, LONGEST_LAG};
+use semel_testkit::Chance;
 
 /// How bad the way between two kinds of participants is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -10,10 +10,10 @@ use semel_core::{Found, OperationId, Record, Response, Statement, StoredResult};
 use serde_json::json;
 
 use crate::broken::Broken;
-use crate::chance::Chance;
 use crate::port::{Call, Reply};
 use crate::reading::{EFFECT, NOT_EXECUTED};
 use crate::settings::{Kind, LATEST_EFFECT, TIMEOUT};
+use semel_testkit::Chance;
 
 /// Whoever has failed this often in a bad mood gets a good one.
 const PATIENT_ATTEMPT: u32 = 5;

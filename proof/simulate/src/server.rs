@@ -14,11 +14,11 @@ use semel_core::{
 use semel_stores::MemoryStore;
 
 use crate::broken::Broken;
-use crate::chance::Chance;
 use crate::coverage::Coverage;
 use crate::port::Statement;
 use crate::settings::EPOCH;
 use crate::store::at_once;
+use semel_testkit::Chance;
 
 /// How long a racy store needs from its look to its insert.
 const RACE_MS: u64 = 400;

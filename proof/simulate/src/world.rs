@@ -11,7 +11,6 @@ use semel_checker::event::{Called, Effect, Evidence, Quiet, Ruled, Run, Verdict}
 use semel_core::{Found, Record, State, StateName, Statement as Said};
 
 use crate::broken::Broken;
-use crate::chance::Chance;
 use crate::clients::{Open, Session};
 use crate::coverage::Coverage;
 use crate::faults::Trouble;
@@ -23,6 +22,7 @@ use crate::provider::{Deed, Entry, Provider, Then};
 use crate::scribe::Scribe;
 use crate::server::Server;
 use crate::settings::{EPOCH, LEASE, STEP, SWEEP, operations};
+use semel_testkit::Chance;
 
 /// How often the store is read from outside.
 const LOOK: u64 = 500;

@@ -1,9 +1,11 @@
 //! What tests of Semel share: the conformance suite of stores, broken stores that it must reject, a clock that
 //! tests set, a client for services under test, HTTP/2 frame by frame, an authority that signs certificates, private PostgreSQL servers, a proxy that breaks
-//! connections to them, and samples of everything. Never part of a product.
+//! connections to them, processes, servers that break off, chance from a seed, and samples of everything. Never part of a product.
 
 pub mod authority;
+pub mod breaking;
 pub mod broken;
+pub mod chance;
 pub mod client;
 pub mod clock;
 pub mod conformance;
@@ -11,7 +13,9 @@ pub mod faulty;
 pub mod http2;
 mod ports;
 pub mod postgres;
+pub mod process;
 pub mod proxy;
 pub mod sample;
 
+pub use chance::Chance;
 pub use clock::ManualClock;

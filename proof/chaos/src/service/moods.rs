@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
-use crate::chance::Chance;
+use semel_testkit::Chance;
 
 /// From this attempt in one process on, code behaves.
 const PATIENT_ATTEMPT: u32 = 2;

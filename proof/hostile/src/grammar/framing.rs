@@ -6,7 +6,7 @@ use crate::draft::{Author, Draft, Sort, http1};
 const GROUP: Option<Group> = Some(Group::Framing);
 
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
-    let case = match author.chance.below(14) {
+    let case = match author.chance.index(14) {
         0 => whole(author),
         1 => in_chunks(author),
         2 => length_and_coding(author),
@@ -27,7 +27,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
 fn whole(author: &mut Author<'_>) -> Case {
     let (client, sort) = (author.client(), author.chance.pick(&Sort::PLAIN));
     let draft = author.draft(client, sort);
-    let (head, what) = match author.chance.below(3) {
+    let (head, what) = match author.chance.index(3) {
         0 => (b"\r\n".to_vec(), "an empty line before a request"),
         _ => (Vec::new(), "a whole request"),
     };
@@ -66,7 +66,7 @@ fn bad_length(author: &mut Author<'_>) -> Case {
     let hidden = author.hidden();
     let (length, rest) = (draft.ask.body.len(), hidden.whole());
     let whole = length + rest.len();
-    let lines = match author.chance.below(14) {
+    let lines = match author.chance.index(14) {
         0 => format!("Content-Length: {length}\r\nContent-Length: {length}\r\n"),
         1 => format!("Content-Length: {length}\r\nContent-Length: {whole}\r\n"),
         2 => format!("Content-Length: {whole}\r\nContent-Length: {length}\r\n"),
@@ -117,7 +117,7 @@ fn bad_chunks(author: &mut Author<'_>) -> Case {
     let hidden = author.hidden();
     let rest = hidden.whole();
     let length = rest.len();
-    let body: Vec<u8> = match author.chance.below(12) {
+    let body: Vec<u8> = match author.chance.index(12) {
         0 => [b"5\nhello\n0\n\n", &rest[..]].concat(),
         1 => [b"0x5\r\nhello\r\n0\r\n\r\n", &rest[..]].concat(),
         2 => [b"-1\r\n", &rest[..]].concat(),
@@ -161,8 +161,8 @@ fn bad_line(author: &mut Author<'_>) -> Case {
 
 /// Several requests in a row, of several clients, and perhaps one among them that ends the connection.
 fn pipeline(author: &mut Author<'_>) -> Case {
-    let (count, spoils) = (2 + author.chance.below(3), author.chance.percent(30));
-    let spoiled = if spoils { author.chance.below(count) } else { count };
+    let (count, spoils) = (2 + author.chance.index(3), author.chance.percent(30));
+    let spoiled = if spoils { author.chance.index(count) } else { count };
     let (mut drafts, mut bytes): (Vec<Draft>, Vec<u8>) = (Vec::new(), Vec::new());
     for number in 0..count {
         let (client, sort) = (author.client(), author.chance.pick(&Sort::PLAIN));
@@ -190,8 +190,8 @@ fn half(author: &mut Author<'_>) -> Case {
         false => draft.chunked(&mut author.chance, b""),
     };
     let cut = match author.chance.percent(50) {
-        true => whole.len() - 1 - author.chance.below(whole.len().min(20)),
-        false => author.chance.below(whole.len()),
+        true => whole.len() - 1 - author.chance.index(whole.len().min(20)),
+        false => author.chance.index(whole.len()),
     };
     let case = http1(GROUP, "half a request", vec![draft], whole[..cut.max(1)].to_vec());
     if author.chance.percent(70) { case.then_half_closed() } else { case.then_left() }
@@ -201,7 +201,7 @@ fn expects(author: &mut Author<'_>) -> Case {
     let (client, sort) = (author.client(), author.chance.pick(&Sort::WITH_BODY));
     let draft = author.draft(client, sort);
     let length = format!("Content-Length: {}\r\n", draft.ask.body.len());
-    let (lines, draft) = match author.chance.below(5) {
+    let (lines, draft) = match author.chance.index(5) {
         0 => ("Expect: anything\r\n", draft.either()),
         1 => ("Expect: 100-continue\r\nExpect: 100-continue\r\n", draft.either()),
         _ => ("Expect: 100-continue\r\n", draft),
@@ -224,7 +224,7 @@ fn body_on_get(author: &mut Author<'_>) -> Case {
     let length = format!("Content-Length: {}\r\n", rest.len());
     let draft = author.draft(client, Sort::Read);
     let coding = b"Transfer-Encoding: chunked\r\n";
-    match author.chance.below(6) {
+    match author.chance.index(6) {
         0 => {
             let draft = draft.refused();
             let bytes = [draft.head(length.as_bytes()), rest].concat();
@@ -262,7 +262,7 @@ fn request_line(author: &mut Author<'_>) -> Case {
     let bytes = draft.whole();
     let end = bytes.iter().position(|byte| *byte == b'\r').unwrap_or_default();
     let (target, method) = (draft.sent_target(), draft.ask.method.clone().into_bytes());
-    let line: Vec<u8> = match author.chance.below(12) {
+    let line: Vec<u8> = match author.chance.index(12) {
         0 => {
             let line = [&method[..], b" http://lab", &target, b" HTTP/1.1"].concat();
             let bytes = [&line[..], &bytes[end..]].concat();

@@ -46,7 +46,7 @@ const PASSED: [&str; 6] = ["X-Other", "X_Other", "X-Tenant", "Prefer", "Cookie",
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
     let (client, sort) = (author.client(), author.chance.pick(&Sort::PLAIN));
     let draft = author.draft(client, sort);
-    let (what, draft) = match author.chance.below(8) {
+    let (what, draft) = match author.chance.index(8) {
         0 | 1 => {
             let name = author.chance.pick(&REFUSED);
             let (name, value) = (spelled(author, name), author.chance.pick(&["POST", "/payments", "1", "7"]));
@@ -54,7 +54,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
         }
         2 | 3 => {
             let mut draft = draft;
-            for _ in 0..=author.chance.below(3) {
+            for _ in 0..=author.chance.index(3) {
                 let name = author.chance.pick(&STRIPPED);
                 let name = spelled(author, name);
                 let value: &[u8] = author.chance.pick(&[&b"acme"[..], b"alice", b"globex", b"1", b"\xff"]);
@@ -88,7 +88,7 @@ fn has_connection(draft: &Draft) -> bool {
 fn duplicate(author: &mut Author<'_>, client: Client) -> (&'static str, Draft) {
     let sort = author.chance.pick(&Sort::COMMANDS);
     let draft = author.draft(client, sort);
-    let draft = match author.chance.below(5) {
+    let draft = match author.chance.index(5) {
         0 => draft.clone().with("Idempotency-Key", draft.ask.key.as_deref().unwrap_or_default()),
         1 => draft.with("Idempotency-Key", "another-key-of-this-request"),
         2 => draft.with("Host", "lab").with("Host", "lab"),
@@ -124,7 +124,7 @@ fn credentials(author: &mut Author<'_>, client: Client) -> (&'static str, Draft)
     let client = if client == Client::Guest || client == Client::Bob { Client::Alice } else { client };
     let (own, other) = (author.key_of(client), author.key_of(Client::Bob));
     let bare = author.draft(client, sort).without("Authorization").without("X-Api-Key").refused();
-    let draft = match author.chance.below(9) {
+    let draft = match author.chance.index(9) {
         0 => bare.with("Authorization", &format!("Bearer {own}")).with("X-Api-Key", other),
         1 => bare.with("X-Api-Key", other).with("X-Api-Key", own),
         2 => bare.with_bytes(b"Authorization", &[b"Bearer ", other.as_bytes(), b"\xff"].concat()),

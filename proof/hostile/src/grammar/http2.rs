@@ -9,7 +9,7 @@ const GROUP: Option<Group> = Some(Group::Http2);
 type Fields = Vec<(Vec<u8>, Vec<u8>)>;
 
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
-    match author.chance.below(12) {
+    match author.chance.index(12) {
         0 | 1 => whole(author),
         2 => interleaved(author),
         3 | 4 => fields(author),
@@ -32,11 +32,11 @@ fn draft(author: &mut Author<'_>, sorts: &[Sort]) -> Draft {
 fn pieces(author: &mut Author<'_>, draft: &Draft, stream: i32) -> Vec<RawFrame> {
     let block = frames::block(&draft.fields_over_http2());
     let ends = if draft.ask.body.is_empty() { END_STREAM } else { 0 };
-    let cuts = author.chance.below(3);
+    let cuts = author.chance.index(3);
     let mut parts: Vec<&[u8]> = Vec::new();
     let mut rest = &block[..];
     for _ in 0..cuts {
-        let (part, left) = rest.split_at(author.chance.below(rest.len()));
+        let (part, left) = rest.split_at(author.chance.index(rest.len()));
         parts.push(part);
         rest = left;
     }
@@ -50,7 +50,7 @@ fn pieces(author: &mut Author<'_>, draft: &Draft, stream: i32) -> Vec<RawFrame> 
     }
     let mut rest = &draft.ask.body[..];
     while !rest.is_empty() {
-        let (part, left) = rest.split_at(1 + author.chance.below(rest.len()));
+        let (part, left) = rest.split_at(1 + author.chance.index(rest.len()));
         let ends = if left.is_empty() { END_STREAM } else { 0 };
         frames.push(match author.chance.percent(30) {
             true => on(stream, DATA, PADDED | ends, &[&[3][..], part, &[0; 3]].concat()),
@@ -64,7 +64,7 @@ fn pieces(author: &mut Author<'_>, draft: &Draft, stream: i32) -> Vec<RawFrame> 
 fn whole(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::PLAIN);
     let mut step = pieces(author, &draft, 0);
-    match author.chance.below(4) {
+    match author.chance.index(4) {
         0 => step.insert(0, of_connection(0xbe, 0, b"unknown")),
         1 => step.insert(0, of_connection(PING, 0, &[1; 8])),
         2 => step.insert(0, on(0, PRIORITY, 0, &[0, 0, 0, 0, 5])),
@@ -75,13 +75,13 @@ fn whole(author: &mut Author<'_>) -> Case {
 
 /// Requests of several clients, frame by frame on one connection.
 fn interleaved(author: &mut Author<'_>) -> Case {
-    let drafts: Vec<Draft> = (0..2 + author.chance.below(3)).map(|_| draft(author, &Sort::PLAIN)).collect();
+    let drafts: Vec<Draft> = (0..2 + author.chance.index(3)).map(|_| draft(author, &Sort::PLAIN)).collect();
     let (mut heads, mut bodies) = (Vec::new(), Vec::new());
     for (number, draft) in drafts.iter().enumerate() {
         let stream = number as i32;
         heads.push(frames::head(stream, &draft.fields_over_http2(), draft.ask.body.is_empty()));
         if !draft.ask.body.is_empty() {
-            bodies.insert(author.chance.below(bodies.len() + 1), frames::data(stream, &draft.ask.body, true));
+            bodies.insert(author.chance.index(bodies.len() + 1), frames::data(stream, &draft.ask.body, true));
         }
     }
     http2(GROUP, "requests that share a connection", drafts, vec![heads, bodies])
@@ -120,7 +120,7 @@ fn fields(author: &mut Author<'_>) -> Case {
         (b"content_length", b"5"),
         (b"x-name\r\nsemel-tenant", b"acme"),
     ];
-    match author.chance.below(8) {
+    match author.chance.index(8) {
         0 => fields.retain(|(name, _)| name != b":method"),
         1 => fields.retain(|(name, _)| name != b":path"),
         2 => fields.retain(|(name, _)| name != b":scheme"),
@@ -154,7 +154,7 @@ fn set(fields: &mut Fields, name: &[u8], value: &[u8]) {
 fn hosts(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::PLAIN);
     let mut fields = draft.fields_over_http2();
-    let draft = match author.chance.below(8) {
+    let draft = match author.chance.index(8) {
         0 => {
             fields.push((b"host".to_vec(), b"lab".to_vec()));
             draft
@@ -197,7 +197,7 @@ fn lengths(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::WITH_BODY);
     let mut fields = draft.fields_over_http2();
     let length = draft.ask.body.len();
-    let announced = match author.chance.below(7) {
+    let announced = match author.chance.index(7) {
         0 => vec![length.to_string()],
         1 => vec![(length + 1).to_string()],
         2 => vec![(length - 1).to_string()],
@@ -215,11 +215,11 @@ fn lengths(author: &mut Author<'_>) -> Case {
 
 /// A request that is reset, with every code, before its end or behind it.
 fn resets(author: &mut Author<'_>) -> Case {
-    let code = author.chance.below(14) as u32;
+    let code = author.chance.index(14) as u32;
     let draft = draft(author, &Sort::WITH_BODY);
     let other = self::draft(author, &Sort::PLAIN);
     let mut step = vec![frames::head(0, &draft.fields_over_http2(), false)];
-    let draft = match author.chance.below(3) {
+    let draft = match author.chance.index(3) {
         0 => draft.refused(),
         1 => {
             step.push(frames::data(0, &draft.ask.body, false));
@@ -254,7 +254,7 @@ fn leaves(author: &mut Author<'_>) -> Case {
     let head = frames::head(0, &draft.fields_over_http2(), false);
     let body = |ends| frames::data(0, &draft.ask.body, ends);
     let ending = author.chance.pick(&[Ending::HalfClose, Ending::Leave]);
-    let (step, draft) = match author.chance.below(4) {
+    let (step, draft) = match author.chance.index(4) {
         0 => (vec![head], draft.refused()),
         1 => (vec![head, body(false)], draft.refused()),
         2 => (vec![head, body(false), go_away(code)], draft.refused()),
@@ -268,7 +268,7 @@ fn leaves(author: &mut Author<'_>) -> Case {
 fn windows(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::PLAIN);
     let frames = pieces(author, &draft, 0);
-    match author.chance.below(4) {
+    match author.chance.index(4) {
         0 => {
             let steps = vec![
                 vec![initial_window(0)],
@@ -311,7 +311,7 @@ fn broken_frames(author: &mut Author<'_>) -> Case {
     let (first, rest) = block.split_at(cut);
     let head = |flags| on(0, HEADERS, flags, first);
     let ends = if draft.ask.body.is_empty() { END_STREAM } else { 0 };
-    let step = match author.chance.below(9) {
+    let step = match author.chance.index(9) {
         0 => vec![head(ends), frames::data(0, b"x", false), on(0, CONTINUATION, END_HEADERS, rest)],
         1 => vec![head(ends), of_connection(PING, 0, &[1; 8]), on(0, CONTINUATION, END_HEADERS, rest)],
         2 => vec![head(ends), on(1, CONTINUATION, END_HEADERS, rest)],
@@ -335,7 +335,7 @@ fn broken_frames(author: &mut Author<'_>) -> Case {
 fn broken_blocks(author: &mut Author<'_>) -> Case {
     let draft = author.draft(Client::Guest, Sort::Read).refused();
     let block = frames::block(&draft.fields_over_http2());
-    let broken: Vec<u8> = match author.chance.below(6) {
+    let broken: Vec<u8> = match author.chance.index(6) {
         // An index that is not there, a table that is too large, a length behind the end, a code that is none.
         0 => [&block[..], &[0xff, 0xff, 0x7f]].concat(),
         1 => [&[0x3f, 0xff, 0xff, 0xff, 0x7f][..], &block].concat(),

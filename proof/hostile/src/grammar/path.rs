@@ -9,7 +9,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
     let (client, sort) = (author.client(), author.chance.pick(&Sort::PLAIN));
     let mut draft = author.draft(client, sort);
     let plain = sort.path();
-    let (what, draft) = match author.chance.below(8) {
+    let (what, draft) = match author.chance.index(8) {
         0..=2 => {
             draft.path = escaped(author, plain);
             ("a path in another spelling", draft)
@@ -73,7 +73,7 @@ fn escaped(author: &mut Author<'_>, path: &str) -> Vec<u8> {
 fn without_form(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     let (first, rest) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
     let rest = if rest.is_empty() { String::new() } else { format!("/{rest}") };
-    let spelled = match author.chance.below(18) {
+    let spelled = match author.chance.index(18) {
         0 => format!("//{first}{rest}"),
         1 => format!("/{first}/{rest}/x"),
         2 => format!("/./{first}{rest}"),
@@ -107,7 +107,7 @@ fn escaped_less(author: &mut Author<'_>, path: &str) -> Vec<u8> {
 /// A path that some routers take for a route of ours: refused where there is a rule.
 fn generous(author: &mut Author<'_>, mut draft: Draft, sort: Sort) -> (&'static str, Draft) {
     let path = sort.path();
-    let other = match author.chance.below(3) {
+    let other = match author.chance.index(3) {
         0 => format!("{path}/"),
         1 => path.to_ascii_uppercase(),
         _ => format!("/{}{}", path[1..2].to_ascii_uppercase(), &path[2..]),

@@ -24,7 +24,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
 
 fn script(author: &mut Author<'_>) -> (&'static str, Script) {
     let extra = author.chance.pick(&Extra::ALL);
-    match author.chance.below(16) {
+    match author.chance.index(16) {
         0 | 1 => ("bytes behind a response", Script::Surplus { extra, in_one: true }),
         2 | 3 => ("bytes in a second write", Script::Surplus { extra, in_one: false }),
         4..=6 if author.is_alone => ("bytes that come late", Script::Late(extra)),

@@ -26,7 +26,7 @@ const OTHERS: [&[u8]; 6] = [b"h2c", b"H2C", b"websocket, h2c", b"echo", b"TLS", 
 
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
     let client = author.client();
-    let (what, draft) = match author.chance.below(8) {
+    let (what, draft) = match author.chance.index(8) {
         0..=2 => handshake(author),
         3 => broken_handshake(author),
         4 | 5 => {
@@ -62,7 +62,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
 }
 
 fn switch(author: &mut Author<'_>) -> Script {
-    match author.chance.below(5) {
+    match author.chance.index(5) {
         0 => Script::Plain,
         1 | 2 => Script::Switch { protocol: "websocket", accept: Accept::Right },
         3 => Script::Switch {
@@ -98,7 +98,7 @@ fn handshake(author: &mut Author<'_>) -> (&'static str, Draft) {
 fn broken_handshake(author: &mut Author<'_>) -> (&'static str, Draft) {
     let (_, mut draft) = handshake(author);
     draft.ask.may_upgrade = false;
-    let draft = match author.chance.below(7) {
+    let draft = match author.chance.index(7) {
         0 => draft.without("Sec-WebSocket-Version"),
         1 => draft.without("Sec-WebSocket-Version").with("Sec-WebSocket-Version", "8"),
         2 => draft.without("Sec-WebSocket-Key"),
