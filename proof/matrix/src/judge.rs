@@ -2,28 +2,27 @@
 
 use crate::seen::{Answer, Seen, Told};
 use crate::table::Code;
+use crate::violations::Violations;
 
 /// What the first promise is broken by.
 pub(crate) const TOO_MANY: &str = "more effects than there may be";
 
 /// What is violated; nothing, if all is well.
 pub(crate) fn judge(code: Code, seen: &Seen) -> Vec<String> {
-    let mut judge = Judge { seen, violated: Vec::new() };
+    let mut judge = Judge { seen, violations: Violations::default() };
     judge.always(code);
     judge.of_code(code);
-    judge.violated
+    judge.violations.list()
 }
 
 struct Judge<'a> {
     seen: &'a Seen,
-    violated: Vec<String>,
+    violations: Violations,
 }
 
 impl Judge<'_> {
     fn must(&mut self, is_so: bool, otherwise: &str) {
-        if !is_so {
-            self.violated.push(otherwise.to_owned());
-        }
+        self.violations.must(is_so, otherwise);
     }
 
     /// What holds in every cell.

@@ -24,6 +24,7 @@ mod site;
 mod table;
 mod upstream;
 mod verdict;
+mod violations;
 mod world;
 
 use std::collections::VecDeque;

@@ -205,3 +205,20 @@ impl Seen {
         )
     }
 }
+
+#[cfg(test)]
+impl Told {
+    /// Returns an answer for tests of judges.
+    pub(crate) fn sample(status: u16, code: Option<&str>, replayed: bool, body: &str) -> Told {
+        Told::Answer(Box::new(Answer {
+            status,
+            code: code.map(str::to_owned),
+            operation_id: None,
+            location: None,
+            replayed,
+            retry_after: true,
+            status_url: true,
+            body: Bytes::from(body.to_owned()),
+        }))
+    }
+}

@@ -11,6 +11,7 @@ use crate::kept::{Kept, Message};
 use crate::receiver::{Delivery, reference};
 use crate::seen::{Answer, Told};
 use crate::table::Code;
+use crate::violations::Violations;
 
 /// All that was seen of one command, and of its message.
 #[derive(Clone, Debug)]
@@ -126,19 +127,19 @@ impl Found {
 
 /// What is violated; nothing, if all is well.
 fn judge(code: Code, seen: &Seen) -> Vec<String> {
-    let mut judge = Judge { seen, violated: Vec::new() };
+    let mut judge = Judge { seen, violations: Violations::default() };
     judge.always(code);
     if seen.about_message {
         judge.of_message(code);
     } else {
         judge.of_transaction(code);
     }
-    judge.violated
+    judge.violations.list()
 }
 
 struct Judge<'a> {
     seen: &'a Seen,
-    violated: Vec<String>,
+    violations: Violations,
 }
 
 /// Nothing happened, and the client was told so.
@@ -165,9 +166,7 @@ fn key(delivery: &Delivery) -> Option<String> {
 
 impl Judge<'_> {
     fn must(&mut self, is_so: bool, otherwise: &str) {
-        if !is_so {
-            self.violated.push(otherwise.to_owned());
-        }
+        self.violations.must(is_so, otherwise);
     }
 
     /// What holds in every cell.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::seen::Told;
 use crate::site::Row;
+use crate::violations::Violations;
 
 /// Columns that a newer version adds with a value of their own.
 const ADDED: [&str; 1] = ["partly_done"];
@@ -68,45 +69,43 @@ impl Migrated {
 
 /// What is violated; nothing, if all is well.
 pub(crate) fn judge(seen: &Migrated) -> Vec<String> {
-    let mut violated = Vec::new();
-    let mut must = |is_so: bool, otherwise: String| {
-        if !is_so {
-            violated.push(otherwise);
-        }
-    };
+    let mut violations = Violations::default();
     for parts in &seen.during {
-        must(*parts == seen.old || *parts == seen.new, "the tables are neither old nor new".to_owned());
+        violations.must(*parts == seen.old || *parts == seen.new, "the tables are neither old nor new");
     }
-    must(seen.old != seen.new, "there is nothing to do".to_owned());
-    must(seen.after == seen.new, "the tables are not those of this version".to_owned());
+    violations.must(seen.old != seen.new, "there is nothing to do");
+    violations.must(seen.after == seen.new, "the tables are not those of this version");
     for refused in &seen.refused {
-        must(refused.code == 2, format!("it ended with {}, and should have refused", refused.code));
-        must(refused.after == refused.before, "it refused, and changed something".to_owned());
+        violations
+            .must(refused.code == 2, format!("it ended with {}, and should have refused", refused.code));
+        violations.must(refused.after == refused.before, "it refused, and changed something");
     }
-    must(seen.ended.iter().all(|code| [0, 2].contains(code)), format!("it ended with {:?}", seen.ended));
+    violations
+        .must(seen.ended.iter().all(|code| [0, 2].contains(code)), format!("it ended with {:?}", seen.ended));
     let said_done = seen.ended.contains(&0);
     let is_new = seen.during.contains(&seen.new);
-    must(!said_done || is_new, "it said that it was done, and it was not".to_owned());
+    violations.must(!said_done || is_new, "it said that it was done, and it was not");
     for before in &seen.before {
         let is_same = |row: &Row| row.without(&ADDED) == *before;
-        must(seen.rows.iter().any(is_same), format!("{} is not what it was", before.operation_id()));
+        violations
+            .must(seen.rows.iter().any(is_same), format!("{} is not what it was", before.operation_id()));
     }
     let more = usize::from(seen.gone);
-    must(seen.rows.len() == seen.before.len() + more, "a record came or went".to_owned());
+    violations.must(seen.rows.len() == seen.before.len() + more, "a record came or went");
     for (name, told) in &seen.meanwhile {
         let fine = is_same(seen, name, told) || told.is_unavailable();
-        must(fine, format!("{name} was told {told} meanwhile"));
+        violations.must(fine, format!("{name} was told {told} meanwhile"));
     }
     for (name, told) in &seen.told {
-        must(is_same(seen, name, told), format!("{name} was told {told}"));
+        violations.must(is_same(seen, name, told), format!("{name} was told {told}"));
         let others = seen.told.iter().filter(|(other, _)| other == name);
         let same = others.map(|(_, other)| other).all(|other| body(other) == body(told));
-        must(same || told.is_unknown(), format!("gateways say different things about {name}"));
+        violations.must(same || told.is_unknown(), format!("gateways say different things about {name}"));
     }
     let mismatch = |told: &Told| told.as_answer().is_some_and(|answer| answer.status == 422);
-    must(seen.mismatched.iter().all(mismatch), "another request was not told from the first".to_owned());
-    must(seen.effects == seen.first.len() + more, format!("{} effects", seen.effects));
-    violated
+    violations.must(seen.mismatched.iter().all(mismatch), "another request was not told from the first");
+    violations.must(seen.effects == seen.first.len() + more, format!("{} effects", seen.effects));
+    violations.list()
 }
 
 fn body(told: &Told) -> Option<&bytes::Bytes> {
@@ -125,23 +124,8 @@ fn is_same(seen: &Migrated, name: &str, told: &Told) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::seen::Answer;
-
-    fn told(status: u16, code: Option<&str>, replayed: bool, body: &'static [u8]) -> Told {
-        Told::Answer(Box::new(Answer {
-            status,
-            code: code.map(str::to_owned),
-            operation_id: None,
-            location: None,
-            replayed,
-            retry_after: false,
-            status_url: false,
-            body: Bytes::from_static(body),
-        }))
-    }
+    use crate::violations::{Wrong, assert_judges};
 
     fn row(id: &str) -> Row {
         Row([("operation_id".to_owned(), id.to_owned())].into())
@@ -149,8 +133,9 @@ mod tests {
 
     fn well() -> Migrated {
         let (old, new) = (vec!["version 1".to_owned()], vec!["version 2".to_owned()]);
-        let replay = || ("one".to_owned(), told(201, None, true, b"1"));
-        let unknown = || ("two".to_owned(), told(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, b""));
+        let replay = || ("one".to_owned(), Told::sample(201, None, true, "1"));
+        let unknown =
+            || ("two".to_owned(), Told::sample(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, ""));
         Migrated {
             during: vec![old.clone(), new.clone()],
             after: new.clone(),
@@ -161,16 +146,16 @@ mod tests {
             rows: vec![row("a"), row("b")],
             ended: vec![2, 0],
             first: [
-                ("one".to_owned(), told(201, None, false, b"1")),
-                ("two".to_owned(), told(502, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, b"")),
+                ("one".to_owned(), Told::sample(201, None, false, "1")),
+                ("two".to_owned(), Told::sample(502, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, "")),
             ]
             .into(),
             meanwhile: vec![
                 replay(),
-                ("one".to_owned(), told(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, b"")),
+                ("one".to_owned(), Told::sample(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, "")),
             ],
             told: vec![replay(), unknown(), replay(), unknown()],
-            mismatched: vec![told(422, Some("IDEMPOTENCY_KEY_REUSED"), false, b""); 2],
+            mismatched: vec![Told::sample(422, Some("IDEMPOTENCY_KEY_REUSED"), false, ""); 2],
             gone: false,
             effects: 2,
         }
@@ -183,14 +168,13 @@ mod tests {
         seen.gone = true;
         seen.effects = 3;
         seen.rows.push(row("c"));
-        seen.told.extend(vec![("gone".to_owned(), told(201, None, true, b"3")); 2]);
+        seen.told.extend(vec![("gone".to_owned(), Told::sample(201, None, true, "3")); 2]);
         assert_eq!(judge(&seen), Vec::<String>::new());
     }
 
     #[test]
     fn every_wrong_observation_fails() {
-        type Wrong = (&'static str, fn(&mut Migrated));
-        let wrong: &[Wrong] = &[
+        let wrong: &[Wrong<Migrated>] = &[
             ("half a schema", |seen| seen.during.push(vec!["version 1".into(), "version 2".into()])),
             ("it stays old", |seen| seen.after = seen.old.clone()),
             ("nothing to do", |seen| seen.old = seen.new.clone()),
@@ -201,17 +185,15 @@ mod tests {
             ("a record goes", |seen| drop(seen.rows.pop())),
             ("a record changes", |seen| seen.rows[0] = row("z")),
             ("a record comes", |seen| seen.rows.push(row("z"))),
-            ("what was settled runs again", |seen| seen.told[0].1 = told(201, None, false, b"1")),
-            ("what is unknown runs again", |seen| seen.told[1].1 = told(201, None, false, b"2")),
-            ("one gateway says something else", |seen| seen.told[2].1 = told(201, None, true, b"2")),
-            ("another request is let through", |seen| seen.mismatched[1] = told(201, None, true, b"1")),
-            ("it runs again meanwhile", |seen| seen.meanwhile[0].1 = told(201, None, false, b"9")),
+            ("what was settled runs again", |seen| seen.told[0].1 = Told::sample(201, None, false, "1")),
+            ("what is unknown runs again", |seen| seen.told[1].1 = Told::sample(201, None, false, "2")),
+            ("one gateway says something else", |seen| seen.told[2].1 = Told::sample(201, None, true, "2")),
+            ("another request is let through", |seen| {
+                seen.mismatched[1] = Told::sample(201, None, true, "1");
+            }),
+            ("it runs again meanwhile", |seen| seen.meanwhile[0].1 = Told::sample(201, None, false, "9")),
             ("one effect too many", |seen| seen.effects = 3),
         ];
-        for (what, change) in wrong {
-            let mut seen = well();
-            change(&mut seen);
-            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
-        }
+        assert_judges(judge, well, wrong);
     }
 }

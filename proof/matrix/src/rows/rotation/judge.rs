@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::seen::Told;
 use crate::site::Row;
+use crate::violations::Violations;
 
 /// All that was seen.
 #[derive(Clone, Debug)]
@@ -57,45 +58,41 @@ fn key(row: &Row) -> Option<&str> {
 
 /// What is violated; nothing, if all is well.
 pub(crate) fn judge(seen: &Rotated) -> Vec<String> {
-    let mut violated = Vec::new();
-    let mut must = |is_so: bool, otherwise: String| {
-        if !is_so {
-            violated.push(otherwise);
-        }
-    };
+    let mut violations = Violations::default();
     for rows in seen.during.iter().chain([&seen.after]) {
-        must(rows.len() == seen.before.len(), "a record came or went".to_owned());
+        violations.must(rows.len() == seen.before.len(), "a record came or went");
         for (before, now) in seen.before.iter().zip(rows) {
-            must(is_the_same(seen, before, now), format!("{} is not what it was", before.operation_id()));
+            violations.must(
+                is_the_same(seen, before, now),
+                format!("{} is not what it was", before.operation_id()),
+            );
         }
     }
     let (evidence, evidence_after) = &seen.evidence;
-    must(evidence.len() == 1 && evidence_after.len() == 1, "an event came or went".to_owned());
+    violations.must(evidence.len() == 1 && evidence_after.len() == 1, "an event came or went");
     for (before, now) in evidence.iter().zip(evidence_after) {
         let anew = before != now && key(now) == Some("new");
-        must(
-            anew && is_the_same(seen, before, now),
-            "an event is not what it was, or as it was sealed".to_owned(),
-        );
+        violations
+            .must(anew && is_the_same(seen, before, now), "an event is not what it was, or as it was sealed");
     }
     let is_poisoned = |row: &&Row| seen.poisoned.iter().any(|id| id == row.operation_id());
     let all_new = seen.after.iter().filter(|row| !is_poisoned(row)).all(|row| key(row) == Some("new"));
-    must(all_new, "something is left under the old key".to_owned());
-    must(seen.last.0 == seen.last.1, format!("the next one ended with {}", seen.last.0));
+    violations.must(all_new, "something is left under the old key");
+    violations.must(seen.last.0 == seen.last.1, format!("the next one ended with {}", seen.last.0));
     let well = seen.poisoned.is_empty() || seen.ended != Some(0);
-    must(well, "it said that all is well, and something cannot be opened".to_owned());
+    violations.must(well, "it said that all is well, and something cannot be opened");
     for (name, told) in &seen.meanwhile {
         let fine = is_replay(seen, name, told) || told.is_unavailable();
-        must(fine, format!("{name} was told {told} meanwhile"));
+        violations.must(fine, format!("{name} was told {told} meanwhile"));
     }
     for (name, told) in &seen.in_the_end {
-        must(is_replay(seen, name, told), format!("{name} was told {told} in the end"));
+        violations.must(is_replay(seen, name, told), format!("{name} was told {told} in the end"));
     }
     for (name, told) in &seen.without_key {
-        must(is_unreadable(told), format!("{name} was told {told} by who has no key"));
+        violations.must(is_unreadable(told), format!("{name} was told {told} by who has no key"));
     }
-    must(seen.effects == seen.names.len(), format!("{} effects", seen.effects));
-    violated
+    violations.must(seen.effects == seen.names.len(), format!("{} effects", seen.effects));
+    violations.list()
 }
 
 /// Nothing about it changed but what it is sealed under.
@@ -132,10 +129,8 @@ fn is_replay(seen: &Rotated, name: &str, told: &Told) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::seen::Answer;
+    use crate::violations::{Wrong, assert_judges};
 
     fn row(id: &str, key: &str, response: &str) -> Row {
         let columns = [
@@ -147,28 +142,15 @@ mod tests {
         Row(columns.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
     }
 
-    fn told(status: u16, code: Option<&str>, replayed: bool, body: &'static [u8]) -> Told {
-        Told::Answer(Box::new(Answer {
-            status,
-            code: code.map(str::to_owned),
-            operation_id: None,
-            location: None,
-            replayed,
-            retry_after: false,
-            status_url: false,
-            body: Bytes::from_static(body),
-        }))
-    }
-
     fn unreadable() -> Told {
-        told(500, Some("IDEMPOTENCY_RESPONSE_UNREADABLE"), false, b"")
+        Told::sample(500, Some("IDEMPOTENCY_RESPONSE_UNREADABLE"), false, "")
     }
 
     /// One is brought under the new key, and one cannot be opened.
     fn well() -> Rotated {
         let before = vec![row("a", "old", "1"), row("b", "lost", "2")];
         let after = vec![row("a", "new", "3"), row("b", "lost", "2")];
-        let replay = || told(201, None, true, b"one");
+        let replay = || Told::sample(201, None, true, "one");
         Rotated {
             names: [("one".into(), "a".into()), ("two".into(), "b".into())].into(),
             poisoned: vec!["b".into()],
@@ -178,10 +160,10 @@ mod tests {
             ended: Some(1),
             last: (1, 1),
             after,
-            first: [("one".into(), told(201, None, false, b"one"))].into(),
+            first: [("one".into(), Told::sample(201, None, false, "one"))].into(),
             meanwhile: vec![
                 ("one".into(), replay()),
-                ("one".into(), told(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, b"")),
+                ("one".into(), Told::sample(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, "")),
             ],
             in_the_end: vec![("one".into(), replay()), ("two".into(), unreadable())],
             without_key: vec![("one".into(), unreadable())],
@@ -190,14 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_must_be_passes() {
-        assert_eq!(judge(&well()), Vec::<String>::new());
-    }
-
-    #[test]
     fn every_wrong_observation_fails() {
-        type Wrong = (&'static str, fn(&mut Rotated));
-        let wrong: &[Wrong] = &[
+        let wrong: &[Wrong<Rotated>] = &[
             ("something is left", |seen| seen.after[0] = seen.before[0].clone()),
             ("a key without its seal", |seen| seen.during[1][0] = row("a", "new", "1")),
             ("a state changes", |seen| {
@@ -212,19 +188,15 @@ mod tests {
             ("a record goes", |seen| drop(seen.during[0].pop())),
             ("all is said to be well", |seen| seen.ended = Some(0)),
             ("the next one ends otherwise", |seen| seen.last.0 = 0),
-            ("other bytes are replayed", |seen| seen.in_the_end[0].1 = told(201, None, true, b"two")),
-            ("it runs again", |seen| seen.meanwhile[0].1 = told(201, None, false, b"one")),
+            ("other bytes are replayed", |seen| seen.in_the_end[0].1 = Told::sample(201, None, true, "two")),
+            ("it runs again", |seen| seen.meanwhile[0].1 = Told::sample(201, None, false, "one")),
             ("it cannot be read any more", |seen| seen.in_the_end[0].1 = unreadable()),
-            ("it is read without a key", |seen| seen.without_key[0].1 = told(201, None, true, b"one")),
+            ("it is read without a key", |seen| seen.without_key[0].1 = Told::sample(201, None, true, "one")),
             ("what cannot be opened is not said to be so", |seen| {
-                seen.in_the_end[1].1 = told(201, None, false, b"two");
+                seen.in_the_end[1].1 = Told::sample(201, None, false, "two");
             }),
             ("one effect too many", |seen| seen.effects = 3),
         ];
-        for (what, change) in wrong {
-            let mut seen = well();
-            change(&mut seen);
-            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
-        }
+        assert_judges(judge, well, wrong);
     }
 }

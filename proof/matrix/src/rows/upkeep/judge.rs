@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::seen::Told;
 use crate::site::Row;
+use crate::violations::Violations;
 
 /// What may become of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +67,7 @@ fn find<'a>(rows: &'a [Row], id: &str) -> Option<&'a Row> {
 
 /// What is violated; nothing, if all is well.
 pub(crate) fn judge(seen: &Tended) -> Vec<String> {
-    let mut violated = Vec::new();
-    let mut must = |is_so: bool, otherwise: String| {
-        if !is_so {
-            violated.push(otherwise);
-        }
-    };
+    let mut violations = Violations::default();
     let moments = seen.during.iter().chain(&seen.when_first_ended).chain([&seen.after]);
     for rows in moments {
         for (id, (name, kind)) in &seen.kinds {
@@ -82,34 +78,32 @@ pub(crate) fn judge(seen: &Tended) -> Vec<String> {
                 Kind::Expired => now == before || now.is_none(),
                 Kind::Late | Kind::UsedAnew => true,
             };
-            must(fine, format!("{name} is {:?}, and may not be", now.map(Row::state)));
+            violations.must(fine, format!("{name} is {:?}, and may not be", now.map(Row::state)));
         }
         let anew = usize::from(seen.kinds.values().any(|(_, kind)| *kind == Kind::UsedAnew));
         let strangers = rows.iter().filter(|row| !seen.kinds.contains_key(row.operation_id())).count();
-        must(strangers <= anew, "there is a record of nobody's command".to_owned());
+        violations.must(strangers <= anew, "there is a record of nobody's command");
     }
     for pair in seen.during.windows(2) {
         let back = seen.kinds.keys().any(|id| {
             let [then, now] = [&pair[0], &pair[1]].map(|rows| find(rows, id).map(Row::state));
             then == Some("unknown") && now != then || then.is_none() && now.is_some()
         });
-        must(!back, "what was done is undone".to_owned());
+        violations.must(!back, "what was done is undone");
     }
-    must(
-        seen.not_yet.as_ref().is_none_or(|rows| *rows == seen.before),
-        "something was done early".to_owned(),
-    );
+    violations
+        .must(seen.not_yet.as_ref().is_none_or(|rows| *rows == seen.before), "something was done early");
     if let (Some(0), Some(rows)) = (seen.first, &seen.when_first_ended) {
-        must(nothing_is_due(seen, rows), "it said that it was done, and it was not".to_owned());
+        violations.must(nothing_is_due(seen, rows), "it said that it was done, and it was not");
     }
-    must(seen.last == 0, format!("the next one ended with {}", seen.last));
-    must(nothing_is_due(seen, &seen.after), "something is still due".to_owned());
+    violations.must(seen.last == 0, format!("the next one ended with {}", seen.last));
+    violations.must(nothing_is_due(seen, &seen.after), "something is still due");
     for (name, told) in &seen.told {
         let kind = seen.kinds.values().find(|(known, _)| known == name).map(|(_, kind)| *kind);
-        must(is_told(seen, name, kind, told), format!("{name} was told {told}"));
+        violations.must(is_told(seen, name, kind, told), format!("{name} was told {told}"));
     }
-    must(seen.effects == seen.effects_before + may_run(seen), "something ran, or did not".to_owned());
-    violated
+    violations.must(seen.effects == seen.effects_before + may_run(seen), "something ran, or did not");
+    violations.list()
 }
 
 /// It became unknown in one step, and nothing else about it changed.
@@ -174,27 +168,12 @@ fn may_run(seen: &Tended) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-
     use super::*;
-    use crate::seen::Answer;
+    use crate::violations::{Wrong, assert_judges};
 
     fn row(id: &str, columns: &[(&str, &str)]) -> Row {
         let own = [("operation_id", id), ("token", "t"), ("history", "one")];
         Row(own.iter().chain(columns).map(|(name, value)| ((*name).into(), (*value).into())).collect())
-    }
-
-    fn told(status: u16, code: Option<&str>, replayed: bool) -> Told {
-        Told::Answer(Box::new(Answer {
-            status,
-            code: code.map(str::to_owned),
-            operation_id: None,
-            location: None,
-            replayed,
-            retry_after: true,
-            status_url: true,
-            body: Bytes::from_static(b"{}"),
-        }))
     }
 
     /// One that ended, one that lives, one that expired, one that is kept: all as they must be.
@@ -220,13 +199,13 @@ mod tests {
             when_first_ended: Some(after.clone()),
             last: 0,
             after,
-            kept: told(201, None, false),
+            kept: Told::sample(201, None, false, "{}"),
             meanwhile: None,
             told: vec![
-                ("ended-1".into(), told(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false)),
-                ("live".into(), told(409, Some("IDEMPOTENCY_REQUEST_IN_PROGRESS"), false)),
-                ("gone".into(), told(201, None, false)),
-                ("kept".into(), told(201, None, true)),
+                ("ended-1".into(), Told::sample(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, "{}")),
+                ("live".into(), Told::sample(409, Some("IDEMPOTENCY_REQUEST_IN_PROGRESS"), false, "{}")),
+                ("gone".into(), Told::sample(201, None, false, "{}")),
+                ("kept".into(), Told::sample(201, None, true, "{}")),
             ],
             effects_before: 2,
             effects: 3,
@@ -234,14 +213,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_must_be_passes() {
-        assert_eq!(judge(&well()), Vec::<String>::new());
-    }
-
-    #[test]
     fn every_wrong_observation_fails() {
-        type Wrong = (&'static str, fn(&mut Tended));
-        let wrong: &[Wrong] = &[
+        let wrong: &[Wrong<Tended>] = &[
             ("a live lease is swept", |seen| {
                 drop(seen.after[1].0.insert("state".into(), "unknown".into()));
             }),
@@ -257,25 +230,21 @@ mod tests {
             ("a state goes back", |seen| seen.during.push(seen.before.clone())),
             ("it says done and is not", |seen| seen.when_first_ended = Some(seen.before.clone())),
             ("the next one fails", |seen| seen.last = 2),
-            ("what is unknown runs again", |seen| seen.told[0].1 = told(201, None, false)),
-            ("what lives runs again", |seen| seen.told[1].1 = told(201, None, false)),
-            ("what is kept runs again", |seen| seen.told[3].1 = told(201, None, false)),
+            ("what is unknown runs again", |seen| seen.told[0].1 = Told::sample(201, None, false, "{}")),
+            ("what lives runs again", |seen| seen.told[1].1 = Told::sample(201, None, false, "{}")),
+            ("what is kept runs again", |seen| seen.told[3].1 = Told::sample(201, None, false, "{}")),
             ("one effect too many", |seen| seen.effects = 4),
             ("a record from nowhere", |seen| seen.after.push(row("z", &[("state", "succeeded")]))),
         ];
-        for (what, change) in wrong {
-            let mut seen = well();
-            change(&mut seen);
-            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
-        }
+        assert_judges(judge, well, wrong);
     }
 
     #[test]
     fn who_stood_still_takes_nothing_from_those_who_came_after() {
         let mut seen = well();
         seen.kinds.insert("c".into(), ("gone".into(), Kind::UsedAnew));
-        seen.meanwhile = Some(told(201, None, false));
-        seen.told[2].1 = told(201, None, true);
+        seen.meanwhile = Some(Told::sample(201, None, false, "{}"));
+        seen.told[2].1 = Told::sample(201, None, true, "{}");
         let anew = row("e", &[("state", "succeeded")]);
         seen.after.push(anew.clone());
         seen.when_first_ended.as_mut().expect("it has ended").push(anew);

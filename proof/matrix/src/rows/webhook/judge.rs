@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use crate::seen::Told;
 use crate::site::Row;
+use crate::violations::Violations;
 
 /// An event about a command, and what became of both.
 #[derive(Clone, Debug)]
@@ -87,47 +88,51 @@ pub(crate) fn is_taken(told: &Told) -> bool {
 
 /// What is violated; nothing, if all is well.
 pub(crate) fn judge(seen: &Heard) -> Vec<String> {
-    let mut violated = Vec::new();
-    let mut must = |is_so: bool, otherwise: String| {
-        if !is_so {
-            violated.push(otherwise);
-        }
-    };
+    let mut violations = Violations::default();
     for case in &seen.cases {
         let name = &case.event_id;
-        must(case.deliveries.iter().any(is_taken), format!("{name} was never taken"));
+        violations.must(case.deliveries.iter().any(is_taken), format!("{name} was never taken"));
         let known = |told: &Told| is_taken(told) || told.is_unavailable() || told.as_answer().is_none();
-        must(case.deliveries.iter().all(known), format!("the provider of {name} was told something else"));
+        violations.must(
+            case.deliveries.iter().all(known),
+            format!("the provider of {name} was told something else"),
+        );
         let news = case.deliveries.iter().filter(|told| is_new(told)).count();
-        must(news <= 1, format!("{name} was news more than once"));
+        violations.must(news <= 1, format!("{name} was news more than once"));
         let kept: Vec<&Row> = seen.evidence(case).collect();
-        must(kept.len() == 1, format!("{name} is kept {} times", kept.len()));
+        violations.must(kept.len() == 1, format!("{name} is kept {} times", kept.len()));
         let outcome = kept.first().and_then(|row| row.get("outcome"));
         let ends: &[&str] =
             if case.operator.is_some() { &["confirmed", "contradicted"] } else { &["used", "confirmed"] };
-        must(outcome.is_some_and(|outcome| ends.contains(&outcome)), format!("{name} ended as {outcome:?}"));
-        must(settled_once(seen, case), format!("the command of {name} was not settled once"));
+        violations.must(
+            outcome.is_some_and(|outcome| ends.contains(&outcome)),
+            format!("{name} ended as {outcome:?}"),
+        );
+        violations.must(settled_once(seen, case), format!("the command of {name} was not settled once"));
         for told in &case.told {
-            must(is_what_was_decided(case, told), format!("a client of {name} was told {told}"));
+            violations.must(is_what_was_decided(case, told), format!("a client of {name} was told {told}"));
         }
         if let [taken, settled] = &case.lost[..] {
-            must(is_taken(taken) && settled.is_done(), format!("{name} was not used before it was lost"));
+            violations.must(
+                is_taken(taken) && settled.is_done(),
+                format!("{name} was not used before it was lost"),
+            );
             let unknown = case.unknown_again.as_ref().is_some_and(Told::is_unknown);
-            must(unknown, format!("what was lost about {name} is not unknown"));
+            violations.must(unknown, format!("what was lost about {name} is not unknown"));
         }
     }
     for (status, told) in &seen.poison {
         let as_expected = told.as_answer().is_some_and(|answer| answer.status == *status);
-        must(as_expected && !is_taken(told), format!("an event that is none was told {told}"));
+        violations.must(as_expected && !is_taken(told), format!("an event that is none was told {told}"));
     }
     let ours = |row: &&Row| {
         let event_id = row.get("event_id").unwrap_or_default();
         event_id.starts_with("damaged-") || seen.cases.iter().any(|case| case.event_id == event_id)
     };
-    must(seen.evidence.iter().all(|row| ours(&row)), "something is kept that is no event".to_owned());
-    must(seen.records.len() == seen.cases.len(), "a record came or went".to_owned());
-    must(seen.effects == seen.cases.len(), format!("{} effects", seen.effects));
-    violated
+    violations.must(seen.evidence.iter().all(|row| ours(&row)), "something is kept that is no event");
+    violations.must(seen.records.len() == seen.cases.len(), "a record came or went");
+    violations.must(seen.effects == seen.cases.len(), format!("{} effects", seen.effects));
+    violations.list()
 }
 
 fn is_new(told: &Told) -> bool {
@@ -164,34 +169,21 @@ fn is_what_was_decided(case: &Case, told: &Told) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seen::Answer;
-
-    fn told(status: u16, code: Option<&str>, replayed: bool, body: &str) -> Told {
-        Told::Answer(Box::new(Answer {
-            status,
-            code: code.map(str::to_owned),
-            operation_id: None,
-            location: None,
-            replayed,
-            retry_after: false,
-            status_url: false,
-            body: Bytes::from(body.to_owned()),
-        }))
-    }
+    use crate::violations::{Wrong, assert_judges};
 
     fn row(columns: &[(&str, &str)]) -> Row {
         Row(columns.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect())
     }
 
     fn replay() -> Told {
-        told(201, None, true, r#"{"by":"event","reference":"a"}"#)
+        Told::sample(201, None, true, r#"{"by":"event","reference":"a"}"#)
     }
 
     fn well() -> Heard {
-        let taken = told(200, None, false, r#"{"taken":true}"#);
-        let seen = told(200, None, false, r#"{"seen":true}"#);
-        let away = told(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, "");
-        let unknown = told(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, "");
+        let taken = Told::sample(200, None, false, r#"{"taken":true}"#);
+        let seen = Told::sample(200, None, false, r#"{"seen":true}"#);
+        let away = Told::sample(503, Some("IDEMPOTENCY_STORE_UNAVAILABLE"), false, "");
+        let unknown = Told::sample(409, Some("IDEMPOTENCY_OUTCOME_UNKNOWN"), false, "");
         let case = Case {
             deliveries: vec![away, Told::Dropped("it was killed".into()), taken.clone(), seen],
             lost: vec![taken, replay()],
@@ -205,27 +197,21 @@ mod tests {
             records: vec![row(&[("operation_id", "a"), ("state", "succeeded"), ("history", history)])],
             evidence: vec![row(&[("event_id", "event-0"), ("outcome", "used")])],
             audit: vec![row(&[("operation_id", "a")])],
-            poison: vec![(401, told(401, Some("UNAUTHENTICATED"), false, ""))],
+            poison: vec![(401, Told::sample(401, Some("UNAUTHENTICATED"), false, ""))],
             effects: 1,
         }
     }
 
     #[test]
-    fn what_is_as_it_must_be_passes() {
-        assert_eq!(judge(&well()), Vec::<String>::new());
-    }
-
-    #[test]
     fn every_wrong_observation_fails() {
-        type Wrong = (&'static str, fn(&mut Heard));
-        let wrong: &[Wrong] = &[
+        let wrong: &[Wrong<Heard>] = &[
             ("it is never taken", |seen| seen.cases[0].deliveries.truncate(2)),
             ("it is news twice", |seen| {
                 let taken = seen.cases[0].deliveries[2].clone();
                 seen.cases[0].deliveries.push(taken);
             }),
             ("the provider is told nonsense", |seen| {
-                seen.cases[0].deliveries.push(told(500, None, false, ""));
+                seen.cases[0].deliveries.push(Told::sample(500, None, false, ""));
             }),
             ("it is kept twice", |seen| {
                 let kept = seen.evidence[0].clone();
@@ -242,30 +228,28 @@ mod tests {
                 seen.audit.push(note);
             }),
             ("it stays unknown", |seen| drop(seen.records[0].0.insert("state".into(), "unknown".into()))),
-            ("clients get something else", |seen| seen.cases[0].told[1] = told(201, None, true, "{}")),
+            ("clients get something else", |seen| {
+                seen.cases[0].told[1] = Told::sample(201, None, true, "{}");
+            }),
             ("it runs for a client", |seen| {
-                seen.cases[0].told[0] = told(201, None, false, r#"{"by":"event","reference":"a"}"#);
+                seen.cases[0].told[0] = Told::sample(201, None, false, r#"{"by":"event","reference":"a"}"#);
             }),
             ("who stood still has its way", |seen| seen.cases[0].operator = Some(Bytes::from_static(b"{}"))),
             ("what was lost runs again", |seen| seen.cases[0].unknown_again = Some(replay())),
             ("an event that is none is taken", |seen| {
-                seen.poison[0].1 = told(200, None, false, r#"{"taken":true}"#);
+                seen.poison[0].1 = Told::sample(200, None, false, r#"{"taken":true}"#);
             }),
             ("an event that is none is kept", |seen| seen.evidence.push(row(&[("event_id", "p1")]))),
             ("one effect too many", |seen| seen.effects = 2),
         ];
-        for (what, change) in wrong {
-            let mut seen = well();
-            change(&mut seen);
-            assert_ne!(judge(&seen), Vec::<String>::new(), "{what}");
-        }
+        assert_judges(judge, well, wrong);
     }
 
     #[test]
     fn what_an_operator_decided_stays() {
         let mut seen = well();
         seen.cases[0].operator = Some(Bytes::from_static(b"{}"));
-        seen.cases[0].told = vec![told(201, None, true, "{}")];
+        seen.cases[0].told = vec![Told::sample(201, None, true, "{}")];
         seen.evidence[0] = row(&[("event_id", "event-0"), ("outcome", "confirmed")]);
         assert_eq!(judge(&seen), Vec::<String>::new());
         seen.cases[0].told = vec![replay()];
