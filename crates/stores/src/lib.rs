@@ -8,8 +8,6 @@ pub mod access;
 #[cfg(feature = "sql")]
 pub mod api_keys;
 #[cfg(feature = "sql")]
-mod claimed;
-#[cfg(feature = "sql")]
 mod columns;
 mod contested;
 pub mod doctor;
@@ -17,6 +15,8 @@ pub mod doctor;
 pub mod encryption;
 #[cfg(feature = "sql")]
 pub mod identity;
+#[cfg(feature = "sql")]
+mod known;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;

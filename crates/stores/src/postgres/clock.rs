@@ -14,6 +14,22 @@ use semel_core::time::BootTime;
 use super::errors::DbError;
 use super::executor::{Executor, Value};
 
+/// The store's time in milliseconds: the database's clock less what it skipped.
+macro_rules! steady {
+    () => {
+        "((extract(epoch FROM now()) * 1000)::bigint - (SELECT coalesce(max(skipped_ms), 0) FROM semel_store))"
+    };
+}
+pub(super) use steady;
+
+/// The store's time, moved by the offset `$1`, which is 0 but in tests.
+macro_rules! now {
+    () => {
+        concat!("(SELECT ", crate::postgres::clock::steady!(), " + $1 AS now) AS n")
+    };
+}
+pub(super) use now;
+
 /// How often others may be faster to write a jump down.
 const MAX_LOOKS: usize = 8;
 

@@ -9,11 +9,12 @@ use semel_core::transition::ReferenceWrite;
 use semel_core::{Evidence, Ids, Note, OperationId, RandomIds, Statement, Store, StoreError, Timestamp};
 
 use super::PostgresStore;
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::Link;
 use super::outbox::in_transaction;
-use super::queries::{now, take_references_back};
+use super::queries::take_references_back;
 use crate::columns::{ResultColumns, StatementColumns, heard_after, of_statement};
 
 /// One that was heard before stays as it was.

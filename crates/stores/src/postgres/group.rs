@@ -5,12 +5,13 @@ use std::collections::{HashMap, HashSet};
 
 use semel_core::{AttemptToken, Ids, Note, OperationId, RandomIds, Record, RecordId, Timestamp};
 
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::known::Known;
+use super::known::KnownCompletion;
 use super::link::Link;
 use super::queries::{
-    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, note_values, now,
+    ERASE_REQUESTS, FORGET_PROGRESS, FORGET_REFERENCES, GIVE_REFERENCES_BACK, TAKE_NOTE, note_values,
     snapshot, take_references_back,
 };
 use super::rows::{Versioned, record_columns};
@@ -131,9 +132,9 @@ pub(super) fn were_first(rows: &[Row]) -> HashMap<AttemptToken, Timestamp> {
 }
 
 /// The values of many completions that were decided as of the time zero of their leases: see
-/// [`Known`](super::known::Known).
+/// [`KnownCompletion`](super::known::KnownCompletion).
 pub(super) fn completions<'a>(
-    known: &'a [&'a Known],
+    known: &'a [&'a KnownCompletion],
     rows: &'a [Columns<'a>],
     offset: i64,
 ) -> (&'static str, Vec<Value<'a>>) {

@@ -12,14 +12,14 @@ use semel_core::transition::{ReferenceWrite, RequestWrite};
 use semel_core::{Answer, Change, Event, Record, RecordId, State, Timestamp, Write, transition};
 
 use super::rows::Versioned;
-use crate::claimed;
+use crate::known;
 
 /// The records that this store has claimed and not completed yet.
 #[derive(Clone, Default)]
-pub(super) struct Claimed(Arc<Mutex<claimed::Claimed<Versioned>>>);
+pub(super) struct KnownRecords(Arc<Mutex<known::KnownRecords<Versioned>>>);
 
-impl Claimed {
-    fn records(&self) -> MutexGuard<'_, claimed::Claimed<Versioned>> {
+impl KnownRecords {
+    fn records(&self) -> MutexGuard<'_, known::KnownRecords<Versioned>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -35,17 +35,17 @@ impl Claimed {
 
     /// What a completion comes to, if that can be said without a look. After any change but a renewal, the record is
     /// not remembered any more.
-    pub(super) fn complete(&self, id: &RecordId, change: &Change) -> Option<Known> {
+    pub(super) fn complete(&self, id: &RecordId, change: &Change) -> Option<KnownCompletion> {
         let before = self.records().take(id, change.event())?;
         match change.event() {
-            Event::Complete { .. } if change.note().is_none() => Known::new(before, change),
+            Event::Complete { .. } if change.note().is_none() => KnownCompletion::new(before, change),
             _ => None,
         }
     }
 }
 
 /// A completion, decided as of the moment that its record was last written.
-pub(super) struct Known {
+pub(super) struct KnownCompletion {
     pub(super) before: Versioned,
     /// The record after it, as of that moment.
     pub(super) after: Record,
@@ -55,8 +55,8 @@ pub(super) struct Known {
     pub(super) step: String,
 }
 
-impl Known {
-    fn new(before: Versioned, change: &Change) -> Option<Known> {
+impl KnownCompletion {
+    fn new(before: Versioned, change: &Change) -> Option<KnownCompletion> {
         let then = before.record.updated_at;
         let after = decided(&before.record, change, then)?;
         let State::Succeeded { expires_at, .. } = after.head.state else { return None };
@@ -65,7 +65,7 @@ impl Known {
             after.history.as_text().strip_prefix(before.record.history.as_text())?.strip_prefix('\n')?;
         let step = line.strip_prefix(&then.as_millis().to_string())?.to_owned();
         let expires_in = expires_at.as_millis() - then.as_millis();
-        Some(Known { before, after, expires_in, step })
+        Some(KnownCompletion { before, after, expires_in, step })
     }
 
     /// The answer, now that it was written at `now`.

@@ -22,9 +22,10 @@ use super::clock::{Asked, StoreClock};
 use super::decide::{Decided, Settled, decide};
 use super::errors::DbError;
 use super::executor::Executor;
+use super::first;
 use super::group::{self, Writes};
 use super::job::{Done, LockWait, Pending, Work, give_up, settle_failed};
-use super::known::{Claimed, Known};
+use super::known::{KnownCompletion, KnownRecords};
 use super::link::{BEGIN_BRIEFLY, Dialer, Link};
 use super::locked::WaitingRoom;
 use super::queries::{self, Attempted};
@@ -79,7 +80,7 @@ pub(super) struct Lane {
     pub(super) waiting_room: WaitingRoom,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
-    pub(super) claimed: Claimed,
+    pub(super) known: KnownRecords,
 }
 
 impl Lane {
@@ -184,12 +185,12 @@ impl Lane {
         for pending in pending {
             match &pending.job.work {
                 Work::Claim(claim) if !pending.must_read => {
-                    match queries::fresh(claim, Timestamp::from_millis(0)) {
+                    match first::fresh(claim, Timestamp::from_millis(0)) {
                         Some(fresh) => claims.push((pending, fresh)),
                         None => rest.push(pending),
                     }
                 }
-                Work::Apply(id, change) if !pending.must_read => match self.claimed.complete(id, change) {
+                Work::Apply(id, change) if !pending.must_read => match self.known.complete(id, change) {
                     Some(known) => completions.push((pending, known)),
                     None => rest.push(pending),
                 },
@@ -219,9 +220,9 @@ impl Lane {
             let Work::Claim(claim) = &pending.job.work else { continue };
             match first.get(&claim.attempt.token) {
                 Some(now) => {
-                    let answer = queries::first(claim, *now);
+                    let answer = first::first(claim, *now);
                     if let Some(record) = &answer.record {
-                        self.claimed.remember(record, 1);
+                        self.known.remember(record, 1);
                     }
                     pending.reply(Ok(Done::Answer(Box::new(answer))));
                 }
@@ -245,11 +246,11 @@ impl Lane {
         &self,
         link: &mut Link,
         claims: &[(Pending, Record)],
-        completions: &[(Pending, Known)],
+        completions: &[(Pending, KnownCompletion)],
     ) -> Result<(HashMap<AttemptToken, Timestamp>, HashMap<RecordId, Timestamp>), DbError> {
         let offset = self.offset();
         let fresh: Vec<Columns<'_>> = claims.iter().map(|(_, fresh)| Columns::of(fresh)).collect();
-        let known: Vec<&Known> = completions.iter().map(|(_, known)| known).collect();
+        let known: Vec<&KnownCompletion> = completions.iter().map(|(_, known)| known).collect();
         let after: Vec<Columns<'_>> = known.iter().map(|known| Columns::of(&known.after)).collect();
         let mut statements = Vec::with_capacity(2);
         if !fresh.is_empty() {
@@ -326,7 +327,7 @@ impl Lane {
                             (&change.pending.job.work, &change.answer.record)
                             && matches!(renewal.event(), Event::Renew { .. })
                         {
-                            self.claimed.renewed(record, change.before.revision + 1);
+                            self.known.renewed(record, change.before.revision + 1);
                         }
                         change.pending.reply(Ok(Done::Answer(Box::new(change.answer))));
                     } else {

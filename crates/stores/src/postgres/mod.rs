@@ -21,9 +21,9 @@ mod errors;
 mod evidence;
 mod executor;
 mod expected;
+mod first;
 mod group;
 mod job;
-mod join;
 mod known;
 mod lane;
 mod link;
@@ -35,7 +35,9 @@ mod queries;
 mod reseal;
 mod rows;
 mod schema;
+mod session;
 mod standbys;
+mod steps;
 mod tls;
 mod upkeep;
 mod usage;
@@ -60,17 +62,18 @@ pub use clock::{Asked, StoreClock};
 pub use errors::DbError;
 pub use executor::{Cell, Executor, Row, Value};
 use job::{Done, Pending, Work};
-pub use join::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 use lane::{Counters, Lane, Levers};
 use link::Dialer;
 use locked::WaitingRoom;
-pub use phases::{Hold, begin_phase, confirm_phase, hold, mark};
+pub use phases::{Hold, begin_phase, hold, mark};
 pub use queries::{
     Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
 };
 use schema::Found;
 pub use schema::SCHEMA_VERSION;
+pub use session::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 pub use standbys::Standbys;
+pub use steps::confirm_phase;
 use upkeep::Upkeep;
 
 /// How a database is used.
@@ -201,7 +204,7 @@ impl PostgresStore {
         let (levers, counters) = (Levers::default(), Arc::new(Counters::default()));
         levers.obey();
         levers.clock.look(&mut link).await.map_err(|error| unreachable(address, &error))?;
-        let claimed = known::Claimed::default();
+        let known = known::KnownRecords::default();
         for _ in 0..options.lanes.max(1) {
             let lane = Lane {
                 dialer: dialer.for_groups(),
@@ -209,7 +212,7 @@ impl PostgresStore {
                 waiting_room: waiting_room.clone(),
                 levers: levers.clone(),
                 counters: counters.clone(),
-                claimed: claimed.clone(),
+                known: known.clone(),
             };
             tokio::spawn(lane.run());
         }

@@ -15,10 +15,11 @@ use semel_core::{AttemptToken, Event, Head, Ids, Note, OperationId, RandomIds, S
 
 use super::PostgresStore;
 use super::clock::StoreClock;
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
-use super::queries::{lock_command, now, tell};
+use super::queries::{lock_command, tell};
 use super::schema;
 use super::upkeep::Upkeep;
 

@@ -10,29 +10,15 @@ use semel_core::{
     transition::{ReferenceWrite, RequestWrite, age, transition},
 };
 
+use super::clock::{now, steady};
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::join::{Tried, commit_as_begun, is_joined, reset_lock_timeout, try_first};
-use super::phases;
+use super::first::{Tried, first, first_values, fresh, try_first};
 use super::rows::{Versioned, record, record_columns};
+use super::session::{commit_as_begun, is_joined, reset_lock_timeout};
+use super::steps;
 use crate::columns::Columns;
 use crate::contested::contested;
-
-/// The store's time in milliseconds: the database's clock less what it skipped (see `clock.rs`).
-macro_rules! steady {
-    () => {
-        "((extract(epoch FROM now()) * 1000)::bigint - (SELECT coalesce(max(skipped_ms), 0) FROM semel_store))"
-    };
-}
-pub(super) use steady;
-
-/// The store's time, moved by the offset `$1`, which is 0 but in tests.
-macro_rules! now {
-    () => {
-        concat!("(SELECT ", crate::postgres::queries::steady!(), " + $1 AS now) AS n")
-    };
-}
-pub(super) use now;
 
 /// The record with its id, if there is one, and the time in any case.
 const GET: &str =
@@ -233,7 +219,7 @@ pub async fn apply(db: &mut impl Executor, id: &RecordId, change: &Change, offse
             take_note(db, command, note, now).await?;
         }
         if let Some(mark) = change.call().and_then(OpenCall::mark)
-            && !phases::write(db, command, &mark).await?
+            && !steps::write(db, command, &mark).await?
         {
             return Ok(None);
         }
@@ -248,7 +234,7 @@ async fn event_of(
     change: &Change,
 ) -> Result<Event, DbError> {
     let (Some(command), Some(_)) = (command, change.call()) else { return Ok(*change.event()) };
-    let steps = phases::progress(db, command).await?;
+    let steps = steps::progress(db, command).await?;
     let has_input = !db.query(HAS_REQUEST, &[Value::Uuid(*command.as_bytes())]).await?.is_empty();
     Ok(change.event_for(&steps, has_input))
 }
@@ -364,45 +350,6 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempte
         keep_request(db, claim.operation_id, request, now).await?;
     }
     Ok(Some(first(claim, now)))
-}
-
-/// The values of a first claim, whose moments are as of time zero, in the order of the statements that insert one.
-pub(super) fn first_values<'a>(row: &'a Columns<'a>, offset: i64) -> Vec<Value<'a>> {
-    vec![
-        Value::Int(Some(offset)),
-        Value::Bytes(Some(&row.id)),
-        Value::Uuid(row.operation_id),
-        Value::Text(Some(&row.tenant)),
-        Value::Text(Some(&row.caller)),
-        Value::Text(Some(&row.operation)),
-        Value::Text(Some(&row.key_hash_prefix)),
-        Value::Int(Some(row.fingerprint_version.into())),
-        Value::Bytes(Some(&row.fingerprint)),
-        Value::Text(Some(&row.state)),
-        Value::Text(Some(&row.reason)),
-        Value::Int(Some(row.epoch.into())),
-        Value::Bytes(Some(&row.token)),
-        Value::Int(Some(row.lease_ms)),
-        Value::Int(Some(row.ttl_ms)),
-        Value::Int(row.tombstone_ttl_ms),
-        Value::Text(Some(&row.on_lease_expired)),
-        Value::Int(Some(row.quarantine_ms)),
-        Value::Int(row.due_at),
-        Value::Text(Some(&row.history[1..])),
-    ]
-}
-
-/// The record of a first claim at `now`. At time zero its moments are durations, to which the database adds its
-/// own present.
-pub(super) fn fresh(claim: &Claim, now: Timestamp) -> Option<Record> {
-    let step = transition(None, &Event::Claim(claim.attempt), now);
-    Record::after(None, step.write, Some(claim), None, now)
-}
-
-/// The answer to a first claim that was written at `now`.
-pub(super) fn first(claim: &Claim, now: Timestamp) -> Answer {
-    let decision = transition(None, &Event::Claim(claim.attempt), now).decision;
-    Answer { decision, record: fresh(claim, now), now, holder: None }
 }
 
 /// Asks the protocol and writes what it decided.

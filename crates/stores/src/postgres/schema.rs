@@ -3,9 +3,9 @@
 
 use semel_core::Timestamp;
 
+use super::clock::steady;
 use super::errors::DbError;
 use super::executor::{Executor, Value};
-use super::queries::steady;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
 const MIGRATIONS: [&str; 6] = [VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6];

@@ -12,13 +12,14 @@ use semel_core::{
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::clock::StoreClock;
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::group::{Side, SideWrite, Update, Writes};
 use super::link::{Dialer, Link};
-use super::phases;
-use super::queries::{self, lock_command, now, snapshot, tell};
+use super::queries::{self, lock_command, snapshot, tell};
 use super::rows::{Versioned, record, record_columns, record_columns_without_response};
+use super::steps;
 use super::waiting;
 
 const FIND: &str = concat!(
@@ -258,7 +259,7 @@ impl Upkeep {
     }
 
     pub(super) async fn progress(&self, id: OperationId) -> Result<Vec<Progress>, StoreError> {
-        self.with(move |mut lent| async move { phases::progress(lent.link()?, id).await }).await
+        self.with(move |mut lent| async move { steps::progress(lent.link()?, id).await }).await
     }
 
     pub(super) async fn census(&self) -> Result<Vec<Census>, StoreError> {

@@ -7,11 +7,11 @@ use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFi
 use semel_core::{StoreError, Timestamp};
 
 use super::PostgresStore;
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::{Dialer, Link};
 use super::outbox::in_transaction;
-use super::queries::now;
 use super::upkeep::Lent;
 
 /// Made only where what is kept is counted: every command would pay for it. Nobody's writes wait for it.

@@ -2,9 +2,9 @@
 
 use semel_core::{RecordId, StoredRequest, Timestamp, Waiting, WaitingFilter, WaitingPage, WaitingPlace};
 
+use super::clock::now;
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
-use super::queries::now;
 use super::rows::{record, record_columns_without_response};
 
 /// Tenants that one page looks at, with or without commands.

@@ -6,56 +6,59 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Answer, Change, Claim, Decision, Event, Head, OpenCall, OperationId, Record, Reference, StoreError,
-    StoredResult, Timestamp, Transition, Write, transition,
+    Answer, Change, Claim, Decision, Event, Head, Item, OpenCall, OperationId, Record, RecordId, Reference,
+    StoreError, StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
 use super::errors::store_error;
-use super::writer::{Done, Work};
-use super::{phases, queries, reseal};
+use super::savepoint::all_or_nothing;
+use super::{phases, queries};
 
-/// Carries out one change within the transaction. A failing statement takes back only itself.
-pub(super) fn perform(connection: &Connection, work: &Work, now: Timestamp) -> Result<Done, StoreError> {
-    let answer = |answer| Done::Answer(Box::new(answer));
-    match work {
-        Work::Claim(claim) => self::claim(connection, claim, now).map(answer),
-        Work::Apply(id, change) => {
-            let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
-            let event = event_of(connection, before.as_ref(), change).map_err(|error| store_error(&error))?;
-            let brought = (change.result(), change.observation());
-            let apply = || self::change(connection, before.as_ref(), &event, None, brought, now);
-            if change.note().is_none() && change.call().is_none() {
-                return apply().map(answer);
-            }
-            let with_more = || {
-                let done = apply()?;
-                let Some(record) = before.as_ref().filter(|_| done.decision == Decision::Applied) else {
-                    return Ok(done);
-                };
-                write_more(connection, record.operation_id, change, now)?;
-                Ok(done)
-            };
-            all_or_nothing(connection, with_more).map(answer)
-        }
-        Work::Sweep(limit) => age(connection, queries::due_to_sweep, *limit, now),
-        Work::Reap(limit) => age(connection, queries::due_to_reap, *limit, now),
-        Work::Announce(id, items) => {
-            let announce = || {
-                let told = |head: &Head| (!head.partly_done).then_some(Event::Advance);
-                tell_command(connection, *id, told, now)?;
-                queries::announce(connection, *id, items, now).map_err(|error| store_error(&error))
-            };
-            all_or_nothing(connection, announce).map(Done::Aged)
-        }
-        Work::Reseal(resealed) => {
-            let write = || reseal::write(connection, resealed).map_err(|error| store_error(&error));
-            all_or_nothing(connection, write).map(Done::Aged)
-        }
-        Work::Outbox(work) => work.perform(connection, now).map(Done::Outbox),
-        Work::Evidence(work) => work.perform(connection, now).map(Done::Aged),
-        Work::Usage(work) => all_or_nothing(connection, || work.perform(connection, now)),
+/// Applies a change within the transaction.
+pub(super) fn apply(
+    connection: &Connection,
+    id: &RecordId,
+    change: &Change,
+    now: Timestamp,
+) -> Result<Answer, StoreError> {
+    let before = queries::get(connection, id).map_err(|error| store_error(&error))?;
+    let event = event_of(connection, before.as_ref(), change).map_err(|error| store_error(&error))?;
+    let brought = (change.result(), change.observation());
+    let apply = || self::change(connection, before.as_ref(), &event, None, brought, now);
+    if change.note().is_none() && change.call().is_none() {
+        return apply();
     }
+    all_or_nothing(connection, || {
+        let done = apply()?;
+        if let Some(record) = before.as_ref().filter(|_| done.decision == Decision::Applied) {
+            write_more(connection, record.operation_id, change, now)?;
+        }
+        Ok(done)
+    })
+}
+
+/// Lets time end the leases of at most `limit` records.
+pub(super) fn sweep(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+    age(connection, queries::due_to_sweep, limit, now)
+}
+
+/// Forgets at most `limit` records that have expired.
+pub(super) fn reap(connection: &Connection, limit: usize, now: Timestamp) -> Result<usize, StoreError> {
+    age(connection, queries::due_to_reap, limit, now)
+}
+
+/// Announces the items of a bulk request: from now on a part of the command may be done.
+pub(super) fn announce(
+    connection: &Connection,
+    id: OperationId,
+    items: &[Item],
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    all_or_nothing(connection, || {
+        tell_command(connection, id, |head| (!head.partly_done).then_some(Event::Advance), now)?;
+        queries::announce(connection, id, items, now).map_err(|error| store_error(&error))
+    })
 }
 
 /// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.
@@ -87,7 +90,7 @@ fn write_more(
 }
 
 /// Claims by inserting: the unique constraint decides, and only its loser reads the record.
-fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
+pub(super) fn claim(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
     if claim.business_reference.is_some() || !claim.former.is_empty() || claim.request.is_some() {
         return claim_with_more(connection, claim, now).map_err(|error| store_error(&error))?;
     }
@@ -224,27 +227,14 @@ fn write(
     Ok(written)
 }
 
-/// Several statements that are taken back together, without their neighbours in the transaction.
-pub(super) fn all_or_nothing<T>(
-    connection: &Connection,
-    write: impl FnOnce() -> Result<T, StoreError>,
-) -> Result<T, StoreError> {
-    let run = |sql| connection.execute_batch(sql).map_err(|error| store_error(&error));
-    run("SAVEPOINT one_change")?;
-    let written = write();
-    // After an error that ended the whole transaction there is nothing left to take back.
-    if !connection.is_autocommit() {
-        if written.is_err() {
-            run("ROLLBACK TO one_change")?;
-        }
-        run("RELEASE one_change")?;
-    }
-    written
-}
-
 /// Lets time act on at most `limit` records that are due, the oldest first. One that cannot be read or written is left
 /// to its operator, and does not keep the others waiting.
-fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp) -> Result<Done, StoreError> {
+fn age(
+    connection: &Connection,
+    due: queries::Due,
+    limit: usize,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
     let mut aged = 0;
     let mut after = None;
     for _ in 0..MAX_PAGES {
@@ -272,7 +262,7 @@ fn age(connection: &Connection, due: queries::Due, limit: usize, now: Timestamp)
             break;
         }
     }
-    Ok(Done::Aged(aged))
+    Ok(aged)
 }
 
 /// How many pages of such records are passed over in one go.

@@ -16,6 +16,11 @@ pub(super) fn store_error(error: &rusqlite::Error) -> StoreError {
     }
 }
 
+/// Gives a result of SQLite the error of the store.
+pub(super) fn stored<T>(result: rusqlite::Result<T>) -> Result<T, StoreError> {
+    result.map_err(|error| store_error(&error))
+}
+
 /// Whether the row that was read is not one that any version of Semel wrote.
 pub(super) fn is_unreadable(error: &rusqlite::Error) -> bool {
     matches!(

@@ -7,11 +7,12 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
 use semel_core::{Evidence, Note, OperationId, Statement, StoreError, Timestamp};
+use semel_faults::Point;
 
-use super::change::all_or_nothing;
-use super::errors::{is_unreadable, store_error};
+use super::errors::{is_unreadable, stored};
+use super::job::{Task, Turn};
 use super::rows::{damaged, result};
-use super::writer::Work;
+use super::savepoint::all_or_nothing;
 use super::{SqliteStore, queries};
 use crate::columns::{StatementColumns, heard_after, of_statement};
 
@@ -46,41 +47,6 @@ const REAP: &str = "
             WHERE open.operation_id = old.operation_id AND open.state IN ('claimed', 'processing', 'unknown')))
         ORDER BY received_at LIMIT ?2)";
 
-/// A change to evidence. Each can be made twice: the second changes nothing.
-pub(super) enum EvidenceWork {
-    TakeIn(Box<Statement>),
-    Close(String, String, StatementOutcome),
-    Contradict(String, String, Note, ReferenceWrite),
-    Reap(Duration, usize),
-}
-
-impl EvidenceWork {
-    /// Makes the change within the transaction that is open, and says how many rows it changed.
-    pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<usize, StoreError> {
-        let changed = match self {
-            EvidenceWork::Contradict(source, event_id, note, reference) => {
-                let contradict = || {
-                    contradict(connection, (source, event_id), note, *reference, now)
-                        .map_err(|error| store_error(&error))
-                };
-                return all_or_nothing(connection, contradict);
-            }
-            EvidenceWork::TakeIn(statement) => take_in(connection, statement, now),
-            EvidenceWork::Close(source, event_id, outcome) => {
-                let values = params![source, event_id, now.as_millis(), outcome.as_str()];
-                connection.prepare_cached(CLOSE).and_then(|mut close| close.execute(values))
-            }
-            EvidenceWork::Reap(retention, limit) => {
-                let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-                let until = now.as_millis().saturating_sub(retention);
-                let values = params![until, count(*limit)];
-                connection.prepare_cached(REAP).and_then(|mut reap| reap.execute(values))
-            }
-        };
-        changed.map_err(|error| store_error(&error))
-    }
-}
-
 fn take_in(connection: &Connection, statement: &Statement, now: Timestamp) -> rusqlite::Result<usize> {
     let (verdict, proof, result) = of_statement(statement);
     let result = result.as_ref();
@@ -102,6 +68,27 @@ fn take_in(connection: &Connection, statement: &Statement, now: Timestamp) -> ru
     ])
 }
 
+fn close(
+    connection: &Connection,
+    source: &str,
+    event_id: &str,
+    outcome: StatementOutcome,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    connection.prepare_cached(CLOSE)?.execute(params![source, event_id, now.as_millis(), outcome.as_str()])
+}
+
+fn reap(
+    connection: &Connection,
+    retention: Duration,
+    limit: usize,
+    now: Timestamp,
+) -> rusqlite::Result<usize> {
+    let retention = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+    let until = now.as_millis().saturating_sub(retention);
+    connection.prepare_cached(REAP)?.execute(params![until, count(limit)])
+}
+
 /// Closes the statement, takes the note, and takes the reference of its command back if nobody else holds it.
 fn contradict(
     connection: &Connection,
@@ -110,8 +97,7 @@ fn contradict(
     reference: ReferenceWrite,
     now: Timestamp,
 ) -> rusqlite::Result<usize> {
-    let closed = params![source, event_id, now.as_millis(), StatementOutcome::Contradicted.as_str()];
-    if connection.prepare_cached(CLOSE)?.execute(closed)? == 0 {
+    if close(connection, source, event_id, StatementOutcome::Contradicted, now)? == 0 {
         return Ok(0);
     }
     let id = connection.prepare_cached(ABOUT)?.query_row([source, event_id], |row| row.get(0))?;
@@ -154,8 +140,9 @@ fn count(limit: usize) -> i64 {
 #[async_trait]
 impl Evidence for SqliteStore {
     async fn take_in(&self, statement: &Statement) -> Result<Heard, StoreError> {
-        let work = EvidenceWork::TakeIn(Box::new(statement.clone()));
-        if self.age(Work::Evidence(work)).await? == 1 {
+        let heard = statement.clone();
+        let task = Task::new(move |turn| stored(take_in(turn.connection, &heard, turn.now)));
+        if self.write(task.held_at(Some(Point::EvidenceSent))).await? == 1 {
             return Ok(Heard::New);
         }
         let (source, event_id) = (statement.source.clone(), statement.event_id.clone());
@@ -220,8 +207,11 @@ impl Evidence for SqliteStore {
         event_id: &str,
         outcome: StatementOutcome,
     ) -> Result<bool, StoreError> {
-        let work = EvidenceWork::Close(source.to_owned(), event_id.to_owned(), outcome);
-        Ok(self.age(Work::Evidence(work)).await? == 1)
+        let (source, event_id) = (source.to_owned(), event_id.to_owned());
+        let close = move |turn: &mut Turn<'_>| {
+            stored(self::close(turn.connection, &source, &event_id, outcome, turn.now))
+        };
+        Ok(self.write(Task::new(close)).await? == 1)
     }
 
     async fn contradict(
@@ -231,11 +221,16 @@ impl Evidence for SqliteStore {
         note: &Note,
         reference: ReferenceWrite,
     ) -> Result<bool, StoreError> {
-        let work = EvidenceWork::Contradict(source.to_owned(), event_id.to_owned(), note.clone(), reference);
-        Ok(self.age(Work::Evidence(work)).await? == 1)
+        let (source, event_id, note) = (source.to_owned(), event_id.to_owned(), note.clone());
+        let contradict = move |turn: &mut Turn<'_>| {
+            let statement = (source.as_str(), event_id.as_str());
+            let write = || self::contradict(turn.connection, statement, &note, reference, turn.now);
+            all_or_nothing(turn.connection, || stored(write()))
+        };
+        Ok(self.write(Task::new(contradict)).await? == 1)
     }
 
     async fn reap_statements(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
-        self.age(Work::Evidence(EvidenceWork::Reap(retention, limit))).await
+        self.write(Task::new(move |turn| stored(reap(turn.connection, retention, limit, turn.now)))).await
     }
 }

@@ -4,11 +4,10 @@
 use std::path::Path;
 
 use rusqlite::{Connection, params};
-use semel_core::{Answer, Change, Claim, OperationId, Record, RecordId, StoreError, Timestamp};
+use semel_core::{Answer, Change, Claim, Event, Mark, OperationId, Record, RecordId, StoreError, Timestamp};
 
 use super::errors::store_error;
-use super::writer::{Done, Work};
-use super::{OpenError, Place, SqliteOptions, change, clock, connect, place, queries};
+use super::{OpenError, Place, SqliteOptions, change, clock, connect, phases, place, queries};
 
 /// A connection to the file with the settings that durability needs, and with this version's schema.
 pub fn open_connection(path: impl AsRef<Path>, options: &SqliteOptions) -> Result<Connection, OpenError> {
@@ -31,7 +30,7 @@ pub fn now(connection: &Connection) -> rusqlite::Result<Timestamp> {
 
 /// Claims, within the exclusive transaction that is open.
 pub fn claim_within(connection: &Connection, claim: &Claim, now: Timestamp) -> Result<Answer, StoreError> {
-    answer(change::perform(connection, &Work::Claim(claim.clone()), now)?)
+    change::claim(connection, claim, now)
 }
 
 /// Applies a change, within the exclusive transaction that is open.
@@ -41,16 +40,21 @@ pub fn apply_within(
     change: &Change,
     now: Timestamp,
 ) -> Result<Answer, StoreError> {
-    answer(change::perform(connection, &Work::Apply(*id, change.clone()), now)?)
+    change::apply(connection, id, change, now)
 }
 
-fn answer(done: Done) -> Result<Answer, StoreError> {
-    match done {
-        Done::Answer(answer) => Ok(*answer),
-        Done::Aged(_) | Done::Outbox(_) | Done::Levels(_) => {
-            Err(StoreError::Unavailable("the store answered something else".into()))
-        }
+/// Writes about a phase of the command that is held, and with a phase that is done, that a part of the command is. `false` if
+/// there is no such phase. All but a local phase may be written once more, which changes nothing.
+pub fn mark(
+    connection: &Connection,
+    command: OperationId,
+    mark: &Mark,
+    now: Timestamp,
+) -> Result<bool, StoreError> {
+    if mark.is_done() {
+        change::tell_command(connection, command, |head| (!head.partly_done).then_some(Event::Advance), now)?;
     }
+    phases::write(connection, command, mark, now).map_err(|error| store_error(&error))
 }
 
 /// The record with this id.

@@ -1,24 +1,26 @@
 //! Records in a SQLite file: one file, no server, every write on disk before it is answered.
 //!
-//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` what a row means, `change.rs` what one change does, `claimed.rs` which
-//! outcomes need no look, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
+//! `schema.rs` has the tables, `queries.rs` all SQL about records, `rows.rs` the meaning of a row, `change.rs` one change, `known.rs` the
+//! outcomes that need no look, `job.rs` a change on its way to the writer, `writer.rs` the thread that commits changes in groups, `outbox.rs` hands messages to workers, `phases.rs` writes the phases of commands, `evidence.rs` keeps
 //! what others say about commands, `usage.rs` what everybody has used, `place.rs` notices that the file is gone, `clock.rs` that the clock was set, `errors.rs` what SQLite's errors mean.
 //! Several processes may use one file, such as a server and an operator's tool beside it.
 
 mod api_keys;
 mod change;
-mod claimed;
 mod clock;
 pub mod doctor;
 mod errors;
 mod evidence;
+mod job;
 mod join;
+mod known;
 mod outbox;
 mod phases;
 mod place;
 mod queries;
 mod reseal;
 mod rows;
+mod savepoint;
 mod schema;
 mod usage;
 mod waiting;
@@ -38,20 +40,22 @@ use semel_core::{
     Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable,
     WaitingFilter, WaitingPage,
 };
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use semel_faults::Point;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::access::Access;
 pub use api_keys::ApiKeys;
-use claimed::Claimed;
 use errors::store_error;
+use job::{Job, Task, Turn, point_of};
 pub use join::{
-    apply_within, claim_within, find_command, find_within, has_message, now, open_connection, place_of,
+    apply_within, claim_within, find_command, find_within, has_message, mark, now, open_connection, place_of,
     push_message, write_anew,
 };
-pub use phases::{has_phase, is_held, mark};
+use known::KnownRecords;
+pub use phases::{has_phase, is_held};
 pub use place::Place;
 pub use schema::SCHEMA_VERSION;
-use writer::{Counters, Done, Job, Levers, Work, Writer};
+use writer::{Counters, Levers, Writer};
 
 /// How many pages the log has before they are written to the file itself: 16 MiB. Most of them belong to the latest records,
 /// which change twice within a moment: the longer they wait, the fewer writes they are.
@@ -262,7 +266,7 @@ impl Trouble {
 
 /// Keeps records in a SQLite file.
 pub struct SqliteStore {
-    writer: Option<mpsc::Sender<Job>>,
+    writer: Option<mpsc::Sender<Box<dyn Job>>>,
     thread: Option<JoinHandle<()>>,
     readers: Readers,
     place: Place,
@@ -311,7 +315,7 @@ impl SqliteStore {
             connection,
             connect: Box::new(connect),
             jobs,
-            claimed: Claimed::default(),
+            known: KnownRecords::default(),
             place: place.clone(),
             levers: levers.clone(),
             counters: counters.clone(),
@@ -358,36 +362,20 @@ impl SqliteStore {
     }
 
     /// Hands the change to the writer and waits until it is on disk.
-    async fn write(&self, work: Work) -> Result<Done, StoreError> {
-        let (reply, done) = oneshot::channel();
+    async fn write<T: Send + 'static>(&self, task: Task<T>) -> Result<T, StoreError> {
+        let (job, answer) = task.job();
         let writer =
             self.writer.as_ref().ok_or_else(|| StoreError::Unavailable("the store is closed".into()))?;
-        writer.try_send(Job { work, reply }).map_err(|error| {
+        writer.try_send(job).map_err(|error| {
             let why = match error {
                 mpsc::error::TrySendError::Full(_) => "too many changes wait to be written",
                 mpsc::error::TrySendError::Closed(_) => "the writer has ended",
             };
             StoreError::Unavailable(why.into())
         })?;
-        done.await.unwrap_or_else(|_| Err(StoreError::Ambiguous("the writer ended during the write".into())))
-    }
-
-    async fn answer(&self, work: Work) -> Result<Answer, StoreError> {
-        match self.write(work).await? {
-            Done::Answer(answer) => Ok(*answer),
-            Done::Aged(_) | Done::Outbox(_) | Done::Levels(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
-    }
-
-    async fn age(&self, work: Work) -> Result<usize, StoreError> {
-        match self.write(work).await? {
-            Done::Aged(count) => Ok(count),
-            Done::Answer(_) | Done::Outbox(_) | Done::Levels(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
+        answer
+            .await
+            .unwrap_or_else(|_| Err(StoreError::Ambiguous("the writer ended during the write".into())))
     }
 
     async fn read<T: Send + 'static>(
@@ -425,11 +413,28 @@ impl AuditLog for SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn claim(&self, claim: &Claim) -> Result<Answer, StoreError> {
-        self.answer(Work::Claim(claim.clone())).await
+        let claim = claim.clone();
+        let task = Task::new(move |turn| {
+            let answer = change::claim(turn.connection, &claim, turn.now)?;
+            turn.known.claimed(&answer);
+            Ok(answer)
+        });
+        // A claim that nobody waits for would be acquired for nobody, and end as an unknown.
+        self.write(task.needs_caller().held_at(Some(Point::ClaimSent))).await
     }
 
     async fn apply(&self, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
-        self.answer(Work::Apply(*id, change.clone())).await
+        let (id, change) = (*id, change.clone());
+        let (is_repeatable, point) = (change.event().is_repeatable(), point_of(change.event()));
+        let task = Task::new(move |turn| {
+            if let Some(answer) = turn.known.settle(turn.connection, &id, &change, turn.now)? {
+                return Ok(answer);
+            }
+            let answer = change::apply(turn.connection, &id, &change, turn.now)?;
+            turn.known.applied(&change, &answer);
+            Ok(answer)
+        });
+        self.write(task.repeatable(is_repeatable).held_at(point)).await
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {
@@ -480,7 +485,10 @@ impl Store for SqliteStore {
     }
 
     async fn announce(&self, operation_id: OperationId, items: &[Item]) -> Result<(), StoreError> {
-        self.age(Work::Announce(operation_id, items.to_vec())).await.map(drop)
+        let items = items.to_vec();
+        let announce =
+            move |turn: &mut Turn<'_>| change::announce(turn.connection, operation_id, &items, turn.now);
+        self.write(Task::new(announce)).await.map(drop)
     }
 
     async fn progress(&self, operation_id: OperationId) -> Result<Vec<Progress>, StoreError> {
@@ -488,11 +496,13 @@ impl Store for SqliteStore {
     }
 
     async fn sweep(&self, limit: usize) -> Result<usize, StoreError> {
-        self.age(Work::Sweep(limit)).await
+        let task = Task::new(move |turn| change::sweep(turn.connection, limit, turn.now));
+        self.write(task.held_at(Some(Point::SweepSent))).await
     }
 
     async fn reap(&self, limit: usize) -> Result<usize, StoreError> {
-        self.age(Work::Reap(limit)).await
+        let task = Task::new(move |turn| change::reap(turn.connection, limit, turn.now));
+        self.write(task.held_at(Some(Point::ReapSent))).await
     }
 
     async fn census(&self) -> Result<Vec<Census>, StoreError> {

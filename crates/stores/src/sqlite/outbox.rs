@@ -15,11 +15,12 @@ use semel_core::outbox::{
 use semel_core::{AttemptToken, Note, OperationId, StoreError, Timestamp};
 
 use super::SqliteStore;
-use super::change::{all_or_nothing, tell_command};
-use super::errors::store_error;
+use super::change::tell_command;
+use super::errors::{store_error, stored};
+use super::job::{Task, Turn};
 use super::queries;
 use super::rows::damaged_column;
-use super::writer::{Done, Work};
+use super::savepoint::all_or_nothing;
 
 macro_rules! columns {
     ($payload:literal) => {
@@ -134,70 +135,11 @@ const DEPTH: &str = "
             + (SELECT count(*) FROM semel_outbox WHERE state = 'pending' AND blocked = 1),
         (SELECT count(*) FROM semel_outbox WHERE state = 'dead')";
 
-/// A change to messages.
-pub(super) enum OutboxWork {
-    /// These messages, as far as they are still due; the others, as far as they still have to wait, are marked.
-    Take(Take, Due),
-    Accept(MessageFence, String),
-    Settle(MessageFence, Next, Option<String>),
-    Intervene(String, Intervention, Note),
-    Reap(Duration, usize),
-}
-
 /// Event ids of messages that are due, found without the lock that writing takes.
 #[derive(Default)]
-pub(super) struct Due {
+struct Due {
     free: Vec<String>,
     blocked: Vec<String>,
-}
-
-/// What was changed.
-pub(super) enum OutboxDone {
-    Taken(Vec<Message>),
-    Changed(usize),
-}
-
-impl OutboxWork {
-    /// Whether doing it twice is as good as once. A second take would take others, and leave the first ones to the end
-    /// of their lease; a second intervention would be noted twice.
-    pub(super) fn is_repeatable(&self) -> bool {
-        match self {
-            OutboxWork::Accept(..) | OutboxWork::Settle(..) | OutboxWork::Reap(..) => true,
-            OutboxWork::Take(..) | OutboxWork::Intervene(..) => false,
-        }
-    }
-
-    /// Makes the change within the transaction that is open.
-    pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<OutboxDone, StoreError> {
-        let changed = match self {
-            OutboxWork::Take(take, due) => {
-                return self::take(connection, take, due, now)
-                    .map(OutboxDone::Taken)
-                    .map_err(|error| store_error(&error));
-            }
-            OutboxWork::Intervene(event_id, intervention, note) => {
-                let act = || self::intervene(connection, event_id, *intervention, note, now);
-                return all_or_nothing(connection, act).map(OutboxDone::Changed);
-            }
-            OutboxWork::Accept(fence, reference) => self::accept(connection, fence, reference),
-            OutboxWork::Settle(fence, Next::Dead, why) => {
-                let die = || {
-                    let changed = self::settle(connection, fence, Next::Dead, why.as_deref(), now)
-                        .map_err(|error| store_error(&error))?;
-                    if let (1, Some(command)) = (changed, fence.operation_id()) {
-                        tell_command(connection, command, given_up, now)?;
-                    }
-                    Ok(changed)
-                };
-                return all_or_nothing(connection, die).map(OutboxDone::Changed);
-            }
-            OutboxWork::Settle(fence, next, why) => {
-                self::settle(connection, fence, *next, why.as_deref(), now)
-            }
-            OutboxWork::Reap(retention, limit) => self::reap(connection, *retention, *limit, now),
-        };
-        changed.map(OutboxDone::Changed).map_err(|error| store_error(&error))
-    }
 }
 
 fn due(connection: &Connection, now: Timestamp) -> rusqlite::Result<Due> {
@@ -340,24 +282,6 @@ fn count(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }
 
-impl SqliteStore {
-    async fn change_messages(&self, work: OutboxWork) -> Result<OutboxDone, StoreError> {
-        match self.write(Work::Outbox(work)).await? {
-            Done::Outbox(done) => Ok(done),
-            Done::Answer(_) | Done::Aged(_) | Done::Levels(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
-    }
-
-    async fn changed_messages(&self, work: OutboxWork) -> Result<usize, StoreError> {
-        match self.change_messages(work).await? {
-            OutboxDone::Changed(count) => Ok(count),
-            OutboxDone::Taken(_) => Err(StoreError::Ambiguous("the writer answered something else".into())),
-        }
-    }
-}
-
 #[async_trait]
 impl Outbox for SqliteStore {
     async fn take(&self, take: &Take) -> Result<Vec<Message>, StoreError> {
@@ -370,11 +294,10 @@ impl Outbox for SqliteStore {
                 break;
             }
             let rest = Take { limit: take.limit - taken.len(), ..*take };
-            match self.change_messages(OutboxWork::Take(rest, due)).await {
-                Ok(OutboxDone::Taken(messages)) => taken.extend(messages),
-                Ok(OutboxDone::Changed(_)) => {
-                    return Err(StoreError::Ambiguous("the writer answered something else".into()));
-                }
+            let some = move |turn: &mut Turn<'_>| stored(self::take(turn.connection, &rest, &due, turn.now));
+            // A second take would take others, and leave the first ones to the end of their lease.
+            match self.write(Task::new(some).repeatable(false)).await {
+                Ok(messages) => taken.extend(messages),
                 // Those in hand are delivered, and not left to the end of their lease.
                 Err(_) if !taken.is_empty() => break,
                 Err(error) => return Err(error),
@@ -387,13 +310,27 @@ impl Outbox for SqliteStore {
     }
 
     async fn accept(&self, fence: &MessageFence, reference: &str) -> Result<bool, StoreError> {
-        let work = OutboxWork::Accept(fence.clone(), reference.to_owned());
-        Ok(self.changed_messages(work).await? == 1)
+        let (fence, reference) = (fence.clone(), reference.to_owned());
+        let accept = move |turn: &mut Turn<'_>| stored(self::accept(turn.connection, &fence, &reference));
+        Ok(self.write(Task::new(accept)).await? == 1)
     }
 
     async fn settle(&self, fence: &MessageFence, next: Next, why: Option<&str>) -> Result<bool, StoreError> {
-        let work = OutboxWork::Settle(fence.clone(), next, why.map(str::to_owned));
-        Ok(self.changed_messages(work).await? == 1)
+        let (fence, why) = (fence.clone(), why.map(str::to_owned));
+        let settle = move |turn: &mut Turn<'_>| {
+            let settle = || self::settle(turn.connection, &fence, next, why.as_deref(), turn.now);
+            match next {
+                Next::Dead => all_or_nothing(turn.connection, || {
+                    let changed = stored(settle())?;
+                    if let (1, Some(command)) = (changed, fence.operation_id()) {
+                        tell_command(turn.connection, command, given_up, turn.now)?;
+                    }
+                    Ok(changed)
+                }),
+                Next::Delivered | Next::Retry { .. } => stored(settle()),
+            }
+        };
+        Ok(self.write(Task::new(settle)).await? == 1)
     }
 
     async fn message(&self, event_id: &str) -> Result<(Option<Message>, Timestamp), StoreError> {
@@ -427,12 +364,17 @@ impl Outbox for SqliteStore {
         intervention: Intervention,
         note: &Note,
     ) -> Result<bool, StoreError> {
-        let work = OutboxWork::Intervene(event_id.to_owned(), intervention, note.clone());
-        Ok(self.changed_messages(work).await? == 1)
+        let (event_id, note) = (event_id.to_owned(), note.clone());
+        let intervene = move |turn: &mut Turn<'_>| {
+            let act = || self::intervene(turn.connection, &event_id, intervention, &note, turn.now);
+            all_or_nothing(turn.connection, act)
+        };
+        // A second intervention would be noted twice.
+        Ok(self.write(Task::new(intervene).repeatable(false)).await? == 1)
     }
 
     async fn reap_messages(&self, retention: Duration, limit: usize) -> Result<usize, StoreError> {
-        self.changed_messages(OutboxWork::Reap(retention, limit)).await
+        self.write(Task::new(move |turn| stored(reap(turn.connection, retention, limit, turn.now)))).await
     }
 
     async fn depth(&self) -> Result<Depth, StoreError> {

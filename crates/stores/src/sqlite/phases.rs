@@ -1,10 +1,7 @@
 //! The phases of a command, written under its fence within an exclusive transaction of a service's own.
 
 use rusqlite::{Connection, params};
-use semel_core::{Event, Fence, Mark, OperationId, RecordId, StoreError, Timestamp};
-
-use super::change::tell_command;
-use super::errors::store_error;
+use semel_core::{Fence, Mark, OperationId, RecordId, Timestamp};
 
 /// Whether the command is still carried out under this fence. Within the exclusive transaction that is open, it stays so.
 pub fn is_held(connection: &Connection, id: &RecordId, fence: Fence) -> rusqlite::Result<bool> {
@@ -12,20 +9,6 @@ pub fn is_held(connection: &Connection, id: &RecordId, fence: Fence) -> rusqlite
         "SELECT 1 FROM semel_records WHERE id = ?1 AND epoch = ?2 AND token = ?3 AND state = 'processing'";
     let values = params![id.as_bytes(), fence.epoch, fence.token.as_bytes()];
     connection.prepare_cached(sql)?.exists(values)
-}
-
-/// Writes about a phase of the command that is held, and with a phase that is done, that a part of the command is. `false` if
-/// there is no such phase. All but a local phase may be written once more, which changes nothing.
-pub fn mark(
-    connection: &Connection,
-    command: OperationId,
-    mark: &Mark,
-    now: Timestamp,
-) -> Result<bool, StoreError> {
-    if mark.is_done() {
-        tell_command(connection, command, |head| (!head.partly_done).then_some(Event::Advance), now)?;
-    }
-    write(connection, command, mark, now).map_err(|error| store_error(&error))
 }
 
 /// Writes about a phase.

@@ -8,11 +8,13 @@ use semel_core::fingerprint::FingerprintVersion;
 use semel_core::reseal::{Kept, KeptPage, KeyUse, Place, Reseal, Resealed, ResealedBatch, Unreadable};
 use semel_core::vault::{SealedKind, Settler};
 use semel_core::{AttemptToken, Fingerprint, OperationId, Principal, RecordId, Sealing, StoreError};
+use semel_faults::Point;
 
 use super::SqliteStore;
-use super::errors::is_unreadable;
+use super::errors::{is_unreadable, stored};
+use super::job::{Task, Turn};
 use super::rows::damaged_column;
-use super::writer::Work;
+use super::savepoint::all_or_nothing;
 use crate::columns;
 
 const KEY_USES: &str = "
@@ -148,7 +150,7 @@ fn kept(row: &Row<'_>, place: Place, about: Sealing) -> rusqlite::Result<Kept> {
 }
 
 /// Writes each that is still what was read, within the transaction that is open. Says how many were.
-pub(super) fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usize> {
+fn write(connection: &Connection, resealed: &[Resealed]) -> rusqlite::Result<usize> {
     let mut written = 0;
     for Resealed { before, after } in resealed {
         let (key_id, bytes) = (&after.key_id, &after.bytes[..]);
@@ -260,7 +262,11 @@ impl Reseal for SqliteStore {
     }
 
     async fn reseal(&self, resealed: &[Resealed]) -> Result<ResealedBatch, StoreError> {
-        let written = self.age(Work::Reseal(resealed.to_vec())).await?;
+        let resealed = resealed.to_vec();
+        let write = move |turn: &mut Turn<'_>| {
+            all_or_nothing(turn.connection, || stored(self::write(turn.connection, &resealed)))
+        };
+        let written = self.write(Task::new(write).held_at(Some(Point::ResealSent))).await?;
         Ok(ResealedBatch { written, held: 0 })
     }
 }

@@ -8,8 +8,9 @@ use semel_core::quota::{Kept, Level, Report, Subject, Usage, UsageEntry, UsageFi
 use semel_core::{StoreError, Timestamp};
 
 use super::SqliteStore;
-use super::errors::store_error;
-use super::writer::{Done, Work};
+use super::errors::stored;
+use super::job::{Task, Turn};
+use super::savepoint::all_or_nothing;
 
 /// Made only where what is kept is counted: every command would pay for it.
 const PREPARE: &str = "CREATE INDEX IF NOT EXISTS semel_records_usage ON semel_records (tenant, caller)";
@@ -45,30 +46,6 @@ const FORGET: &str = "
     DELETE FROM semel_usage WHERE (tenant, caller) IN (
         SELECT tenant, caller FROM semel_usage
         WHERE used_at <= ?1 AND new_keys_whole_at <= ?3 AND lookups_whole_at <= ?3 LIMIT ?2)";
-
-/// A change to what is counted.
-pub(super) enum UsageWork {
-    Prepare,
-    Report(Vec<(Subject, Report)>),
-    Forget(Duration, usize),
-}
-
-impl UsageWork {
-    /// Makes the change within the transaction that is open.
-    pub(super) fn perform(&self, connection: &Connection, now: Timestamp) -> Result<Done, StoreError> {
-        let done = match self {
-            UsageWork::Prepare => connection.execute(PREPARE, []).map(Done::Aged),
-            UsageWork::Report(reports) => report(connection, reports, now).map(Done::Levels),
-            UsageWork::Forget(idle, limit) => {
-                let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
-                let (now, limit) = (now.as_millis(), i64::try_from(*limit).unwrap_or(i64::MAX));
-                let values = params![now.saturating_sub(idle), limit, now];
-                connection.execute(FORGET, values).map(Done::Aged)
-            }
-        };
-        done.map_err(|error| store_error(&error))
-    }
-}
 
 fn report(
     connection: &Connection,
@@ -117,6 +94,12 @@ fn list(connection: &Connection, filter: &UsageFilter) -> rusqlite::Result<Vec<(
     }
 }
 
+fn forget(connection: &Connection, idle: Duration, limit: usize, now: Timestamp) -> rusqlite::Result<usize> {
+    let idle = i64::try_from(idle.as_millis()).unwrap_or(i64::MAX);
+    let (now, limit) = (now.as_millis(), i64::try_from(limit).unwrap_or(i64::MAX));
+    connection.execute(FORGET, params![now.saturating_sub(idle), limit, now])
+}
+
 fn entry(row: &Row<'_>) -> rusqlite::Result<UsageEntry> {
     let time = |column| row.get(column).map(Timestamp::from_millis);
     Ok(UsageEntry {
@@ -146,16 +129,16 @@ fn column(number: u64) -> i64 {
 #[async_trait]
 impl Usage for SqliteStore {
     async fn prepare(&self) -> Result<(), StoreError> {
-        self.age(Work::Usage(UsageWork::Prepare)).await.map(drop)
+        self.write(Task::new(|turn| stored(turn.connection.execute(PREPARE, [])))).await.map(drop)
     }
 
     async fn report(&self, reports: &[(Subject, Report)]) -> Result<Vec<Level>, StoreError> {
-        match self.write(Work::Usage(UsageWork::Report(reports.to_vec()))).await? {
-            Done::Levels(levels) => Ok(levels),
-            Done::Answer(_) | Done::Aged(_) | Done::Outbox(_) => {
-                Err(StoreError::Ambiguous("the writer answered something else".into()))
-            }
-        }
+        let reports = reports.to_vec();
+        // A report that is counted twice is a bound that is reached early.
+        let report = move |turn: &mut Turn<'_>| {
+            all_or_nothing(turn.connection, || stored(self::report(turn.connection, &reports, turn.now)))
+        };
+        self.write(Task::new(report)).await
     }
 
     async fn level(&self, subject: &Subject) -> Result<Level, StoreError> {
@@ -177,6 +160,6 @@ impl Usage for SqliteStore {
     }
 
     async fn forget(&self, idle: Duration, limit: usize) -> Result<usize, StoreError> {
-        self.age(Work::Usage(UsageWork::Forget(idle, limit))).await
+        self.write(Task::new(move |turn| stored(forget(turn.connection, idle, limit, turn.now)))).await
     }
 }

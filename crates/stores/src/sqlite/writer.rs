@@ -8,50 +8,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use semel_core::quota::Level;
-use semel_core::reseal::Resealed;
-use semel_core::{Answer, Change, Claim, Event, Item, OperationId, RecordId, StoreError, Timestamp};
+use semel_core::{StoreError, Timestamp};
 use semel_faults::{Lever, Point, reached_by_thread};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::change::perform;
-use super::claimed::Claimed;
 use super::clock;
 use super::errors::{again, ambiguous, still_ambiguous, store_error, unavailable};
-use super::evidence::EvidenceWork;
-use super::outbox::{OutboxDone, OutboxWork};
+use super::job::{Job, Turn, committed};
+use super::known::KnownRecords;
 use super::place::Place;
-use super::usage::UsageWork;
 
 /// The most changes that share one transaction.
 const MAX_GROUP: usize = 256;
-
-/// One change, and who waits for it.
-pub(super) struct Job {
-    pub(super) work: Work,
-    pub(super) reply: oneshot::Sender<Result<Done, StoreError>>,
-}
-
-/// What to do. It can be done again: its attempt token makes a second time harmless.
-pub(super) enum Work {
-    Claim(Claim),
-    Apply(RecordId, Change),
-    Sweep(usize),
-    Reap(usize),
-    Outbox(OutboxWork),
-    Announce(OperationId, Vec<Item>),
-    Evidence(EvidenceWork),
-    Reseal(Vec<Resealed>),
-    Usage(UsageWork),
-}
-
-/// What was done.
-pub(super) enum Done {
-    Answer(Box<Answer>),
-    Aged(usize),
-    Outbox(OutboxDone),
-    Levels(Vec<Level>),
-}
 
 /// What tests may do to the writer.
 #[derive(Clone, Default)]
@@ -100,8 +68,8 @@ pub(super) struct Writer {
     pub(super) connection: Connection,
     /// Opens another one: after a commit that may have failed, this one proves nothing.
     pub(super) connect: Box<dyn Fn() -> Result<Connection, String> + Send>,
-    pub(super) jobs: mpsc::Receiver<Job>,
-    pub(super) claimed: Claimed,
+    pub(super) jobs: mpsc::Receiver<Box<dyn Job>>,
+    pub(super) known: KnownRecords,
     pub(super) place: Place,
     pub(super) levers: Levers,
     pub(super) counters: Arc<Counters>,
@@ -129,7 +97,7 @@ enum GroupError {
     Displaced(StoreError),
 }
 
-type Results = Vec<Result<Done, StoreError>>;
+type Results = Vec<Result<(), StoreError>>;
 
 impl Writer {
     /// Works until the store is dropped.
@@ -141,17 +109,16 @@ impl Writer {
             {
                 group.push(next);
             }
-            let results = self.commit_all(&group);
+            let results = self.commit_all(&mut group);
             for (job, result) in group.into_iter().zip(results) {
-                // A requester that went away does not need its answer; the change stands all the same.
-                let _ = job.reply.send(result);
+                job.answer(result);
             }
         }
     }
 
     /// Commits the group; if it fails as a whole, commits each of its changes alone, so that one change's
     /// trouble is not its neighbours', and so that what may have been written is found out by its token.
-    fn commit_all(&mut self, group: &[Job]) -> Results {
+    fn commit_all(&mut self, group: &mut [Box<dyn Job>]) -> Results {
         let doubt = match self.commit(group) {
             Ok(results) => return results,
             Err(GroupError::NotBegun(error)) => return group.iter().map(|_| Err(again(&error))).collect(),
@@ -170,8 +137,8 @@ impl Writer {
         for job in group {
             let result = match (&stopped, &doubt) {
                 (Some(error), _) => Err(again(error)),
-                (None, Some(why)) if !job.work.is_repeatable() => Err(ambiguous(why.clone())),
-                (None, _) => match self.commit(std::slice::from_ref(job)) {
+                (None, Some(why)) if !job.is_repeatable() => Err(ambiguous(why.clone())),
+                (None, _) => match self.commit(std::slice::from_mut(job)) {
                     Ok(mut results) => results.pop().unwrap_or_else(|| Err(ambiguous("no result"))),
                     Err(GroupError::NotBegun(error)) => Err(again(stopped.insert(error))),
                     Err(GroupError::NotWritten(error) | GroupError::Displaced(error)) => Err(error),
@@ -187,7 +154,7 @@ impl Writer {
     }
 
     /// One transaction for the whole group.
-    fn commit(&mut self, group: &[Job]) -> Result<Results, GroupError> {
+    fn commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<Results, GroupError> {
         let result = self.try_to_commit(group);
         let error = match &result {
             Ok(results) => results.iter().find_map(|result| result.as_ref().err()),
@@ -208,13 +175,13 @@ impl Writer {
         result
     }
 
-    fn try_to_commit(&mut self, group: &[Job]) -> Result<Results, GroupError> {
+    fn try_to_commit(&mut self, group: &mut [Box<dyn Job>]) -> Result<Results, GroupError> {
         if let Some(why) = &self.damaged {
             return Err(GroupError::NotBegun(StoreError::Damaged(why.clone())));
         }
         self.place.check().map_err(GroupError::NotBegun)?;
         self.counters.tried.fetch_add(1, Ordering::Relaxed);
-        points(group, Work::about_to_be_sent);
+        points(group, |sent| sent);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
         if cfg!(debug_assertions) {
             let read_only = self.levers.read_only.load(Ordering::SeqCst);
@@ -224,14 +191,12 @@ impl Writer {
             self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(not_begun)?;
         let now = self.levers.passed(clock::now(&transaction, self.levers.jumped()).map_err(not_begun)?);
         let mut results = Vec::with_capacity(group.len());
-        for job in group {
+        for job in group.iter_mut() {
             if job.is_orphaned() {
                 results.push(Err(unavailable("nobody waits for it any more")));
                 continue;
             }
-            let without_a_look = self.claimed.settle(&transaction, &job.work, now);
-            let result = without_a_look.unwrap_or_else(|| perform(&transaction, &job.work, now));
-            self.claimed.learn(&job.work, &result);
+            let result = job.run(&mut Turn { connection: &transaction, now, known: &mut self.known });
             // Some errors (a full disk, failed I/O) make SQLite roll the whole transaction back.
             if transaction.is_autocommit() {
                 let error = result.err().unwrap_or_else(|| unavailable("the transaction was rolled back"));
@@ -251,7 +216,7 @@ impl Writer {
             Ok(()) => {
                 self.counters.commits.fetch_add(1, Ordering::Relaxed);
                 self.counters.changes.fetch_add(group.len() as u64, Ordering::Relaxed);
-                points(group, Work::committed);
+                points(group, committed);
                 self.place.check_commit().map_err(GroupError::Displaced)?;
                 Ok(results)
             }
@@ -263,65 +228,7 @@ impl Writer {
     }
 }
 
-impl Job {
-    /// A claim that nobody waits for: it would be acquired for nobody, and end as an unknown. Asked only once
-    /// the transaction has begun, since waiting for others is what takes time.
-    fn is_orphaned(&self) -> bool {
-        matches!(self.work, Work::Claim(_)) && self.reply.is_closed()
-    }
-}
-
 /// Stands still where a test holds one of the group.
-fn points(group: &[Job], point: fn(&Work) -> Option<Point>) {
-    group.iter().filter_map(|job| point(&job.work)).for_each(reached_by_thread);
-}
-
-impl Work {
-    fn about_to_be_sent(&self) -> Option<Point> {
-        match self {
-            Work::Claim(_) => Some(Point::ClaimSent),
-            Work::Apply(_, change) => match change.event() {
-                Event::Start { .. } => Some(Point::StartSent),
-                Event::Renew { .. } => Some(Point::RenewalSent),
-                Event::Complete { .. } | Event::Fail { .. } => Some(Point::SettlementSent),
-                Event::Resolve { .. } => Some(Point::VerdictSent),
-                _ => None,
-            },
-            Work::Sweep(_) => Some(Point::SweepSent),
-            Work::Reap(_) => Some(Point::ReapSent),
-            Work::Evidence(EvidenceWork::TakeIn(_)) => Some(Point::EvidenceSent),
-            Work::Reseal(_) => Some(Point::ResealSent),
-            _ => None,
-        }
-    }
-
-    fn committed(&self) -> Option<Point> {
-        Some(match self.about_to_be_sent()? {
-            Point::ClaimSent => Point::ClaimCommitted,
-            Point::StartSent => Point::StartCommitted,
-            Point::RenewalSent => Point::RenewalCommitted,
-            Point::VerdictSent => Point::VerdictCommitted,
-            Point::SweepSent => Point::SweepCommitted,
-            Point::ReapSent => Point::ReapCommitted,
-            Point::EvidenceSent => Point::EvidenceCommitted,
-            Point::ResealSent => Point::ResealCommitted,
-            _ => Point::SettlementCommitted,
-        })
-    }
-
-    /// Whether doing it twice is as good as once.
-    fn is_repeatable(&self) -> bool {
-        match self {
-            Work::Claim(_)
-            | Work::Sweep(_)
-            | Work::Reap(_)
-            | Work::Announce(..)
-            | Work::Evidence(_)
-            | Work::Reseal(_)
-            // What is counted twice is a bound that is reached early.
-            | Work::Usage(_) => true,
-            Work::Apply(_, change) => change.event().is_repeatable(),
-            Work::Outbox(work) => work.is_repeatable(),
-        }
-    }
+fn points(group: &[Box<dyn Job>], point: fn(Point) -> Point) {
+    group.iter().filter_map(|job| job.point()).map(point).for_each(reached_by_thread);
 }
