@@ -90,4 +90,21 @@ mod tests {
             );
         }
     }
+    #[test]
+    fn the_shipped_program_has_no_levers_for_tests() {
+        let mut cargo = Command::new(env!("CARGO"));
+        let arguments = ["tree", "--package", "semel-server", "--edges", "normal", "--prefix", "none"];
+        cargo.args(arguments).args(["--format", "{p} features={f}"]).current_dir(root());
+        let tree = output(&mut cargo).expect("cargo says it");
+        let features = |name: &str| {
+            let line = tree.lines().find(|line| line.split(' ').next() == Some(name));
+            line.and_then(|line| line.split_once("features="))
+                .expect("it is part of the program")
+                .1
+                .to_owned()
+        };
+        assert_eq!(features("semel-faults"), "", "fault points");
+        assert!(!features("semel-stores").split(',').any(|feature| feature == "test-levers"));
+        assert!(!tree.contains("semel-testkit"), "the test kit");
+    }
 }

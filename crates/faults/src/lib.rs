@@ -4,10 +4,10 @@
 //! stands on. Which process may be held says the variable `SEMEL_FAULTS` of its environment, which names a folder. What
 //! passes through that folder is in `folder.rs`.
 //!
-//! Invariant: only builds with debug assertions have any of it. In others every function here is empty, which a test
-//! sees to by looking into what is compiled.
+//! Invariant: only builds with the feature `fault-points` contain them. In others every function here is empty, which a test
+//! checks in the compiled code.
 
-#[cfg(debug_assertions)]
+#[cfg(feature = "fault-points")]
 mod folder;
 mod point;
 
@@ -17,33 +17,33 @@ pub use point::{Lever, Point};
 pub const VARIABLE: &str = "SEMEL_FAULTS";
 
 /// Whether this build can be held at all.
-pub const BUILT_IN: bool = cfg!(debug_assertions);
+pub const BUILT_IN: bool = cfg!(feature = "fault-points");
 
 /// A task is here. It goes on at once, unless a test holds it.
 pub async fn reached(point: Point) {
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "fault-points")]
     if let Some(held) = folder::take(point) {
         folder::Waiting::new(held).await;
     }
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(feature = "fault-points"))]
     let _ = point;
 }
 
 /// A thread is here. It goes on at once, unless a test holds it.
 pub fn reached_by_thread(point: Point) {
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "fault-points")]
     if let Some(held) = folder::take(point) {
         held.wait();
     }
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(feature = "fault-points"))]
     let _ = point;
 }
 
 /// Has `pull` called with each lever that a test pulls in this process, from here on and on a thread of its own. It says
 /// whether the lever is one of its own; the test is told once somebody took it.
 pub fn levers(pull: impl Fn(Lever) -> bool + Send + 'static) {
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "fault-points")]
     folder::watch(pull);
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(feature = "fault-points"))]
     let _ = pull;
 }

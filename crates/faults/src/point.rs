@@ -133,7 +133,7 @@ impl Lever {
         }
     }
 
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "fault-points")]
     pub(crate) fn read(name: &str, value: &str) -> Option<Lever> {
         match name {
             "lever-clock" => value.parse().ok().map(Lever::Clock),

@@ -1,32 +1,35 @@
-//! What is compiled without debug assertions has no trace of it.
+//! Code that is compiled without the feature `fault-points` has no trace of them.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Compiles the crate, with or without debug assertions, and says whether the name of the variable is in it.
-fn names_the_variable(debug_assertions: &str, folder: &Path) -> bool {
-    let object = folder.join(format!("faults-{debug_assertions}.o"));
+/// Compiles the crate with these arguments, and says whether the name of the variable is in it.
+fn names_the_variable(arguments: &[&str], object: &Path) -> bool {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let status = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
         .args(["--edition=2024", "--crate-type=lib", "--crate-name=semel_faults", "-O", "--emit=obj"])
-        .args(["-C", &format!("debug-assertions={debug_assertions}"), "-C", "codegen-units=1", "-o"])
-        .arg(&object)
+        .args(["-C", "codegen-units=1", "-o"])
+        .arg(object)
+        .args(arguments)
         .arg(source)
         .status()
         .expect("the compiler runs");
-    assert!(status.success(), "the crate does not compile with debug-assertions={debug_assertions}");
-    let bytes = std::fs::read(&object).expect("the compiler wrote it");
+    assert!(status.success(), "the crate does not compile with {arguments:?}");
+    let bytes = std::fs::read(object).expect("the compiler wrote it");
     let name = semel_faults::VARIABLE.as_bytes();
     bytes.windows(name.len()).any(|window| window == name)
 }
 
 #[test]
-fn only_a_build_with_debug_assertions_can_be_held() {
+fn only_a_build_with_the_feature_can_be_held() {
     let folder = std::env::temp_dir().join(format!("semel-faults-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder can be made");
-    let found = ["on", "off"].map(|debug_assertions| names_the_variable(debug_assertions, &folder));
+    let with = ["--cfg", "feature=\"fault-points\""];
+    let debug = ["-C", "debug-assertions=on"];
+    let found = [&with[..], &debug[..], &[]]
+        .map(|arguments| names_the_variable(arguments, &folder.join(format!("{}.o", arguments.len()))));
     std::fs::remove_dir_all(&folder).expect("the folder is ours");
-    assert_eq!(found, [true, false]);
+    assert_eq!(found, [true, false, false]);
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl File {
         self.place.get().map_or(Ok(()), Place::check)
     }
 
-    /// Lets a test outside of this process pull its lever, in a debug build.
+    /// Lets a test outside of this process pull its lever, in a build with fault points.
     fn obey(&self) {
         let lose_commit = self.lose_commit.clone();
         semel_faults::levers(move |lever| {

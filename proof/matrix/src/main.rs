@@ -41,8 +41,8 @@ use crate::table::{Cell, Fault, Store};
 const USAGE: &str = "\
 usage: semel-matrix [--store sqlite|postgres] [--step NUMBER] [--fault LETTER] [--sample] [--page FILE] [--tell] [--broken]
 
-Runs the cells of the crash matrix: all of them, those that are named, or a fixed sample. The program `semel` of a debug
-build is expected beside this one.
+Runs the cells of the crash matrix: all of them, those that are named, or a fixed sample. The program `semel`, built with
+fault points, is expected beside this one.
 
   --page    writes the tables between the marks of this page
   --tell    says what was seen, also where all is well
@@ -75,7 +75,7 @@ fn main() -> ExitCode {
         Err(why) => return cannot(&format!("{why}\n\n{USAGE}")),
     };
     if !semel_faults::BUILT_IN {
-        return cannot("this is no debug build, and nothing can be held in those");
+        return cannot("this build has no fault points: nothing can be held in it");
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

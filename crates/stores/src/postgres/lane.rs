@@ -50,7 +50,7 @@ pub(super) struct Levers {
 }
 
 impl Levers {
-    /// Lets a test outside of this process pull them, in a debug build.
+    /// Lets a test outside of this process pull them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
         semel_faults::levers(move |lever| {

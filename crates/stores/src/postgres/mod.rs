@@ -225,18 +225,21 @@ impl PostgresStore {
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    #[cfg(feature = "test-levers")]
     pub fn shift_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.levers.clock.passed.fetch_add(millis, Ordering::SeqCst);
     }
 
     /// Sets the database's clock forward, for tests, as far as this store can see.
+    #[cfg(feature = "test-levers")]
     pub fn jump_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.levers.clock.jumped.fetch_add(millis, Ordering::SeqCst);
     }
 
     /// The next write is made, and its answer lost with its connection, for tests.
+    #[cfg(feature = "test-levers")]
     pub fn lose_next_answer(&self) {
         self.levers.lose_answer.store(true, Ordering::SeqCst);
     }

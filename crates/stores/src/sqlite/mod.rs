@@ -330,24 +330,28 @@ impl SqliteStore {
     }
 
     /// Moves this store's present into the future, for tests: nobody has to wait for a lease to end.
+    #[cfg(feature = "test-levers")]
     pub fn shift_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.levers.clock_offset.fetch_add(millis, Ordering::SeqCst);
     }
 
     /// Sets the machine's clock forward, for tests, as far as this store can see.
+    #[cfg(feature = "test-levers")]
     pub fn jump_clock(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.levers.jumped.fetch_add(millis, Ordering::SeqCst);
     }
 
     /// Sets the machine's clock back, for tests.
+    #[cfg(feature = "test-levers")]
     pub fn jump_clock_back(&self, by: Duration) {
         let millis = i64::try_from(by.as_millis()).unwrap_or(i64::MAX);
         self.levers.jumped.fetch_sub(millis, Ordering::SeqCst);
     }
 
     /// The next commit is made and then reported as failed, for tests, as a failing disk may do.
+    #[cfg(feature = "test-levers")]
     pub fn lose_next_commit_answer(&self) {
         self.levers.lose_commit.store(true, Ordering::SeqCst);
     }

@@ -35,7 +35,7 @@ pub(super) struct Levers {
 }
 
 impl Levers {
-    /// Lets a test outside of this process pull them, in a debug build.
+    /// Lets a test outside of this process pull them, in a build with fault points.
     pub(super) fn obey(&self) {
         let levers = self.clone();
         semel_faults::levers(move |lever| {
@@ -183,7 +183,7 @@ impl Writer {
         self.counters.tried.fetch_add(1, Ordering::Relaxed);
         points(group, |sent| sent);
         let not_begun = |error| GroupError::NotBegun(store_error(&error));
-        if cfg!(debug_assertions) {
+        if semel_faults::BUILT_IN {
             let read_only = self.levers.read_only.load(Ordering::SeqCst);
             self.connection.pragma_update(None, "query_only", read_only).map_err(not_begun)?;
         }
