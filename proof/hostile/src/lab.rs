@@ -17,8 +17,12 @@ use crate::draft::Credentials;
 use crate::upstream::{self, World};
 use crate::upstream_http2;
 
-/// Rules by which PUT and DELETE are commands, and a GET that may have a body.
+/// Rules by which PUT and DELETE are commands, and a GET that may have a body. A duplicate waits for the first request as
+/// long as that may take: on a slow machine it is not told that the first one still runs.
 const RULES: &str = "\
+[defaults]
+wait = \"25s\"
+
 [identity]
 source = \"api-key\"
 
