@@ -19,37 +19,13 @@ use semel_core::{OperationName, Principal};
 use semel_http::Denied;
 use semel_outgoing::{Address, Error, Pool, TlsSettings};
 
-use crate::config::{Config, ServiceTls};
+use crate::config::{Authorization, Config};
 use crate::forward;
 
 /// The largest answer; nothing but its status is looked at.
 const MAX_ANSWER: usize = 64 * 1024;
 /// How many callers and operations are remembered.
 const MAX_REMEMBERED: usize = 10_000;
-
-/// Who is asked about an operation, if anybody is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Authorization {
-    /// Whom.
-    pub url: Option<Address>,
-    /// How long the answer may take.
-    pub timeout: Duration,
-    /// How long a yes is remembered.
-    pub cache: Duration,
-    /// TLS with the service.
-    pub tls: ServiceTls,
-}
-
-impl Default for Authorization {
-    fn default() -> Authorization {
-        Authorization {
-            url: None,
-            timeout: Duration::from_secs(2),
-            cache: Duration::ZERO,
-            tls: ServiceTls::default(),
-        }
-    }
-}
 
 /// An answer on its way.
 type Answering = Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>;

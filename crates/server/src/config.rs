@@ -16,22 +16,16 @@ use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::ReconcilerOptions;
 use semel_http::Maintenance;
 
-use crate::authorize::Authorization;
-use crate::cors::Cors;
-use crate::forwarding::ForwardedMode;
-use crate::hosts::ServiceHost;
-use crate::ledger::Watch;
-use crate::tunnel::TunnelLimits;
-use crate::upgrade::UpgradeProtocol;
-use crate::upstream::{Protocol, Reuse};
-
 mod admin;
 mod advice;
+mod authorization;
 mod check;
+mod client_certificate;
 mod cors;
 mod diagnostic;
 mod encryption;
 mod findings;
+mod hosts;
 mod identity;
 mod init;
 mod introspection;
@@ -45,9 +39,11 @@ mod nearest;
 mod operation;
 mod outgoing;
 mod pass;
+mod proxies;
 mod redact;
 mod scalar;
 mod secret;
+mod server;
 mod setting;
 mod settings;
 mod show;
@@ -64,20 +60,31 @@ mod warn;
 mod webhook;
 
 pub use admin::{AdminToken, Role};
+pub use authorization::Authorization;
+pub use client_certificate::{CertificateField, CertificateTenant, ClientCertificates};
+pub use cors::{CorsOrigin, CorsSettings, Preflight};
 pub use diagnostic::{Diagnostic, Errors, Severity};
 pub use encryption::{Encryption, EncryptionKey};
-pub use identity::{Identity, ProxyRange};
+pub use hosts::ServiceHost;
+pub use identity::Identity;
 pub use init::init;
+pub use introspection::{IntrospectionSettings, Presentation, TenantSource};
+pub use jwt::{Claim, JwtSettings, KeySource, SigningAlgorithm};
 pub(crate) use ledger::parse_condition;
+pub use ledger::{
+    LedgerComparison, LedgerFault, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch,
+    plan as plan_ledger,
+};
 pub use load::{Loaded, load};
 pub use look_up::{LookUpConfig, LookUpUrl, VariableName};
 pub(crate) use nearest::nearest;
 pub use operation::{OperationConfig, Route};
 pub use outgoing::ServiceTls;
-pub(crate) use outgoing::TlsFault;
-pub use pass::PassConfig;
+pub use pass::{Exemption, PassConfig, has_no_body, path_exceptions};
+pub use proxies::{ForwardedMode, ProxyRange};
 pub(crate) use redact::redact;
 pub use secret::SecretSource;
+pub use server::{Server, TunnelLimits, UpgradeProtocol};
 pub use setting::SettingInfo;
 pub use settings::settings;
 pub use show::Row;
@@ -86,6 +93,7 @@ pub use sources::{DEFAULT_FILE, Sources};
 pub use store::{PostgresUrl, StoreLocation};
 pub use tls::{CertifiedKey, ListenerTls, UpstreamTls};
 pub use units::parse_duration;
+pub use upstream::{UpstreamProtocol, UpstreamReuse};
 pub(crate) use upstream::{is_encrypted, port_of};
 pub use webhook::{WebhookConfig, WebhookName};
 
@@ -105,15 +113,15 @@ pub struct Config {
     /// Proxies whose word about a request's origin counts, beside those of the identity.
     pub forwarded_from: Vec<ProxyRange>,
     /// Pages of other origins that may read the gateway's own answers.
-    pub cors: Cors,
+    pub cors: CorsSettings,
     /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
     pub admin_tokens: Vec<AdminToken>,
     /// The service that commands are passed on to: a scheme and an authority.
     pub upstream: Uri,
     /// What it speaks.
-    pub upstream_protocol: Protocol,
+    pub upstream_protocol: UpstreamProtocol,
     /// Whether connections to it are used again.
-    pub upstream_reuse: Reuse,
+    pub upstream_reuse: UpstreamReuse,
     /// Where records are kept.
     pub store: StoreLocation,
     /// The protocols that a connection may switch to.
@@ -143,7 +151,7 @@ pub struct Config {
     /// The work in the background.
     pub maintenance: Maintenance,
     /// The comparison of ledgers on a schedule, if there is one.
-    pub ledger: Option<Watch>,
+    pub ledger: Option<LedgerWatch>,
     /// The keys that what is stored is encrypted under, if it is.
     pub encryption: Option<Encryption>,
     /// TLS with clients, if it is spoken.
@@ -152,23 +160,6 @@ pub struct Config {
     pub admin_tls: Option<ListenerTls>,
     /// TLS with the upstream, where its address begins with `https://`.
     pub upstream_tls: UpstreamTls,
-}
-
-/// The bounds of the listener for clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Server {
-    /// The most connections at a time.
-    pub max_connections: usize,
-    /// The longest a request's head may take to arrive.
-    pub head_timeout: Duration,
-    /// The longest silence inside a request's body.
-    pub body_timeout: Duration,
-    /// How long a connection is kept between requests.
-    pub idle_timeout: Duration,
-    /// The largest head of a request, in bytes.
-    pub max_head: usize,
-    /// How long a connection that has switched protocols may be.
-    pub tunnels: TunnelLimits,
 }
 
 /// How log lines are written.
@@ -207,11 +198,11 @@ impl Default for Config {
             hosts: Vec::new(),
             forwarded: ForwardedMode::default(),
             forwarded_from: Vec::new(),
-            cors: Cors::default(),
+            cors: CorsSettings::default(),
             admin_tokens: Vec::new(),
             upstream: Uri::from_static("http://127.0.0.1:3000"),
-            upstream_protocol: Protocol::Http1,
-            upstream_reuse: Reuse::Caller,
+            upstream_protocol: UpstreamProtocol::Http1,
+            upstream_reuse: UpstreamReuse::Caller,
             store: StoreLocation::Sqlite(PathBuf::from("semel.db")),
             upgrade: vec![UpgradeProtocol::WebSocket],
             log_format: LogFormat::Text,
@@ -237,16 +228,3 @@ impl Default for Config {
 
 /// How long a gateway reads an answer after its timeout, if nobody says otherwise.
 const LATE_ANSWER: Duration = Duration::from_secs(30);
-
-impl Default for Server {
-    fn default() -> Server {
-        Server {
-            max_connections: 10_000,
-            head_timeout: Duration::from_secs(10),
-            body_timeout: Duration::from_secs(30),
-            idle_timeout: Duration::from_secs(75),
-            max_head: 64 * 1024,
-            tunnels: TunnelLimits { idle: Duration::from_secs(300), total: Duration::from_secs(24 * 3600) },
-        }
-    }
-}

@@ -3,8 +3,6 @@
 //!
 //! Invariant: an answer of the upstream, its own fields of CORS included, passes untouched.
 
-use std::time::Duration;
-
 use http::header::{
     ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
     ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE,
@@ -15,6 +13,8 @@ use http::{Method, Request, Response, StatusCode};
 use semel_core::fields;
 use semel_core::path::RESERVED_PATH;
 use semel_http::Body;
+
+use crate::config::{CorsOrigin, CorsSettings, Preflight};
 
 /// Header fields that a page may read in the gateway's own answers, beside those that every page may.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
@@ -28,54 +28,20 @@ const OWN_METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 /// The most names that are granted in the answer to a preflight.
 const MAX_NAMES: usize = 64;
 
-/// An origin whose pages may read answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CorsOrigin {
-    /// Every origin (`*`).
-    Any,
-    /// One origin, as browsers write it.
-    Exact(String),
-}
-
-/// Who answers preflights for routes of the upstream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Preflight {
-    /// They are passed on.
-    #[default]
-    Upstream,
-    /// The gateway answers them: origins of the list may send any method and field.
-    Gateway,
-}
-
-/// The settings of `[cors]`. Without origins, no field of CORS is ever written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cors {
-    /// The origins whose pages may read answers.
-    pub origins: Vec<CorsOrigin>,
-    /// Whether browsers may send cookies and other credentials of theirs.
-    pub credentials: bool,
-    /// Who answers preflights for routes of the upstream.
-    pub preflight: Preflight,
-    /// How long browsers may remember the answer to a preflight.
-    pub max_age: Duration,
-}
-
-impl Default for Cors {
-    fn default() -> Cors {
-        Cors {
-            origins: Vec::new(),
-            credentials: false,
-            preflight: Preflight::default(),
-            max_age: Duration::from_secs(600),
-        }
-    }
-}
+/// The answers of the gateway to pages of other origins. Without origins, no field of CORS is ever written.
+#[derive(Clone, Debug, Default)]
+pub struct Cors(CorsSettings);
 
 /// The value of `Access-Control-Allow-Origin` for one request; none if its origin is not granted anything.
 #[derive(Clone, Debug)]
 pub struct Grant(Option<HeaderValue>);
 
 impl Cors {
+    /// Makes the answers that these settings grant.
+    pub fn new(settings: CorsSettings) -> Cors {
+        Cors(settings)
+    }
+
     /// Decides about the origin of a request.
     pub fn grant(&self, headers: &HeaderMap) -> Grant {
         let mut lines = headers.get_all(ORIGIN).iter();
@@ -87,7 +53,7 @@ impl Cors {
             CorsOrigin::Any => true,
             CorsOrigin::Exact(listed) => listed.as_bytes() == origin.as_bytes(),
         };
-        Grant(self.origins.iter().any(is_listed).then(|| origin.clone()))
+        Grant(self.0.origins.iter().any(is_listed).then(|| origin.clone()))
     }
 
     /// Answers a preflight that is the gateway's to answer.
@@ -95,8 +61,8 @@ impl Cors {
         let headers = request.headers();
         let method = headers.get(ACCESS_CONTROL_REQUEST_METHOD)?;
         let is_own = request.uri().path().starts_with(RESERVED_PATH);
-        let is_answered = is_own || self.preflight == Preflight::Gateway;
-        if self.origins.is_empty()
+        let is_answered = is_own || self.0.preflight == Preflight::Gateway;
+        if self.0.origins.is_empty()
             || request.method() != Method::OPTIONS
             || !headers.contains_key(ORIGIN)
             || !is_answered
@@ -114,13 +80,13 @@ impl Cors {
             if is_own { Some(OWN_METHODS) } else { is_token(method.as_bytes()).then(|| method.clone()) };
         granted.extend(methods.map(|methods| (ACCESS_CONTROL_ALLOW_METHODS, methods)));
         granted.extend(requested(headers).map(|names| (ACCESS_CONTROL_ALLOW_HEADERS, names)));
-        granted.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(self.max_age.as_secs()));
+        granted.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from(self.0.max_age.as_secs()));
         Some(answer)
     }
 
     /// Lets the page of a granted origin read an answer, if it is the gateway's own.
     pub fn apply(&self, answer: &mut Response<Body>, grant: Grant) {
-        if self.origins.is_empty() || !semel_http::is_own(answer) {
+        if self.0.origins.is_empty() || !semel_http::is_own(answer) {
             return;
         }
         let headers = answer.headers_mut();
@@ -139,14 +105,14 @@ impl Cors {
 
     fn allow(&self, headers: &mut HeaderMap, origin: HeaderValue) {
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        if self.credentials {
+        if self.0.credentials {
             headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         }
     }
 
     /// Whether the answer to every origin is the same.
     fn is_open(&self) -> bool {
-        self.origins.contains(&CorsOrigin::Any)
+        self.0.origins.contains(&CorsOrigin::Any)
     }
 }
 
@@ -180,7 +146,7 @@ mod tests {
             "*" => CorsOrigin::Any,
             text => CorsOrigin::Exact(text.to_owned()),
         };
-        Cors { origins: origins.iter().map(origin).collect(), ..Cors::default() }
+        Cors(CorsSettings { origins: origins.iter().map(origin).collect(), ..CorsSettings::default() })
     }
 
     fn from(origins: &[&'static str]) -> HeaderMap {
@@ -227,7 +193,7 @@ mod tests {
         assert!(text(&none, &ACCESS_CONTROL_ALLOW_ORIGIN).is_none() && text(&none, &VARY).is_none());
         let open = applied(&cors(&["*"]), &["https://anything.example"], own());
         assert_eq!(text(&open, &ACCESS_CONTROL_ALLOW_ORIGIN), Some("*"));
-        let with = Cors { credentials: true, ..cors(&[APP]) };
+        let with = Cors(CorsSettings { credentials: true, ..cors(&[APP]).0 });
         assert_eq!(text(&applied(&with, &[APP], own()), &ACCESS_CONTROL_ALLOW_CREDENTIALS), Some("true"));
     }
 
@@ -268,7 +234,7 @@ mod tests {
         assert!(ask(&listed, own, &lines[..1]).is_none(), "it is no preflight");
         assert!(ask(&listed, own, &lines[1..]).is_none(), "it is no preflight");
         assert!(ask(&cors(&[]), own, &lines).is_none(), "CORS is off");
-        let gateway = Cors { preflight: Preflight::Gateway, ..listed };
+        let gateway = Cors(CorsSettings { preflight: Preflight::Gateway, ..listed.0 });
         let answer = ask(&gateway, "/payments", &lines).expect("it is answered here");
         assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_ORIGIN), Some(APP));
         assert_eq!(text(&answer, &ACCESS_CONTROL_ALLOW_METHODS), Some("POST"));

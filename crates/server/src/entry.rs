@@ -12,12 +12,13 @@ use semel_core::Problem;
 use semel_core::problem::Kind;
 use semel_http::{BoxError, WholeBody};
 
+use crate::config::{Exemption, UpgradeProtocol, has_no_body};
 use crate::cors::Cors;
 use crate::forwarding::Forwarding;
 use crate::head;
 use crate::hosts::ServiceHosts;
-use crate::pass::{Exemption, Passes, has_no_body};
-use crate::upgrade::{Handshake, UpgradeProtocol};
+use crate::pass::Passes;
+use crate::upgrade::Handshake;
 
 /// The body of a request that came in: its own, or none.
 pub type EntryBody<B> = Either<Empty<Bytes>, B>;

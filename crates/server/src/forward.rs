@@ -11,7 +11,7 @@ use semel_http::Execution;
 use semel_stores::api_keys::KEY_PREFIX;
 
 use crate::forwarding::Forwarding;
-use crate::identity::API_KEY;
+use crate::keys::API_KEY;
 use crate::upgrade::Handshake;
 
 /// Makes a request's head ready for the upstream.
@@ -131,10 +131,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::forwarding::ForwardedMode;
-    use crate::hosts::{ServiceHost, ServiceHosts};
-    use crate::peer::Peer;
-    use crate::proxy::Encrypted;
+    use crate::config::{ForwardedMode, ServiceHost};
+    use crate::hosts::ServiceHosts;
+    use crate::peer::{Encrypted, Peer};
 
     fn parts(lines: &[(&'static str, &'static str)]) -> request::Parts {
         let (mut parts, ()) = http::Request::new(()).into_parts();

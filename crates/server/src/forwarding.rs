@@ -11,10 +11,9 @@ use http::header::{FORWARDED, HOST, HeaderMap, HeaderName, HeaderValue};
 use http::request;
 use semel_core::fields;
 
-use crate::config::ProxyRange;
+use crate::config::{ForwardedMode, ProxyRange};
 use crate::hosts::ServiceHosts;
-use crate::peer::{self, Peer};
-use crate::proxy::Encrypted;
+use crate::peer::{self, Encrypted, Peer};
 
 static FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
@@ -32,18 +31,6 @@ const OTHERS: [HeaderName; 5] = [
 
 /// The most addresses of `X-Forwarded-For` that are repeated in `Forwarded`, from the end.
 const MAX_CHAIN: usize = 32;
-
-/// Treatment of these fields in a request from a trusted proxy. From any other peer they are always set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ForwardedMode {
-    /// The gateway's own word replaces that of the proxy.
-    Set,
-    /// The proxy's address is appended to `X-Forwarded-For`; its protocol and its host stay.
-    #[default]
-    Append,
-    /// The fields pass as they came.
-    Keep,
-}
 
 /// Writes these fields for the upstream.
 #[derive(Clone, Debug, Default)]
@@ -160,7 +147,7 @@ fn element(peer: Option<&Peer>, host: Option<&HeaderValue>, scheme: Option<&str>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hosts::ServiceHost;
+    use crate::config::ServiceHost;
 
     const PROXY: &str = "10.0.0.7";
     const CLIENT: &str = "192.0.2.1";

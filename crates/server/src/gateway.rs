@@ -23,11 +23,12 @@ use tower::Layer;
 use crate::admin::{self, Admin, Gate};
 use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
-use crate::config::{Config, OperationConfig, PassConfig, StoreLocation};
+use crate::config::{Config, Exemption, OperationConfig, PassConfig, StoreLocation, path_exceptions};
+use crate::cors::Cors;
 use crate::entry::EntryRules;
 use crate::forwarding::Forwarding;
 use crate::hosts::ServiceHosts;
-use crate::pass::{Exemption, Passes, path_exceptions};
+use crate::pass::Passes;
 use crate::proxy::Proxy;
 use crate::tls::listener::TlsListener;
 use crate::tls::live::{self, Live, Look};
@@ -59,7 +60,7 @@ impl Gateway {
             TcpListener::bind(address).await.map_err(|error| cannot_listen(setting, address, &error))
         };
         if let Some(watch) = &config.ledger {
-            watch.check().context("`[ledger]`")?;
+            ledger::check(watch).context("`[ledger]`")?;
         }
         let tls = tls::for_clients(config).map(Live::new).transpose()?;
         let admin_tls = tls::for_admins(config).map(Live::new).transpose()?;
@@ -149,7 +150,7 @@ impl Gateway {
         let (upgrade, body_timeout) = (config.upgrade.clone(), config.server.body_timeout);
         let rules = Arc::new(EntryRules {
             hosts,
-            cors: config.cors.clone(),
+            cors: Cors::new(config.cors.clone()),
             forwarding,
             passes,
             upgrade,

@@ -7,61 +7,11 @@ use http::header::{HOST, HeaderMap, HeaderValue};
 use semel_core::Problem;
 use semel_core::problem::Kind;
 
+use crate::config::ServiceHost;
+
 /// The hosts that are names of the service; none: whichever the client says, and the upstream is told its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServiceHosts(Vec<ServiceHost>);
-
-/// One of them: a name or an address, with a port if only that one counts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceHost {
-    host: String,
-    port: Option<u16>,
-}
-
-impl ServiceHost {
-    /// Reads a host with an optional port, such as `api.example.com` or `[::1]:8080`.
-    pub fn parse(text: &str) -> Option<ServiceHost> {
-        let (host, port) = split(text)?;
-        let port = match port {
-            Some(port) => Some(port.parse().ok().filter(|port| *port > 0)?),
-            None => None,
-        };
-        let name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-        let is_host = match address {
-            Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && host.len() <= 253 && host.chars().all(name),
-        };
-        is_host.then(|| ServiceHost { host: host.to_ascii_lowercase(), port })
-    }
-
-    fn is(&self, asked: &str) -> bool {
-        let Some((host, port)) = split(asked) else { return false };
-        let same_port = self.port.is_none_or(|own| port.and_then(|port| port.parse().ok()) == Some(own));
-        self.host.eq_ignore_ascii_case(host) && same_port
-    }
-}
-
-impl std::fmt::Display for ServiceHost {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.port {
-            Some(port) => write!(f, "{}:{port}", self.host),
-            None => f.write_str(&self.host),
-        }
-    }
-}
-
-/// A host and its port. The colons inside the brackets of an address are no port's.
-fn split(text: &str) -> Option<(&str, Option<&str>)> {
-    let end = text.rfind(']').map_or(0, |end| end + 1);
-    match text[end..].split_once(':') {
-        None => Some((text, None)),
-        Some((rest, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Some((&text[..end + rest.len()], Some(port).filter(|port| !port.is_empty())))
-        }
-        Some(_) => None,
-    }
-}
 
 impl ServiceHosts {
     /// These, which are names of one service.
@@ -137,18 +87,5 @@ mod tests {
         assert_eq!(headers, HeaderMap::new());
         hosts(&["api.example"]).name(&mut listed);
         assert_eq!(listed[HOST], "api.example");
-    }
-
-    #[test]
-    fn a_host_has_an_optional_port_and_nothing_else() {
-        for (text, shown) in
-            [("A.example", "a.example"), ("a:80", "a:80"), ("[::1]:80", "[::1]:80"), ("10.0.0.1", "10.0.0.1")]
-        {
-            assert_eq!(ServiceHost::parse(text).map(|host| host.to_string()).as_deref(), Some(shown));
-        }
-        for text in ["", ":80", "a:0", "a:65536", "a:x", "http://a", "a/b", "u@a", "a b", "[a]", "::1", "*.a"]
-        {
-            assert_eq!(ServiceHost::parse(text), None, "{text}");
-        }
     }
 }

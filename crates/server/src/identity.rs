@@ -1,6 +1,11 @@
 //! Who is calling. Asked before anything is looked up, and answered without the store: authentication must not depend
 //! on the store being there.
 
+mod caller;
+pub(crate) mod client_certificate;
+pub(crate) mod introspection;
+pub(crate) mod jwt;
+
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -14,18 +19,12 @@ use semel_stores::access::Access;
 use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
 
 use crate::config::{Config, Identity, ProxyRange};
-use crate::keys::Keys;
+use crate::keys::{API_KEY, Keys};
 use crate::peer::Peer;
-use crate::{client_certificate, introspection, jwt};
+use caller::Identify;
 
 /// How soon a new key works, and a revoked one does not.
 const REFRESH: Duration = Duration::from_secs(2);
-
-/// The header that may carry an API key instead of `Authorization: Bearer`.
-pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
-
-/// Says who is calling.
-pub type Identify = Box<dyn Fn(&Parts) -> Result<Principal, Denied> + Send + Sync>;
 
 /// Lets a layer identify callers as the configuration says.
 ///

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context;
+use http::HeaderName;
 use semel_core::Principal;
 use semel_stores::access::Access;
 use semel_stores::api_keys::{ApiKey, KeyMac};
@@ -11,6 +12,9 @@ use semel_stores::postgres::PostgresKeys;
 use semel_stores::sqlite::ApiKeys;
 
 use crate::config::StoreLocation;
+
+/// The header that may carry an API key instead of `Authorization: Bearer`.
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The keys of a store.
 #[derive(Clone)]

@@ -4,7 +4,6 @@
 //! `watch` is the schedule. How ledgers are compared is in `semel-flow`.
 
 mod fetch;
-mod plan;
 mod read;
 mod watch;
 
@@ -15,8 +14,8 @@ use anyhow::Context;
 use semel_core::{Clock, OperationId, StateName, Store, SystemClock};
 use semel_flow::reconcile::ledger::{self, Ages, Kind, Report};
 
-pub use plan::{Comparison, INPUT, Refusal, Settings, Side, Source, Url, plan};
-pub use watch::{Watch, watch};
+use crate::config::LedgerComparison;
+pub use watch::{check, check_files, watch};
 
 /// What a comparison came to.
 pub struct Compared {
@@ -27,7 +26,10 @@ pub struct Compared {
 }
 
 /// Compares. `store` is the one that records are in, where ours are its records.
-pub async fn compare(comparison: &Comparison, store: Option<&Arc<dyn Store>>) -> anyhow::Result<Compared> {
+pub async fn compare(
+    comparison: &LedgerComparison,
+    store: Option<&Arc<dyn Store>>,
+) -> anyhow::Result<Compared> {
     let now = match store {
         Some(store) => store.now().await.context("our ledger is the store")?,
         None => SystemClock.now(),

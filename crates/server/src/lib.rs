@@ -10,8 +10,8 @@
 pub mod admin;
 pub mod authorize;
 pub mod breaker;
+mod certificates;
 pub mod cli;
-pub mod client_certificate;
 pub mod config;
 pub mod cors;
 mod encryption;
@@ -25,8 +25,6 @@ pub mod guard;
 pub mod head;
 pub mod hosts;
 pub mod identity;
-pub mod introspection;
-pub mod jwt;
 mod keys;
 pub mod ledger;
 pub mod listener;

@@ -23,13 +23,13 @@ use tokio::sync::watch;
 use tower::Service;
 use tracing::Instrument;
 
-use crate::client_certificate::Presented;
 use crate::config::Server;
 use crate::entry::EntryRules;
 use crate::guard::{Guarded, Limits};
+use crate::identity::client_certificate::Presented;
 use crate::paced::{counted, paced};
-use crate::peer::Peer;
-use crate::proxy::{Encrypted, Place, Proxy};
+use crate::peer::{Encrypted, Peer};
+use crate::proxy::{Place, Proxy};
 use crate::request_id::RequestId;
 use crate::tls::server::Acceptor;
 use crate::webhook::{self, WEBHOOKS_PATH};

@@ -3,31 +3,8 @@
 use std::collections::HashMap;
 
 use http::Method;
-use semel_core::path::PathException;
 
-/// Something that a request may have only where a `[[pass]]` names it in `allow`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Exemption {
-    /// A body on a method that has none.
-    Body,
-    /// A gRPC call without a key, on a POST.
-    Grpc,
-    /// Something in its path that others may read in another way.
-    Path(PathException),
-}
-
-/// Whether requests of this method have no body. A server need not read one there, and may take it for the next request.
-pub fn has_no_body(method: &Method) -> bool {
-    [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::CONNECT].contains(method)
-}
-
-/// What a rule allows in a path.
-pub fn path_exceptions(allow: &[Exemption]) -> impl Iterator<Item = PathException> {
-    allow.iter().filter_map(|exemption| match exemption {
-        Exemption::Body | Exemption::Grpc => None,
-        Exemption::Path(exception) => Some(*exception),
-    })
-}
+use crate::config::Exemption;
 
 /// The routes of all `[[pass]]`.
 #[derive(Clone, Debug, Default)]

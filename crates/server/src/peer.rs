@@ -58,6 +58,10 @@ pub(crate) fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Marks a request that came over TLS. The listener puts it into each such request.
+#[derive(Clone, Copy, Debug)]
+pub struct Encrypted;
+
 #[cfg(test)]
 mod tests {
     use super::*;

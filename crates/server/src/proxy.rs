@@ -16,19 +16,15 @@ use semel_core::problem::Kind;
 use semel_http::{Body, BoxError, Delivery, Execution, NotExecuted, Refetch, ScreenedBody, Share};
 use tower::Service;
 
+use crate::config::TunnelLimits;
 use crate::forwarding::Forwarding;
 use crate::peer::Peer;
-use crate::tunnel::TunnelLimits;
 use crate::upgrade::Handshake;
 use crate::upstream::{Purpose, SendError, Upstream};
 use crate::{forward, tunnel};
 
 /// When to try again what was too much.
 const LATER: Duration = Duration::from_secs(1);
-
-/// What came from a client over TLS has this with it. The listener puts it into each request.
-#[derive(Clone, Copy, Debug)]
-pub struct Encrypted;
 
 /// The place that a client's connection takes among all of them. It goes with a tunnel, which outlives the
 /// connection it was made of.

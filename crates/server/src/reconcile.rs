@@ -16,7 +16,8 @@ use semel_flow::reconcile::{
 
 use semel_stores::MemoryStore;
 
-use crate::config::{Config, LookUpConfig, OperationConfig, VariableName, WebhookConfig};
+use crate::config::{Config, LookUpConfig, OperationConfig, WebhookConfig};
+use crate::secret;
 
 /// Whether there is anybody to ask, or to be told by.
 pub fn is_wanted(config: &Config) -> bool {
@@ -64,7 +65,7 @@ pub fn webhooks(config: &Config, reconciler: &Arc<Reconciler>) -> anyhow::Result
     }
     let mut webhooks = Webhooks::new(reconciler.clone());
     for webhook in &config.webhooks {
-        let keys = webhook.secret_env.iter().map(|name| Ok(secret(name)?.into_bytes()));
+        let keys = webhook.secret_env.iter().map(|name| Ok(secret::of_variable(name)?.into_bytes()));
         let keys = keys
             .collect::<anyhow::Result<Vec<_>>>()
             .with_context(|| format!("`secret_env` of the webhook `{}`", webhook.name))?;
@@ -111,20 +112,9 @@ fn look_up(asked: &LookUpConfig) -> anyhow::Result<HttpLookUp> {
         .timeout(asked.timeout)
         .tls(asked.tls.settings())?;
     let Some(name) = &asked.authorization_env else { return Ok(look_up) };
-    let value = HeaderValue::from_str(&secret(name)?)
+    let value = HeaderValue::from_str(&secret::of_variable(name)?)
         .with_context(|| format!("the variable {} cannot be the value of a header", name.as_str()))?;
     Ok(look_up.authorization(value))
-}
-
-/// The value of a variable, which is never shown.
-pub(crate) fn secret(name: &VariableName) -> anyhow::Result<String> {
-    let name = name.as_str();
-    let value = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-    value.with_context(|| {
-        format!(
-            "the environment variable {name} is not set, or is empty: set it to the secret before you start"
-        )
-    })
 }
 
 /// Each operation has its own provider, or none.

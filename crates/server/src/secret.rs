@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use tokio::io::AsyncReadExt;
 
-use crate::config::SecretSource;
+use crate::config::{SecretSource, VariableName};
 
 /// How long a program may take to print a secret.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +34,20 @@ pub(crate) fn look(source: &SecretSource) -> Option<anyhow::Result<Vec<u8>>> {
         SecretSource::Variable(name) => Some(read_variable(name.as_str())),
         SecretSource::Command(_) => None,
     }
+}
+
+/// Returns the text of a variable that is not blank.
+///
+/// # Errors
+/// If the variable is not set, or blank.
+pub(crate) fn of_variable(name: &VariableName) -> anyhow::Result<String> {
+    let name = name.as_str();
+    let value = std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    value.with_context(|| {
+        format!(
+            "the environment variable {name} is not set, or is empty: set it to the secret before you start"
+        )
+    })
 }
 
 fn read_file(path: &Path) -> anyhow::Result<Vec<u8>> {

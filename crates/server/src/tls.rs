@@ -11,14 +11,7 @@ pub(crate) mod listener;
 pub(crate) mod live;
 pub(crate) mod server;
 
-use anyhow::Context;
-use semel_core::Timestamp;
-
-use crate::authorize::Authorizer;
 use crate::config::{Config, Identity, is_encrypted};
-use client::Connecting;
-use live::Recipe;
-use server::Accepting;
 
 /// HTTP/2, as it is called in a handshake.
 const H2: &[u8] = b"h2";
@@ -45,38 +38,4 @@ pub(crate) fn for_upstream(config: &Config) -> Option<client::Settings> {
         host: config.upstream.host().unwrap_or_default().to_owned(),
         protocol: config.upstream_protocol,
     })
-}
-
-/// A certificate of ours, and when it ends.
-pub(crate) struct Shown {
-    /// The setting that names it.
-    pub(crate) setting: String,
-    /// When it ends, if that can be read.
-    pub(crate) ends: Option<Timestamp>,
-}
-
-/// Reads all files as a gateway would at its start, and says which certificates of ours they hold.
-///
-/// # Errors
-/// If a gateway could not start with them.
-pub(crate) fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
-    let mut shown = Vec::new();
-    for settings in for_clients(config).into_iter().chain(for_admins(config)) {
-        let Accepting { ends, .. } = live::make(&settings)?;
-        shown.push(Shown { setting: format!("{}.certificate", settings.table), ends });
-    }
-    if let Some(settings) = for_upstream(config) {
-        let Connecting { ends, .. } = live::make(&settings)?;
-        if settings.tls.own.is_some() {
-            shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
-        }
-    }
-    Authorizer::new(config).context("`authorize_url`")?;
-    if let Identity::Introspection(settings) = &config.identity {
-        settings.check()?;
-    }
-    if let Some(watch) = &config.ledger {
-        watch.check_files().context("`[ledger]`")?;
-    }
-    Ok(shown)
 }

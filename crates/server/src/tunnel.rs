@@ -9,14 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
-/// How long a tunnel may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TunnelLimits {
-    /// The longest silence of both sides.
-    pub idle: Duration,
-    /// The longest life.
-    pub total: Duration,
-}
+use crate::config::TunnelLimits;
 
 /// Passes bytes between both until one side ends, both are silent for too long, or the time is over.
 pub async fn join<A, B>(client: A, upstream: B, limits: TunnelLimits)

@@ -15,12 +15,7 @@ use semel_core::fields::elements;
 use semel_core::problem::Kind;
 use sha1::{Digest, Sha1};
 
-/// A protocol that a connection may switch to, if the setting `upgrade` names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UpgradeProtocol {
-    /// `websocket`.
-    WebSocket,
-}
+use crate::config::UpgradeProtocol;
 
 const WEBSOCKET: &str = "websocket";
 

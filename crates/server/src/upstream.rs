@@ -35,8 +35,8 @@ use tokio_rustls::client::TlsStream;
 use self::handed::HandedBody;
 use self::kept::{Kept, Owner};
 use self::line::{Conduct, Line, Outgoing, Wire, is_quiet};
+use crate::config::{UpstreamProtocol, UpstreamReuse, has_no_body};
 use crate::forward;
-use crate::pass::has_no_body;
 use crate::peer::Peer;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
@@ -65,26 +65,6 @@ const SETTLE_TIME: Duration = Duration::from_secs(1);
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How many stale connections are passed over for one request.
 const MAX_STALE: usize = 16;
-
-/// What the upstream speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
-    /// HTTP/1.1.
-    Http1,
-    /// HTTP/2 without TLS, with prior knowledge.
-    H2c,
-    /// HTTP/2 over TLS.
-    H2,
-}
-
-/// Whether connections to the upstream are used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reuse {
-    /// For the same caller, and the same purpose.
-    Caller,
-    /// Each is used for one request.
-    Never,
-}
 
 /// What a request is sent for.
 #[derive(Clone, Copy)]
@@ -199,8 +179,8 @@ impl Drop for Unfinished {
 pub struct Upstream {
     authority: Authority,
     tls: Option<Arc<Live<Settings>>>,
-    protocol: Protocol,
-    reuse: Reuse,
+    protocol: UpstreamProtocol,
+    reuse: UpstreamReuse,
     connect_time: Duration,
     idle: Kept<Http1>,
     /// HTTP/2: one connection for each owner. Streams are told apart by their numbers, but they share windows and the number
@@ -216,8 +196,8 @@ impl Upstream {
     pub(crate) fn new(
         authority: Authority,
         tls: Option<Arc<Live<Settings>>>,
-        protocol: Protocol,
-        reuse: Reuse,
+        protocol: UpstreamProtocol,
+        reuse: UpstreamReuse,
         shortest_call: Duration,
     ) -> Arc<Upstream> {
         let connect_time = MAX_CONNECT_TIME.min(shortest_call / 2);
@@ -244,9 +224,9 @@ impl Upstream {
         let place = places.try_take(purpose.holder(), 1).ok_or(SendError::Overloaded)?;
         // An upstream may leave a body unread that it does not expect, and take it for the next request.
         let is_alone = has_no_body(request.method()) && !request.body().is_end_stream();
-        let owner = purpose.owner().filter(|_| self.reuse == Reuse::Caller && !is_alone);
+        let owner = purpose.owner().filter(|_| self.reuse == UpstreamReuse::Caller && !is_alone);
         match self.protocol {
-            Protocol::Http1 => {
+            UpstreamProtocol::Http1 => {
                 if is_alone {
                     request.headers_mut().append(CONNECTION, HeaderValue::from_static("close"));
                     // hyper drops a body of unknown length on GET, HEAD and CONNECT unless the head announces one.
@@ -257,7 +237,9 @@ impl Upstream {
                 }
                 self.send_http1(request, purpose, owner, place).await
             }
-            Protocol::H2c | Protocol::H2 => self.send_http2(request, purpose, owner, place).await,
+            UpstreamProtocol::H2c | UpstreamProtocol::H2 => {
+                self.send_http2(request, purpose, owner, place).await
+            }
         }
     }
 
@@ -422,7 +404,7 @@ impl Upstream {
         let Some(tls) = &self.tls else { return Ok(Connected::Plain(socket)) };
         let tls = tls.current();
         let stream = tls.connector.connect(tls.name.clone(), Wire(socket.clone())).await?;
-        if self.protocol == Protocol::H2 && stream.get_ref().1.alpn_protocol().is_none() {
+        if self.protocol == UpstreamProtocol::H2 && stream.get_ref().1.alpn_protocol().is_none() {
             return Err(std::io::Error::other("it does not offer HTTP/2 in its handshake (ALPN)"));
         }
         Ok(Connected::Encrypted(Box::new(stream), socket))

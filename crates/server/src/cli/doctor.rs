@@ -18,12 +18,12 @@ use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
 use super::{Done, say, show};
-use crate::client_certificate::Tenant;
-use crate::config::{Config, Encryption, Identity, Loaded, SecretSource, StoreLocation};
+use crate::certificates::Shown;
+use crate::config::{
+    CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
+};
 use crate::encryption::{Counted, counted};
-use crate::introspection;
-use crate::jwt;
-use crate::tls::Shown;
+use crate::identity::{introspection, jwt};
 
 pub(super) fn command() -> Command {
     Command::new("doctor")
@@ -178,7 +178,7 @@ fn keys(encryption: &Encryption) -> Check {
 
 /// The certificates that this gateway shows, and whether their files can be used.
 fn certificates(config: &Config) -> Vec<Check> {
-    let shown = match crate::tls::look(config) {
+    let shown = match crate::certificates::look(config) {
         Ok(shown) => shown,
         Err(error) => {
             let advice = "a gateway does not start with them: correct the file, or the setting that names it";

@@ -10,6 +10,7 @@ use semel_core::{OperationName, Policy};
 use semel_flow::reconcile::http::Gone;
 
 use super::Config;
+use super::client_certificate;
 use super::cors;
 use super::findings::Findings;
 use super::identity::{Identity, IdentitySource, IdentityTable};
@@ -80,7 +81,7 @@ pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option
             no_header_settings(findings, "client-certificate");
             no_token_settings(findings, "client-certificate");
             no_introspection_settings(findings, "client-certificate");
-            Some(Identity::ClientCertificate(tls::check_certificates(findings, &table.certificate)?))
+            Some(Identity::ClientCertificate(client_certificate::check(findings, &table.certificate)?))
         }
         IdentitySource::Introspection => {
             no_header_settings(findings, "introspection");

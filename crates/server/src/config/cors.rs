@@ -1,11 +1,55 @@
 //! `[cors]`: which pages of other origins may read the gateway's own answers.
 
+use std::time::Duration;
+
 use http::Uri;
 
 use super::Config;
 use super::findings::Findings;
 use super::kind::{Kind, Refusal, Words, quoted};
-use crate::cors::{CorsOrigin, Preflight};
+
+/// An origin whose pages may read answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CorsOrigin {
+    /// Every origin (`*`).
+    Any,
+    /// One origin, as browsers write it.
+    Exact(String),
+}
+
+/// Who answers preflights for routes of the upstream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Preflight {
+    /// They are passed on.
+    #[default]
+    Upstream,
+    /// The gateway answers them: origins of the list may send any method and field.
+    Gateway,
+}
+
+/// The settings of `[cors]`. Without origins, no field of CORS is ever written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorsSettings {
+    /// The origins whose pages may read answers.
+    pub origins: Vec<CorsOrigin>,
+    /// Whether browsers may send cookies and other credentials of theirs.
+    pub credentials: bool,
+    /// Who answers preflights for routes of the upstream.
+    pub preflight: Preflight,
+    /// How long browsers may remember the answer to a preflight.
+    pub max_age: Duration,
+}
+
+impl Default for CorsSettings {
+    fn default() -> CorsSettings {
+        CorsSettings {
+            origins: Vec::new(),
+            credentials: false,
+            preflight: Preflight::default(),
+            max_age: Duration::from_secs(600),
+        }
+    }
+}
 
 impl Words for Preflight {
     const WORDS: &'static [(&'static str, Self)] =

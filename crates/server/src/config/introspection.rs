@@ -7,9 +7,55 @@ use semel_outgoing::Address;
 use super::VariableName;
 use super::findings::Findings;
 use super::identity::IdentityTable;
+use super::jwt::Claim;
 use super::kind::{Kind, Refusal, Words, quoted};
-use super::outgoing;
-use crate::introspection::{Introspection, Presentation, TenantSource};
+use super::outgoing::{self, ServiceTls};
+
+/// The service that knows tokens and sessions, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntrospectionSettings {
+    /// Its address.
+    pub url: Address,
+    /// The request that shows a credential.
+    pub presentation: Presentation,
+    /// The cookie that holds a session, if sessions count.
+    pub cookie: Option<String>,
+    /// The variable with the gateway's own `Authorization`.
+    pub authorization_env: Option<VariableName>,
+    /// The longest that an answer may take.
+    pub timeout: Duration,
+    /// The lifetime of a caller in memory.
+    pub cache: Duration,
+    /// The lifetime of a refusal in memory.
+    pub refusal_cache: Duration,
+    /// The source of the tenant.
+    pub tenant: TenantSource,
+    /// The member of the answer that names the caller.
+    pub caller: Claim,
+    /// The longest credential, in bytes.
+    pub max_token: usize,
+    /// TLS with the service.
+    pub tls: ServiceTls,
+}
+
+/// The request that shows a credential to the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presentation {
+    /// In a POST, as the field `token` of a form (RFC 7662).
+    #[default]
+    Form,
+    /// In a GET, in the header field that the client has used.
+    Forward,
+}
+
+/// The source of the tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantSource {
+    /// All callers have this one.
+    Fixed(String),
+    /// The answer names it in this member.
+    Claim(Claim),
+}
 
 /// The settings of `[identity]` about introspection, as they were written.
 #[derive(Clone, Debug)]
@@ -48,7 +94,7 @@ pub(super) const OWN: [&str; 3] = [
 const LONG_MEMORY: Duration = Duration::from_secs(60);
 
 /// Puts the settings together, if they go together.
-pub(super) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Introspection> {
+pub(super) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<IntrospectionSettings> {
     let own = &table.introspection;
     let url = "identity.introspection_url";
     if !findings.is_set(url) {
@@ -74,7 +120,7 @@ pub(super) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<In
         Some(name) => TenantSource::Fixed(name.clone()),
         None => TenantSource::Claim(table.jwt.tenant_claim.clone()),
     };
-    Some(Introspection {
+    Some(IntrospectionSettings {
         url: own.url.clone()?,
         presentation: own.presentation,
         cookie: own.cookie.clone(),
@@ -90,7 +136,7 @@ pub(super) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<In
 }
 
 /// Warns of tokens that others can read on their way, and of answers that are remembered for long.
-pub(super) fn warn(findings: &mut Findings, settings: &Introspection) {
+pub(super) fn warn(findings: &mut Findings, settings: &IntrospectionSettings) {
     outgoing::private_key(findings, "identity.key", &settings.tls);
     if settings.url.is_exposed() {
         let message = "tokens cross the network in the clear, and an attacker there can answer with any caller: use https";

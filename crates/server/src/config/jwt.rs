@@ -1,16 +1,112 @@
 //! `source = "jwt"`: the settings of `[identity]` that go with tokens, and addresses that the gateway asks.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use semel_core::JsonPointer;
 use semel_outgoing::Address;
+use serde_json::Value;
 
 use super::findings::Findings;
 use super::kind::{Kind, Refusal, Words, quoted};
 use super::outgoing::{self, ServiceTls};
 use super::redact::redact;
-use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
+
+/// The rules that a token is checked by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtSettings {
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// Who must have made the token.
+    pub issuer: String,
+    /// For whom it must have been made.
+    pub audience: String,
+    /// How it may be signed.
+    pub algorithms: Vec<SigningAlgorithm>,
+    /// The claim that names the tenant.
+    pub tenant: Claim,
+    /// The claim that names the caller within the tenant.
+    pub caller: Claim,
+    /// How far the issuer's clock and ours may be apart.
+    pub leeway: Duration,
+    /// How often keys are fetched from an address.
+    pub refresh: Duration,
+    /// The longest token.
+    pub max_token: usize,
+    /// TLS with the address of the keys.
+    pub tls: ServiceTls,
+}
+
+/// Where the keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file.
+    File(PathBuf),
+    /// At an address.
+    Url(Address),
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::File(path) => path.display().fmt(f),
+            KeySource::Url(address) => address.fmt(f),
+        }
+    }
+}
+
+/// An algorithm that signs tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SigningAlgorithm {
+    /// RSA with PKCS #1 v1.5 and SHA-256.
+    Rs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// EdDSA on Ed25519.
+    EdDsa,
+    /// HMAC with SHA-256: whoever can check such a token can make one.
+    Hs256,
+}
+
+impl SigningAlgorithm {
+    /// Every algorithm and its registered name.
+    pub const NAMES: &'static [(&'static str, SigningAlgorithm)] = &[
+        ("RS256", SigningAlgorithm::Rs256),
+        ("ES256", SigningAlgorithm::Es256),
+        ("EdDSA", SigningAlgorithm::EdDsa),
+        ("HS256", SigningAlgorithm::Hs256),
+    ];
+}
+
+/// A claim: the name of a member, or a JSON Pointer to one further down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    text: String,
+    pointer: String,
+}
+
+impl Claim {
+    /// The claim of this name, which begins with a slash if it is a pointer.
+    pub fn new(text: &str) -> Claim {
+        let pointer = match text.starts_with('/') {
+            true => text.to_owned(),
+            false => format!("/{}", text.replace('~', "~0").replace('/', "~1")),
+        };
+        Claim { text: text.to_owned(), pointer }
+    }
+
+    /// Returns the value of this claim.
+    pub fn of<'a>(&self, claims: &'a Value) -> Option<&'a Value> {
+        claims.pointer(&self.pointer)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
 
 /// What `[identity]` says about tokens, as it was written.
 #[derive(Clone, Debug)]
@@ -18,7 +114,7 @@ pub(super) struct JwtTable {
     pub(super) jwks: Option<KeySource>,
     pub(super) issuer: Option<String>,
     pub(super) audience: Option<String>,
-    pub(super) algorithms: Vec<Algorithm>,
+    pub(super) algorithms: Vec<SigningAlgorithm>,
     pub(super) tenant_claim: Claim,
     pub(super) caller_claim: Claim,
     pub(super) leeway: Duration,
@@ -32,7 +128,7 @@ impl Default for JwtTable {
             jwks: None,
             issuer: None,
             audience: None,
-            algorithms: vec![Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa],
+            algorithms: vec![SigningAlgorithm::Rs256, SigningAlgorithm::Es256, SigningAlgorithm::EdDsa],
             tenant_claim: Claim::new("tenant"),
             caller_claim: Claim::new("sub"),
             leeway: Duration::from_secs(30),
@@ -56,7 +152,7 @@ pub(super) const REQUIRED: [(&str, &str); 3] = [
 const MAX_LEEWAY: Duration = Duration::from_secs(10 * 60);
 
 /// Puts the settings together, if they go together.
-pub(super) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls) -> Option<Jwt> {
+pub(super) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls) -> Option<JwtSettings> {
     for (path, what) in REQUIRED {
         if !findings.is_set(path) {
             let message = format!("missing: {what}; `source = \"jwt\"` needs it");
@@ -82,7 +178,7 @@ pub(super) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls)
     outgoing::check(findings, ("identity", ""), tls, address);
     let JwtTable { algorithms, tenant_claim, caller_claim, leeway, jwks_refresh, max_token, .. } =
         table.clone();
-    Some(Jwt {
+    Some(JwtSettings {
         keys: table.jwks.clone()?,
         issuer: table.issuer.clone()?,
         audience: table.audience.clone()?,
@@ -97,7 +193,7 @@ pub(super) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls)
 }
 
 /// Warns of keys that others may know or change.
-pub(super) fn warn(findings: &mut Findings, settings: &Jwt) {
+pub(super) fn warn(findings: &mut Findings, settings: &JwtSettings) {
     outgoing::private_key(findings, "identity.key", &settings.tls);
     let KeySource::Url(address) = &settings.keys else { return };
     if address.is_exposed() {
@@ -105,15 +201,15 @@ pub(super) fn warn(findings: &mut Findings, settings: &Jwt) {
             "whoever is between here and there can say which keys are good, and be any caller: use https";
         findings.warn("identity.jwks", message);
     }
-    if settings.algorithms.contains(&Algorithm::Hs256) {
+    if settings.algorithms.contains(&SigningAlgorithm::Hs256) {
         let message =
             "with HS256, keys are shared secrets, and whoever can ask that address has them: use a file";
         findings.warn("identity.jwks", message);
     }
 }
 
-impl Words for Algorithm {
-    const WORDS: &'static [(&'static str, Self)] = Algorithm::NAMES;
+impl Words for SigningAlgorithm {
+    const WORDS: &'static [(&'static str, Self)] = SigningAlgorithm::NAMES;
 }
 
 impl Kind for KeySource {
@@ -160,5 +256,23 @@ impl Kind for Claim {
 
     fn show(value: &Claim) -> Option<String> {
         Some(quoted(&value.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_a_member_or_a_pointer() {
+        for (text, pointer) in [
+            ("sub", "/sub"),
+            ("https://issuer.example/tenant", "/https:~1~1issuer.example~1tenant"),
+            ("a~b", "/a~0b"),
+            ("/organization/id", "/organization/id"),
+        ] {
+            assert_eq!(Claim::new(text).pointer, pointer);
+            assert_eq!(Claim::new(text).to_string(), text);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `[ledger]`: two ledgers that are compared on a schedule.
 
+mod plan;
+
 use std::time::Duration;
 
 use semel_flow::reconcile::ledger::Condition;
@@ -8,12 +10,15 @@ use super::findings::Findings;
 use super::kind::{Kind, Refusal, quoted};
 use super::redact::redact;
 use super::settings::LEDGER;
-use crate::ledger::{INPUT, Refusal as Refused, Settings, Watch, plan};
+use plan::INPUT;
+pub use plan::{
+    LedgerComparison, LedgerFault, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch, plan,
+};
 
 /// The `[ledger]` table as it was written.
 #[derive(Clone, Debug)]
 pub(super) struct LedgerTable {
-    pub(super) settings: Settings,
+    pub(super) settings: LedgerSettings,
     pub(super) interval: Duration,
     pub(super) first_after: Duration,
 }
@@ -21,7 +26,7 @@ pub(super) struct LedgerTable {
 impl Default for LedgerTable {
     fn default() -> LedgerTable {
         LedgerTable {
-            settings: Settings::default(),
+            settings: LedgerSettings::default(),
             interval: Duration::from_secs(24 * 60 * 60),
             first_after: Duration::from_secs(60),
         }
@@ -29,7 +34,7 @@ impl Default for LedgerTable {
 }
 
 /// Puts the table together, if its settings go together. Without `theirs`, nothing is compared.
-pub(super) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Watch> {
+pub(super) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<LedgerWatch> {
     let path = |name: &str| format!("ledger.{name}");
     if LEDGER.iter().any(|setting| !findings.are_readable(&[&path(setting.name)])) {
         return None;
@@ -51,9 +56,9 @@ pub(super) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<Watc
     match plan(&table.settings, findings.is_set("ledger.grace")) {
         Ok(comparison) => {
             let LedgerTable { interval, first_after, .. } = *table;
-            Some(Watch { comparison, interval, first_after })
+            Some(LedgerWatch { comparison, interval, first_after })
         }
-        Err(Refused { setting, message }) => {
+        Err(LedgerFault { setting, message }) => {
             let path = path(&setting);
             // What is missing is missing beside what needs it.
             let place = if findings.is_set(&path) { path.as_str() } else { "ledger.theirs" };

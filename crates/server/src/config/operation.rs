@@ -7,9 +7,9 @@ use semel_core::path::PathException;
 use semel_core::route::{RoutePath, check_method, check_path};
 use semel_core::{JsonPointer, OperationName, Policy};
 
+use super::authorization::Authorization;
 use super::kind::{Kind, Refusal, quoted};
 use super::look_up::LookUpConfig;
-use crate::authorize::Authorization;
 
 /// A rule for the commands of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use semel_outgoing::{Address, AddressError, CertificateFiles, TlsSettings};
 
 use super::Config;
+use super::authorization::Authorization;
 use super::findings::Findings;
 use super::kind::{Kind, Refusal, quoted};
+use super::ledger::LedgerSource;
 use super::operation;
 use super::redact::redact;
 use super::secret::is_readable_by_others;
-use crate::authorize::Authorization;
-use crate::ledger::Source;
 
 /// TLS with a service that the gateway asks, as it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -102,7 +102,7 @@ pub(super) fn warn(findings: &mut Findings, config: &Config) {
         }
     }
     if let Some(watch) = &config.ledger
-        && let Source::Url(url) = &watch.comparison.theirs.source
+        && let LedgerSource::Url(url) = &watch.comparison.theirs.source
     {
         private_key(findings, "ledger.key", &url.tls);
         if url.authorization_env.is_some() && url.address.is_exposed() {

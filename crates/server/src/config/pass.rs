@@ -13,7 +13,17 @@ use super::load::read_table;
 use super::operation::Route;
 use super::settings::PASS;
 use super::value::{Content, Table, Value};
-use crate::pass::{Exemption, has_no_body, path_exceptions};
+
+/// Something that a request may have only where a `[[pass]]` names it in `allow`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Exemption {
+    /// A body on a method that has none.
+    Body,
+    /// A gRPC call without a key, on a POST.
+    Grpc,
+    /// Something in its path that others may read in another way.
+    Path(PathException),
+}
 
 /// A rule for the requests of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,6 +82,19 @@ impl Words for Exemption {
         (PathException::Semicolon.as_str(), Exemption::Path(PathException::Semicolon)),
         (PathException::EmptySegment.as_str(), Exemption::Path(PathException::EmptySegment)),
     ];
+}
+
+/// Whether requests of this method have no body. A server need not read one there, and may take it for the next request.
+pub fn has_no_body(method: &Method) -> bool {
+    [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::CONNECT].contains(method)
+}
+
+/// What a rule allows in a path.
+pub fn path_exceptions(allow: &[Exemption]) -> impl Iterator<Item = PathException> {
+    allow.iter().filter_map(|exemption| match exemption {
+        Exemption::Body | Exemption::Grpc => None,
+        Exemption::Path(exception) => Some(*exception),
+    })
 }
 
 /// The path of a rule's settings, by its route.

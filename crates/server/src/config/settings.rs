@@ -16,29 +16,27 @@ use semel_flow::reconcile::ledger::Format;
 use semel_outgoing::Address;
 
 use super::admin::{HostName, Role, TokenName, TokenTable};
+use super::authorization::Authorization;
+use super::client_certificate::CertificateField;
+use super::cors::{CorsOrigin, Preflight};
 use super::encryption::{CommandLine, EncryptionTable, FilePath, KeyId, KeyTable};
-use super::identity::{IdentitySource, IdentityTable, ProxyRange};
-use super::introspection::CookieName;
+use super::hosts::ServiceHost;
+use super::identity::{IdentitySource, IdentityTable};
+use super::introspection::{CookieName, Presentation};
+use super::jwt::{Claim, KeySource, SigningAlgorithm};
 use super::kind::{Choice, Kind, List, Maybe, OneOrMore, OrOff, Words};
 use super::ledger::{ConditionKind, LedgerTable, Text};
 use super::limits::{Keys, LimitTable, Name, PerTime, Volume};
 use super::look_up::{GoodStatus, LookUpTable, LookUpUrl, VariableName, Word};
 use super::operation::{OperationTable, Route};
-use super::pass::{PassRoute, PassTable};
+use super::pass::{Exemption, PassRoute, PassTable};
+use super::proxies::{ForwardedMode, ProxyRange};
 use super::scalar::{Count, Period, Size, SizeUpTo, Switch, Tries, Wait};
+use super::server::UpgradeProtocol;
 use super::setting::{Setting, SettingInfo, setting};
 use super::tls::{TlsTable, UpstreamTlsTable};
 use super::webhook::{ProofName, SchemeName, UnknownOperation, WebhookName, WebhookTable};
-use super::{Config, LogFormat, Protocol, Reuse, StoreLocation};
-use crate::authorize::Authorization;
-use crate::client_certificate::Field;
-use crate::cors::{CorsOrigin, Preflight};
-use crate::forwarding::ForwardedMode;
-use crate::hosts::ServiceHost;
-use crate::introspection::Presentation;
-use crate::jwt::{Algorithm, Claim, KeySource};
-use crate::pass::Exemption;
-use crate::upgrade::UpgradeProtocol;
+use super::{Config, LogFormat, StoreLocation, UpstreamProtocol, UpstreamReuse};
 
 /// The top level.
 pub(super) const GENERAL: &[Setting<Config>] = &[
@@ -69,10 +67,10 @@ pub(super) const GENERAL: &[Setting<Config>] = &[
         "The proxies that are trusted for that, beside trusted_proxies of [identity]; any other peer's fields are replaced"
     ),
     setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
-    setting!("upstream_protocol", Choice<Protocol>, upstream_protocol, "What the upstream speaks"),
+    setting!("upstream_protocol", Choice<UpstreamProtocol>, upstream_protocol, "What the upstream speaks"),
     setting!(
         "upstream_reuse",
-        Choice<Reuse>,
+        Choice<UpstreamReuse>,
         upstream_reuse,
         "Whether a connection to the upstream is used again: for the same caller, or never"
     ),
@@ -178,7 +176,7 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "algorithms",
-        List<Choice<Algorithm>>,
+        List<Choice<SigningAlgorithm>>,
         jwt.algorithms,
         "With jwt: how tokens may be signed, each RS256, ES256, EdDSA or HS256"
     ),
@@ -275,13 +273,13 @@ pub(super) const IDENTITY: &[Setting<IdentityTable>] = &[
     ),
     setting!(
         "tenant_field",
-        Choice<Field>,
+        Choice<CertificateField>,
         certificate.tenant_field,
         "With client-certificate: the part of a certificate that names the tenant"
     ),
     setting!(
         "caller_field",
-        Choice<Field>,
+        Choice<CertificateField>,
         certificate.caller_field,
         "With client-certificate: the part of a certificate that names the caller"
     ),
@@ -1171,24 +1169,6 @@ pub fn settings() -> Vec<SettingInfo> {
         infos("upstream_tls", UPSTREAM_TLS, &UpstreamTlsTable::default()),
     ]
     .concat()
-}
-
-impl Words for Protocol {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("http1", Protocol::Http1), ("h2c", Protocol::H2c), ("h2", Protocol::H2)];
-}
-
-impl Words for Reuse {
-    const WORDS: &'static [(&'static str, Self)] = &[("caller", Reuse::Caller), ("never", Reuse::Never)];
-}
-
-impl Words for ForwardedMode {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("set", ForwardedMode::Set), ("append", ForwardedMode::Append), ("keep", ForwardedMode::Keep)];
-}
-
-impl Words for UpgradeProtocol {
-    const WORDS: &'static [(&'static str, Self)] = &[("websocket", UpgradeProtocol::WebSocket)];
 }
 
 impl Words for Plaintext {

@@ -5,12 +5,9 @@ use std::path::PathBuf;
 
 use super::findings::Findings;
 use super::identity::IdentitySource;
-use super::kind::Words;
 use super::secret::is_readable_by_others;
-use super::upstream::is_encrypted;
+use super::upstream::{UpstreamProtocol, is_encrypted};
 use super::{Config, Identity};
-use crate::client_certificate::{ClientCertificates, Field, Tenant};
-use crate::upstream::Protocol;
 
 /// A certificate, and the key that belongs to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,28 +53,6 @@ pub(super) struct UpstreamTlsTable {
     pub(super) ca: Option<PathBuf>,
     pub(super) certificate: Option<PathBuf>,
     pub(super) key: Option<PathBuf>,
-}
-
-/// What `[identity]` says about client certificates, as it was written.
-#[derive(Clone, Debug)]
-pub(super) struct CertificateTable {
-    pub(super) tenant_field: Field,
-    pub(super) caller_field: Field,
-    pub(super) fixed_tenant: Option<String>,
-}
-
-impl Default for CertificateTable {
-    fn default() -> CertificateTable {
-        CertificateTable {
-            tenant_field: Field::Organization,
-            caller_field: Field::CommonName,
-            fixed_tenant: None,
-        }
-    }
-}
-
-impl Words for Field {
-    const WORDS: &'static [(&'static str, Self)] = Field::NAMES;
 }
 
 /// Puts the table of a listener together, if its settings go together. Without a certificate, no TLS is spoken.
@@ -137,27 +112,6 @@ fn needs(findings: &mut Findings, path: &str, other: &str, why: &str) {
     }
 }
 
-/// Puts together what `[identity]` says about client certificates.
-pub(super) fn check_certificates(
-    findings: &mut Findings,
-    table: &CertificateTable,
-) -> Option<ClientCertificates> {
-    if !findings.are_readable(&["identity.fixed_tenant", "identity.tenant_field", "identity.caller_field"]) {
-        return None;
-    }
-    let tenant = match &table.fixed_tenant {
-        None => Tenant::Field(table.tenant_field),
-        Some(name) => {
-            if findings.is_set("identity.tenant_field") {
-                let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
-                findings.error(findings.origin("identity.tenant_field"), "identity.tenant_field", message);
-            }
-            Tenant::Fixed(name.clone())
-        }
-    };
-    Some(ClientCertificates { tenant, caller: table.caller_field })
-}
-
 /// Whether what is said about TLS goes with the rest.
 pub(super) fn go_together(findings: &mut Findings, config: &Config, source: IdentitySource) {
     let asks = findings.is_set("tls.client_ca");
@@ -170,11 +124,15 @@ pub(super) fn go_together(findings: &mut Findings, config: &Config, source: Iden
         return;
     }
     let message = match (config.upstream_protocol, is_encrypted(&config.upstream)) {
-        (Protocol::H2c, true) => {
+        (UpstreamProtocol::H2c, true) => {
             "\"h2c\" is HTTP/2 without TLS, and `upstream` begins with https://: use \"h2\""
         }
-        (Protocol::H2, false) => "\"h2\" is HTTP/2 over TLS, and `upstream` begins with http://: use \"h2c\"",
-        (Protocol::H2c, false) | (Protocol::H2, true) | (Protocol::Http1, _) => return,
+        (UpstreamProtocol::H2, false) => {
+            "\"h2\" is HTTP/2 over TLS, and `upstream` begins with http://: use \"h2c\""
+        }
+        (UpstreamProtocol::H2c, false) | (UpstreamProtocol::H2, true) | (UpstreamProtocol::Http1, _) => {
+            return;
+        }
     };
     findings.error(findings.origin("upstream_protocol"), "upstream_protocol", message);
 }

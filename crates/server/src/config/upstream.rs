@@ -3,8 +3,7 @@
 use http::Uri;
 use http::uri::Scheme;
 
-use super::kind::{Kind, Refusal, quoted};
-use crate::hosts::ServiceHost;
+use super::kind::{Kind, Refusal, Words, quoted};
 
 /// Whether what is said to the upstream is encrypted.
 pub(crate) fn is_encrypted(upstream: &Uri) -> bool {
@@ -56,20 +55,34 @@ impl Kind for Uri {
     }
 }
 
-impl Kind for ServiceHost {
-    type Value = ServiceHost;
+/// The protocol of the upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2 without TLS, with prior knowledge.
+    H2c,
+    /// HTTP/2 over TLS.
+    H2,
+}
 
-    fn expected() -> String {
-        "a host with an optional port, such as \"api.example.com\"".to_owned()
-    }
+/// The use of a connection to the upstream after its first request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpstreamReuse {
+    /// For the same caller, and the same purpose.
+    Caller,
+    /// Each is used for one request.
+    Never,
+}
 
-    fn parse(text: &str) -> Result<ServiceHost, Refusal> {
-        ServiceHost::parse(text).ok_or(Refusal::Unexpected)
-    }
+impl Words for UpstreamProtocol {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("http1", UpstreamProtocol::Http1), ("h2c", UpstreamProtocol::H2c), ("h2", UpstreamProtocol::H2)];
+}
 
-    fn show(value: &ServiceHost) -> Option<String> {
-        Some(quoted(&value.to_string()))
-    }
+impl Words for UpstreamReuse {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("caller", UpstreamReuse::Caller), ("never", UpstreamReuse::Never)];
 }
 
 #[cfg(test)]

@@ -8,12 +8,12 @@ use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
 use super::admin;
+use super::authorization::Authorization;
 use super::encryption;
 use super::findings::Findings;
 use super::operation::{self, OperationConfig, Route};
+use super::proxies::ForwardedMode;
 use super::{Config, Identity, LookUpConfig, StoreLocation, introspection, jwt, outgoing, tls};
-use crate::authorize::Authorization;
-use crate::forwarding::ForwardedMode;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
 const LONG_MEMORY: Duration = Duration::from_secs(60);

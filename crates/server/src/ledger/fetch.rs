@@ -3,18 +3,18 @@
 use anyhow::{Context, ensure};
 use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
-use semel_outgoing::{Answer, Client, Error};
+use semel_outgoing::{Answer, Client, Error, TlsError};
 
-use super::plan::Url;
+use crate::config::LedgerUrl;
 
 /// What is asked for, where no format is configured.
 const ANY: &str = "application/x-ndjson, text/csv, application/json";
 
 /// Reads all of it, within the time that it has.
-pub(super) async fn fetch(url: &Url, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+pub(super) async fn fetch(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
     ask(url, columns, ages).await.map_err(|error| match error.downcast_ref() {
         Some(Error::TimedOut(timeout)) => {
             anyhow::anyhow!("not all of it arrived within {timeout:?}, which is `timeout`")
@@ -23,8 +23,8 @@ pub(super) async fn fetch(url: &Url, columns: &Columns, ages: Ages) -> anyhow::R
     })
 }
 
-async fn ask(url: &Url, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
-    let client = url.client()?;
+async fn ask(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+    let client = self::client(url)?;
     let answer = client.send(request(&client, url)?).await?;
     let head = &answer.head;
     ensure!(head.status == StatusCode::OK, "it answers {}, and 200 is expected", head.status);
@@ -36,7 +36,7 @@ async fn ask(url: &Url, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger>
     read_body(answer, reading, url.max_size).await
 }
 
-fn request(client: &Client, url: &Url) -> anyhow::Result<Request<Full<Bytes>>> {
+fn request(client: &Client, url: &LedgerUrl) -> anyhow::Result<Request<Full<Bytes>>> {
     let accept = match url.format {
         Some(Format::Csv) => "text/csv",
         Some(Format::Ndjson) => "application/x-ndjson",
@@ -45,14 +45,14 @@ fn request(client: &Client, url: &Url) -> anyhow::Result<Request<Full<Bytes>>> {
     };
     let request = client.request(Method::GET, url.address.target()).header(ACCEPT, accept);
     let mut request = request.body(Full::default())?;
-    if let Some(authorization) = url.authorization()? {
+    if let Some(authorization) = authorization(url)? {
         request.headers_mut().insert(AUTHORIZATION, authorization);
     }
     Ok(request)
 }
 
 /// How the answer is written: as configured, or as it says.
-fn format(url: &Url, headers: &HeaderMap) -> anyhow::Result<Format> {
+fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
     if let Some(coding) = headers.get(CONTENT_ENCODING) {
         ensure!(
             coding == "identity",
@@ -76,4 +76,29 @@ async fn read_body(mut answer: Answer, mut reading: Reading, max_size: usize) ->
         reading.feed(&data)?;
     }
     Ok(reading.finish()?)
+}
+
+/// Makes the client that reads a ledger.
+///
+/// # Errors
+/// If no certificate can be for the host.
+pub(super) fn client(url: &LedgerUrl) -> Result<Client, TlsError> {
+    Ok(Client::new(url.address.clone(), url.tls.settings())?
+        .connect_timeout(url.timeout)
+        .timeout(url.timeout))
+}
+
+/// Returns the value of `Authorization`, if the settings name a variable for it.
+///
+/// # Errors
+/// If the variable is not set, or can be in no header.
+pub(super) fn authorization(url: &LedgerUrl) -> anyhow::Result<Option<HeaderValue>> {
+    let Some(name) = &url.authorization_env else { return Ok(None) };
+    let value = std::env::var(name)
+        .map_err(|_| anyhow::anyhow!("the variable {name}, which holds the credential, is not set"))?;
+    // The value itself is never shown.
+    let mut value = HeaderValue::from_str(&value)
+        .map_err(|_| anyhow::anyhow!("the variable {name} holds what no header can carry"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }

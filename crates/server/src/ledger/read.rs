@@ -10,7 +10,7 @@ use semel_core::{Filter, StateName, Store};
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
 
 use super::fetch::fetch;
-use super::plan::{Side, Source};
+use crate::config::{LedgerSide, LedgerSource};
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
@@ -18,22 +18,26 @@ const PAGE: usize = 500;
 const PIECE: usize = 64 * 1024;
 
 /// Reads all of it.
-pub(super) async fn read(side: &Side, ages: Ages, store: Option<&Arc<dyn Store>>) -> anyhow::Result<Ledger> {
+pub(super) async fn read(
+    side: &LedgerSide,
+    ages: Ages,
+    store: Option<&Arc<dyn Store>>,
+) -> anyhow::Result<Ledger> {
     match &side.source {
-        Source::Store { operation } => {
+        LedgerSource::Store { operation } => {
             let store = store.context("there is no store to read")?;
             records(&**store, operation.as_deref(), ages).await
         }
-        Source::File(path, format) => {
+        LedgerSource::File(path, format) => {
             let (path, format, columns) = (path.clone(), *format, side.columns.clone());
             tokio::task::spawn_blocking(move || file(&path, format, &columns, ages)).await?
         }
-        Source::Input(format) => {
+        LedgerSource::Input(format) => {
             let (format, columns) = (*format, side.columns.clone());
             let reading = move || all(&mut std::io::stdin().lock(), format, &columns, ages);
             tokio::task::spawn_blocking(reading).await?.context("the standard input")
         }
-        Source::Url(url) => {
+        LedgerSource::Url(url) => {
             let reading = fetch(url, &side.columns, ages).await;
             // A query may hold what is nobody's business.
             let address = &url.address;

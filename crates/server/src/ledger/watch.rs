@@ -1,61 +1,48 @@
 //! The comparison on a schedule: once in an interval, with what it finds in metrics and in the log.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use metrics::{counter, gauge};
 use semel_core::{Clock, Store, SystemClock};
 use semel_flow::reconcile::ledger::{Kind, Report};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::plan::{Comparison, Source};
+use super::fetch::{authorization, client};
 use super::{Compared, compare};
+use crate::config::{LedgerSource, LedgerWatch};
 
 /// How many findings one run logs; all are counted.
 const MAX_LOGGED: usize = 100;
 
-/// What is compared, and when.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
-    /// What.
-    pub comparison: Comparison,
-    /// How long from one run to the next.
-    pub interval: Duration,
-    /// How long from the start to the first run.
-    pub first_after: Duration,
+/// Checks that everything is there that a run needs from outside.
+///
+/// # Errors
+/// What is missing.
+pub fn check(watch: &LedgerWatch) -> anyhow::Result<()> {
+    match &watch.comparison.theirs.source {
+        LedgerSource::Url(url) => authorization(url).map(drop),
+        LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_) => Ok(()),
+    }?;
+    check_files(watch)
 }
 
-impl Watch {
-    /// Whether everything that a run needs from outside is there.
-    ///
-    /// # Errors
-    /// What is missing.
-    pub fn check(&self) -> anyhow::Result<()> {
-        match &self.comparison.theirs.source {
-            Source::Url(url) => url.authorization().map(drop),
-            Source::Store { .. } | Source::File(..) | Source::Input(_) => Ok(()),
-        }?;
-        self.check_files()
-    }
-
-    /// Reads the files for TLS, so that a mistake in them is found before the first run.
-    ///
-    /// # Errors
-    /// If they cannot be used.
-    pub fn check_files(&self) -> anyhow::Result<()> {
-        match &self.comparison.theirs.source {
-            Source::Url(url) => Ok(url.client()?.check()?),
-            Source::Store { .. } | Source::File(..) | Source::Input(_) => Ok(()),
-        }
+/// Reads the files for TLS, so that a mistake in them is found before the first run.
+///
+/// # Errors
+/// If they cannot be used.
+pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
+    match &watch.comparison.theirs.source {
+        LedgerSource::Url(url) => Ok(client(url)?.check()?),
+        LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_) => Ok(()),
     }
 }
 
 /// Compares, again and again, until it is dropped.
-pub async fn watch(watch: Watch, store: Arc<dyn Store>) {
+pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
     let first = Instant::now() + watch.first_after;
     let mut ticks = tokio::time::interval_at(first, watch.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let reads_store = matches!(watch.comparison.ours.source, Source::Store { .. });
+    let reads_store = matches!(watch.comparison.ours.source, LedgerSource::Store { .. });
     loop {
         ticks.tick().await;
         match compare(&watch.comparison, reads_store.then_some(&store)).await {

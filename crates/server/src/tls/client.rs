@@ -13,8 +13,7 @@ use tokio_rustls::TlsConnector;
 use super::files;
 use super::live::Recipe;
 use super::{H2, HTTP1, server};
-use crate::config::UpstreamTls;
-use crate::upstream::Protocol;
+use crate::config::{UpstreamProtocol, UpstreamTls};
 
 /// How the upstream is met, as the settings say it.
 pub(crate) struct Settings {
@@ -22,7 +21,7 @@ pub(crate) struct Settings {
     /// Its name, or its address.
     pub(crate) host: String,
     /// What it speaks.
-    pub(crate) protocol: Protocol,
+    pub(crate) protocol: UpstreamProtocol,
 }
 
 /// What the files hold.
@@ -72,8 +71,8 @@ impl Recipe for Settings {
             }
         };
         config.alpn_protocols = match self.protocol {
-            Protocol::Http1 => vec![HTTP1.to_vec()],
-            Protocol::H2 | Protocol::H2c => vec![H2.to_vec()],
+            UpstreamProtocol::Http1 => vec![HTTP1.to_vec()],
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => vec![H2.to_vec()],
         };
         Ok(Connecting { connector: TlsConnector::from(Arc::new(config)), name, ends })
     }

@@ -8,13 +8,13 @@ use semel_core::{Clock, Policy, SystemClock};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
+use crate::certificates::Shown;
 use crate::cli::{Done, load, runtime, say};
-use crate::config::{Config, Diagnostic, Errors, Identity, Loaded, Origin, StoreLocation};
+use crate::config::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
 use crate::encryption::{Counted, counted};
 use crate::former_names::{self, FormerName};
 use crate::gateway::{older_schema, open_plain};
-use crate::jwt::{self, KeySource};
-use crate::tls::Shown;
+use crate::identity::jwt;
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     let mut report = Report::default();
@@ -145,7 +145,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         .and_then(|()| crate::reconcile::look(config))
         .and_then(|()| config.encryption.as_ref().map_or(Ok(()), crate::encryption::look))
         .and_then(|()| crate::admin::access::look(config))
-        .and_then(|()| crate::tls::look(config));
+        .and_then(|()| crate::certificates::look(config));
     let shown = match shown {
         Ok(shown) => shown,
         Err(error) => {

@@ -15,11 +15,11 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::config::{Config, port_of};
+use crate::config::{Config, UpstreamProtocol as Protocol, UpstreamReuse as Reuse, port_of};
 use crate::tls;
 use crate::tls::client::Settings;
 use crate::tls::live::Live;
-use crate::upstream::{Protocol, Purpose, Reuse, Upstream};
+use crate::upstream::{Purpose, Upstream};
 
 /// How long a name, a connection or an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -11,8 +11,11 @@ use serde_json::{Value, json};
 use semel_stores::access::Access;
 
 use crate::cli::{Done, open_store, printable, runtime, say};
-use crate::config::{ServiceTls, parse_condition, parse_duration};
-use crate::ledger::{Compared, Comparison, Settings, Source, compare, plan};
+use crate::config::{
+    LedgerComparison as Comparison, LedgerSettings as Settings, LedgerSource as Source, ServiceTls,
+    parse_condition, parse_duration, plan_ledger as plan,
+};
+use crate::ledger::{Compared, compare};
 
 pub(super) fn command() -> Command {
     let text = |name: &'static str, value: &'static str, help: &'static str| {

@@ -1,10 +1,6 @@
 //! Sources lie over each other, and every value knows where it came from.
 
 use super::*;
-use crate::authorize::Authorization;
-use crate::client_certificate::{ClientCertificates, Field, Tenant};
-use crate::config::ServiceTls;
-use crate::jwt::{Algorithm, Claim, Jwt, KeySource};
 use semel_core::policy::{KeyRequirement, OnExpired, Profile};
 use semel_core::{KeySyntax, Policy};
 
@@ -113,11 +109,11 @@ fn what_is_said_about_tokens_and_authorization_arrives() {
         "#,
     ));
     let seconds = Duration::from_secs;
-    let jwt = Jwt {
+    let jwt = JwtSettings {
         keys: KeySource::File("keys.json".into()),
         issuer: "https://issuer.example".into(),
         audience: "payments".into(),
-        algorithms: vec![Algorithm::Hs256],
+        algorithms: vec![SigningAlgorithm::Hs256],
         tenant: Claim::new("/organization/id"),
         caller: Claim::new("https://issuer.example/caller"),
         leeway: seconds(0),
@@ -175,8 +171,9 @@ fn what_is_said_about_tls_arrives() {
     assert_eq!(config.tls, Some(ListenerTls { own: own("a"), client_ca, client_crl }));
     assert_eq!(config.admin_tls, Some(ListenerTls { own: own("b"), client_ca: None, client_crl: None }));
     assert_eq!(config.upstream_tls, UpstreamTls { ca: Some("ca.crt".into()), own: Some(own("c")) });
-    assert_eq!(config.upstream_protocol, Protocol::H2);
-    let identity = ClientCertificates { tenant: Tenant::Fixed("acme".into()), caller: Field::Uri };
+    assert_eq!(config.upstream_protocol, UpstreamProtocol::H2);
+    let identity =
+        ClientCertificates { tenant: CertificateTenant::Fixed("acme".into()), caller: CertificateField::Uri };
     assert_eq!(config.identity, Identity::ClientCertificate(identity));
     assert!(warnings.is_empty(), "{warnings:?}");
     let shown = "tls.client_ca = \"clients.crt\"  # semel.toml:11";
@@ -362,7 +359,6 @@ command = ["pass", "show", "semel/2025"]
 
 #[test]
 fn a_ledger_is_compared_if_another_is_named() {
-    use crate::ledger::Source;
     use semel_flow::reconcile::ledger::{Condition, Format};
 
     assert_eq!(config("[ledger]\ninterval = \"1h\"\ngrace = \"1h\"").ledger, None);
@@ -380,7 +376,7 @@ authorization_env = "PROVIDER"
     let watch = config.ledger.expect("there is one");
     assert_eq!((watch.interval, watch.first_after), (Duration::from_secs(86_400), Duration::from_secs(60)));
     let comparison = watch.comparison;
-    assert_eq!(comparison.ours.source, Source::Store { operation: Some("payments.create".to_owned()) });
+    assert_eq!(comparison.ours.source, LedgerSource::Store { operation: Some("payments.create".to_owned()) });
     assert_eq!(
         (comparison.grace, comparison.max_age),
         (Duration::from_secs(900), Some(Duration::from_secs(72_000)))
@@ -390,7 +386,7 @@ authorization_env = "PROVIDER"
         comparison.theirs.columns.filter,
         [condition("status", "captured"), condition("live", "true")]
     );
-    let Source::Url(url) = comparison.theirs.source else { panic!("it is an address") };
+    let LedgerSource::Url(url) = comparison.theirs.source else { panic!("it is an address") };
     assert_eq!((url.format, url.max_size), (None::<Format>, 256 << 20));
     let row = rows.iter().find(|row| row.name == "ledger.their_filter").expect("it is shown");
     assert_eq!(row.to_string(), "ledger.their_filter = [\"status=captured\", \"live=true\"]  # semel.toml:5");

@@ -3,7 +3,6 @@
 use http::Method;
 
 use super::*;
-use crate::pass::Exemption;
 
 #[test]
 fn a_pass_names_a_route_and_what_it_allows() {

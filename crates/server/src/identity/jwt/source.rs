@@ -1,6 +1,5 @@
 //! Where keys come from, and when they are read again. What cannot be read leaves the keys that there are.
 
-use std::fmt;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
@@ -12,11 +11,12 @@ use http::header::{ACCEPT, CONTENT_ENCODING};
 use http::{Method, StatusCode};
 use http_body_util::Full;
 use metrics::counter;
-use semel_outgoing::{Address, Pool};
+use semel_outgoing::Pool;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{Jwt, Verifier};
+use super::Verifier;
+use crate::config::{JwtSettings, KeySource};
 
 /// The largest set of keys.
 const MAX_BYTES: usize = 256 * 1024;
@@ -27,24 +27,6 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// How often keys are fetched, at the most, because a token names one that is not there.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(10);
 
-/// Where the keys are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KeySource {
-    /// In a file.
-    File(PathBuf),
-    /// At an address.
-    Url(Address),
-}
-
-impl fmt::Display for KeySource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            KeySource::File(path) => path.display().fmt(f),
-            KeySource::Url(address) => address.fmt(f),
-        }
-    }
-}
-
 /// Reads keys from where they are.
 pub(super) enum Reader {
     File(PathBuf),
@@ -52,7 +34,7 @@ pub(super) enum Reader {
 }
 
 impl Reader {
-    pub(super) fn new(settings: &Jwt) -> anyhow::Result<Reader> {
+    pub(super) fn new(settings: &JwtSettings) -> anyhow::Result<Reader> {
         Ok(match &settings.keys {
             KeySource::File(path) => Reader::File(path.clone()),
             KeySource::Url(address) => {
@@ -100,7 +82,7 @@ async fn fetch(service: &Pool) -> anyhow::Result<Bytes> {
 pub(super) async fn refresh(
     reader: Reader,
     mut text: Bytes,
-    settings: Jwt,
+    settings: JwtSettings,
     verifier: Weak<Verifier>,
     unknown: Arc<Notify>,
 ) {

@@ -21,8 +21,9 @@ use tokio::time::Instant;
 
 use super::credential::{Credential, Digest};
 use super::verdict::{self, Reading, Verdict};
-use super::{INVALID, Introspection, Presentation, challenge, refused};
-use crate::reconcile::secret;
+use super::{INVALID, challenge, refused};
+use crate::config::{IntrospectionSettings, Presentation};
+use crate::secret;
 
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 64 * 1024;
@@ -33,7 +34,7 @@ const MAX_AT_ONCE: usize = 256;
 
 /// Asks the service, and remembers its answers.
 pub(super) struct Introspector {
-    settings: Introspection,
+    settings: IntrospectionSettings,
     pool: Pool,
     authorization: Option<HeaderValue>,
     /// Each answer, and when it is forgotten. Apart, so that a flood of refusals pushes no caller out.
@@ -45,13 +46,13 @@ pub(super) struct Introspector {
 }
 
 impl Introspector {
-    pub(super) fn new(settings: &Introspection) -> anyhow::Result<Introspector> {
+    pub(super) fn new(settings: &IntrospectionSettings) -> anyhow::Result<Introspector> {
         let pool = Pool::new(settings.url.clone(), settings.tls.settings()).context("`introspection_url`")?;
         pool.check().context("`[identity]`")?;
         let authorization = match &settings.authorization_env {
             None => None,
             Some(name) => {
-                let value = secret(name).context("`introspection_authorization_env`")?;
+                let value = secret::of_variable(name).context("`introspection_authorization_env`")?;
                 let mut value = HeaderValue::from_str(&value).with_context(|| {
                     format!("the variable {} cannot be the value of a header", name.as_str())
                 })?;
@@ -70,7 +71,7 @@ impl Introspector {
         })
     }
 
-    pub(super) fn settings(&self) -> &Introspection {
+    pub(super) fn settings(&self) -> &IntrospectionSettings {
         &self.settings
     }
 
@@ -252,7 +253,7 @@ fn count(outcome: &'static str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::introspection::tests::settings;
+    use crate::identity::introspection::tests::settings;
     use semel_outgoing::Address;
 
     #[tokio::test]
@@ -301,7 +302,7 @@ mod tests {
     async fn requests_with_one_token_share_one_question() {
         let (url, _) = silent().await;
         let timeout = Duration::from_secs(60);
-        let introspector = Introspector::new(&Introspection { url, timeout, ..settings() });
+        let introspector = Introspector::new(&IntrospectionSettings { url, timeout, ..settings() });
         let introspector = Arc::new(introspector.expect("it needs nothing"));
         for number in 0..40 {
             let token = if number < 20 { "alice" } else { "bob" };
@@ -319,7 +320,7 @@ mod tests {
     async fn tokens_of_one_address_leave_places_to_others() {
         let (url, taken) = silent().await;
         let timeout = Duration::from_secs(60);
-        let introspector = Introspector::new(&Introspection { url, timeout, ..settings() });
+        let introspector = Introspector::new(&IntrospectionSettings { url, timeout, ..settings() });
         let introspector = Arc::new(introspector.expect("it needs nothing"));
         let show = |token: String, address: [u8; 4]| {
             tokio::spawn(introspector.clone().principal(Credential::Bearer(token), Some(address.into())))

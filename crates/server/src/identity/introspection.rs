@@ -9,75 +9,25 @@ mod verdict;
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::header::HeaderValue;
 use http::request::Parts;
 use metrics::counter;
 use semel_core::Principal;
 use semel_http::Denied;
-use semel_outgoing::{Address, Client};
+use semel_outgoing::Client;
 
-use crate::config::{ServiceTls, VariableName};
-use crate::jwt::Claim;
+use crate::config::IntrospectionSettings;
 use crate::peer::{Peer, network};
 use credential::Credential;
 use introspector::Introspector;
 
-/// The service that knows tokens and sessions, and how it is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Introspection {
-    /// Its address.
-    pub url: Address,
-    /// The request that shows a credential.
-    pub presentation: Presentation,
-    /// The cookie that holds a session, if sessions count.
-    pub cookie: Option<String>,
-    /// The variable with the gateway's own `Authorization`.
-    pub authorization_env: Option<VariableName>,
-    /// The longest that an answer may take.
-    pub timeout: Duration,
-    /// The lifetime of a caller in memory.
-    pub cache: Duration,
-    /// The lifetime of a refusal in memory.
-    pub refusal_cache: Duration,
-    /// The source of the tenant.
-    pub tenant: TenantSource,
-    /// The member of the answer that names the caller.
-    pub caller: Claim,
-    /// The longest credential, in bytes.
-    pub max_token: usize,
-    /// TLS with the service.
-    pub tls: ServiceTls,
-}
-
-/// The request that shows a credential to the service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Presentation {
-    /// In a POST, as the field `token` of a form (RFC 7662).
-    #[default]
-    Form,
-    /// In a GET, in the header field that the client has used.
-    Forward,
-}
-
-/// The source of the tenant.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TenantSource {
-    /// All callers have this one.
-    Fixed(String),
-    /// The answer names it in this member.
-    Claim(Claim),
-}
-
-impl Introspection {
-    /// Reads everything that asking needs from outside: the files for TLS and the variable.
-    ///
-    /// # Errors
-    /// If something is missing, or cannot be used.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        Introspector::new(self).map(drop)
-    }
+/// Reads everything that asking needs from outside: the files for TLS and the variable.
+///
+/// # Errors
+/// If something is missing, or cannot be used.
+pub(crate) fn check(settings: &IntrospectionSettings) -> anyhow::Result<()> {
+    Introspector::new(settings).map(drop)
 }
 
 /// Makes what names the caller of a request.
@@ -85,7 +35,7 @@ impl Introspection {
 /// # Errors
 /// If the service could not be asked with these settings.
 pub(crate) fn identify(
-    settings: &Introspection,
+    settings: &IntrospectionSettings,
 ) -> anyhow::Result<impl Fn(&Parts) -> Identifying + Send + Sync + 'static> {
     let introspector = Arc::new(Introspector::new(settings)?);
     Ok(move |parts: &Parts| {
@@ -109,8 +59,8 @@ pub(crate) fn identify(
 ///
 /// # Errors
 /// If it cannot be asked with these settings, or takes no connection.
-pub(crate) async fn reach(settings: &Introspection) -> anyhow::Result<()> {
-    settings.check()?;
+pub(crate) async fn reach(settings: &IntrospectionSettings) -> anyhow::Result<()> {
+    check(settings)?;
     Client::new(settings.url.clone(), settings.tls.settings())?.connect().await?;
     Ok(())
 }
@@ -131,11 +81,13 @@ fn refused(check: &'static str) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use crate::config::{Claim, IntrospectionSettings, Presentation, ServiceTls, TenantSource};
 
     /// The settings that tests begin with.
-    pub(in crate::introspection) fn settings() -> Introspection {
-        Introspection {
+    pub(in crate::identity::introspection) fn settings() -> IntrospectionSettings {
+        IntrospectionSettings {
             url: "http://127.0.0.1:1/introspect".parse().expect("it is an address"),
             presentation: Presentation::Form,
             cookie: None,

@@ -8,9 +8,7 @@ mod keys;
 mod source;
 mod token;
 
-use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
@@ -19,76 +17,19 @@ use http::request::Parts;
 use metrics::counter;
 use semel_core::{Clock, Principal, SystemClock};
 use semel_http::Denied;
-use serde_json::Value;
 use tokio::sync::Notify;
 
-use crate::config::ServiceTls;
-use crate::identity::Identify;
-pub use keys::Algorithm;
+use super::caller::Identify;
+use crate::config::JwtSettings;
 use keys::{KeySet, Missing};
-pub use source::KeySource;
 use source::Reader;
 use token::Fault;
-
-/// How tokens are checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Jwt {
-    /// Where the issuer's keys are.
-    pub keys: KeySource,
-    /// Who must have made the token.
-    pub issuer: String,
-    /// For whom it must have been made.
-    pub audience: String,
-    /// How it may be signed.
-    pub algorithms: Vec<Algorithm>,
-    /// The claim that names the tenant.
-    pub tenant: Claim,
-    /// The claim that names the caller within the tenant.
-    pub caller: Claim,
-    /// How far the issuer's clock and ours may be apart.
-    pub leeway: Duration,
-    /// How often keys are fetched from an address.
-    pub refresh: Duration,
-    /// The longest token.
-    pub max_token: usize,
-    /// TLS with the address of the keys.
-    pub tls: ServiceTls,
-}
-
-/// A claim: the name of a member, or a JSON Pointer to one further down.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    text: String,
-    pointer: String,
-}
-
-impl Claim {
-    /// The claim of this name, which begins with a slash if it is a pointer.
-    pub fn new(text: &str) -> Claim {
-        let pointer = match text.starts_with('/') {
-            true => text.to_owned(),
-            false => format!("/{}", text.replace('~', "~0").replace('/', "~1")),
-        };
-        Claim { text: text.to_owned(), pointer }
-    }
-
-    /// Returns the value of this claim.
-    pub(crate) fn of<'a>(&self, claims: &'a Value) -> Option<&'a Value> {
-        claims.pointer(&self.pointer)
-    }
-}
-
-impl fmt::Display for Claim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
 
 /// Reads the keys, and asks for them again in the background from then on.
 ///
 /// # Errors
 /// If they cannot be read now.
-pub(crate) async fn identify(settings: &Jwt) -> anyhow::Result<Identify> {
+pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<Identify> {
     // Whichever other provider is ever compiled in: signatures are checked by this one.
     let _ = jsonwebtoken::crypto::aws_lc::DEFAULT_PROVIDER.install_default();
     let reader = Reader::new(settings)?;
@@ -108,12 +49,12 @@ pub(crate) async fn identify(settings: &Jwt) -> anyhow::Result<Identify> {
 ///
 /// # Errors
 /// If they cannot be read.
-pub(crate) async fn count_keys(settings: &Jwt) -> anyhow::Result<usize> {
+pub(crate) async fn count_keys(settings: &JwtSettings) -> anyhow::Result<usize> {
     Ok(read(&Reader::new(settings)?, settings).await?.1.len())
 }
 
 /// The keys as they are now, and the text that they are in.
-async fn read(reader: &Reader, settings: &Jwt) -> anyhow::Result<(Bytes, KeySet)> {
+async fn read(reader: &Reader, settings: &JwtSettings) -> anyhow::Result<(Bytes, KeySet)> {
     let reading = async {
         let text = reader.read().await?;
         let keys = KeySet::parse(&text, &settings.algorithms)?;
@@ -126,7 +67,7 @@ async fn read(reader: &Reader, settings: &Jwt) -> anyhow::Result<(Bytes, KeySet)
 
 /// Checks tokens with the keys as they were read last.
 struct Verifier {
-    settings: Jwt,
+    settings: JwtSettings,
     keys: RwLock<Arc<KeySet>>,
     /// Somebody came with a token that may be signed by a new key.
     unknown: Arc<Notify>,
@@ -195,19 +136,6 @@ fn presented(parts: &Parts) -> Option<Result<&str, Fault>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_claim_is_a_member_or_a_pointer() {
-        for (text, pointer) in [
-            ("sub", "/sub"),
-            ("https://issuer.example/tenant", "/https:~1~1issuer.example~1tenant"),
-            ("a~b", "/a~0b"),
-            ("/organization/id", "/organization/id"),
-        ] {
-            assert_eq!(Claim::new(text).pointer, pointer);
-            assert_eq!(Claim::new(text).to_string(), text);
-        }
-    }
 
     #[test]
     fn one_bearer_token_is_presented_or_none() {

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use semel_core::{Principal, Timestamp};
 use serde_json::{Map, Value};
 
-use super::keys::{Algorithm, KeySet, Missing};
-use super::{Claim, Jwt};
+use super::keys::{KeySet, Missing, algorithm_of};
+use crate::config::{Claim, JwtSettings};
 
 /// Why a token is refused. For the log, and for nobody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,12 @@ impl Fault {
 }
 
 /// Who is calling, if everything about the token is right.
-pub(super) fn check(token: &str, settings: &Jwt, keys: &KeySet, now: Timestamp) -> Result<Principal, Fault> {
+pub(super) fn check(
+    token: &str,
+    settings: &JwtSettings,
+    keys: &KeySet,
+    now: Timestamp,
+) -> Result<Principal, Fault> {
     if token.len() > settings.max_token {
         return Err(Fault::TooLong);
     }
@@ -80,7 +85,7 @@ pub(super) fn check(token: &str, settings: &Jwt, keys: &KeySet, now: Timestamp) 
     if head.contains_key("crit") {
         return Err(Fault::Critical);
     }
-    let algorithm = head.get("alg").and_then(Value::as_str).and_then(Algorithm::of);
+    let algorithm = head.get("alg").and_then(Value::as_str).and_then(algorithm_of);
     let algorithm =
         algorithm.filter(|algorithm| settings.algorithms.contains(algorithm)).ok_or(Fault::Algorithm)?;
     let id = match head.get("kid") {
@@ -102,7 +107,7 @@ fn members(part: &str) -> Option<Map<String, Value>> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
 }
 
-fn check_origin(claims: &Value, settings: &Jwt) -> Result<(), Fault> {
+fn check_origin(claims: &Value, settings: &JwtSettings) -> Result<(), Fault> {
     if claims["iss"] != *settings.issuer {
         return Err(Fault::Issuer);
     }
@@ -113,7 +118,7 @@ fn check_origin(claims: &Value, settings: &Jwt) -> Result<(), Fault> {
     if for_us { Ok(()) } else { Err(Fault::Audience) }
 }
 
-fn check_times(claims: &Value, settings: &Jwt, now: Timestamp) -> Result<(), Fault> {
+fn check_times(claims: &Value, settings: &JwtSettings, now: Timestamp) -> Result<(), Fault> {
     let time = |name: &str| match claims.get(name) {
         None => Ok(None),
         Some(time) => time.as_f64().map(Some).ok_or(Fault::Times),
@@ -129,7 +134,7 @@ fn check_times(claims: &Value, settings: &Jwt, now: Timestamp) -> Result<(), Fau
     }
 }
 
-fn principal(claims: &Value, settings: &Jwt) -> Result<Principal, Fault> {
+fn principal(claims: &Value, settings: &JwtSettings) -> Result<Principal, Fault> {
     let text = |claim: &Claim| claim.of(claims).and_then(Value::as_str);
     let tenant = text(&settings.tenant).ok_or(Fault::Tenant)?;
     let caller = text(&settings.caller).ok_or(Fault::Caller)?;

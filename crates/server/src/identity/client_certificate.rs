@@ -4,7 +4,6 @@
 //! certificate is the same caller. rustls has checked it when the connection was made; here it is seen to that it still
 //! counts. What a client is told about a refused one is always the same; the log says why.
 
-use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::request::Parts;
@@ -13,83 +12,10 @@ use rustls::pki_types::CertificateDer;
 use semel_core::{Clock, Principal, SystemClock, Timestamp};
 use semel_http::Denied;
 
-use crate::identity::Identify;
+use super::caller::Identify;
+use crate::config::{CertificateField, CertificateTenant, ClientCertificates};
 use crate::tls::certificate::{Certificate, Names};
 use crate::tls::server::{Accepting, Acceptor, Shown};
-
-/// Whom certificates name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClientCertificates {
-    /// Where the tenant comes from.
-    pub tenant: Tenant,
-    /// The part that names the caller within the tenant.
-    pub caller: Field,
-}
-
-/// Where the tenant comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Tenant {
-    /// All callers are of this one.
-    Fixed(String),
-    /// From this part of the certificate.
-    Field(Field),
-}
-
-/// A part of a certificate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
-    /// The common name of the subject.
-    CommonName,
-    /// The organization of the subject.
-    Organization,
-    /// The organizational unit of the subject.
-    OrganizationalUnit,
-    /// The alternative name that is a name of the DNS.
-    Dns,
-    /// The alternative name that is a URI.
-    Uri,
-    /// The alternative name that is an address of mail.
-    Email,
-}
-
-impl Field {
-    /// How each is written.
-    pub(crate) const NAMES: &'static [(&'static str, Field)] = &[
-        ("subject.CN", Field::CommonName),
-        ("subject.O", Field::Organization),
-        ("subject.OU", Field::OrganizationalUnit),
-        ("san.dns", Field::Dns),
-        ("san.uri", Field::Uri),
-        ("san.email", Field::Email),
-    ];
-
-    /// What a certificate has there, if it is one thing, and text.
-    fn of(self, names: &Names) -> Result<String, Fault> {
-        let found = match self {
-            Field::CommonName => &names.common_names,
-            Field::Organization => &names.organizations,
-            Field::OrganizationalUnit => &names.organizational_units,
-            Field::Dns => &names.dns_names,
-            Field::Uri => &names.uris,
-            Field::Email => &names.emails,
-        };
-        match (&found[..], self) {
-            ([], _) => Err(Fault::Missing),
-            ([None], _) => Err(Fault::Form),
-            // A name of the DNS is the same in any case.
-            ([Some(name)], Field::Dns) => Ok(name.to_ascii_lowercase()),
-            ([Some(name)], _) => Ok(name.clone()),
-            _ => Err(Fault::Several),
-        }
-    }
-}
-
-impl fmt::Display for Field {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Field::NAMES.iter().find(|(_, field)| field == self).map_or("", |(name, _)| name);
-        f.write_str(name)
-    }
-}
 
 /// Why a certificate lets nobody in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,10 +103,30 @@ pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
 
 fn principal(settings: &ClientCertificates, names: &Names) -> Result<Principal, Fault> {
     let tenant = match &settings.tenant {
-        Tenant::Fixed(name) => name.clone(),
-        Tenant::Field(field) => field.of(names)?,
+        CertificateTenant::Fixed(name) => name.clone(),
+        CertificateTenant::Field(field) => name_in(*field, names)?,
     };
-    Principal::new(&tenant, &settings.caller.of(names)?).map_err(|_| Fault::Name)
+    Principal::new(&tenant, &name_in(settings.caller, names)?).map_err(|_| Fault::Name)
+}
+
+/// Returns the name that a certificate has in this field, if it is the only one there, and text.
+fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
+    let found = match field {
+        CertificateField::CommonName => &names.common_names,
+        CertificateField::Organization => &names.organizations,
+        CertificateField::OrganizationalUnit => &names.organizational_units,
+        CertificateField::Dns => &names.dns_names,
+        CertificateField::Uri => &names.uris,
+        CertificateField::Email => &names.emails,
+    };
+    match (&found[..], field) {
+        ([], _) => Err(Fault::Missing),
+        ([None], _) => Err(Fault::Form),
+        // A name of the DNS is the same in any case.
+        ([Some(name)], CertificateField::Dns) => Ok(name.to_ascii_lowercase()),
+        ([Some(name)], _) => Ok(name.clone()),
+        _ => Err(Fault::Several),
+    }
 }
 
 #[cfg(test)]
@@ -189,8 +135,10 @@ mod tests {
     use crate::tls::certificate::tests::names;
 
     fn caller(common_name: &[u8]) -> Result<String, Fault> {
-        let settings =
-            ClientCertificates { tenant: Tenant::Field(Field::Organization), caller: Field::CommonName };
+        let settings = ClientCertificates {
+            tenant: CertificateTenant::Field(CertificateField::Organization),
+            caller: CertificateField::CommonName,
+        };
         principal(&settings, &names(common_name)).map(|principal| principal.caller().to_owned())
     }
 
@@ -209,17 +157,21 @@ mod tests {
     fn a_name_must_be_alone_in_its_place() {
         let mut two = names(b"alice");
         two.dns_names = vec![Some("A.Example".to_owned())];
-        assert_eq!(Field::Dns.of(&two).as_deref(), Ok("a.example"), "the same in any case");
-        assert_eq!(Field::Uri.of(&two), Err(Fault::Missing));
+        assert_eq!(name_in(CertificateField::Dns, &two).as_deref(), Ok("a.example"), "the same in any case");
+        assert_eq!(name_in(CertificateField::Uri, &two), Err(Fault::Missing));
         two.common_names.push(None);
-        assert_eq!(Field::CommonName.of(&two), Err(Fault::Several), "also beside one that cannot be read");
+        assert_eq!(
+            name_in(CertificateField::CommonName, &two),
+            Err(Fault::Several),
+            "also beside one that cannot be read"
+        );
         two.common_names = vec![None];
-        assert_eq!(Field::CommonName.of(&two), Err(Fault::Form));
+        assert_eq!(name_in(CertificateField::CommonName, &two), Err(Fault::Form));
     }
 
     #[test]
     fn every_field_has_a_name() {
-        for (name, field) in Field::NAMES {
+        for (name, field) in CertificateField::NAMES {
             assert_eq!(field.to_string(), *name);
         }
     }

@@ -5,18 +5,17 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use http::HeaderValue;
 use semel_flow::reconcile::ledger::{Columns, Condition, Format};
-use semel_outgoing::{Address, AddressError, Client, TlsError};
+use semel_outgoing::{Address, AddressError};
 
-use crate::config::{ServiceTls, TlsFault};
+use crate::config::outgoing::{ServiceTls, TlsFault};
 
 /// The most values that are compared.
 const MAX_COMPARED: usize = 32;
 
 /// What can be said about a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct LedgerSettings {
     /// Our ledger: `store`, a file, or `-`.
     pub ours: String,
     /// Their ledger: a file, an address, or `-`.
@@ -59,9 +58,9 @@ pub struct Settings {
     pub tls: ServiceTls,
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
+impl Default for LedgerSettings {
+    fn default() -> LedgerSettings {
+        LedgerSettings {
             ours: STORE.to_owned(),
             theirs: None,
             format: None,
@@ -89,15 +88,26 @@ impl Default for Settings {
 /// The word for the records of the store.
 const STORE: &str = "store";
 /// The word for the standard input.
-pub const INPUT: &str = "-";
+pub(super) const INPUT: &str = "-";
+
+/// A comparison of ledgers on a schedule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LedgerWatch {
+    /// The comparison.
+    pub comparison: LedgerComparison,
+    /// The time from one run to the next.
+    pub interval: Duration,
+    /// The time from the start to the first run.
+    pub first_after: Duration,
+}
 
 /// Two ledgers, and what of them is compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Comparison {
+pub struct LedgerComparison {
     /// What we believe was done.
-    pub ours: Side,
+    pub ours: LedgerSide,
     /// What they say was done.
-    pub theirs: Side,
+    pub theirs: LedgerSide,
     /// What is younger is not missed.
     pub grace: Duration,
     /// What is older is not missed.
@@ -106,16 +116,16 @@ pub struct Comparison {
 
 /// One of two ledgers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Side {
+pub struct LedgerSide {
     /// Where it is.
-    pub source: Source,
+    pub source: LedgerSource,
     /// What of it counts.
     pub columns: Columns,
 }
 
 /// Where a ledger is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum LedgerSource {
     /// In the store: the records that succeeded, of one operation or of all.
     Store {
         /// The operation.
@@ -126,12 +136,12 @@ pub enum Source {
     /// On the standard input.
     Input(Format),
     /// At an address.
-    Url(Url),
+    Url(LedgerUrl),
 }
 
 /// An address that answers with a ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Url {
+pub struct LedgerUrl {
     /// The address.
     pub address: Address,
     /// How the ledger is written, if `Content-Type` does not say so.
@@ -146,51 +156,24 @@ pub struct Url {
     pub tls: ServiceTls,
 }
 
-impl Url {
-    /// Makes the client that reads it.
-    ///
-    /// # Errors
-    /// If no certificate can be for the host.
-    pub fn client(&self) -> Result<Client, TlsError> {
-        Ok(Client::new(self.address.clone(), self.tls.settings())?
-            .connect_timeout(self.timeout)
-            .timeout(self.timeout))
-    }
-
-    /// What `Authorization` says, if anything.
-    ///
-    /// # Errors
-    /// If the variable is not set, or can be in no header.
-    pub fn authorization(&self) -> anyhow::Result<Option<HeaderValue>> {
-        let Some(name) = &self.authorization_env else { return Ok(None) };
-        let value = std::env::var(name)
-            .map_err(|_| anyhow::anyhow!("the variable {name}, which holds the credential, is not set"))?;
-        // The value itself is never shown.
-        let mut value = HeaderValue::from_str(&value)
-            .map_err(|_| anyhow::anyhow!("the variable {name} holds what no header can carry"))?;
-        value.set_sensitive(true);
-        Ok(Some(value))
-    }
-}
-
 /// Why settings do not go together.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct LedgerFault {
     /// The setting, as the configuration calls it.
     pub setting: Cow<'static, str>,
     /// What is wrong, and what would be right.
     pub message: String,
 }
 
-fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal { setting: setting.into(), message: message.into() })
+fn refuse<T>(setting: &'static str, message: impl Into<String>) -> Result<T, LedgerFault> {
+    Err(LedgerFault { setting: setting.into(), message: message.into() })
 }
 
 /// Puts a comparison together. `grace_is_set` says whether anybody asked for it, or it is the default.
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refusal> {
+pub fn plan(settings: &LedgerSettings, grace_is_set: bool) -> Result<LedgerComparison, LedgerFault> {
     let ours_is_store = settings.ours == STORE;
     let Some(their_place) = &settings.theirs else {
         return refuse("theirs", "missing: the other ledger, a file or an address");
@@ -227,7 +210,7 @@ pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refus
             return refuse(setting, "nothing has an age: name the column or member with `time`");
         }
     }
-    let ours = Side {
+    let ours = LedgerSide {
         source: our_source,
         columns: Columns {
             reference: settings.reference.clone().unwrap_or_default(),
@@ -237,7 +220,7 @@ pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refus
             strip_suffix: None,
         },
     };
-    let theirs = Side {
+    let theirs = LedgerSide {
         source: their_source,
         columns: Columns {
             reference: their_reference.clone(),
@@ -247,18 +230,18 @@ pub fn plan(settings: &Settings, grace_is_set: bool) -> Result<Comparison, Refus
             strip_suffix: settings.strip_suffix.clone(),
         },
     };
-    Ok(Comparison { ours, theirs, grace: settings.grace, max_age: settings.max_age })
+    Ok(LedgerComparison { ours, theirs, grace: settings.grace, max_age: settings.max_age })
 }
 
-impl Source {
+impl LedgerSource {
     fn is_input(&self) -> bool {
-        matches!(self, Source::Input(_))
+        matches!(self, LedgerSource::Input(_))
     }
 }
 
-fn our_source(settings: &Settings) -> Result<Source, Refusal> {
+fn our_source(settings: &LedgerSettings) -> Result<LedgerSource, LedgerFault> {
     match settings.ours.as_str() {
-        STORE => Ok(Source::Store { operation: settings.operation.clone() }),
+        STORE => Ok(LedgerSource::Store { operation: settings.operation.clone() }),
         address if is_address(address) => {
             refuse("ours", "an address is for their ledger only: ours is \"store\" or a file")
         }
@@ -266,11 +249,11 @@ fn our_source(settings: &Settings) -> Result<Source, Refusal> {
     }
 }
 
-fn their_source(settings: &Settings, place: &str) -> Result<Source, Refusal> {
+fn their_source(settings: &LedgerSettings, place: &str) -> Result<LedgerSource, LedgerFault> {
     let format = settings.their_format.or(settings.format);
     match place {
         STORE => refuse("theirs", "the store is our ledger; a file of that name is \"./store\""),
-        address if is_address(address) => Ok(Source::Url(Url {
+        address if is_address(address) => Ok(LedgerSource::Url(LedgerUrl {
             address: parse_address(address)?,
             format,
             authorization_env: settings.authorization_env.clone(),
@@ -286,7 +269,7 @@ fn is_address(place: &str) -> bool {
     place.contains("://")
 }
 
-fn parse_address(text: &str) -> Result<Address, Refusal> {
+fn parse_address(text: &str) -> Result<Address, LedgerFault> {
     text.parse().or_else(|error| match error {
         AddressError::Credentials => refuse(
             "theirs",
@@ -304,10 +287,10 @@ fn local(
     format: Option<Format>,
     setting: &'static str,
     format_setting: &'static str,
-) -> Result<Source, Refusal> {
+) -> Result<LedgerSource, LedgerFault> {
     if place == INPUT {
         return match format {
-            Some(format) => Ok(Source::Input(format)),
+            Some(format) => Ok(LedgerSource::Input(format)),
             None => refuse(format_setting, "missing: how the standard input is written: csv, ndjson or json"),
         };
     }
@@ -316,7 +299,7 @@ fn local(
     }
     let path = Path::new(place);
     match format.or_else(|| Format::of_path(path)) {
-        Some(format) => Ok(Source::File(path.to_owned(), format)),
+        Some(format) => Ok(LedgerSource::File(path.to_owned(), format)),
         None => {
             let message = format!("missing: {place:?} does not say whether it is csv, ndjson or json");
             refuse(format_setting, message)
@@ -324,12 +307,12 @@ fn local(
     }
 }
 
-fn their_credential(settings: &Settings, source: &Source) -> Result<(), Refusal> {
+fn their_credential(settings: &LedgerSettings, source: &LedgerSource) -> Result<(), LedgerFault> {
     match (&settings.authorization_env, source) {
-        (Some(_), Source::Store { .. } | Source::File(..) | Source::Input(_)) => {
+        (Some(_), LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_)) => {
             refuse("authorization_env", "goes with an address only, and `theirs` is none")
         }
-        (Some(name), Source::Url(_)) if name.contains(['=', '\0']) => {
+        (Some(name), LedgerSource::Url(_)) if name.contains(['=', '\0']) => {
             refuse("authorization_env", "expected the name of a variable")
         }
         (Some(_) | None, _) => Ok(()),
@@ -337,16 +320,16 @@ fn their_credential(settings: &Settings, source: &Source) -> Result<(), Refusal>
 }
 
 /// The files for TLS go with an https:// address only.
-fn their_tls(settings: &Settings, source: &Source) -> Result<(), Refusal> {
-    let is_encrypted = matches!(source, Source::Url(url) if url.address.is_encrypted());
+fn their_tls(settings: &LedgerSettings, source: &LedgerSource) -> Result<(), LedgerFault> {
+    let is_encrypted = matches!(source, LedgerSource::Url(url) if url.address.is_encrypted());
     match settings.tls.faults("", is_encrypted).into_iter().next() {
-        Some(TlsFault { setting, message }) => Err(Refusal { setting: setting.into(), message }),
+        Some(TlsFault { setting, message }) => Err(LedgerFault { setting: setting.into(), message }),
         None => Ok(()),
     }
 }
 
 /// The store has operation ids and times, and nothing else that a provider could know.
-fn store_settings(settings: &Settings, ours_is_store: bool) -> Result<(), Refusal> {
+fn store_settings(settings: &LedgerSettings, ours_is_store: bool) -> Result<(), LedgerFault> {
     if !ours_is_store {
         return match &settings.operation {
             Some(_) => refuse("operation", "goes with `ours = \"store\"` only"),
@@ -370,13 +353,13 @@ fn store_settings(settings: &Settings, ours_is_store: bool) -> Result<(), Refusa
 mod tests {
     use super::*;
 
-    fn files() -> Settings {
+    fn files() -> LedgerSettings {
         let text = |text: &str| Some(text.to_owned());
-        Settings {
+        LedgerSettings {
             ours: "a.csv".into(),
             theirs: text("b.json"),
             reference: text("id"),
-            ..Settings::default()
+            ..LedgerSettings::default()
         }
     }
 
@@ -387,12 +370,12 @@ mod tests {
     #[test]
     fn theirs_is_called_like_ours_unless_it_is_said() {
         let names = vec!["amount".to_owned()];
-        let settings = Settings { compare: names.clone(), time: Some("at".to_owned()), ..files() };
+        let settings = LedgerSettings { compare: names.clone(), time: Some("at".to_owned()), ..files() };
         let plan = plan(&settings, false).expect("it goes together");
         assert_eq!(plan.theirs.columns, plan.ours.columns);
-        assert_eq!(plan.ours.source, Source::File("a.csv".into(), Format::Csv));
-        assert_eq!(plan.theirs.source, Source::File("b.json".into(), Format::Json));
-        let settings = Settings {
+        assert_eq!(plan.ours.source, LedgerSource::File("a.csv".into(), Format::Csv));
+        assert_eq!(plan.theirs.source, LedgerSource::File("b.json".into(), Format::Json));
+        let settings = LedgerSettings {
             their_reference: Some("key".to_owned()),
             their_compare: vec!["value".to_owned()],
             their_time: Some("created".to_owned()),
@@ -408,13 +391,17 @@ mod tests {
     fn what_does_not_go_together_is_refused() {
         let text = |text: &str| Some(text.to_owned());
         let names = |count: usize| vec!["x".to_owned(); count];
-        let store = || Settings { ours: "store".into(), ..files() };
-        let at = |theirs: &str| Settings { theirs: text(theirs), ..files() };
+        let store = || LedgerSettings { ours: "store".into(), ..files() };
+        let at = |theirs: &str| LedgerSettings { theirs: text(theirs), ..files() };
         let condition = Condition { name: "a".to_owned(), value: "b".to_owned() };
         for (settings, setting, part) in [
-            (Settings { theirs: None, ..files() }, "theirs", "missing"),
-            (Settings { reference: None, ..files() }, "reference", "missing"),
-            (Settings { reference: None, their_reference: text("x"), ..files() }, "reference", "our column"),
+            (LedgerSettings { theirs: None, ..files() }, "theirs", "missing"),
+            (LedgerSettings { reference: None, ..files() }, "reference", "missing"),
+            (
+                LedgerSettings { reference: None, their_reference: text("x"), ..files() },
+                "reference",
+                "our column",
+            ),
             (at("store"), "theirs", "./store"),
             (at("ftp://a/b"), "theirs", "expected an address"),
             (at("http:///b"), "theirs", "expected an address"),
@@ -422,22 +409,26 @@ mod tests {
             (at(""), "theirs", "the name of a file"),
             (at("b.txt"), "their_format", "does not say"),
             (at("-"), "their_format", "standard input"),
-            (Settings { ours: "http://a/b.csv".into(), ..files() }, "ours", "for their ledger only"),
-            (Settings { ours: "-".into(), format: Some(Format::Csv), ..at("-") }, "theirs", "only one"),
-            (Settings { compare: names(2), their_compare: names(1), ..files() }, "their_compare", "names 1"),
-            (Settings { compare: names(33), ..files() }, "compare", "more than 32"),
-            (Settings { max_age: Some(Duration::ZERO), ..files() }, "max_age", "nothing has an age"),
-            (Settings { operation: text("a"), ..files() }, "operation", "goes with"),
-            (Settings { authorization_env: text("A"), ..files() }, "authorization_env", "address only"),
+            (LedgerSettings { ours: "http://a/b.csv".into(), ..files() }, "ours", "for their ledger only"),
+            (LedgerSettings { ours: "-".into(), format: Some(Format::Csv), ..at("-") }, "theirs", "only one"),
             (
-                Settings { authorization_env: text("A=b"), ..at("http://a/b") },
+                LedgerSettings { compare: names(2), their_compare: names(1), ..files() },
+                "their_compare",
+                "names 1",
+            ),
+            (LedgerSettings { compare: names(33), ..files() }, "compare", "more than 32"),
+            (LedgerSettings { max_age: Some(Duration::ZERO), ..files() }, "max_age", "nothing has an age"),
+            (LedgerSettings { operation: text("a"), ..files() }, "operation", "goes with"),
+            (LedgerSettings { authorization_env: text("A"), ..files() }, "authorization_env", "address only"),
+            (
+                LedgerSettings { authorization_env: text("A=b"), ..at("http://a/b") },
                 "authorization_env",
                 "name of a variable",
             ),
-            (Settings { tls: files_for_tls(), ..at("http://a/b") }, "ca", "https://"),
-            (Settings { tls: files_for_tls(), ..files() }, "ca", "https://"),
-            (Settings { compare: names(1), ..store() }, "compare", "only operation ids"),
-            (Settings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
+            (LedgerSettings { tls: files_for_tls(), ..at("http://a/b") }, "ca", "https://"),
+            (LedgerSettings { tls: files_for_tls(), ..files() }, "ca", "https://"),
+            (LedgerSettings { compare: names(1), ..store() }, "compare", "only operation ids"),
+            (LedgerSettings { our_filter: vec![condition], ..store() }, "our_filter", "only operation ids"),
         ] {
             let refusal = plan(&settings, false).expect_err(part);
             assert_eq!(refusal.setting, setting, "{refusal:?}");
@@ -445,6 +436,6 @@ mod tests {
         }
         assert_eq!(plan(&files(), true).expect_err("nothing has an age").setting, "grace");
         assert!(plan(&store(), true).is_ok(), "records have an age");
-        assert!(plan(&Settings { tls: files_for_tls(), ..at("https://a/b") }, false).is_ok());
+        assert!(plan(&LedgerSettings { tls: files_for_tls(), ..at("https://a/b") }, false).is_ok());
     }
 }

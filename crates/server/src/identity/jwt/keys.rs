@@ -8,6 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::DecodingKey;
 use serde_json::{Map, Value};
 
+use crate::config::SigningAlgorithm;
+
 /// The most keys of a set.
 const MAX_KEYS: usize = 100;
 /// The shortest shared secret: as long as the digest (RFC 7518, section 3.2).
@@ -17,47 +19,24 @@ const MODULUS_BYTES: std::ops::RangeInclusive<usize> = 256..=1024;
 /// A coordinate on P-256, and a key on Ed25519.
 const COORDINATE_BYTES: usize = 32;
 
-/// How a token may be signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Algorithm {
-    /// RSA with PKCS #1 v1.5 and SHA-256.
-    Rs256,
-    /// ECDSA on P-256 with SHA-256.
-    Es256,
-    /// EdDSA on Ed25519.
-    EdDsa,
-    /// HMAC with SHA-256: whoever can check such a token can make one.
-    Hs256,
+/// Returns the algorithm of this name.
+pub(super) fn algorithm_of(name: &str) -> Option<SigningAlgorithm> {
+    SigningAlgorithm::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
 }
 
-impl Algorithm {
-    /// Every algorithm and its registered name.
-    pub(crate) const NAMES: &'static [(&'static str, Algorithm)] = &[
-        ("RS256", Algorithm::Rs256),
-        ("ES256", Algorithm::Es256),
-        ("EdDSA", Algorithm::EdDsa),
-        ("HS256", Algorithm::Hs256),
-    ];
-
-    /// The algorithm of this name.
-    pub(super) fn of(name: &str) -> Option<Algorithm> {
-        Algorithm::NAMES.iter().find(|(known, _)| *known == name).map(|(_, algorithm)| *algorithm)
-    }
-
-    fn library(self) -> jsonwebtoken::Algorithm {
-        match self {
-            Algorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
-            Algorithm::Es256 => jsonwebtoken::Algorithm::ES256,
-            Algorithm::EdDsa => jsonwebtoken::Algorithm::EdDSA,
-            Algorithm::Hs256 => jsonwebtoken::Algorithm::HS256,
-        }
+fn library(algorithm: SigningAlgorithm) -> jsonwebtoken::Algorithm {
+    match algorithm {
+        SigningAlgorithm::Rs256 => jsonwebtoken::Algorithm::RS256,
+        SigningAlgorithm::Es256 => jsonwebtoken::Algorithm::ES256,
+        SigningAlgorithm::EdDsa => jsonwebtoken::Algorithm::EdDSA,
+        SigningAlgorithm::Hs256 => jsonwebtoken::Algorithm::HS256,
     }
 }
 
 /// A key, and what it checks.
 pub(super) struct Key {
     id: Option<String>,
-    algorithm: Algorithm,
+    algorithm: SigningAlgorithm,
     material: DecodingKey,
 }
 
@@ -68,7 +47,7 @@ impl Key {
             signature,
             message.as_bytes(),
             &self.material,
-            self.algorithm.library(),
+            library(self.algorithm),
         );
         matches!(verified, Ok(true))
     }
@@ -91,7 +70,7 @@ impl KeySet {
     ///
     /// # Errors
     /// If it is no set, has too many keys, or none that can be used.
-    pub(super) fn parse(text: &[u8], allowed: &[Algorithm]) -> anyhow::Result<KeySet> {
+    pub(super) fn parse(text: &[u8], allowed: &[SigningAlgorithm]) -> anyhow::Result<KeySet> {
         let document: Value = serde_json::from_slice(text).context("it is not JSON")?;
         let members = document.get("keys").and_then(Value::as_array);
         let members = members.context("it is not a JWK Set: the member `keys` is missing, or no array")?;
@@ -123,7 +102,7 @@ impl KeySet {
     }
 
     /// The one key that can have signed a token with this head.
-    pub(super) fn find(&self, algorithm: Algorithm, id: Option<&str>) -> Result<&Key, Missing> {
+    pub(super) fn find(&self, algorithm: SigningAlgorithm, id: Option<&str>) -> Result<&Key, Missing> {
         let mut fitting = self
             .0
             .iter()
@@ -137,17 +116,17 @@ impl KeySet {
 }
 
 /// One key, or why it cannot be used.
-fn read_key(member: &Value, allowed: &[Algorithm]) -> Result<Key, &'static str> {
+fn read_key(member: &Value, allowed: &[SigningAlgorithm]) -> Result<Key, &'static str> {
     let member = member.as_object().ok_or("it is no object")?;
     let text = |name: &str| member.get(name).and_then(Value::as_str);
     let algorithm = match (text("kty"), text("crv")) {
-        (Some("RSA"), _) => Algorithm::Rs256,
-        (Some("EC"), Some("P-256")) => Algorithm::Es256,
-        (Some("OKP"), Some("Ed25519")) => Algorithm::EdDsa,
-        (Some("oct"), _) => Algorithm::Hs256,
+        (Some("RSA"), _) => SigningAlgorithm::Rs256,
+        (Some("EC"), Some("P-256")) => SigningAlgorithm::Es256,
+        (Some("OKP"), Some("Ed25519")) => SigningAlgorithm::EdDsa,
+        (Some("oct"), _) => SigningAlgorithm::Hs256,
         _ => return Err("its `kty` and `crv` are of none of the algorithms"),
     };
-    if member.get("alg").is_some_and(|own| own.as_str().and_then(Algorithm::of) != Some(algorithm)) {
+    if member.get("alg").is_some_and(|own| own.as_str().and_then(algorithm_of) != Some(algorithm)) {
         return Err("its `alg` is another one");
     }
     if member.get("use").is_some_and(|purpose| purpose != "sig") {
@@ -168,7 +147,7 @@ fn read_key(member: &Value, allowed: &[Algorithm]) -> Result<Key, &'static str> 
     Ok(Key { id, algorithm, material: material(member, algorithm)? })
 }
 
-fn material(member: &Map<String, Value>, algorithm: Algorithm) -> Result<DecodingKey, &'static str> {
+fn material(member: &Map<String, Value>, algorithm: SigningAlgorithm) -> Result<DecodingKey, &'static str> {
     let bytes = |name: &str| {
         let text = member.get(name).and_then(Value::as_str);
         text.and_then(|text| URL_SAFE_NO_PAD.decode(text).ok())
@@ -178,7 +157,7 @@ fn material(member: &Map<String, Value>, algorithm: Algorithm) -> Result<Decodin
         bytes(name).and_then(|bytes| exactly(bytes, COORDINATE_BYTES).ok_or("it is no point of its curve"))
     };
     match algorithm {
-        Algorithm::Rs256 => {
+        SigningAlgorithm::Rs256 => {
             let (modulus, exponent) = (bytes("n")?, bytes("e")?);
             let zeros = modulus.iter().take_while(|byte| **byte == 0).count();
             match modulus.get(zeros..) {
@@ -188,13 +167,13 @@ fn material(member: &Map<String, Value>, algorithm: Algorithm) -> Result<Decodin
                 _ => Err("its modulus does not have 2048 to 8192 bits"),
             }
         }
-        Algorithm::Es256 => {
+        SigningAlgorithm::Es256 => {
             // A point that is not compressed, as SEC 1 writes it.
             let point = [&[4][..], &coordinate("x")?, &coordinate("y")?].concat();
             Ok(DecodingKey::from_ec_der(&point))
         }
-        Algorithm::EdDsa => Ok(DecodingKey::from_ed_der(&coordinate("x")?)),
-        Algorithm::Hs256 => match bytes("k")? {
+        SigningAlgorithm::EdDsa => Ok(DecodingKey::from_ed_der(&coordinate("x")?)),
+        SigningAlgorithm::Hs256 => match bytes("k")? {
             secret if secret.len() >= MIN_SECRET_BYTES => Ok(DecodingKey::from_secret(&secret)),
             _ => Err("its secret is shorter than 32 bytes"),
         },
@@ -211,20 +190,21 @@ mod tests {
 
     use super::*;
 
-    const ALL: [Algorithm; 4] = [Algorithm::Rs256, Algorithm::Es256, Algorithm::EdDsa, Algorithm::Hs256];
+    const ALL: [SigningAlgorithm; 4] =
+        [SigningAlgorithm::Rs256, SigningAlgorithm::Es256, SigningAlgorithm::EdDsa, SigningAlgorithm::Hs256];
 
     fn encoded(length: usize) -> String {
         URL_SAFE_NO_PAD.encode(vec![7; length])
     }
 
-    fn reason(member: &Value, allowed: &[Algorithm]) -> Option<&'static str> {
+    fn reason(member: &Value, allowed: &[SigningAlgorithm]) -> Option<&'static str> {
         read_key(member, allowed).err()
     }
 
     #[test]
     fn a_key_checks_the_algorithm_of_its_type_and_no_other() {
         let edwards = json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(32) });
-        assert_eq!(read_key(&edwards, &ALL).map(|key| key.algorithm).ok(), Some(Algorithm::EdDsa));
+        assert_eq!(read_key(&edwards, &ALL).map(|key| key.algorithm).ok(), Some(SigningAlgorithm::EdDsa));
         let with = |name: &str, value: Value| {
             let mut changed = edwards.clone();
             changed[name] = value;
@@ -240,7 +220,7 @@ mod tests {
         assert_eq!(with("crv", json!("X25519")), Some("its `kty` and `crv` are of none of the algorithms"));
         assert_eq!(with("x", json!(encoded(31))), Some("it is no point of its curve"));
         assert_eq!(with("kid", json!(1)), Some("its `kid` is no text"));
-        assert_eq!(reason(&edwards, &[Algorithm::Hs256]), Some("`algorithms` does not have its own"));
+        assert_eq!(reason(&edwards, &[SigningAlgorithm::Hs256]), Some("`algorithms` does not have its own"));
     }
 
     #[test]
@@ -279,12 +259,12 @@ mod tests {
             KeySet::parse(json!({ "keys": keys }).to_string().as_bytes(), &ALL).expect("it is a set")
         };
         let (one, two) = (set(&[key("a")]), set(&[key("a"), key("b")]));
-        let find = |set: &KeySet, id| set.find(Algorithm::EdDsa, id).err();
+        let find = |set: &KeySet, id| set.find(SigningAlgorithm::EdDsa, id).err();
         assert_eq!((find(&one, None), find(&one, Some("a"))), (None, None));
         assert_eq!((find(&two, None), find(&two, Some("b"))), (Some(Missing::Unnamed), None));
         assert_eq!(find(&two, Some("c")), Some(Missing::Unknown));
         let nameless = json!({ "kty": "OKP", "crv": "Ed25519", "x": encoded(32) });
         assert_eq!(find(&set(&[nameless.clone(), nameless]), None), Some(Missing::Unnamed));
-        assert_eq!(one.find(Algorithm::Hs256, Some("a")).err(), Some(Missing::Unknown));
+        assert_eq!(one.find(SigningAlgorithm::Hs256, Some("a")).err(), Some(Missing::Unknown));
     }
 }

@@ -5,8 +5,8 @@ use http::request::Parts;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
 
-use super::Introspection;
-use crate::jwt::bearer;
+use crate::config::IntrospectionSettings;
+use crate::identity::jwt::bearer;
 
 /// A digest of a credential, which does not lead back to it.
 pub(super) type Digest = [u8; 32];
@@ -23,7 +23,10 @@ impl Credential {
     ///
     /// # Errors
     /// The check that it does not pass. Of two credentials, the upstream may take the other.
-    pub(super) fn of(parts: &Parts, settings: &Introspection) -> Result<Option<Credential>, &'static str> {
+    pub(super) fn of(
+        parts: &Parts,
+        settings: &IntrospectionSettings,
+    ) -> Result<Option<Credential>, &'static str> {
         let bearer = bearer(parts)?;
         let session = match &settings.cookie {
             Some(name) => session(parts, name)?,
@@ -110,14 +113,14 @@ fn session(parts: &Parts, name: &str) -> Result<Option<(String, String)>, &'stat
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::introspection::tests::settings;
+    use crate::identity::introspection::tests::settings;
 
     fn credential(lines: &[(HeaderName, &'static str)]) -> Result<Option<Credential>, &'static str> {
         let mut request = http::Request::new(());
         for (name, value) in lines {
             request.headers_mut().append(name, HeaderValue::from_static(value));
         }
-        let settings = Introspection { cookie: Some("sid".to_owned()), max_token: 10, ..settings() };
+        let settings = IntrospectionSettings { cookie: Some("sid".to_owned()), max_token: 10, ..settings() };
         Credential::of(&request.into_parts().0, &settings)
     }
 
@@ -152,7 +155,7 @@ mod tests {
         request.headers_mut().append(COOKIE, HeaderValue::from_static("sid=x"));
         let foreign = HeaderValue::from_bytes(b"lang=\xe4").expect("it is a value");
         request.headers_mut().append(COOKIE, foreign);
-        let settings = Introspection { cookie: Some("sid".to_owned()), max_token: 10, ..settings() };
+        let settings = IntrospectionSettings { cookie: Some("sid".to_owned()), max_token: 10, ..settings() };
         assert!(
             Credential::of(&request.into_parts().0, &settings) == session("x"),
             "the others do not matter"

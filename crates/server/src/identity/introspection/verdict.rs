@@ -8,8 +8,7 @@ use http::{Response, StatusCode};
 use semel_core::{Principal, Timestamp};
 use serde_json::{Map, Value};
 
-use super::{Introspection, Presentation, TenantSource};
-use crate::jwt::Claim;
+use crate::config::{Claim, IntrospectionSettings, Presentation, TenantSource};
 
 /// The outcome for a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +36,7 @@ pub(super) enum Reading {
 /// The reason why it is neither a yes nor a no.
 pub(super) fn read(
     answer: &Response<Bytes>,
-    settings: &Introspection,
+    settings: &IntrospectionSettings,
     now: Timestamp,
 ) -> Result<Reading, String> {
     match (settings.presentation, answer.status()) {
@@ -93,13 +92,13 @@ fn name(claim: &Claim, document: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::introspection::tests::settings;
+    use crate::identity::introspection::tests::settings;
 
     const NOW: i64 = 1_000_000;
 
     fn reading(presentation: Presentation, status: u16, body: &'static str) -> Result<Reading, String> {
         let answer = Response::builder().status(status).body(Bytes::from(body)).expect("it is a response");
-        read(&answer, &Introspection { presentation, ..settings() }, Timestamp::from_millis(NOW))
+        read(&answer, &IntrospectionSettings { presentation, ..settings() }, Timestamp::from_millis(NOW))
     }
 
     #[test]
@@ -158,7 +157,7 @@ mod tests {
 
     #[test]
     fn one_tenant_may_be_fixed() {
-        let settings = Introspection { tenant: TenantSource::Fixed("acme".to_owned()), ..settings() };
+        let settings = IntrospectionSettings { tenant: TenantSource::Fixed("acme".to_owned()), ..settings() };
         let answer = Response::new(Bytes::from(r#"{"active":true,"sub":"alice","tenant":"other"}"#));
         let read = read(&answer, &settings, Timestamp::from_millis(NOW));
         assert!(matches!(read, Ok(Reading::Caller(caller, None)) if caller.tenant() == "acme"));

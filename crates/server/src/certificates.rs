@@ -1,0 +1,47 @@
+//! The files for TLS that the configuration names, read as a gateway would at its start: for `semel config check` and
+//! `semel doctor`.
+
+use anyhow::Context;
+use semel_core::Timestamp;
+
+use crate::authorize::Authorizer;
+use crate::config::{Config, Identity};
+use crate::identity::introspection;
+use crate::tls::client::Connecting;
+use crate::tls::live::{Recipe, make};
+use crate::tls::server::Accepting;
+use crate::{ledger, tls};
+
+/// A certificate of ours, and when it ends.
+pub(crate) struct Shown {
+    /// The setting that names it.
+    pub(crate) setting: String,
+    /// When it ends, if that can be read.
+    pub(crate) ends: Option<Timestamp>,
+}
+
+/// Reads all files as a gateway would at its start, and returns the certificates of ours that they hold.
+///
+/// # Errors
+/// If a gateway could not start with them.
+pub(crate) fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
+    let mut shown = Vec::new();
+    for settings in tls::for_clients(config).into_iter().chain(tls::for_admins(config)) {
+        let Accepting { ends, .. } = make(&settings)?;
+        shown.push(Shown { setting: format!("{}.certificate", settings.table), ends });
+    }
+    if let Some(settings) = tls::for_upstream(config) {
+        let Connecting { ends, .. } = make(&settings)?;
+        if settings.tls.own.is_some() {
+            shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
+        }
+    }
+    Authorizer::new(config).context("`authorize_url`")?;
+    if let Identity::Introspection(settings) = &config.identity {
+        introspection::check(settings)?;
+    }
+    if let Some(watch) = &config.ledger {
+        ledger::check_files(watch).context("`[ledger]`")?;
+    }
+    Ok(shown)
+}
