@@ -12,7 +12,6 @@ pub mod authorize;
 pub mod breaker;
 mod certificates;
 pub mod cli;
-pub mod config;
 pub mod cors;
 mod encryption;
 pub mod entry;
@@ -43,3 +42,5 @@ pub mod tunnel;
 pub mod upgrade;
 pub mod upstream;
 pub mod webhook;
+
+pub use semel_settings as config;

@@ -5,16 +5,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates whose bounds the page has.
-const CRATES: [&str; 6] = ["core", "http", "outgoing", "server", "stores", "flow"];
+const CRATES: [&str; 7] = ["core", "http", "outgoing", "server", "settings", "stores", "flow"];
 
 /// Files whose constants bound texts for people, or units: the tools, `doctor`, and how settings are read.
 const OTHER_FILES: [&str; 8] = [
     "server/cli",
-    "server/config/diagnostic.rs",
-    "server/config/nearest.rs",
-    "server/config/units.rs",
-    "server/config/value.rs",
-    "server/config/warn.rs",
+    "settings/diagnostic.rs",
+    "settings/nearest.rs",
+    "settings/units.rs",
+    "settings/value.rs",
+    "settings/warn.rs",
     "stores/postgres/doctor.rs",
     "stores/sqlite/doctor",
 ];
@@ -29,7 +29,7 @@ const OTHER_CONSTANTS: [&str; 11] = [
     "flow/phases/input.rs MAX_SIZE",
     "http/respond.rs SOON",
     "server/admin.rs LATER",
-    "server/config/introspection.rs LONG_MEMORY",
+    "settings/introspection.rs LONG_MEMORY",
     "server/guard/body.rs MAX_SIZE_LINE",
     "server/proxy.rs LATER",
 ];

@@ -8,7 +8,7 @@ use std::time::Duration;
 use semel_flow::reconcile::ledger::{Columns, Condition, Format};
 use semel_outgoing::{Address, AddressError};
 
-use crate::config::outgoing::{ServiceTls, TlsFault};
+use crate::outgoing::{ServiceTls, TlsFault};
 
 /// The most values that are compared.
 const MAX_COMPARED: usize = 32;

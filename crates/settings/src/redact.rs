@@ -6,7 +6,7 @@ const HIDDEN: &str = "***";
 ///
 /// Made for lines of a file as much as for values, so it rather hides too much: a password may itself hold an
 /// `@`, a slash, a quote or a blank.
-pub(crate) fn redact(text: &str) -> String {
+pub fn redact(text: &str) -> String {
     redact_parameter(&redact_userinfo(text))
 }
 
@@ -60,8 +60,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::redact;
-    use crate::config::StoreLocation;
-    use crate::config::kind::{Kind, Refusal};
+    use crate::StoreLocation;
+    use crate::kind::{Kind, Refusal};
 
     proptest! {
         /// Whatever separates its parts: what is said about an address that cannot be read, or can, shows none of them.

@@ -6,12 +6,12 @@ use http::uri::Scheme;
 use super::kind::{Kind, Refusal, Words, quoted};
 
 /// Whether what is said to the upstream is encrypted.
-pub(crate) fn is_encrypted(upstream: &Uri) -> bool {
+pub fn is_encrypted(upstream: &Uri) -> bool {
     upstream.scheme() == Some(&Scheme::HTTPS)
 }
 
 /// The port of the upstream.
-pub(crate) fn port_of(upstream: &Uri) -> u16 {
+pub fn port_of(upstream: &Uri) -> u16 {
     upstream.port_u16().unwrap_or(if is_encrypted(upstream) { 443 } else { 80 })
 }
 

@@ -70,19 +70,18 @@ pub use identity::Identity;
 pub use init::init;
 pub use introspection::{IntrospectionSettings, Presentation, TenantSource};
 pub use jwt::{Claim, JwtSettings, KeySource, SigningAlgorithm};
-pub(crate) use ledger::parse_condition;
 pub use ledger::{
     LedgerComparison, LedgerFault, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch,
-    plan as plan_ledger,
+    parse_condition, plan as plan_ledger,
 };
 pub use load::{Loaded, load};
 pub use look_up::{LookUpConfig, LookUpUrl, VariableName};
-pub(crate) use nearest::nearest;
+pub use nearest::nearest;
 pub use operation::{OperationConfig, Route};
 pub use outgoing::ServiceTls;
 pub use pass::{Exemption, PassConfig, has_no_body, path_exceptions};
 pub use proxies::{ForwardedMode, ProxyRange};
-pub(crate) use redact::redact;
+pub use redact::redact;
 pub use secret::SecretSource;
 pub use server::{Server, TunnelLimits, UpgradeProtocol};
 pub use setting::SettingInfo;
@@ -94,7 +93,7 @@ pub use store::{PostgresUrl, StoreLocation};
 pub use tls::{CertifiedKey, ListenerTls, UpstreamTls};
 pub use units::parse_duration;
 pub use upstream::{UpstreamProtocol, UpstreamReuse};
-pub(crate) use upstream::{is_encrypted, port_of};
+pub use upstream::{is_encrypted, port_of};
 pub use webhook::{WebhookConfig, WebhookName};
 
 /// Everything that can be configured.

@@ -5,7 +5,7 @@ const MAX_LENGTH: usize = 64;
 
 /// The known name that `name` was probably meant to be, if one is near enough: at most one wrong character in
 /// three, an exchange of neighbours counting as one.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(name);
     if wanted.len() > MAX_LENGTH {
         return None;

@@ -113,7 +113,7 @@ impl Kind for ConditionKind {
 }
 
 /// Reads `NAME=VALUE`; the value may be empty.
-pub(crate) fn parse_condition(text: &str) -> Option<Condition> {
+pub fn parse_condition(text: &str) -> Option<Condition> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
     Some(Condition { name: name.to_owned(), value: value.to_owned() })
 }

@@ -25,7 +25,7 @@ pub struct PostgresUrl(String);
 
 impl PostgresUrl {
     /// The address, ready to be used.
-    pub(crate) fn address(&self) -> Result<Address, AddressError> {
+    pub fn address(&self) -> Result<Address, AddressError> {
         self.0.parse()
     }
 }
