@@ -243,7 +243,7 @@ async fn carry_out(
         })?),
     };
     let members = match changes {
-        true => members(&read(body, admin.gate.max_body).await?, endpoint)?,
+        true => members(&read(body, admin.gate.max_body).await?, endpoint.members)?,
         false => serde_json::Map::new(),
     };
     (endpoint.answer)(Call { admin: admin.clone(), caller, id, query, members }).await

@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use super::Admin;
 use super::access::Caller;
-use super::endpoints::Endpoint;
 use crate::config::{Role, nearest};
 use crate::operate;
 
@@ -101,7 +100,7 @@ fn unknown(what: &str, name: &str, known: &[&str]) -> Problem {
 }
 
 /// The members of a body, of which only these are known.
-pub(crate) fn members(body: &[u8], endpoint: &Endpoint) -> Result<Map<String, Value>, Problem> {
+pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, Problem> {
     let members = match serde_json::from_slice(body) {
         Ok(Value::Object(members)) => members,
         Ok(_) => return Err(malformed("The body is not a JSON object.")),
@@ -110,8 +109,8 @@ pub(crate) fn members(body: &[u8], endpoint: &Endpoint) -> Result<Map<String, Va
             return Err(malformed(format!("The body is not JSON, at line {line}, column {column}.")));
         }
     };
-    match members.keys().find(|name| !endpoint.members.contains(&name.as_str())) {
-        Some(name) => Err(unknown("member", name, endpoint.members)),
+    match members.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(unknown("member", name, known)),
         None => Ok(members),
     }
 }
