@@ -3,245 +3,20 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use http::{HeaderName, Method, Uri, header};
-use semel_core::policy::PolicyError;
+use http::{Method, Uri};
+use semel_core::OperationName;
 use semel_core::route::RoutePath;
-use semel_core::{OperationName, Policy};
-use semel_flow::reconcile::http::Gone;
 
-use super::Config;
-use super::client_certificate;
-use super::cors;
-use super::findings::Findings;
-use super::identity::{Identity, IdentitySource, IdentityTable};
-use super::introspection;
-use super::jwt;
-use super::limits;
-use super::look_up::{LookUpTable, LookUpUrl, ambiguous};
-use super::operation::{self, OperationConfig};
-use super::outgoing;
-use super::pass;
-use super::source::Origin;
-use super::tls;
-use super::upstream::port_of;
-use super::webhook::{SchemeName, WebhookConfig, WebhookTable};
-
-/// Whether the policy under `prefix` can be followed.
-pub(super) fn policy(findings: &mut Findings, prefix: &str, policy: &Policy) {
-    let Err(error) = policy.validate() else { return };
-    let names: &[&str] = match &error {
-        PolicyError::Zero(name) | PolicyError::TooLong(name, _) => &[*name],
-        PolicyError::OnlyPhasesResume => &["on_lease_expired"],
-        PolicyError::LeaseTooShort => &["lease"],
-        PolicyError::KeyLengths => &["key_min_length", "key_max_length"],
-        PolicyError::ResponseTooLarge => &["max_stored_response"],
-    };
-    let paths: Vec<_> = names.iter().map(|name| format!("{prefix}.{name}")).collect();
-    match paths.iter().find(|path| findings.is_set(path)) {
-        Some(path) => findings.error(findings.origin(path), path, error.to_string()),
-        // What an operation does not set itself was checked with the defaults.
-        None if prefix != "defaults" => {}
-        None => findings.error(Origin::Default, prefix, error.to_string()),
-    }
-}
-
-/// Puts the `[identity]` table together, if its settings go together.
-pub(super) fn identity(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
-    if !findings.are_readable(&["identity.source"]) {
-        return None;
-    }
-    match table.source {
-        IdentitySource::None => {
-            let alone = no_header_settings(findings, "none")
-                & no_token_settings(findings, "none")
-                & no_introspection_settings(findings, "none")
-                & no_fixed_tenant(findings, "none");
-            alone.then_some(Identity::None)
-        }
-        IdentitySource::ApiKey => {
-            let alone = no_header_settings(findings, "api-key")
-                & no_token_settings(findings, "api-key")
-                & no_introspection_settings(findings, "api-key")
-                & no_fixed_tenant(findings, "api-key");
-            alone.then_some(Identity::ApiKey)
-        }
-        IdentitySource::TrustedHeaders => {
-            no_token_settings(findings, "trusted-headers");
-            no_introspection_settings(findings, "trusted-headers");
-            no_fixed_tenant(findings, "trusted-headers");
-            trusted_headers(findings, table)
-        }
-        IdentitySource::Jwt => {
-            no_header_settings(findings, "jwt");
-            no_introspection_settings(findings, "jwt");
-            no_fixed_tenant(findings, "jwt");
-            jwt::check(findings, &table.jwt, &table.tls).map(|settings| Identity::Jwt(Box::new(settings)))
-        }
-        IdentitySource::ClientCertificate => {
-            no_header_settings(findings, "client-certificate");
-            no_token_settings(findings, "client-certificate");
-            no_introspection_settings(findings, "client-certificate");
-            Some(Identity::ClientCertificate(client_certificate::check(findings, &table.certificate)?))
-        }
-        IdentitySource::Introspection => {
-            no_header_settings(findings, "introspection");
-            no_token_settings(findings, "introspection");
-            introspection::check(findings, table).map(|settings| Identity::Introspection(Box::new(settings)))
-        }
-    }
-}
-
-const HEADER_SETTINGS: [&str; 3] =
-    ["identity.trusted_proxies", "identity.tenant_header", "identity.caller_header"];
-
-/// A caller is never known by the bytes of its token.
-const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
-
-fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &HEADER_SETTINGS, "trusted-headers", source)
-}
-
-fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &jwt::REQUIRED.map(|(path, _)| path), "jwt", source)
-}
-
-/// Those that have a default may stand in the file and mean nothing.
-fn no_introspection_settings(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &introspection::OWN, "introspection", source)
-}
-
-fn no_fixed_tenant(findings: &mut Findings, source: &str) -> bool {
-    go_with(findings, &["identity.fixed_tenant"], "client-certificate\"` or `\"introspection", source)
-}
-
-/// Says of each of these settings that it means nothing with this source; whether none is set.
-fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -> bool {
-    let set: Vec<_> = paths.iter().copied().filter(|path| findings.is_set(path)).collect();
-    for path in &set {
-        let message = format!("goes with `source = \"{owner}\"` only, and `source` is \"{source}\"");
-        findings.error(findings.origin(path), path, message);
-    }
-    set.is_empty()
-}
-
-fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
-    for path in HEADER_SETTINGS {
-        if !findings.is_set(path) {
-            let message = "missing: `source = \"trusted-headers\"` needs it";
-            findings.error(findings.origin("identity.source"), path, message);
-        }
-    }
-    for (path, header) in HEADER_SETTINGS[1..].iter().zip([&table.tenant_header, &table.caller_header]) {
-        if let Some(header) = header.as_ref().filter(|header| CREDENTIALS.contains(header)) {
-            let message = format!(
-                "`{header}` carries a credential, which changes while the caller stays the same: expected a header \
-                 that names who calls"
-            );
-            findings.error(findings.origin(path), path, message);
-        }
-    }
-    if table.trusted_proxies.as_ref().is_some_and(Vec::is_empty) {
-        let path = "identity.trusted_proxies";
-        let message = "names no proxy, so nobody could send a command: expected at least one address";
-        findings.error(findings.origin(path), path, message);
-    }
-    Some(Identity::TrustedHeaders {
-        proxies: table.trusted_proxies.clone()?,
-        tenant_header: table.tenant_header.clone()?,
-        caller_header: table.caller_header.clone()?,
-    })
-}
-
-/// Whether the settings of an `[operation.reconcile]` go together.
-pub(super) fn look_up(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
-    let reading = &table.reading;
-    outgoing::check(findings, (prefix, ""), &table.tls, table.url.as_ref().map(LookUpUrl::address));
-    let path = |name: &str| format!("{prefix}.{name}");
-    let words = ["executed", "failed", "pending"];
-    if reading.status.is_none() {
-        for name in words.map(path) {
-            if findings.is_set(&name) {
-                let message = "goes with `status` only, which says where in the answer it is looked for";
-                findings.error(findings.origin(&name), &name, message);
-            }
-        }
-    } else if reading.executed.is_empty() && findings.are_readable(&[&path("executed")]) {
-        let message = "says where a word is, and `executed` does not say which word means that it took place";
-        findings.error(findings.origin(&path("status")), &path("status"), message);
-    }
-    if reading.status.is_none() && reading.reference.is_none() && table.url.is_some() {
-        let message = "missing, and so is `status`: with neither of them, nothing in an answer tells that it is about the \
-                       command";
-        if findings.are_readable(&[&path("reference"), &path("status")]) {
-            findings.error(findings.origin(&path("url")), &path("reference"), message);
-        }
-    }
-    if reading.gone == Gone::Tombstone
-        && reading.reference.is_none()
-        && findings.are_readable(&[&path("reference")])
-    {
-        let message = "needs `reference`: a tombstone names its command";
-        findings.error(findings.origin(&path("gone")), &path("gone"), message);
-    }
-    if let Some(word) = ambiguous(&[&reading.executed, &reading.failed, &reading.pending]) {
-        let lists: [(&str, &[String]); 3] =
-            [("executed", &reading.executed), ("failed", &reading.failed), ("pending", &reading.pending)];
-        twofold(findings, prefix, &lists, word);
-    }
-}
-
-/// Whether the settings of a `[[webhook]]` go together.
-pub(super) fn webhook(findings: &mut Findings, prefix: &str, table: &WebhookTable, origin: &Origin) {
-    let path = |name: &str| format!("{prefix}.{name}");
-    let mut wrong = |name: &str, message: &str| {
-        let path = path(name);
-        let place = if findings.is_set(&path) { findings.origin(&path) } else { origin.clone() };
-        if findings.are_readable(&[&path]) {
-            findings.error(place, &path, message);
-        }
-    };
-    if table.event_id.is_none() && table.scheme != SchemeName::Semel {
-        wrong("event_id", "missing: without it nobody knows whether an event came before");
-    }
-    if table.signature_header.is_some() && table.scheme != SchemeName::Body {
-        wrong("signature_header", "goes with `scheme = \"body\"` only");
-    }
-    if table.executed.is_empty() && table.failed.is_empty() && table.not_executed.is_empty() {
-        wrong("executed", "missing: no event would be a verdict");
-    }
-    match (table.not_executed.is_empty(), table.proof) {
-        (false, None) => wrong(
-            "not_executed",
-            "frees keys, and a call may still be on its way: say with `proof` why none can take effect any more",
-        ),
-        (true, Some(_)) => wrong("proof", "goes with `not_executed` only"),
-        (true, None) | (false, Some(_)) => {}
-    }
-    for (name, empty) in
-        [("secret_env", table.secret_env.is_empty()), ("operations", table.operations.is_empty())]
-    {
-        let set = path(name);
-        if empty && findings.is_set(&set) && findings.are_readable(&[&set]) {
-            findings.error(findings.origin(&set), &set, "is empty: nothing that comes would be believed");
-        }
-    }
-    if let Some(word) = ambiguous(&[&table.executed, &table.failed, &table.not_executed]) {
-        let lists: [(&str, &[String]); 3] =
-            [("executed", &table.executed), ("failed", &table.failed), ("not_executed", &table.not_executed)];
-        twofold(findings, prefix, &lists, word);
-    }
-}
-
-/// A word that is in two lists means two things.
-fn twofold(findings: &mut Findings, prefix: &str, lists: &[(&str, &[String])], word: &str) {
-    let mut holders = lists.iter().filter(|(_, words)| words.iter().any(|own| own == word));
-    let (Some((first, _)), second) = (holders.next(), holders.next()) else { return };
-    let path = format!("{prefix}.{}", second.map_or(*first, |(name, _)| *name));
-    if findings.is_set(&path) {
-        let message = format!("\"{word}\" is there twice, also in `{first}`, and would mean two things");
-        findings.error(findings.origin(&path), &path, message);
-    }
-}
+use crate::configuration::Config;
+use crate::engine::findings::Findings;
+use crate::parts::service;
+use crate::tables::cors;
+use crate::tables::identity::IdentitySource;
+use crate::tables::limits;
+use crate::tables::operation::{self, OperationConfig};
+use crate::tables::pass;
+use crate::tables::upstream::{UpstreamProtocol, is_encrypted, port_of};
+use crate::tables::webhook::WebhookConfig;
 
 fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
     for (index, webhook) in config.webhooks.iter().enumerate() {
@@ -276,17 +51,17 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
 }
 
 /// Whether the settings of a configuration go together.
-pub(super) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
+pub(crate) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
     webhooks_are_apart(findings, config);
-    limits::check(findings, config);
-    cors::check(findings, config);
+    limits::check(findings, &config.limits);
+    cors::check(findings, &config.cors);
     pass::check(findings, &config.pass);
     anonymous_callers_are_local(findings, config, source);
     anonymous_callers_need_no_authorization(findings, &config.operations);
     listeners_are_apart(findings, config);
     upstream_is_not_us(findings, config);
-    tls::go_together(findings, config, source);
-    outgoing::check_authorization(findings, config);
+    tls_goes_together(findings, config, source);
+    authorization(findings, config);
     names_are_unique(findings, &config.operations);
     routes_are_unique(findings, &config.operations);
     routes_are_apart(findings, &config.operations);
@@ -423,5 +198,44 @@ fn routes_are_apart(findings: &mut Findings, operations: &[OperationConfig]) {
             );
             findings.error(findings.origin(&path), &path, message);
         }
+    }
+}
+
+/// Checks that the settings of TLS go with the identity and the upstream.
+fn tls_goes_together(findings: &mut Findings, config: &Config, source: IdentitySource) {
+    let asks = findings.is_set("tls.client_ca");
+    if source == IdentitySource::ClientCertificate && !asks && findings.are_readable(&["identity.source"]) {
+        let message = "\"client-certificate\" needs `client_ca` in `[tls]`, beside `certificate` and `key`: whose \
+                       certificates count";
+        findings.error(findings.origin("identity.source"), "identity.source", message);
+    }
+    if !findings.are_readable(&["upstream", "upstream_protocol"]) {
+        return;
+    }
+    let message = match (config.upstream_protocol, is_encrypted(&config.upstream)) {
+        (UpstreamProtocol::H2c, true) => {
+            "\"h2c\" is HTTP/2 without TLS, and `upstream` begins with https://: use \"h2\""
+        }
+        (UpstreamProtocol::H2, false) => {
+            "\"h2\" is HTTP/2 over TLS, and `upstream` begins with http://: use \"h2c\""
+        }
+        (UpstreamProtocol::H2c, false) | (UpstreamProtocol::H2, true) | (UpstreamProtocol::Http1, _) => {
+            return;
+        }
+    };
+    findings.error(findings.origin("upstream_protocol"), "upstream_protocol", message);
+}
+
+/// Checks the files beside each `authorize_url`.
+fn authorization(findings: &mut Findings, config: &Config) {
+    service::check(
+        findings,
+        ("defaults", "authorize_"),
+        &config.authorization.tls,
+        config.authorization.url.as_ref(),
+    );
+    for operation in &config.operations {
+        let (table, settings) = (operation::path(&operation.name), &operation.authorization);
+        service::check(findings, (&table, "authorize_"), &settings.tls, settings.url.as_ref());
     }
 }

@@ -1,7 +1,7 @@
 //! The `semel.toml` that `semel config init` writes.
 
-use super::setting::SettingInfo;
-use super::settings::settings;
+use crate::catalogue::settings;
+use crate::engine::setting::SettingInfo;
 
 const HEADER: &str = "\
 # The configuration of semel: every setting, at its default.
@@ -86,8 +86,8 @@ fn entry(info: &SettingInfo) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Config, Sources, load};
     use super::*;
+    use crate::{Config, Sources, load};
 
     fn config(text: &str) -> Config {
         let sources = Sources::new().file("semel.toml", text);

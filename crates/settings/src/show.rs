@@ -4,14 +4,15 @@ use std::fmt;
 
 use semel_core::quota::Exception;
 
-use super::findings::Findings;
-use super::limits::{self, LimitTable};
-use super::look_up::LookUpTable;
-use super::operation::{self, OperationConfig, OperationTable};
-use super::pass::{self, PassConfig, PassTable};
-use super::setting::Setting;
-use super::settings::{AUTHORIZATION, DEFAULTS, LIMIT, LOOK_UP, OPERATION, PASS, WEBHOOK};
-use super::webhook::{WebhookConfig, WebhookTable};
+use crate::engine::findings::Findings;
+use crate::engine::setting::Setting;
+use crate::tables::authorization::AUTHORIZATION;
+use crate::tables::defaults::DEFAULTS;
+use crate::tables::limits::{self, LIMIT, LimitTable};
+use crate::tables::look_up::{LOOK_UP, LookUpTable};
+use crate::tables::operation::{self, OPERATION, OperationConfig, OperationTable};
+use crate::tables::pass::{self, PASS, PassConfig, PassTable};
+use crate::tables::webhook::{WEBHOOK, WebhookConfig, WebhookTable};
 
 /// One effective setting.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +39,18 @@ impl fmt::Display for Row {
 }
 
 /// Collects the rows.
-pub(super) struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     findings: &'a Findings,
     rows: Vec<Row>,
 }
 
 impl<'a> Rows<'a> {
-    pub(super) fn new(findings: &'a Findings) -> Rows<'a> {
+    pub(crate) fn new(findings: &'a Findings) -> Rows<'a> {
         Rows { findings, rows: Vec::new() }
     }
 
     /// Every setting that has a value.
-    pub(super) fn add<T>(&mut self, table: &str, settings: &[Setting<T>], holder: &T) {
+    pub(crate) fn add<T>(&mut self, table: &str, settings: &[Setting<T>], holder: &T) {
         for setting in settings {
             let path =
                 if table.is_empty() { setting.name.to_owned() } else { format!("{table}.{}", setting.name) };
@@ -58,7 +59,7 @@ impl<'a> Rows<'a> {
     }
 
     /// What an operation sets itself: the rest follows the defaults.
-    pub(super) fn add_operation(&mut self, operation: &OperationConfig) {
+    pub(crate) fn add_operation(&mut self, operation: &OperationConfig) {
         let OperationConfig {
             name,
             route,
@@ -83,18 +84,18 @@ impl<'a> Rows<'a> {
     }
 
     /// Everything about a rule for what may pass.
-    pub(super) fn add_pass(&mut self, rule: &PassConfig) {
+    pub(crate) fn add_pass(&mut self, rule: &PassConfig) {
         self.add(&pass::path(&rule.route.to_string()), PASS, &PassTable::of(rule.clone()));
     }
 
     /// Everything about a webhook.
-    pub(super) fn add_webhook(&mut self, webhook: &WebhookConfig) {
+    pub(crate) fn add_webhook(&mut self, webhook: &WebhookConfig) {
         let table = WebhookTable::of(webhook.clone());
         self.add(&format!("webhook.{}", webhook.name), WEBHOOK, &table);
     }
 
     /// Everything about somebody who may use more, or less.
-    pub(super) fn add_limit(&mut self, exception: &Exception) {
+    pub(crate) fn add_limit(&mut self, exception: &Exception) {
         let path = limits::path(&exception.tenant, exception.caller.as_deref());
         self.add(&path, LIMIT, &LimitTable::of(exception.clone()));
     }
@@ -115,7 +116,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    pub(super) fn finish(self) -> Vec<Row> {
+    pub(crate) fn finish(self) -> Vec<Row> {
         self.rows
     }
 }

@@ -7,15 +7,15 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::diagnostic::{Diagnostic, Errors};
-use super::setting::VARIABLE_PREFIX;
-use super::source::{Location, Origin, Source};
+use crate::engine::diagnostic::{Diagnostic, Errors};
+use crate::engine::setting::VARIABLE_PREFIX;
+use crate::engine::source::{Location, Origin, Source};
 
 /// The file that is read where none is named.
 pub const DEFAULT_FILE: &str = "semel.toml";
 
 /// Names the file, as `--config` does.
-pub(super) const FILE_VARIABLE: &str = "SEMEL_CONFIG";
+pub(crate) const FILE_VARIABLE: &str = "SEMEL_CONFIG";
 
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -23,9 +23,9 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// What a configuration is read from. Later wins: file, variables, flags.
 #[derive(Default)]
 pub struct Sources {
-    pub(super) file: Option<Arc<Source>>,
-    pub(super) variables: Vec<(String, String)>,
-    pub(super) flags: Vec<(String, String)>,
+    pub(crate) file: Option<Arc<Source>>,
+    pub(crate) variables: Vec<(String, String)>,
+    pub(crate) flags: Vec<(String, String)>,
 }
 
 /// Values may hold a password: they are not shown.

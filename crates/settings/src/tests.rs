@@ -1,5 +1,9 @@
 //! The configuration as a whole: from sources to settings, errors, warnings and origins.
 
+use std::time::Duration;
+
+use semel_http::Maintenance;
+
 use super::*;
 
 mod layers;

@@ -6,25 +6,35 @@ use semel_core::Policy;
 use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError, Profile, Spelling};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
+use semel_outgoing::Address;
 
-use super::admin;
-use super::authorization::Authorization;
-use super::encryption;
-use super::findings::Findings;
-use super::operation::{self, OperationConfig, Route};
-use super::proxies::ForwardedMode;
-use super::{Config, Identity, LookUpConfig, StoreLocation, introspection, jwt, outgoing, tls};
+use crate::configuration::Config;
+use crate::engine::findings::Findings;
+use crate::parts::proxies::ForwardedMode;
+use crate::parts::route::Route;
+use crate::parts::secret::is_readable_by_others;
+use crate::parts::service::{exposed, private_key};
+use crate::tables::authorization::Authorization;
+use crate::tables::encryption;
+use crate::tables::identity::Identity;
+use crate::tables::introspection;
+use crate::tables::jwt;
+use crate::tables::ledger::LedgerSource;
+use crate::tables::look_up::LookUpConfig;
+use crate::tables::operation::{self, OperationConfig};
+use crate::tables::store::StoreLocation;
+use crate::tables::tls::ListenerTls;
 
 const SHORT_TTL: Duration = Duration::from_secs(60 * 60);
 const LONG_MEMORY: Duration = Duration::from_secs(60);
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 /// Warns of every weak choice.
-pub(super) fn config(findings: &mut Findings, config: &Config) {
+pub(crate) fn config(findings: &mut Findings, config: &Config) {
     if config.store == StoreLocation::Memory {
         findings.warn("store", "records are gone when the process ends: a retry after that runs again");
     }
-    admin::warn(findings, config);
+    admin(findings, config);
     if let Identity::TrustedHeaders { proxies, .. } = &config.identity
         && let Some(range) = proxies.iter().find(|range| range.is_everybody())
     {
@@ -49,8 +59,8 @@ pub(super) fn config(findings: &mut Findings, config: &Config) {
     if let Identity::Introspection(settings) = &config.identity {
         introspection::warn(findings, settings);
     }
-    tls::warn(findings, config);
-    outgoing::warn(findings, config);
+    tls(findings, config);
+    services(findings, config);
     if let Some(encryption) = &config.encryption {
         encryption::warn(findings, encryption);
     }
@@ -161,5 +171,81 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
         let message = "commands without a key are refused, and Stripe's API takes them: write `key = \"optional\"` to let \
                        them pass unprotected, or `key = \"required\"` to keep it so";
         findings.warn(&profile, message);
+    }
+}
+
+/// Warns of tokens that others can read.
+fn admin(findings: &mut Findings, config: &Config) {
+    let tokens = &config.admin_tokens;
+    for token in tokens.iter().filter(|token| token.source.is_readable_by_others()) {
+        let message =
+            "others on this machine can read the token: take their rights away, as with `chmod 600`";
+        findings.warn(&token.setting(), message);
+    }
+    let is_clear = config.admin_tls.is_none() && !config.admin_listen.ip().is_loopback();
+    if !tokens.is_empty() && is_clear {
+        let message = "tokens come to this listener in the clear: whoever can listen on the network sees them; \
+                       `[admin_tls]` would change that";
+        findings.warn("admin_listen", message);
+    }
+}
+
+/// Warns of private keys that others can read, and of credentials that cross a network in the clear.
+fn tls(findings: &mut Findings, config: &Config) {
+    let own = |tls: &Option<ListenerTls>| tls.as_ref().map(|tls| tls.own.clone());
+    let keys = [
+        ("tls.key", own(&config.tls)),
+        ("admin_tls.key", own(&config.admin_tls)),
+        ("upstream_tls.key", config.upstream_tls.own.clone()),
+    ];
+    for (path, own) in keys {
+        if own.is_some_and(|own| is_readable_by_others(&own.key)) {
+            let message = "others on this machine can read the private key: take their rights away, as with `chmod 600`";
+            findings.warn(path, message);
+        }
+    }
+    let credentials = match &config.identity {
+        Identity::ApiKey => "API keys",
+        Identity::Jwt(_) => "tokens",
+        Identity::Introspection(_) => "tokens and sessions",
+        Identity::None | Identity::TrustedHeaders { .. } | Identity::ClientCertificate(_) => return,
+    };
+    if config.tls.is_none() && !config.listen.ip().is_loopback() {
+        let message = format!(
+            "{credentials} cross the network in the clear, and whoever sees one can be its caller: set `[tls]`, unless \
+             something in front ends TLS and nobody else reaches this address"
+        );
+        findings.warn("listen", message);
+    }
+}
+
+/// Warns of credentials that cross a network in the clear, and of private keys that others can read.
+fn services(findings: &mut Findings, config: &Config) {
+    authorization(findings, "defaults", &config.authorization);
+    for operation in &config.operations {
+        let table = operation::path(&operation.name);
+        authorization(findings, &table, &operation.authorization);
+        if let Some(asked) = &operation.reconcile {
+            let table = format!("{table}.reconcile");
+            private_key(findings, &format!("{table}.key"), &asked.tls);
+            if asked.authorization_env.is_some() && asked.url.address().is_exposed() {
+                exposed(findings, &format!("{table}.url"), "the credential in `authorization_env` crosses");
+            }
+        }
+    }
+    if let Some(watch) = &config.ledger
+        && let LedgerSource::Url(url) = &watch.comparison.theirs.source
+    {
+        private_key(findings, "ledger.key", &url.tls);
+        if url.authorization_env.is_some() && url.address.is_exposed() {
+            exposed(findings, "ledger.theirs", "the credential in `authorization_env` crosses");
+        }
+    }
+}
+
+fn authorization(findings: &mut Findings, table: &str, settings: &Authorization) {
+    private_key(findings, &format!("{table}.authorize_key"), &settings.tls);
+    if settings.url.as_ref().is_some_and(Address::is_exposed) {
+        exposed(findings, &format!("{table}.authorize_url"), "the callers' credentials cross");
     }
 }

@@ -10,10 +10,10 @@ const CRATES: [&str; 7] = ["core", "http", "outgoing", "server", "settings", "st
 /// Files whose constants bound texts for people, or units: the tools, `doctor`, and how settings are read.
 const OTHER_FILES: [&str; 8] = [
     "server/cli",
-    "settings/diagnostic.rs",
-    "settings/nearest.rs",
-    "settings/units.rs",
-    "settings/value.rs",
+    "settings/engine/diagnostic.rs",
+    "settings/engine/nearest.rs",
+    "settings/engine/units.rs",
+    "settings/engine/value.rs",
     "settings/warn.rs",
     "stores/postgres/doctor.rs",
     "stores/sqlite/doctor",
@@ -29,7 +29,7 @@ const OTHER_CONSTANTS: [&str; 11] = [
     "flow/phases/input.rs MAX_SIZE",
     "http/respond.rs SOON",
     "server/admin.rs LATER",
-    "settings/introspection.rs LONG_MEMORY",
+    "settings/tables/introspection.rs LONG_MEMORY",
     "server/guard/body.rs MAX_SIZE_LINE",
     "server/proxy.rs LATER",
 ];

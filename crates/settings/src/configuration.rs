@@ -1,0 +1,213 @@
+//! The configuration as a whole, and the settings at its top level.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http::Uri;
+use semel_core::quota::Limits;
+use semel_core::{OperationName, Policy};
+use semel_flow::reconcile::ReconcilerOptions;
+use semel_http::Maintenance;
+
+use crate::engine::kind::{Choice, List, Words};
+use crate::engine::setting::{Setting, setting};
+use crate::parts::proxies::{ForwardedMode, ProxyRange};
+use crate::parts::scalar::Wait;
+use crate::tables::admin::{AdminToken, HostName};
+use crate::tables::authorization::Authorization;
+use crate::tables::cors::CorsSettings;
+use crate::tables::encryption::Encryption;
+use crate::tables::hosts::ServiceHost;
+use crate::tables::identity::Identity;
+use crate::tables::ledger::LedgerWatch;
+use crate::tables::operation::OperationConfig;
+use crate::tables::pass::PassConfig;
+use crate::tables::server::{Server, UpgradeProtocol};
+use crate::tables::store::StoreLocation;
+use crate::tables::tls::{ListenerTls, UpstreamTls};
+use crate::tables::upstream::{UpstreamProtocol, UpstreamReuse};
+use crate::tables::webhook::WebhookConfig;
+
+/// Everything that can be configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where clients connect.
+    pub listen: SocketAddr,
+    /// Where operators and monitoring connect.
+    pub admin_listen: SocketAddr,
+    /// By which names browsers may ask for it, beside its own, where there are no tokens.
+    pub admin_hosts: Vec<String>,
+    /// The names of the service; none: the upstream is told its own.
+    pub hosts: Vec<ServiceHost>,
+    /// Treatment of fields about a request's origin, from a trusted proxy.
+    pub forwarded: ForwardedMode,
+    /// Proxies whose word about a request's origin counts, beside those of the identity.
+    pub forwarded_from: Vec<ProxyRange>,
+    /// Pages of other origins that may read the gateway's own answers.
+    pub cors: CorsSettings,
+    /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
+    pub admin_tokens: Vec<AdminToken>,
+    /// The service that commands are passed on to: a scheme and an authority.
+    pub upstream: Uri,
+    /// What it speaks.
+    pub upstream_protocol: UpstreamProtocol,
+    /// Whether connections to it are used again.
+    pub upstream_reuse: UpstreamReuse,
+    /// Where records are kept.
+    pub store: StoreLocation,
+    /// The protocols that a connection may switch to.
+    pub upgrade: Vec<UpgradeProtocol>,
+    /// How log lines are written.
+    pub log_format: LogFormat,
+    /// How long a shutdown waits for running commands.
+    pub drain: Duration,
+    /// The bounds of the listener for clients.
+    pub server: Server,
+    /// Where tenant and caller come from.
+    pub identity: Identity,
+    /// What operations want, where they say nothing else.
+    pub defaults: Policy,
+    /// Who is asked whether a caller may, where operations say nothing else.
+    pub authorization: Authorization,
+    /// The rules for single operations, in the order of the file.
+    pub operations: Vec<OperationConfig>,
+    /// Routes whose requests may have what is refused everywhere else, in the order of the file.
+    pub pass: Vec<PassConfig>,
+    /// Who may send events about commands, in the order of the file.
+    pub webhooks: Vec<WebhookConfig>,
+    /// How much tenants and callers may use.
+    pub limits: Limits,
+    /// How evidence about commands is sought whose outcome is unknown.
+    pub reconcile: ReconcilerOptions,
+    /// The work in the background.
+    pub maintenance: Maintenance,
+    /// The comparison of ledgers on a schedule, if there is one.
+    pub ledger: Option<LedgerWatch>,
+    /// The keys that what is stored is encrypted under, if it is.
+    pub encryption: Option<Encryption>,
+    /// TLS with clients, if it is spoken.
+    pub tls: Option<ListenerTls>,
+    /// TLS on the admin listener, if it is spoken.
+    pub admin_tls: Option<ListenerTls>,
+    /// TLS with the upstream, where its address begins with `https://`.
+    pub upstream_tls: UpstreamTls,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs: one JSON object per line.
+    Json,
+}
+
+impl Config {
+    /// Returns the proxies whose word about a request's origin counts.
+    pub fn trusted_proxies(&self) -> Vec<ProxyRange> {
+        let mut trusted = self.forwarded_from.clone();
+        if let Identity::TrustedHeaders { proxies, .. } = &self.identity {
+            trusted.extend(proxies);
+        }
+        trusted
+    }
+
+    /// What the operation of this name wants, which may be a former one.
+    pub fn policy_of(&self, name: &OperationName) -> &Policy {
+        let named = self.operations.iter().find(|operation| operation.names().any(|own| own == name));
+        named.map_or(&self.defaults, |operation| &operation.policy)
+    }
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            admin_listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 9090)),
+            admin_hosts: Vec::new(),
+            hosts: Vec::new(),
+            forwarded: ForwardedMode::default(),
+            forwarded_from: Vec::new(),
+            cors: CorsSettings::default(),
+            admin_tokens: Vec::new(),
+            upstream: Uri::from_static("http://127.0.0.1:3000"),
+            upstream_protocol: UpstreamProtocol::Http1,
+            upstream_reuse: UpstreamReuse::Caller,
+            store: StoreLocation::Sqlite(PathBuf::from("semel.db")),
+            upgrade: vec![UpgradeProtocol::WebSocket],
+            log_format: LogFormat::Text,
+            drain: Duration::from_secs(30),
+            server: Server::default(),
+            identity: Identity::None,
+            defaults: Policy { late_answer: Some(LATE_ANSWER), ..Policy::default() },
+            authorization: Authorization::default(),
+            operations: Vec::new(),
+            pass: Vec::new(),
+            webhooks: Vec::new(),
+            limits: Limits::default(),
+            reconcile: ReconcilerOptions::default(),
+            maintenance: Maintenance::default(),
+            ledger: None,
+            encryption: None,
+            tls: None,
+            admin_tls: None,
+            upstream_tls: UpstreamTls::default(),
+        }
+    }
+}
+
+/// How long a gateway reads an answer after its timeout, if nobody says otherwise.
+const LATE_ANSWER: Duration = Duration::from_secs(30);
+
+/// The top level.
+pub(crate) const GENERAL: &[Setting<Config>] = &[
+    setting!("listen", SocketAddr, listen, "Where clients connect"),
+    setting!("admin_listen", SocketAddr, admin_listen, "Where operators and monitoring connect"),
+    setting!(
+        "admin_hosts",
+        List<HostName>,
+        admin_hosts,
+        "Without [[admin.token]]: by which names browsers may ask for admin_listen, beside localhost and its address"
+    ),
+    setting!(
+        "hosts",
+        List<ServiceHost>,
+        hosts,
+        "The names of the service: other hosts get 421, and the upstream gets Host as it came; without any, its own"
+    ),
+    setting!(
+        "forwarded",
+        Choice<ForwardedMode>,
+        forwarded,
+        "X-Forwarded-For, -Proto, -Host and Forwarded from a trusted proxy: replaced, appended to, or passed on as they came"
+    ),
+    setting!(
+        "forwarded_from",
+        List<ProxyRange>,
+        forwarded_from,
+        "The proxies that are trusted for that, beside trusted_proxies of [identity]; any other peer's fields are replaced"
+    ),
+    setting!("upstream", Uri, upstream, "The service that commands are passed on to"),
+    setting!("upstream_protocol", Choice<UpstreamProtocol>, upstream_protocol, "What the upstream speaks"),
+    setting!(
+        "upstream_reuse",
+        Choice<UpstreamReuse>,
+        upstream_reuse,
+        "Whether a connection to the upstream is used again: for the same caller, or never"
+    ),
+    setting!(
+        "upgrade",
+        List<Choice<UpgradeProtocol>>,
+        upgrade,
+        "The protocols that a connection may switch to: websocket, or an empty list"
+    ),
+    setting!("store", StoreLocation, store, "Where records are kept: memory:, sqlite:PATH or postgres://…"),
+    setting!("log_format", Choice<LogFormat>, log_format, "How log lines are written"),
+    setting!("drain", Wait, drain, "How long a shutdown waits for running commands"),
+];
+
+impl Words for LogFormat {
+    const WORDS: &'static [(&'static str, Self)] = &[("text", LogFormat::Text), ("json", LogFormat::Json)];
+}

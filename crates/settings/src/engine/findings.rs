@@ -1,0 +1,124 @@
+//! What is learnt while a configuration is read: what is wrong, what is unwise, what came from where.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::engine::diagnostic::{Diagnostic, Errors};
+use crate::engine::known::{Advice, KnownNames};
+use crate::engine::nearest::nearest;
+use crate::engine::setting::Setting;
+use crate::engine::source::Origin;
+use crate::engine::value::{Content, Entry, Value};
+
+/// What is learnt while a configuration is read. Settings are known by their path, such as `defaults.ttl`.
+pub(crate) struct Findings {
+    known: KnownNames,
+    errors: Vec<Diagnostic>,
+    warnings: Vec<Diagnostic>,
+    origins: HashMap<String, Origin>,
+    /// Settings whose value could not be read: what they hold means nothing.
+    unreadable: HashSet<String>,
+}
+
+impl Findings {
+    pub(crate) fn new(known: KnownNames) -> Findings {
+        Findings {
+            known,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            origins: HashMap::new(),
+            unreadable: HashSet::new(),
+        }
+    }
+
+    /// Returns the names that there are.
+    pub(crate) fn known(&self) -> KnownNames {
+        self.known
+    }
+
+    pub(crate) fn add_errors(&mut self, errors: Vec<Diagnostic>) {
+        self.errors.extend(errors);
+    }
+
+    /// Something is wrong with the setting at `path`.
+    pub(crate) fn error(&mut self, origin: Origin, path: &str, message: impl Into<String>) {
+        self.errors.push(Diagnostic::error(origin, Some(path.to_owned()), message));
+    }
+
+    /// The value of the setting at `path` weakens the promise.
+    pub(crate) fn warn(&mut self, path: &str, message: impl Into<String>) {
+        self.warnings.push(Diagnostic::warning(self.origin(path), Some(path.to_owned()), message));
+    }
+
+    /// A variable that means nothing.
+    pub(crate) fn warn_of_variable(&mut self, name: &str, message: String) {
+        self.warnings.push(Diagnostic::warning(Origin::Variable(name.to_owned()), None, message));
+    }
+
+    /// Reads a value into what holds its setting.
+    pub(crate) fn read<T>(&mut self, setting: &Setting<T>, target: &mut T, path: &str, value: &Value) {
+        match (setting.read)(target, value) {
+            Ok(()) => {
+                self.unreadable.remove(path);
+            }
+            Err(wrong) => {
+                self.unreadable.insert(path.to_owned());
+                self.error(wrong.origin, path, wrong.message);
+            }
+        }
+        self.origins.insert(path.to_owned(), value.origin.clone());
+    }
+
+    /// Where the setting at `path` got its value.
+    pub(crate) fn origin(&self, path: &str) -> Origin {
+        self.origins.get(path).cloned().unwrap_or(Origin::Default)
+    }
+
+    pub(crate) fn is_set(&self, path: &str) -> bool {
+        self.origins.contains_key(path)
+    }
+
+    /// Whether all these settings could be read, so that it makes sense to compare them.
+    pub(crate) fn are_readable(&self, paths: &[&str]) -> bool {
+        !paths.iter().any(|path| self.unreadable.contains(*path))
+    }
+
+    /// Nobody knows this name: says what it may have been meant to be, out of `known`.
+    pub(crate) fn unknown<'a>(
+        &mut self,
+        entry: &Entry,
+        path: &str,
+        known: impl IntoIterator<Item = &'a str>,
+    ) {
+        let what = if matches!(entry.value.content, Content::Table(_)) { "table" } else { "setting" };
+        let known: Vec<&str> = known.into_iter().collect();
+        let near = |near: &str| format!("unknown {what}; did you mean `{near}`?");
+        let message = match self.known.advice(&entry.name, known.iter().copied(), str::to_owned) {
+            Advice::Reserved => "reserved: not built yet".to_owned(),
+            Advice::Near(name) => near(&name),
+            Advice::BelongsTo(table) if what == "setting" => {
+                format!("belongs to {}", self.known.header(table))
+            }
+            // A table that has the name of a setting elsewhere is not that setting.
+            Advice::BelongsTo(_) | Advice::None => nearest(&entry.name, known)
+                .map_or_else(|| format!("unknown {what}; `semel config init` prints all there are"), near),
+        };
+        self.error(entry.origin.clone(), path, message);
+    }
+
+    /// Everything that was learnt; the errors in the order of the file, then variables, then flags.
+    pub(crate) fn finish(mut self) -> (Result<(), Errors>, Vec<Diagnostic>) {
+        self.errors.sort_by_key(place_in_order);
+        self.warnings.sort_by_key(place_in_order);
+        let errors = if self.errors.is_empty() { Ok(()) } else { Err(Errors(self.errors)) };
+        (errors, self.warnings)
+    }
+}
+
+fn place_in_order(diagnostic: &Diagnostic) -> (u8, usize) {
+    match &diagnostic.origin {
+        Origin::File(place) => (0, place.offset()),
+        Origin::Variable(_) => (1, 0),
+        Origin::Flag(_) => (2, 0),
+        Origin::Default => (3, 0),
+    }
+}

@@ -1,0 +1,248 @@
+//! How the value of a setting is written: read from what was given, shown as TOML.
+
+use std::marker::PhantomData;
+
+use crate::engine::nearest::nearest;
+use crate::engine::source::Origin;
+use crate::engine::value::{Content, Value};
+
+/// One way of writing values. Most are written as one text, and only say how to [`parse`](Kind::parse) it.
+pub(crate) trait Kind {
+    /// What a setting of this kind holds.
+    type Value;
+
+    /// Whether the text may be written as an integer without quotes.
+    const BARE_INTEGER: bool = false;
+
+    /// Whether the text may be written as a boolean without quotes.
+    const BARE_BOOLEAN: bool = false;
+
+    /// What is accepted, as it goes on after "expected".
+    fn expected() -> String;
+
+    /// The words that are accepted, where they are a closed set.
+    fn choices() -> Vec<&'static str> {
+        Vec::new()
+    }
+
+    /// Reads one text.
+    fn parse(text: &str) -> Result<Self::Value, Refusal>;
+
+    /// Reads a value as it was given.
+    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+        let parsed = match &value.content {
+            Content::Text(text) => Self::parse(text),
+            Content::Integer(digits) if Self::BARE_INTEGER => Self::parse(digits),
+            Content::Boolean(word) if Self::BARE_BOOLEAN => Self::parse(word),
+            Content::Integer(_)
+            | Content::Boolean(_)
+            | Content::List(_)
+            | Content::Table(_)
+            | Content::Other(_) => Err(Refusal::Unexpected),
+        };
+        parsed.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
+    }
+
+    /// The value as TOML; nothing if the setting is not set.
+    fn show(value: &Self::Value) -> Option<String>;
+}
+
+/// Why a text is not a value of its kind, beyond what [`Kind::expected`] says.
+pub(crate) enum Refusal {
+    /// It is something else.
+    Unexpected,
+    /// It is nearly right in a way that has a name.
+    Because(String),
+    /// It was probably meant to be this.
+    DidYouMean(String),
+    /// It is part of the contract, and not built yet.
+    Reserved,
+}
+
+/// What is wrong with a value, and where it stands: an element of a list has a place of its own.
+pub(crate) struct Wrong {
+    pub(crate) origin: Origin,
+    pub(crate) message: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(value: &Value, expected: &str, refusal: &Refusal) -> Wrong {
+        let found = &value.content;
+        let message = match refusal {
+            Refusal::Unexpected => format!("expected {expected}, found {found}"),
+            Refusal::Because(reason) => format!("expected {expected}, found {found}: {reason}"),
+            Refusal::DidYouMean(near) => {
+                format!("expected {expected}, found {found}; did you mean \"{near}\"?")
+            }
+            Refusal::Reserved => format!("{found} is reserved: not built yet; expected {expected}"),
+        };
+        Wrong { origin: value.origin.clone(), message }
+    }
+}
+
+/// A string of TOML.
+pub(crate) fn quoted(text: &str) -> String {
+    let escape = |c: char| match c {
+        '"' | '\\' => format!("\\{c}"),
+        control if control.is_control() => format!("\\u{:04X}", u32::from(control)),
+        plain => plain.to_string(),
+    };
+    format!("\"{}\"", text.chars().map(escape).collect::<String>())
+}
+
+/// Something of kind `K`, or `"off"`.
+pub(crate) struct OrOff<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for OrOff<K> {
+    type Value = Option<K::Value>;
+    const BARE_INTEGER: bool = K::BARE_INTEGER;
+
+    fn expected() -> String {
+        format!("{}, or \"off\"", K::expected())
+    }
+
+    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+        match K::parse(text) {
+            _ if text == "off" => Ok(None),
+            Err(Refusal::Unexpected) if nearest(text, ["off"]).is_some() => {
+                Err(Refusal::DidYouMean("off".to_owned()))
+            }
+            parsed => parsed.map(Some),
+        }
+    }
+
+    fn show(value: &Self::Value) -> Option<String> {
+        value.as_ref().map_or_else(|| Some(quoted("off")), K::show)
+    }
+}
+
+/// Something of kind `K` that has no default.
+pub(crate) struct Maybe<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for Maybe<K> {
+    type Value = Option<K::Value>;
+
+    fn expected() -> String {
+        K::expected()
+    }
+
+    fn choices() -> Vec<&'static str> {
+        K::choices()
+    }
+
+    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+        K::parse(text).map(Some)
+    }
+
+    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+        K::read(value).map(Some)
+    }
+
+    fn show(value: &Self::Value) -> Option<String> {
+        value.as_ref().and_then(K::show)
+    }
+}
+
+/// One thing of kind `K`, or a list of them.
+pub(crate) struct OneOrMore<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for OneOrMore<K> {
+    type Value = Vec<K::Value>;
+
+    fn expected() -> String {
+        format!("{}, or a list of them", K::expected())
+    }
+
+    fn parse(text: &str) -> Result<Self::Value, Refusal> {
+        K::parse(text).map(|one| vec![one])
+    }
+
+    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+        match &value.content {
+            Content::List(_) => List::<K>::read(value),
+            _ => K::read(value).map(|one| vec![one]),
+        }
+    }
+
+    fn show(value: &Self::Value) -> Option<String> {
+        match &value[..] {
+            [] => None,
+            [one] => K::show(one),
+            _ => List::<K>::show(value),
+        }
+    }
+}
+
+/// Any number of things of kind `K`.
+pub(crate) struct List<K>(PhantomData<K>);
+
+impl<K: Kind> Kind for List<K> {
+    type Value = Vec<K::Value>;
+
+    fn expected() -> String {
+        format!("a list, each {}", K::expected())
+    }
+
+    fn parse(_: &str) -> Result<Self::Value, Refusal> {
+        Err(Refusal::Unexpected)
+    }
+
+    fn read(value: &Value) -> Result<Self::Value, Wrong> {
+        let elements = value.elements();
+        let elements = elements.ok_or_else(|| Wrong::new(value, &Self::expected(), &Refusal::Unexpected))?;
+        elements.iter().map(K::read).collect()
+    }
+
+    fn show(value: &Self::Value) -> Option<String> {
+        let elements: Vec<_> = value.iter().filter_map(K::show).collect();
+        Some(format!("[{}]", elements.join(", ")))
+    }
+}
+
+/// A type with a word for each of its values.
+pub(crate) trait Words: Copy + PartialEq + 'static {
+    /// Each word and what it means.
+    const WORDS: &'static [(&'static str, Self)];
+    /// Words of the contract that are not built yet.
+    const RESERVED: &'static [&'static str] = &[];
+    /// Words that are understood, and refused later with a reason of their own: no list shows them.
+    const UNLISTED: &'static [(&'static str, Self)] = &[];
+}
+
+/// One of the words of `W`.
+pub(crate) struct Choice<W>(PhantomData<W>);
+
+impl<W: Words> Kind for Choice<W> {
+    type Value = W;
+
+    fn expected() -> String {
+        let words: Vec<_> = W::WORDS.iter().map(|(word, _)| quoted(word)).collect();
+        match words.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} or {last}", others.join(", ")),
+            None => String::new(),
+        }
+    }
+
+    fn choices() -> Vec<&'static str> {
+        W::WORDS.iter().map(|(word, _)| *word).collect()
+    }
+
+    fn parse(text: &str) -> Result<W, Refusal> {
+        if let Some((_, value)) = W::WORDS.iter().chain(W::UNLISTED).find(|(word, _)| *word == text) {
+            return Ok(*value);
+        }
+        if W::RESERVED.contains(&text) {
+            return Err(Refusal::Reserved);
+        }
+        Err(match nearest(text, Self::choices()) {
+            Some(near) => Refusal::DidYouMean(near.to_owned()),
+            None => Refusal::Unexpected,
+        })
+    }
+
+    fn show(value: &W) -> Option<String> {
+        let known = W::WORDS.iter().find(|(_, meaning)| meaning == value);
+        known.map(|(word, _)| quoted(word))
+    }
+}

@@ -1,0 +1,114 @@
+//! Hides passwords of URLs in whatever text is shown.
+
+const HIDDEN: &str = "***";
+
+/// The text with the password of a URL (`scheme://user:password@host`, `?password=…`) hidden.
+///
+/// Made for lines of a file as much as for values, so it rather hides too much: a password may itself hold an
+/// `@`, a slash, a quote or a blank.
+pub fn redact(text: &str) -> String {
+    redact_parameter(&redact_userinfo(text))
+}
+
+fn redact_userinfo(text: &str) -> String {
+    let hidden = || {
+        // A slip in the scheme or the slashes is no reason to show what follows, nor is a password with slashes in it.
+        let is_known = |scheme: &str| scheme.contains("postgre") || scheme.contains("mysql");
+        let known = text.split_once(':').filter(|(scheme, _)| is_known(scheme));
+        let (_, rest) = known.or_else(|| text.split_once("://"))?;
+        let rest = rest.trim_start_matches('/');
+        let (userinfo, host) = rest.rsplit_once('@')?;
+        let (user, password) = userinfo.split_once(':')?;
+        // An `@` may belong to a parameter with a password: then what follows it does, too.
+        let end = host.find(['&', '"', '\'']).unwrap_or(host.len());
+        let host =
+            if has_parameter(password) { format!("{HIDDEN}{}", &host[end..]) } else { host.to_owned() };
+        let before = &text[..text.len() - rest.len()];
+        Some(format!("{before}{user}:{HIDDEN}@{host}"))
+    };
+    hidden().unwrap_or_else(|| text.to_owned())
+}
+
+/// Whether there is a `password=` in the text.
+fn has_parameter(text: &str) -> bool {
+    text.to_ascii_lowercase().split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
+}
+
+/// Hides what follows each `password`, up to where a parameter or a quoted value ends.
+fn redact_parameter(text: &str) -> String {
+    const NAME: &str = "password";
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    // In any case: the driver may not know the name, and a person does.
+    while let Some(at) = rest.to_ascii_lowercase().find(NAME) {
+        let (before, after) = rest.split_at(at + NAME.len());
+        shown.push_str(before);
+        rest = after;
+        let Some(value) = after.trim_start().strip_prefix('=') else { continue };
+        let value = value.trim_start();
+        let value = value.strip_prefix(['"', '\'']).unwrap_or(value);
+        let end = value.find(['&', '"', '\'']).unwrap_or(value.len());
+        shown.push_str(&after[..after.len() - value.len()]);
+        shown.push_str(HIDDEN);
+        rest = &value[end..];
+    }
+    shown + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::redact;
+    use crate::StoreLocation;
+    use crate::engine::kind::{Kind, Refusal};
+
+    proptest! {
+        /// Whatever separates its parts: what is said about an address that cannot be read, or can, shows none of them.
+        #[test]
+        fn no_part_of_a_password_is_shown(
+            separators in prop::collection::vec(r#"[@/?#:&=% "'\\]{1,3}"#, 1..4),
+            scheme in prop::sample::select(vec!["postgres://", "postgresql://", "postgres:/", "postgres:"]),
+            rest in prop::sample::select(vec!["@db/pay", "@db:5432/pay?sslmode=require", "@db", "@", "@db:port/pay", "@db/pay?password=hunterC@hunterD"]),
+        ) {
+            let password = separators.iter().fold("hunterA".to_owned(), |all, separator| format!("{all}{separator}hunterB"));
+            let url = format!("{scheme}semel:{password}{rest}");
+            let shown = match StoreLocation::parse(&url) {
+                Ok(store) => format!("{store} {store:?}") + &match &store {
+                    StoreLocation::Postgres(url) => url.address().map_or_else(|error| error.to_string(), |address| address.describe()),
+                    _ => String::new(),
+                },
+                Err(Refusal::Because(why) | Refusal::DidYouMean(why)) => why,
+                Err(Refusal::Unexpected | Refusal::Reserved) => String::new(),
+            };
+            for text in [shown, redact(&url), redact(&format!("store = \"{url}\""))] {
+                prop_assert!(!text.contains("hunter"), "{text} of {url}");
+            }
+        }
+    }
+
+    #[test]
+    fn passwords_are_hidden_and_nothing_else() {
+        for (text, shown) in [
+            ("postgres://u:p@h/db", "postgres://u:***@h/db"),
+            ("mysql://u:p@ss/w\"o rd@h:1/db", "mysql://u:***@h:1/db"),
+            ("store = \"postgres://u:p@h/db\" # x", "store = \"postgres://u:***@h/db\" # x"),
+            ("postgres://h/db?password=p&x=1", "postgres://h/db?password=***&x=1"),
+            ("postgres://h/db?password=p&password=q", "postgres://h/db?password=***&password=***"),
+            ("store = { password = \"p q\" }", "store = { password = \"***\" }"),
+            ("postgres://h/db?PASSWORD=p&Password=q", "postgres://h/db?PASSWORD=***&Password=***"),
+            ("postgres:/u:p@h/db", "postgres:/u:***@h/db"),
+            ("postgres://u:p@q@h/db", "postgres://u:***@h/db"),
+            ("postgres://u:p@h/db?password=q@r", "postgres://u:***@***"),
+            ("postgres://h:1/db?password=q@r&x=1", "postgres://h:***@***&x=1"),
+            ("store = \"postgres://u:p@h/db?password=q@r\" # x", "store = \"postgres://u:***@***\" # x"),
+            ("postgres://u:password@h/db", "postgres://u:***@h/db"),
+            ("http://u:p@q@h:80/x", "http://u:***@h:80/x"),
+            ("postgres://u@h/db", "postgres://u@h/db"),
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("sqlite:a@b:c", "sqlite:a@b:c"),
+        ] {
+            assert_eq!(redact(text), shown);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A setting: its name, its help, and how it is read into and shown from what holds it.
+
+use crate::engine::kind::Wrong;
+use crate::engine::value::Value;
+
+/// A setting that is held by a `T`.
+pub(crate) struct Setting<T> {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    /// A value as TOML, for a setting that has no default.
+    pub(crate) example: Option<&'static str>,
+    pub(crate) expected: fn() -> String,
+    pub(crate) choices: fn() -> Vec<&'static str>,
+    pub(crate) read: fn(&mut T, &Value) -> Result<(), Wrong>,
+    /// The value as TOML; nothing where it is not set.
+    pub(crate) show: fn(&T) -> Option<String>,
+}
+
+/// A setting by its name, its [`Kind`](crate::engine::kind::Kind), the field that holds it, its help, and an
+/// example if it has no default.
+macro_rules! setting {
+    ($name:literal, $kind:ty, $($field:ident).+, $help:literal $(, $example:literal)?) => {
+        $crate::engine::setting::Setting {
+            name: $name,
+            help: $help,
+            example: [$(Some($example),)? None][0],
+            expected: <$kind as $crate::engine::kind::Kind>::expected,
+            choices: <$kind as $crate::engine::kind::Kind>::choices,
+            read: |target, value| {
+                target.$($field).+ = <$kind as $crate::engine::kind::Kind>::read(value)?;
+                Ok(())
+            },
+            show: |target| <$kind as $crate::engine::kind::Kind>::show(&target.$($field).+),
+        }
+    };
+}
+pub(crate) use setting;
+
+/// What there is to know about a setting: for flags, help and documentation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingInfo {
+    /// The table it stands in; empty at the top level.
+    pub table: &'static str,
+    /// Its name in the file.
+    pub name: &'static str,
+    /// What it is for.
+    pub help: &'static str,
+    /// The default as TOML, if it has one.
+    pub default: Option<String>,
+    /// A value as TOML, for a setting without default.
+    pub example: Option<&'static str>,
+    /// What is accepted, in words.
+    pub expected: String,
+    /// The words that are accepted, where they are a closed set.
+    pub choices: Vec<&'static str>,
+}
+
+impl SettingInfo {
+    pub(crate) fn new<T>(table: &'static str, setting: &Setting<T>, default: &T) -> SettingInfo {
+        SettingInfo {
+            table,
+            name: setting.name,
+            help: setting.help,
+            default: (setting.show)(default),
+            example: setting.example,
+            expected: (setting.expected)(),
+            choices: (setting.choices)(),
+        }
+    }
+
+    /// Whether there is a flag and a variable: for the top level and `[defaults]`.
+    pub fn is_global(&self) -> bool {
+        matches!(self.table, "" | "defaults")
+    }
+
+    /// The flag's name without its dashes, such as `key-syntax`.
+    pub fn flag(&self) -> Option<String> {
+        self.is_global().then(|| self.name.replace('_', "-"))
+    }
+
+    /// The variable, such as `SEMEL_KEY_SYNTAX`.
+    pub fn variable(&self) -> Option<String> {
+        self.is_global().then(|| variable(self.name))
+    }
+}
+
+/// The variable of a global setting.
+pub(crate) fn variable(name: &str) -> String {
+    format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase())
+}
+
+/// What our variables begin with.
+pub(crate) const VARIABLE_PREFIX: &str = "SEMEL_";

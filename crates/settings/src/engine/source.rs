@@ -1,0 +1,137 @@
+//! Where values come from: the text of a file with places in it, a variable, a flag, or nobody.
+
+use std::fmt;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A file that was read, and the name it is shown by.
+pub(crate) struct Source {
+    pub(crate) name: String,
+    pub(crate) text: String,
+}
+
+/// The text may hold a password: only the name is shown.
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A stretch of a file.
+#[derive(Clone, Debug)]
+pub struct Location {
+    source: Arc<Source>,
+    /// In bytes, within the text and on character boundaries.
+    span: Range<usize>,
+}
+
+/// One line of a file and what of it is meant.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    pub(crate) before: &'a str,
+    pub(crate) marked: &'a str,
+    pub(crate) after: &'a str,
+}
+
+impl Location {
+    /// A span that does not lie within the text is moved to the nearest place that does.
+    pub(crate) fn new(source: &Arc<Source>, span: Range<usize>) -> Location {
+        let start = source.text.floor_char_boundary(span.start);
+        let end = source.text.floor_char_boundary(span.end).max(start);
+        Location { source: source.clone(), span: start..end }
+    }
+
+    /// A file of which no text is known.
+    pub(crate) fn nowhere_in(name: &str) -> Location {
+        Location::new(&Arc::new(Source { name: name.to_owned(), text: String::new() }), 0..0)
+    }
+
+    /// The name of the file.
+    pub fn file(&self) -> &str {
+        &self.source.name
+    }
+
+    /// The line, counted from 1.
+    pub fn line(&self) -> usize {
+        1 + self.source.text[..self.span.start].matches('\n').count()
+    }
+
+    /// How far into the file, for putting findings in order.
+    pub(crate) fn offset(&self) -> usize {
+        self.span.start
+    }
+
+    /// The column, counted from 1, in characters.
+    pub fn column(&self) -> usize {
+        1 + self.excerpt().before.chars().count()
+    }
+
+    /// The line the span starts on; a span of several lines is cut at the end of the first.
+    pub(crate) fn excerpt(&self) -> Line<'_> {
+        let text = &self.source.text;
+        let (start, end) = (self.span.start, self.span.end);
+        let line_start = text[..start].rfind('\n').map_or(0, |newline| newline + 1);
+        let line_end = text[start..].find('\n').map_or(text.len(), |length| start + length);
+        let marked_end = end.min(line_end);
+        Line {
+            before: &text[line_start..start],
+            marked: &text[start..marked_end],
+            after: text[marked_end..line_end].trim_end_matches('\r'),
+        }
+    }
+}
+
+/// Where a value came from.
+#[derive(Clone, Debug)]
+pub enum Origin {
+    /// Built in.
+    Default,
+    /// A place in the configuration file.
+    File(Location),
+    /// An environment variable, by its name.
+    Variable(String),
+    /// A flag of the command line, with its dashes.
+    Flag(String),
+}
+
+/// As `config show` prints it: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Default => f.write_str("default"),
+            Origin::File(location) => write!(f, "{}:{}", location.file(), location.line()),
+            Origin::Variable(name) | Origin::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(text: &str, span: Range<usize>) -> Location {
+        Location::new(&Arc::new(Source { name: "semel.toml".into(), text: text.into() }), span)
+    }
+
+    #[test]
+    fn lines_and_columns_are_counted_from_one_in_characters() {
+        let place = location("a = 1\n# é\nü = 'x'\n", 16..19);
+        assert_eq!((place.line(), place.column()), (3, 5));
+        assert_eq!(place.excerpt(), Line { before: "ü = ", marked: "'x'", after: "" });
+        assert_eq!(Origin::File(place).to_string(), "semel.toml:3");
+    }
+
+    #[test]
+    fn a_long_span_is_cut_at_the_end_of_its_first_line() {
+        let place = location("a = [\r\n1]\r\nb = 2", 4..9);
+        assert_eq!(place.excerpt(), Line { before: "a = ", marked: "[\r", after: "" });
+        assert_eq!(location("a", 1..1).excerpt(), Line { before: "a", marked: "", after: "" });
+    }
+
+    #[test]
+    fn a_span_outside_the_text_is_moved_into_it() {
+        let outside = location("é", 1..9);
+        assert_eq!(outside.excerpt(), Line { before: "", marked: "é", after: "" });
+        assert_eq!(location("", 7..9).line(), 1);
+    }
+}

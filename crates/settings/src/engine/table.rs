@@ -1,0 +1,48 @@
+//! One table, read by the list of its settings.
+
+use crate::engine::findings::Findings;
+use crate::engine::setting::Setting;
+use crate::engine::value::{Content, Entry, Table, Value};
+
+/// Returns the setting of this name.
+pub(crate) fn find<'a, T>(settings: &'a [Setting<T>], name: &str) -> Option<&'a Setting<T>> {
+    settings.iter().find(|setting| setting.name == name)
+}
+
+/// Returns the names of these settings.
+pub(crate) fn names<T>(settings: &[Setting<T>]) -> impl Iterator<Item = &'static str> {
+    settings.iter().map(|setting| setting.name)
+}
+
+/// Reads the entries of a table into what holds its settings; reports those that are unknown.
+pub(crate) fn read_table<T>(
+    findings: &mut Findings,
+    name: &str,
+    settings: &[Setting<T>],
+    target: &mut T,
+    table: &Table,
+) {
+    for entry in table {
+        let path = format!("{name}.{}", entry.name);
+        match find(settings, &entry.name) {
+            Some(setting) => findings.read(setting, target, &path, &entry.value),
+            None => findings.unknown(entry, &path, names(settings)),
+        }
+    }
+}
+
+/// Returns the tables of a list such as `[[operation]]`, as they were written.
+pub(crate) fn collected(findings: &mut Findings, name: &str, entry: &Entry) -> Vec<Value> {
+    match &entry.value.content {
+        Content::List(tables) => return tables.clone(),
+        Content::Table(_) => {
+            let message = format!("expected a list of tables: write `[[{name}]]`, in double brackets");
+            findings.error(entry.origin.clone(), name, message);
+        }
+        other => {
+            let message = format!("expected tables, each written `[[{name}]]`, found {other}");
+            findings.error(entry.value.origin.clone(), name, message);
+        }
+    }
+    Vec::new()
+}

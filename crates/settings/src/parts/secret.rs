@@ -1,0 +1,83 @@
+//! Where a secret comes from: a file, a variable or a program. Never the secret itself.
+
+use std::path::{Path, PathBuf};
+
+use crate::engine::findings::Findings;
+use crate::engine::source::Origin;
+use crate::engine::value::Table;
+use crate::parts::text::VariableName;
+
+/// Where a secret comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A file that holds nothing else.
+    File(PathBuf),
+    /// An environment variable.
+    Variable(VariableName),
+    /// What a program prints, with its arguments.
+    Command(Vec<String>),
+}
+
+impl SecretSource {
+    /// The name of the setting that says it.
+    pub fn setting(&self) -> &'static str {
+        match self {
+            SecretSource::File(_) => "file",
+            SecretSource::Variable(_) => "env",
+            SecretSource::Command(_) => "command",
+        }
+    }
+
+    /// Whether it is a file that others on this machine can read.
+    pub(crate) fn is_readable_by_others(&self) -> bool {
+        match self {
+            SecretSource::File(path) => is_readable_by_others(path),
+            SecretSource::Variable(_) | SecretSource::Command(_) => false,
+        }
+    }
+}
+
+/// Whether others on this machine can read this file.
+pub(crate) fn is_readable_by_others(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
+}
+
+/// The three settings of which one says it, as they were written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SecretTable {
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) env: Option<VariableName>,
+    pub(crate) command: Option<Vec<String>>,
+}
+
+impl SecretTable {
+    pub(crate) fn source(&self) -> Option<SecretSource> {
+        match (&self.file, &self.env, &self.command) {
+            (Some(file), None, None) => Some(SecretSource::File(file.clone())),
+            (None, Some(name), None) => Some(SecretSource::Variable(name.clone())),
+            (None, None, Some(command)) => Some(SecretSource::Command(command.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether it comes from this variable, which then is none of the settings'.
+    pub(crate) fn takes(&self, variable: &str) -> bool {
+        self.env.as_ref().is_some_and(|name| name.as_str() == variable)
+    }
+}
+
+/// Says so if not exactly one of the three is written in the table under `prefix`, which is called `what`.
+pub(crate) fn one_source(
+    findings: &mut Findings,
+    prefix: &str,
+    what: &str,
+    entries: &Table,
+    origin: &Origin,
+) {
+    let sources = ["file", "env", "command"];
+    if entries.iter().filter(|entry| sources.contains(&entry.name.as_str())).count() != 1 {
+        let message = format!("expected one of `file`, `env` and `command`: where {what} comes from");
+        findings.error(origin.clone(), prefix, message);
+    }
+}

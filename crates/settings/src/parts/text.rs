@@ -1,0 +1,140 @@
+//! Values that are names and texts: variables, files, programs, tenants.
+
+use std::path::PathBuf;
+
+use semel_core::Principal;
+
+use crate::engine::kind::{Kind, Refusal, Wrong, quoted};
+use crate::engine::redact::redact;
+use crate::engine::value::{Content, Value};
+
+/// The name of a variable that holds a secret, which is never written into a file of settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableName(String);
+
+impl VariableName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Kind for VariableName {
+    type Value = VariableName;
+
+    fn expected() -> String {
+        "the name of an environment variable, such as \"PROVIDER_TOKEN\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<VariableName, Refusal> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if text.is_empty() || text.starts_with(|c: char| c.is_ascii_digit()) || !text.chars().all(allowed) {
+            return Err(Refusal::Because("the secret itself does not belong here".to_owned()));
+        }
+        Ok(VariableName(text.to_owned()))
+    }
+
+    fn show(value: &VariableName) -> Option<String> {
+        Some(quoted(&value.0))
+    }
+}
+
+/// The path of a file.
+pub(crate) struct FilePath;
+
+impl Kind for FilePath {
+    type Value = PathBuf;
+
+    fn expected() -> String {
+        "the path of a file".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<PathBuf, Refusal> {
+        if text.is_empty() || text.contains(char::is_control) {
+            return Err(Refusal::Unexpected);
+        }
+        Ok(PathBuf::from(text))
+    }
+
+    fn show(value: &PathBuf) -> Option<String> {
+        Some(quoted(&value.display().to_string()))
+    }
+}
+
+/// A program and its arguments.
+pub(crate) struct CommandLine;
+
+impl Kind for CommandLine {
+    type Value = Vec<String>;
+
+    fn expected() -> String {
+        "a list of texts: a program and its arguments, without a shell".to_owned()
+    }
+
+    fn parse(_: &str) -> Result<Vec<String>, Refusal> {
+        Err(Refusal::Unexpected)
+    }
+
+    fn read(value: &Value) -> Result<Vec<String>, Wrong> {
+        let refuse = || Wrong::new(value, &Self::expected(), &Refusal::Unexpected);
+        let Content::List(elements) = &value.content else { return Err(refuse()) };
+        let text = |element: &Value| match &element.content {
+            Content::Text(text) if !text.contains('\0') => Some(text.clone()),
+            _ => None,
+        };
+        let words: Vec<String> = elements.iter().map(text).collect::<Option<_>>().ok_or_else(refuse)?;
+        if words.first().is_none_or(String::is_empty) { Err(refuse()) } else { Ok(words) }
+    }
+
+    /// The program only: an argument may be a secret.
+    fn show(value: &Vec<String>) -> Option<String> {
+        let more = if value.len() > 1 { ", \"…\"" } else { "" };
+        Some(format!("[{}{more}]", quoted(value.first()?)))
+    }
+}
+
+/// A text that says something.
+pub(crate) struct Text;
+
+impl Kind for Text {
+    type Value = String;
+
+    fn expected() -> String {
+        "a text that is not empty".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        match text {
+            "" => Err(Refusal::Unexpected),
+            text if text.contains(char::is_control) => {
+                Err(Refusal::Because("it holds a control character".to_owned()))
+            }
+            text => Ok(text.to_owned()),
+        }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(&redact(value)))
+    }
+}
+
+/// The name of a tenant or a caller.
+pub(crate) struct Name;
+
+impl Kind for Name {
+    type Value = String;
+
+    fn expected() -> String {
+        "a name as authentication gives it, such as \"acme\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        // A name is a name in both places.
+        Principal::new(text, text).map_err(|error| Refusal::Because(error.to_string()))?;
+        Ok(text.to_owned())
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}

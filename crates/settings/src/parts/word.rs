@@ -1,0 +1,66 @@
+//! Words of a provider, and the statuses that they lead to: shared by look-ups and webhooks.
+
+use http::StatusCode;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Kind, Refusal, quoted};
+
+/// A word of a provider, such as a status.
+pub(crate) struct Word;
+
+impl Kind for Word {
+    type Value = String;
+    const BARE_INTEGER: bool = true;
+    const BARE_BOOLEAN: bool = true;
+
+    fn expected() -> String {
+        "a word of the provider, such as \"captured\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        if text.is_empty() { Err(Refusal::Unexpected) } else { Ok(text.to_owned()) }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// The status of an answer that is no failure.
+pub(crate) struct GoodStatus;
+
+impl Kind for GoodStatus {
+    type Value = StatusCode;
+    const BARE_INTEGER: bool = true;
+
+    fn expected() -> String {
+        "an HTTP status from 200 to 399".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<StatusCode, Refusal> {
+        let status = text.parse().ok().filter(|status: &StatusCode| (200..400).contains(&status.as_u16()));
+        status.ok_or(Refusal::Unexpected)
+    }
+
+    fn show(value: &StatusCode) -> Option<String> {
+        Some(value.as_str().to_owned())
+    }
+}
+
+/// Returns a word that stands in two lists, and would mean two things.
+pub(crate) fn ambiguous<'a>(lists: &[&'a [String]]) -> Option<&'a str> {
+    let mut all: Vec<&str> = lists.iter().flat_map(|list| list.iter().map(String::as_str)).collect();
+    all.sort_unstable();
+    all.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+/// Reports a word that stands in two lists.
+pub(crate) fn twofold(findings: &mut Findings, prefix: &str, lists: &[(&str, &[String])], word: &str) {
+    let mut holders = lists.iter().filter(|(_, words)| words.iter().any(|own| own == word));
+    let (Some((first, _)), second) = (holders.next(), holders.next()) else { return };
+    let path = format!("{prefix}.{}", second.map_or(*first, |(name, _)| *name));
+    if findings.is_set(&path) {
+        let message = format!("\"{word}\" is there twice, also in `{first}`, and would mean two things");
+        findings.error(findings.origin(&path), &path, message);
+    }
+}

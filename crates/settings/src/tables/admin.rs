@@ -1,0 +1,248 @@
+//! Who may use the admin listener: `[[admin.token]]`. Not the tokens themselves, only where they come from.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Choice, Kind, Maybe, Refusal, Words, quoted};
+use crate::engine::setting::{Setting, setting};
+use crate::engine::table::{collected, read_table};
+use crate::engine::value::{Content, Table, Value};
+use crate::parts::secret::{SecretSource, SecretTable, one_source};
+use crate::parts::text::{CommandLine, FilePath, VariableName};
+
+/// A token that opens the admin listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdminToken {
+    /// Who has it, as logs and notes say it.
+    pub name: String,
+    /// What it is good for.
+    pub role: Role,
+    /// Where it comes from.
+    pub source: SecretSource,
+}
+
+impl AdminToken {
+    /// The path of the setting that says where it comes from.
+    pub fn setting(&self) -> String {
+        format!("admin.token.{}.{}", self.name, self.source.setting())
+    }
+}
+
+/// What somebody may do at the admin listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Role {
+    /// Look, but at no body.
+    Viewer,
+    /// Look at everything, and act.
+    Operator,
+}
+
+impl Role {
+    /// Its name in the configuration and in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Role::Viewer => "viewer",
+            Role::Operator => "operator",
+        }
+    }
+}
+
+impl Words for Role {
+    const WORDS: &'static [(&'static str, Self)] = &[("viewer", Role::Viewer), ("operator", Role::Operator)];
+}
+
+/// What `[admin]` holds, as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AdminTable {
+    pub(crate) tokens: Vec<TokenTable>,
+    /// Some of them could not be read.
+    are_more: bool,
+}
+
+/// One `[[admin.token]]` as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TokenTable {
+    pub(crate) name: Option<String>,
+    pub(crate) role: Option<Role>,
+    pub(crate) secret: SecretTable,
+}
+
+/// `[[admin.token]]`: exactly one of `file`, `env` and `command`.
+pub(crate) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
+    setting!("name", Maybe<TokenName>, name, "Who has the token, as logs and notes say it", "\"alice\""),
+    setting!(
+        "role",
+        Maybe<Choice<Role>>,
+        role,
+        "Look, but at no body; or look at everything, and act",
+        "\"viewer\""
+    ),
+    setting!(
+        "file",
+        Maybe<FilePath>,
+        secret.file,
+        "The file that holds the token: at least 32 characters",
+        "\"/etc/semel/alice.token\""
+    ),
+    setting!(
+        "env",
+        Maybe<VariableName>,
+        secret.env,
+        "Or the variable that holds it",
+        "\"ADMIN_TOKEN_ALICE\""
+    ),
+    setting!(
+        "command",
+        Maybe<CommandLine>,
+        secret.command,
+        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "[\"pass\", \"show\", \"semel/alice\"]"
+    ),
+];
+
+impl AdminTable {
+    /// Whether a token comes from this variable, which then is none of the settings'.
+    pub(crate) fn takes(&self, variable: &str) -> bool {
+        self.tokens.iter().any(|token| token.secret.takes(variable))
+    }
+}
+
+impl TokenTable {
+    /// What its settings are called: by its name, if it has one that can be used.
+    pub(crate) fn path(&self) -> String {
+        self.name.as_ref().map_or_else(|| "admin.token".to_owned(), |name| format!("admin.token.{name}"))
+    }
+}
+
+/// Reads the table.
+pub(crate) fn read(findings: &mut Findings, target: &mut AdminTable, table: &Table) {
+    for entry in table {
+        let path = format!("admin.{}", entry.name);
+        if entry.name != "token" {
+            findings.unknown(entry, &path, ["token"]);
+            continue;
+        }
+        target.are_more |= !matches!(entry.value.content, Content::List(_));
+        for value in collected(findings, &path, entry) {
+            match read_token(findings, &value) {
+                Some(token) => target.tokens.push(token),
+                None => target.are_more = true,
+            }
+        }
+    }
+}
+
+fn read_token(findings: &mut Findings, value: &Value) -> Option<TokenTable> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[admin.token]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "admin.token", message);
+        return None;
+    };
+    let name = entries.iter().find(|entry| entry.name == "name").map(|entry| &entry.value.content);
+    let prefix = match name {
+        Some(Content::Text(name)) if TokenName::parse(name).is_ok() => format!("admin.token.{name}"),
+        _ => "admin.token".to_owned(),
+    };
+    let mut token = TokenTable::default();
+    read_table(findings, &prefix, ADMIN_TOKEN, &mut token, entries);
+    for required in ["name", "role"] {
+        if !entries.iter().any(|entry| entry.name == required) {
+            let message =
+                "missing: every token has a `name`, by which notes call whoever used it, and a `role`";
+            findings.error(value.origin.clone(), &format!("{prefix}.{required}"), message);
+        }
+    }
+    one_source(findings, &prefix, "the token", entries, &value.origin);
+    Some(token)
+}
+
+/// Puts the tokens together, and says so where nobody would be asked for one.
+pub(crate) fn check(findings: &mut Findings, table: &AdminTable, listen: SocketAddr) -> Vec<AdminToken> {
+    for (index, token) in table.tokens.iter().enumerate() {
+        if token.name.is_some() && table.tokens[..index].iter().any(|other| other.name == token.name) {
+            let path = format!("{}.name", token.path());
+            findings.error(findings.origin(&path), &path, "another token has this name already");
+        }
+    }
+    let is_open = table.tokens.is_empty() && !table.are_more;
+    if is_open && !listen.ip().is_loopback() && findings.are_readable(&["admin_listen"]) {
+        let message = format!(
+            "{listen} can be reached from elsewhere, and nobody would be asked who they are: name who may with \
+             `[[admin.token]]`, or listen on a loopback address such as 127.0.0.1"
+        );
+        findings.error(findings.origin("admin_listen"), "admin_listen", message);
+    }
+    let token = |token: &TokenTable| {
+        Some(AdminToken { name: token.name.clone()?, role: token.role?, source: token.secret.source()? })
+    };
+    table.tokens.iter().filter_map(token).collect()
+}
+
+/// The name of a token.
+pub(crate) struct TokenName;
+
+impl Kind for TokenName {
+    type Value = String;
+
+    fn expected() -> String {
+        "a name of 1 to 64 letters, digits, dots, dashes or underscores, such as \"alice\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        let is_name = (1..=64).contains(&text.len()) && text.chars().all(allowed);
+        if is_name { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+/// A host as a browser names it, without a port.
+pub(crate) struct HostName;
+
+impl Kind for HostName {
+    type Value = String;
+
+    fn expected() -> String {
+        "the name or the address of a host, without a port, such as \"admin.internal\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        if let Ok(address) = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>() {
+            return Ok(address.to_string());
+        }
+        let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if text.is_empty() || text.len() > 253 || !text.chars().all(allowed) {
+            return Err(Refusal::Unexpected);
+        }
+        Ok(text.to_ascii_lowercase())
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_a_name_or_an_address_and_no_port() {
+        for (text, host) in
+            [("Admin.Internal", "admin.internal"), ("10.0.0.1", "10.0.0.1"), ("[::1]", "::1"), ("::1", "::1")]
+        {
+            assert_eq!(HostName::parse(text).ok().as_deref(), Some(host), "{text}");
+        }
+        for text in ["", "admin:9090", "http://admin", "a b", "admin/", "[admin]"] {
+            assert!(HostName::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn roles_are_in_order() {
+        assert!(Role::Viewer < Role::Operator);
+    }
+}

@@ -1,0 +1,66 @@
+//! The service that is asked whether a caller may use an operation: the `authorize_*` settings of `[defaults]` and of each
+//! `[[operation]]`.
+
+use std::time::Duration;
+
+use semel_outgoing::Address;
+
+use crate::engine::kind::OrOff;
+use crate::engine::setting::{Setting, setting};
+use crate::parts::scalar::{Period, Wait};
+use crate::parts::service::ServiceTls;
+use crate::parts::text::FilePath;
+
+/// The service that is asked about an operation, if there is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Authorization {
+    /// The address of the service.
+    pub url: Option<Address>,
+    /// The longest that an answer may take.
+    pub timeout: Duration,
+    /// The lifetime of a yes in memory.
+    pub cache: Duration,
+    /// TLS with the service.
+    pub tls: ServiceTls,
+}
+
+impl Default for Authorization {
+    fn default() -> Authorization {
+        Authorization {
+            url: None,
+            timeout: Duration::from_secs(2),
+            cache: Duration::ZERO,
+            tls: ServiceTls::default(),
+        }
+    }
+}
+
+/// `[defaults]` too, beside those of [`DEFAULTS`]: who is asked whether a caller may.
+pub(crate) const AUTHORIZATION: &[Setting<Authorization>] = &[
+    setting!(
+        "authorize_url",
+        OrOff<Address>,
+        url,
+        "Who is asked whether a caller may, for each command and each replay"
+    ),
+    setting!("authorize_timeout", Period, timeout, "How long that answer may take; then nothing runs"),
+    setting!("authorize_cache", Wait, cache, "How long a yes is remembered, for a caller and an operation"),
+    setting!(
+        "authorize_ca",
+        OrOff<FilePath>,
+        tls.ca,
+        "With authorize_url at https://: the file with the authorities that its certificate is checked against, instead of the system's"
+    ),
+    setting!(
+        "authorize_certificate",
+        OrOff<FilePath>,
+        tls.certificate,
+        "With authorize_url at https://: the file with the certificate that it is shown"
+    ),
+    setting!(
+        "authorize_key",
+        OrOff<FilePath>,
+        tls.key,
+        "With authorize_url at https://: the file with the private key of that certificate"
+    ),
+];

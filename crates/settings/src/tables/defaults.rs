@@ -1,0 +1,216 @@
+//! `[defaults]`: the policy of operations, where they say nothing else.
+
+use http::{HeaderName, StatusCode};
+use semel_core::key::MAX_FIELD_BYTES;
+use semel_core::policy::{
+    InProgress, KeyRequirement, MAX_STORED_RESPONSE, Mode, OnExpired, OnLeaseExpired, OnServerError,
+    PolicyError, Profile, Spelling, StoreResponse,
+};
+use semel_core::{KeySyntax, Policy, Tier};
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Choice, List, OrOff, Words};
+use crate::engine::setting::{Setting, setting};
+use crate::engine::source::Origin;
+use crate::parts::scalar::{Count, Period, Size, SizeUpTo, Switch, Wait};
+
+/// `[defaults]`; an `[[operation]]` may override each.
+pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
+    setting!("mode", Choice<Mode>, mode, "When a command is carried out"),
+    setting!("start_within", Period, start_within, "How long a command of mode async may wait to be started"),
+    setting!(
+        "store_credentials",
+        Switch,
+        store_credentials,
+        "Whether a command of mode async keeps every field of its request, credentials included, until it is carried out"
+    ),
+    setting!(
+        "store_request_headers",
+        List<HeaderName>,
+        store_request_headers,
+        "Fields that a command of mode async keeps of its request beside those of content, negotiation and tracing"
+    ),
+    setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
+    setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),
+    setting!(
+        "key_min_length",
+        Count<1, MAX_FIELD_BYTES>,
+        key_rules.min_length,
+        "The fewest characters of a key; with profile stripe the default is 1"
+    ),
+    setting!("key_max_length", Count<1, MAX_FIELD_BYTES>, key_rules.max_length, "The most characters of a key"),
+    setting!(
+        "profile",
+        Choice<Profile>,
+        profile,
+        "The form of problem answers: problem documents of the IETF, or errors of Stripe"
+    ),
+    setting!("ttl", Period, ttl, "How long a settled record is kept, from completion"),
+    setting!("lease", Period, lease, "How long a claim holds; renewed while the command runs"),
+    setting!("timeout", Period, timeout, "The longest one call of the upstream may take"),
+    setting!(
+        "late_answer",
+        OrOff<Period>,
+        late_answer,
+        "How long an answer is still read after timeout, if the request was sent whole"
+    ),
+    setting!("wait", Wait, wait, "How long a concurrent duplicate waits for the winner"),
+    setting!(
+        "in_progress",
+        Choice<InProgress>,
+        in_progress,
+        "What a duplicate gets while the first still runs"
+    ),
+    setting!("on_lease_expired", Choice<OnLeaseExpired>, on_lease_expired, "What a lease that ended means"),
+    setting!(
+        "on_server_error",
+        Choice<OnServerError>,
+        on_server_error,
+        "What a 408 or 5xx of the upstream means"
+    ),
+    setting!("on_expired", Choice<OnExpired>, on_expired, "What a retry after the ttl gets"),
+    setting!("tombstone_ttl", Period, tombstone_ttl, "How long on_expired = \"refuse\" remembers a key"),
+    setting!(
+        "quarantine_margin",
+        Wait,
+        quarantine_margin,
+        "Added to lease, timeout and late_answer before a verdict of not-executed may free a key"
+    ),
+    setting!(
+        "not_executed_statuses",
+        List<StatusCode>,
+        not_executed_statuses,
+        "Answers by which the upstream says that it did nothing"
+    ),
+    setting!("max_request", Size<0>, max_request, "The largest body of a command"),
+    setting!(
+        "max_request_age",
+        OrOff<Period>,
+        max_request_age,
+        "How old a request may be by its timestamp_header"
+    ),
+    setting!(
+        "timestamp_header",
+        HeaderName,
+        timestamp_header,
+        "The header that says when a request was made"
+    ),
+    setting!(
+        "max_stored_response",
+        SizeUpTo<MAX_STORED_RESPONSE>,
+        max_stored_response,
+        "The largest response kept for replays"
+    ),
+    setting!(
+        "store_response",
+        Choice<StoreResponse>,
+        store_response,
+        "What is stored of a response: all of it, its head, or the address of what was made"
+    ),
+    setting!(
+        "store_headers_except",
+        List<HeaderName>,
+        store_headers_except,
+        "Header fields that are never stored, beside credentials"
+    ),
+    setting!(
+        "trailing_slash",
+        Choice<Spelling>,
+        trailing_slash,
+        "What a path is that differs from an operation's by a slash at the end only: refused, the same, or another"
+    ),
+    setting!(
+        "letter_case",
+        Choice<Spelling>,
+        letter_case,
+        "What a path is that differs from an operation's by upper and lower case only: refused, the same, or another"
+    ),
+    setting!("needs_tier", Tier, needs_tier, "The tier that the store must promise for a command to run"),
+];
+
+/// The setting that every operation has its shortest key from, unless it sets it itself.
+pub(crate) const MIN_LENGTH: &str = "defaults.key_min_length";
+
+/// Gives a policy the shortest key of its profile, unless one of these settings says otherwise.
+pub(crate) fn follow_profile(findings: &Findings, paths: &[&str], policy: &mut Policy) {
+    if !paths.iter().any(|path| findings.is_set(path)) {
+        policy.follow(policy.profile);
+    }
+}
+
+/// Checks that the policy under `prefix` can be followed.
+pub(crate) fn check(findings: &mut Findings, prefix: &str, policy: &Policy) {
+    let Err(error) = policy.validate() else { return };
+    let names: &[&str] = match &error {
+        PolicyError::Zero(name) | PolicyError::TooLong(name, _) => &[*name],
+        PolicyError::OnlyPhasesResume => &["on_lease_expired"],
+        PolicyError::LeaseTooShort => &["lease"],
+        PolicyError::KeyLengths => &["key_min_length", "key_max_length"],
+        PolicyError::ResponseTooLarge => &["max_stored_response"],
+    };
+    let paths: Vec<_> = names.iter().map(|name| format!("{prefix}.{name}")).collect();
+    match paths.iter().find(|path| findings.is_set(path)) {
+        Some(path) => findings.error(findings.origin(path), path, error.to_string()),
+        // What an operation does not set itself was checked with the defaults.
+        None if prefix != "defaults" => {}
+        None => findings.error(Origin::Default, prefix, error.to_string()),
+    }
+}
+
+impl Words for Mode {
+    const WORDS: &'static [(&'static str, Self)] = &[("sync", Mode::Sync), ("async", Mode::Async)];
+}
+
+impl Words for KeyRequirement {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("required", KeyRequirement::Required),
+        ("optional", KeyRequirement::Optional),
+        ("ignored", KeyRequirement::Ignored),
+    ];
+}
+
+impl Words for KeySyntax {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("lenient", KeySyntax::Lenient), ("strict", KeySyntax::Strict)];
+}
+
+impl Words for Profile {
+    const WORDS: &'static [(&'static str, Self)] = &[("ietf", Profile::Ietf), ("stripe", Profile::Stripe)];
+}
+
+impl Words for InProgress {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("conflict", InProgress::Conflict), ("accepted", InProgress::Accepted)];
+}
+
+impl Words for OnLeaseExpired {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("unknown", OnLeaseExpired::Unknown), ("rerun", OnLeaseExpired::Rerun)];
+    const UNLISTED: &'static [(&'static str, Self)] = &[("resume", OnLeaseExpired::Resume)];
+}
+
+impl Words for OnServerError {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("unknown", OnServerError::Unknown),
+        ("replay", OnServerError::Replay),
+        ("retry", OnServerError::Retry),
+    ];
+}
+
+impl Words for OnExpired {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("forget", OnExpired::Forget), ("refuse", OnExpired::Refuse)];
+}
+
+impl Words for Spelling {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("refuse", Spelling::Refuse), ("same", Spelling::Same), ("other", Spelling::Other)];
+}
+
+impl Words for StoreResponse {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("full", StoreResponse::Full),
+        ("headers", StoreResponse::Headers),
+        ("reference", StoreResponse::Reference),
+    ];
+}

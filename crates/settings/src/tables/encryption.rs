@@ -1,0 +1,226 @@
+//! `[encryption]`: the keys that what is stored is encrypted under. Not the keys themselves, only where they come from.
+
+use semel_core::Plaintext;
+use semel_stores::encryption::is_key_id;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Choice, Kind, Maybe, Refusal, Words, quoted};
+use crate::engine::setting::{Setting, setting};
+use crate::engine::source::Origin;
+use crate::engine::table::{collected, find, names, read_table};
+use crate::engine::value::{Content, Table, Value};
+use crate::parts::secret::{SecretSource, SecretTable, one_source};
+use crate::parts::text::{CommandLine, FilePath, VariableName};
+
+/// The keys that what is stored is encrypted under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Encryption {
+    /// The id of the key that is used for what is written.
+    pub current: String,
+    /// All that can be read with, the current one among them, in the order of the file.
+    pub keys: Vec<EncryptionKey>,
+    /// What becomes of stored bytes that are not encrypted.
+    pub plaintext: Plaintext,
+}
+
+impl Encryption {
+    /// Whether a key of this id is among them.
+    pub fn has(&self, id: &str) -> bool {
+        self.keys.iter().any(|key| key.id == id)
+    }
+}
+
+/// One key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncryptionKey {
+    /// What records call it.
+    pub id: String,
+    /// Where it comes from.
+    pub source: SecretSource,
+}
+
+impl EncryptionKey {
+    /// The path of the setting that says where it comes from.
+    pub fn setting(&self) -> String {
+        format!("encryption.key.{}.{}", self.id, self.source.setting())
+    }
+}
+
+/// The `[encryption]` table as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EncryptionTable {
+    pub(crate) current: Option<String>,
+    pub(crate) plaintext: Plaintext,
+    pub(crate) keys: Vec<KeyTable>,
+    /// Some of them could not be read.
+    are_more: bool,
+}
+
+/// One `[[encryption.key]]` as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct KeyTable {
+    pub(crate) id: Option<String>,
+    pub(crate) secret: SecretTable,
+    origin: Option<Origin>,
+}
+
+/// `[encryption]`, beside its keys.
+pub(crate) const ENCRYPTION: &[Setting<EncryptionTable>] = &[
+    setting!(
+        "current",
+        Maybe<KeyId>,
+        current,
+        "The id of the key that stored responses and requests are encrypted under; without it, nothing is",
+        "\"2026-11\""
+    ),
+    setting!(
+        "plaintext",
+        Choice<Plaintext>,
+        plaintext,
+        "What becomes of stored data that is not encrypted: `refuse` it once `semel keys rotate` has encrypted everything"
+    ),
+];
+
+/// `[[encryption.key]]`: exactly one of `file`, `env` and `command`.
+pub(crate) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
+    setting!("id", Maybe<KeyId>, id, "What records call the key", "\"2026-11\""),
+    setting!(
+        "file",
+        Maybe<FilePath>,
+        secret.file,
+        "The file that holds it: 32 bytes, as hexadecimal digits or base64",
+        "\"/etc/semel/2026-11.key\""
+    ),
+    setting!(
+        "env",
+        Maybe<VariableName>,
+        secret.env,
+        "Or the variable that holds it",
+        "\"STORE_KEY_2026_11\""
+    ),
+    setting!(
+        "command",
+        Maybe<CommandLine>,
+        secret.command,
+        "Or the program that prints it, with its arguments; run once at the start, without a shell",
+        "[\"pass\", \"show\", \"semel/2026-11\"]"
+    ),
+];
+
+impl EncryptionTable {
+    /// Whether a key comes from this variable, which then is none of the settings'.
+    pub(crate) fn takes(&self, variable: &str) -> bool {
+        self.keys.iter().any(|key| key.secret.takes(variable))
+    }
+}
+
+impl KeyTable {
+    /// What its settings are called: by its id, if it has one that can be used.
+    pub(crate) fn path(&self) -> String {
+        self.id.as_ref().map_or_else(|| "encryption.key".to_owned(), |id| format!("encryption.key.{id}"))
+    }
+}
+
+/// Reads the table.
+pub(crate) fn read(findings: &mut Findings, target: &mut EncryptionTable, table: &Table) {
+    for entry in table {
+        let path = format!("encryption.{}", entry.name);
+        if entry.name == "key" {
+            target.are_more |= !matches!(entry.value.content, Content::List(_));
+            for value in collected(findings, &path, entry) {
+                match read_key(findings, &value) {
+                    Some(key) => target.keys.push(key),
+                    None => target.are_more = true,
+                }
+            }
+        } else if let Some(setting) = find(ENCRYPTION, &entry.name) {
+            findings.read(setting, target, &path, &entry.value);
+        } else {
+            findings.unknown(entry, &path, names(ENCRYPTION).chain(["key"]));
+        }
+    }
+}
+
+fn read_key(findings: &mut Findings, value: &Value) -> Option<KeyTable> {
+    let Content::Table(entries) = &value.content else {
+        let message = format!("expected a table, written `[[encryption.key]]`, found {}", value.content);
+        findings.error(value.origin.clone(), "encryption.key", message);
+        return None;
+    };
+    let id = entries.iter().find(|entry| entry.name == "id").map(|entry| &entry.value.content);
+    let prefix = match id {
+        Some(Content::Text(id)) if is_key_id(id) => format!("encryption.key.{id}"),
+        _ => "encryption.key".to_owned(),
+    };
+    let mut key = KeyTable { origin: Some(value.origin.clone()), ..KeyTable::default() };
+    read_table(findings, &prefix, ENCRYPTION_KEY, &mut key, entries);
+    if id.is_none() {
+        let message = "missing: every key has an `id`, by which records name it";
+        findings.error(value.origin.clone(), "encryption.key.id", message);
+    }
+    one_source(findings, &prefix, "the key", entries, &value.origin);
+    Some(key)
+}
+
+/// Puts the table together, if its settings go together. Without keys, nothing is encrypted.
+pub(crate) fn check(findings: &mut Findings, table: &EncryptionTable) -> Option<Encryption> {
+    for (index, key) in table.keys.iter().enumerate() {
+        if key.id.is_some() && table.keys[..index].iter().any(|other| other.id == key.id) {
+            let path = format!("{}.id", key.path());
+            findings.error(findings.origin(&path), &path, "another key has this id already");
+        }
+    }
+    if table.are_more || !findings.are_readable(&["encryption.current"]) {
+        return None;
+    }
+    let Some(current) = &table.current else {
+        let first = table.keys.first()?.origin.clone().unwrap_or(Origin::Default);
+        let message = "missing: the id of the key that what is written is encrypted under";
+        findings.error(first, "encryption.current", message);
+        return None;
+    };
+    if !table.keys.iter().any(|key| key.id.as_ref() == Some(current)) {
+        let message = format!("\"{current}\" is not the id of any `[[encryption.key]]`");
+        findings.error(findings.origin("encryption.current"), "encryption.current", message);
+        return None;
+    }
+    let keys = table
+        .keys
+        .iter()
+        .map(|key| Some(EncryptionKey { id: key.id.clone()?, source: key.secret.source()? }));
+    let keys = keys.collect::<Option<_>>()?;
+    Some(Encryption { current: current.clone(), keys, plaintext: table.plaintext })
+}
+
+/// Warns of key files that others can read.
+pub(crate) fn warn(findings: &mut Findings, encryption: &Encryption) {
+    for key in encryption.keys.iter().filter(|key| key.source.is_readable_by_others()) {
+        let message = "others on this machine can read the key: take their rights away, as with `chmod 600`";
+        findings.warn(&key.setting(), message);
+    }
+}
+
+/// The id of a key.
+pub(crate) struct KeyId;
+
+impl Kind for KeyId {
+    type Value = String;
+
+    fn expected() -> String {
+        "the id of a key, such as \"2026-11\": 1 to 64 letters, digits, dots, dashes and underscores"
+            .to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        if is_key_id(text) { Ok(text.to_owned()) } else { Err(Refusal::Unexpected) }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}
+
+impl Words for Plaintext {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("accept", Plaintext::Accept), ("refuse", Plaintext::Refuse)];
+}

@@ -1,0 +1,77 @@
+//! `[identity]`: the source of tenant and caller.
+
+mod check;
+mod rows;
+
+pub(crate) use check::check;
+pub(crate) use rows::IDENTITY;
+
+use http::HeaderName;
+
+use crate::engine::kind::Words;
+use crate::parts::proxies::ProxyRange;
+use crate::parts::service::ServiceTls;
+use crate::tables::client_certificate::{CertificateTable, ClientCertificates};
+use crate::tables::introspection::{IntrospectionSettings, IntrospectionTable};
+use crate::tables::jwt::{JwtSettings, JwtTable};
+
+/// Where tenant and caller come from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// From nowhere: everybody is `local`. Only where nobody else can connect.
+    #[default]
+    None,
+    /// From a key that `semel keys create` made.
+    ApiKey,
+    /// From headers that a proxy in front sets.
+    TrustedHeaders {
+        /// The peers that may speak for a caller; never empty.
+        proxies: Vec<ProxyRange>,
+        /// The header that names the tenant.
+        tenant_header: HeaderName,
+        /// The header that names the caller.
+        caller_header: HeaderName,
+    },
+    /// From tokens that an issuer signs.
+    Jwt(Box<JwtSettings>),
+    /// From certificates that clients show when they connect.
+    ClientCertificate(ClientCertificates),
+    /// From a service that knows opaque tokens and sessions.
+    Introspection(Box<IntrospectionSettings>),
+}
+
+/// `source`, before the settings that go with it are known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum IdentitySource {
+    #[default]
+    None,
+    ApiKey,
+    TrustedHeaders,
+    Jwt,
+    ClientCertificate,
+    Introspection,
+}
+
+impl Words for IdentitySource {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("none", IdentitySource::None),
+        ("api-key", IdentitySource::ApiKey),
+        ("trusted-headers", IdentitySource::TrustedHeaders),
+        ("jwt", IdentitySource::Jwt),
+        ("client-certificate", IdentitySource::ClientCertificate),
+        ("introspection", IdentitySource::Introspection),
+    ];
+}
+
+/// The `[identity]` table as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct IdentityTable {
+    pub(crate) source: IdentitySource,
+    pub(crate) trusted_proxies: Option<Vec<ProxyRange>>,
+    pub(crate) tenant_header: Option<HeaderName>,
+    pub(crate) caller_header: Option<HeaderName>,
+    pub(crate) jwt: JwtTable,
+    pub(crate) certificate: CertificateTable,
+    pub(crate) introspection: IntrospectionTable,
+    pub(crate) tls: ServiceTls,
+}

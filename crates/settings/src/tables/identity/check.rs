@@ -1,0 +1,117 @@
+//! The rules of `[identity]`: the settings that go with each `source`.
+
+use http::{HeaderName, header};
+
+use crate::engine::findings::Findings;
+use crate::tables::client_certificate;
+use crate::tables::identity::{Identity, IdentitySource, IdentityTable};
+use crate::tables::introspection;
+use crate::tables::jwt;
+
+/// Puts the `[identity]` table together, if its settings go together.
+pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
+    if !findings.are_readable(&["identity.source"]) {
+        return None;
+    }
+    match table.source {
+        IdentitySource::None => {
+            let alone = no_header_settings(findings, "none")
+                & no_token_settings(findings, "none")
+                & no_introspection_settings(findings, "none")
+                & no_fixed_tenant(findings, "none");
+            alone.then_some(Identity::None)
+        }
+        IdentitySource::ApiKey => {
+            let alone = no_header_settings(findings, "api-key")
+                & no_token_settings(findings, "api-key")
+                & no_introspection_settings(findings, "api-key")
+                & no_fixed_tenant(findings, "api-key");
+            alone.then_some(Identity::ApiKey)
+        }
+        IdentitySource::TrustedHeaders => {
+            no_token_settings(findings, "trusted-headers");
+            no_introspection_settings(findings, "trusted-headers");
+            no_fixed_tenant(findings, "trusted-headers");
+            trusted_headers(findings, table)
+        }
+        IdentitySource::Jwt => {
+            no_header_settings(findings, "jwt");
+            no_introspection_settings(findings, "jwt");
+            no_fixed_tenant(findings, "jwt");
+            jwt::check(findings, &table.jwt, &table.tls).map(|settings| Identity::Jwt(Box::new(settings)))
+        }
+        IdentitySource::ClientCertificate => {
+            no_header_settings(findings, "client-certificate");
+            no_token_settings(findings, "client-certificate");
+            no_introspection_settings(findings, "client-certificate");
+            Some(Identity::ClientCertificate(client_certificate::check(findings, &table.certificate)?))
+        }
+        IdentitySource::Introspection => {
+            no_header_settings(findings, "introspection");
+            no_token_settings(findings, "introspection");
+            introspection::check(findings, &table.introspection, &table.jwt, &table.certificate, &table.tls)
+                .map(|settings| Identity::Introspection(Box::new(settings)))
+        }
+    }
+}
+
+const HEADER_SETTINGS: [&str; 3] =
+    ["identity.trusted_proxies", "identity.tenant_header", "identity.caller_header"];
+
+/// A caller is never known by the bytes of its token.
+const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
+
+fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &HEADER_SETTINGS, "trusted-headers", source)
+}
+
+fn no_token_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &jwt::REQUIRED.map(|(path, _)| path), "jwt", source)
+}
+
+/// Those that have a default may stand in the file and mean nothing.
+fn no_introspection_settings(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &introspection::OWN, "introspection", source)
+}
+
+fn no_fixed_tenant(findings: &mut Findings, source: &str) -> bool {
+    go_with(findings, &["identity.fixed_tenant"], "client-certificate\"` or `\"introspection", source)
+}
+
+/// Says of each of these settings that it means nothing with this source; whether none is set.
+fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -> bool {
+    let set: Vec<_> = paths.iter().copied().filter(|path| findings.is_set(path)).collect();
+    for path in &set {
+        let message = format!("goes with `source = \"{owner}\"` only, and `source` is \"{source}\"");
+        findings.error(findings.origin(path), path, message);
+    }
+    set.is_empty()
+}
+
+fn trusted_headers(findings: &mut Findings, table: &IdentityTable) -> Option<Identity> {
+    for path in HEADER_SETTINGS {
+        if !findings.is_set(path) {
+            let message = "missing: `source = \"trusted-headers\"` needs it";
+            findings.error(findings.origin("identity.source"), path, message);
+        }
+    }
+    for (path, header) in HEADER_SETTINGS[1..].iter().zip([&table.tenant_header, &table.caller_header]) {
+        if let Some(header) = header.as_ref().filter(|header| CREDENTIALS.contains(header)) {
+            let message = format!(
+                "`{header}` carries a credential, which changes while the caller stays the same: expected a header \
+                 that names who calls"
+            );
+            findings.error(findings.origin(path), path, message);
+        }
+    }
+    if table.trusted_proxies.as_ref().is_some_and(Vec::is_empty) {
+        let path = "identity.trusted_proxies";
+        let message = "names no proxy, so nobody could send a command: expected at least one address";
+        findings.error(findings.origin(path), path, message);
+    }
+    Some(Identity::TrustedHeaders {
+        proxies: table.trusted_proxies.clone()?,
+        tenant_header: table.tenant_header.clone()?,
+        caller_header: table.caller_header.clone()?,
+    })
+}

@@ -1,0 +1,182 @@
+//! The settings of `[identity]`.
+
+use http::HeaderName;
+use semel_outgoing::Address;
+
+use crate::engine::kind::{Choice, List, Maybe};
+use crate::engine::setting::{Setting, setting};
+use crate::parts::proxies::ProxyRange;
+use crate::parts::scalar::{Period, Size, Wait};
+use crate::parts::text::{FilePath, Name, Text, VariableName};
+use crate::tables::client_certificate::CertificateField;
+use crate::tables::identity::{IdentitySource, IdentityTable};
+use crate::tables::introspection::{CookieName, Presentation};
+use crate::tables::jwt::{Claim, KeySource, SigningAlgorithm};
+
+/// `[identity]`.
+pub(crate) const IDENTITY: &[Setting<IdentityTable>] = &[
+    setting!(
+        "source",
+        Choice<IdentitySource>,
+        source,
+        "Where tenant and caller come from (none: on loopback only)"
+    ),
+    setting!(
+        "trusted_proxies",
+        Maybe<List<ProxyRange>>,
+        trusted_proxies,
+        "With trusted-headers: the only peers that may speak for a caller",
+        "[\"127.0.0.1\", \"10.0.0.0/8\"]"
+    ),
+    setting!(
+        "tenant_header",
+        Maybe<HeaderName>,
+        tenant_header,
+        "With trusted-headers: the header that names the tenant",
+        "\"X-Tenant\""
+    ),
+    setting!(
+        "caller_header",
+        Maybe<HeaderName>,
+        caller_header,
+        "With trusted-headers: the header that names the caller",
+        "\"X-Caller\""
+    ),
+    setting!(
+        "jwks",
+        Maybe<KeySource>,
+        jwt.jwks,
+        "With jwt: the issuer's keys, in a file or at an http(s):// address",
+        "\"https://issuer.example/jwks.json\""
+    ),
+    setting!(
+        "issuer",
+        Maybe<Text>,
+        jwt.issuer,
+        "With jwt: who makes the tokens, as their iss says it",
+        "\"https://issuer.example\""
+    ),
+    setting!(
+        "audience",
+        Maybe<Text>,
+        jwt.audience,
+        "With jwt: for whom they are made, as their aud says it",
+        "\"payments\""
+    ),
+    setting!(
+        "algorithms",
+        List<Choice<SigningAlgorithm>>,
+        jwt.algorithms,
+        "With jwt: how tokens may be signed, each RS256, ES256, EdDSA or HS256"
+    ),
+    setting!(
+        "tenant_claim",
+        Claim,
+        jwt.tenant_claim,
+        "With jwt and introspection: the claim that names the tenant, or a JSON Pointer to it"
+    ),
+    setting!(
+        "caller_claim",
+        Claim,
+        jwt.caller_claim,
+        "With jwt and introspection: the claim that names the caller, or a JSON Pointer to it"
+    ),
+    setting!("leeway", Wait, jwt.leeway, "With jwt: how far the issuer's clock may be from this one"),
+    setting!(
+        "jwks_refresh",
+        Period,
+        jwt.jwks_refresh,
+        "With jwt: how often keys are fetched from an address"
+    ),
+    setting!(
+        "max_token",
+        Size<256>,
+        jwt.max_token,
+        "With jwt and introspection: the longest token or session"
+    ),
+    setting!(
+        "introspection_url",
+        Maybe<Address>,
+        introspection.url,
+        "With introspection: who is shown a token or a session, and names its tenant and caller",
+        "\"https://auth.example/introspect\""
+    ),
+    setting!(
+        "introspection_request",
+        Choice<Presentation>,
+        introspection.presentation,
+        "With introspection: how it is shown: posted as a form (RFC 7662), or in a GET with the client's own header field"
+    ),
+    setting!(
+        "introspection_cookie",
+        Maybe<CookieName>,
+        introspection.cookie,
+        "With introspection: the cookie that holds a session; without it, bearer tokens only",
+        "\"session\""
+    ),
+    setting!(
+        "introspection_authorization_env",
+        Maybe<VariableName>,
+        introspection.authorization_env,
+        "With introspection: the variable with the gateway's own value of the header Authorization",
+        "\"INTROSPECTION_AUTHORIZATION\""
+    ),
+    setting!(
+        "introspection_timeout",
+        Period,
+        introspection.timeout,
+        "With introspection: how long the answer may take; then nothing runs"
+    ),
+    setting!(
+        "introspection_cache",
+        Wait,
+        introspection.cache,
+        "With introspection: how long a tenant and caller are remembered, under a digest of the token"
+    ),
+    setting!(
+        "introspection_refusal_cache",
+        Wait,
+        introspection.refusal_cache,
+        "With introspection: how long a refusal is remembered; never longer than introspection_cache"
+    ),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        tls.ca,
+        "With jwks or introspection_url at https://: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        tls.certificate,
+        "With jwks or introspection_url at https://: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        tls.key,
+        "With jwks or introspection_url at https://: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
+    setting!(
+        "tenant_field",
+        Choice<CertificateField>,
+        certificate.tenant_field,
+        "With client-certificate: the part of a certificate that names the tenant"
+    ),
+    setting!(
+        "caller_field",
+        Choice<CertificateField>,
+        certificate.caller_field,
+        "With client-certificate: the part of a certificate that names the caller"
+    ),
+    setting!(
+        "fixed_tenant",
+        Maybe<Name>,
+        certificate.fixed_tenant,
+        "With client-certificate and introspection: the one tenant of all callers, instead of tenant_field or tenant_claim",
+        "\"acme\""
+    ),
+];

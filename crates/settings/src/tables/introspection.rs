@@ -1,0 +1,182 @@
+//! `source = "introspection"`: the settings of `[identity]` that go with it.
+
+use std::time::Duration;
+
+use semel_outgoing::Address;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::parts::service::{self, ServiceTls};
+use crate::parts::text::VariableName;
+use crate::tables::client_certificate::CertificateTable;
+use crate::tables::jwt::{Claim, JwtTable};
+
+/// The service that knows tokens and sessions, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntrospectionSettings {
+    /// Its address.
+    pub url: Address,
+    /// The request that shows a credential.
+    pub presentation: Presentation,
+    /// The cookie that holds a session, if sessions count.
+    pub cookie: Option<String>,
+    /// The variable with the gateway's own `Authorization`.
+    pub authorization_env: Option<VariableName>,
+    /// The longest that an answer may take.
+    pub timeout: Duration,
+    /// The lifetime of a caller in memory.
+    pub cache: Duration,
+    /// The lifetime of a refusal in memory.
+    pub refusal_cache: Duration,
+    /// The source of the tenant.
+    pub tenant: TenantSource,
+    /// The member of the answer that names the caller.
+    pub caller: Claim,
+    /// The longest credential, in bytes.
+    pub max_token: usize,
+    /// TLS with the service.
+    pub tls: ServiceTls,
+}
+
+/// The request that shows a credential to the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Presentation {
+    /// In a POST, as the field `token` of a form (RFC 7662).
+    #[default]
+    Form,
+    /// In a GET, in the header field that the client has used.
+    Forward,
+}
+
+/// The source of the tenant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TenantSource {
+    /// All callers have this one.
+    Fixed(String),
+    /// The answer names it in this member.
+    Claim(Claim),
+}
+
+/// The settings of `[identity]` about introspection, as they were written.
+#[derive(Clone, Debug)]
+pub(crate) struct IntrospectionTable {
+    pub(crate) url: Option<Address>,
+    pub(crate) presentation: Presentation,
+    pub(crate) cookie: Option<String>,
+    pub(crate) authorization_env: Option<VariableName>,
+    pub(crate) timeout: Duration,
+    pub(crate) cache: Duration,
+    pub(crate) refusal_cache: Duration,
+}
+
+impl Default for IntrospectionTable {
+    fn default() -> IntrospectionTable {
+        IntrospectionTable {
+            url: None,
+            presentation: Presentation::Form,
+            cookie: None,
+            authorization_env: None,
+            timeout: Duration::from_secs(2),
+            cache: Duration::from_secs(30),
+            refusal_cache: Duration::from_secs(5),
+        }
+    }
+}
+
+/// Settings without a default, which mean nothing with another source.
+pub(crate) const OWN: [&str; 3] = [
+    "identity.introspection_url",
+    "identity.introspection_cookie",
+    "identity.introspection_authorization_env",
+];
+
+/// Longer, a caller who was logged out goes on for too long.
+const LONG_MEMORY: Duration = Duration::from_secs(60);
+
+/// Puts the settings together, if they go together.
+pub(crate) fn check(
+    findings: &mut Findings,
+    own: &IntrospectionTable,
+    claims: &JwtTable,
+    certificate: &CertificateTable,
+    tls: &ServiceTls,
+) -> Option<IntrospectionSettings> {
+    let url = "identity.introspection_url";
+    if !findings.is_set(url) {
+        let message = "missing: who is shown a token, such as \"https://auth.example/introspect\"; `source = \
+                       \"introspection\"` needs it";
+        findings.error(findings.origin("identity.source"), url, message);
+    }
+    let credential = "identity.introspection_authorization_env";
+    if own.presentation == Presentation::Forward && findings.is_set(credential) {
+        let message = "goes with `introspection_request = \"form\"` only: \"forward\" sends the client's own credential";
+        findings.error(findings.origin(credential), credential, message);
+    }
+    let claim = "identity.tenant_claim";
+    if findings.is_set(claim) && certificate.fixed_tenant.is_some() {
+        let message = "says who the tenant is, and so does `fixed_tenant`: take one of them away";
+        findings.error(findings.origin(claim), claim, message);
+    }
+    service::check(findings, ("identity", ""), tls, own.url.as_ref());
+    if !findings.are_readable(&["identity.fixed_tenant", claim, "identity.caller_claim"]) {
+        return None;
+    }
+    let tenant = match &certificate.fixed_tenant {
+        Some(name) => TenantSource::Fixed(name.clone()),
+        None => TenantSource::Claim(claims.tenant_claim.clone()),
+    };
+    Some(IntrospectionSettings {
+        url: own.url.clone()?,
+        presentation: own.presentation,
+        cookie: own.cookie.clone(),
+        authorization_env: own.authorization_env.clone(),
+        timeout: own.timeout,
+        cache: own.cache,
+        refusal_cache: own.refusal_cache.min(own.cache),
+        tenant,
+        caller: claims.caller_claim.clone(),
+        max_token: claims.max_token,
+        tls: tls.clone(),
+    })
+}
+
+/// Warns of tokens that others can read on their way, and of answers that are remembered for long.
+pub(crate) fn warn(findings: &mut Findings, settings: &IntrospectionSettings) {
+    service::private_key(findings, "identity.key", &settings.tls);
+    if settings.url.is_exposed() {
+        let message = "tokens cross the network in the clear, and an attacker there can answer with any caller: use https";
+        findings.warn("identity.introspection_url", message);
+    }
+    if settings.cache > LONG_MEMORY {
+        let message = "a caller who was logged out goes on, and gets old responses, for as long as this";
+        findings.warn("identity.introspection_cache", message);
+    }
+}
+
+impl Words for Presentation {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("form", Presentation::Form), ("forward", Presentation::Forward)];
+}
+
+/// The name of a cookie: a token of RFC 9110.
+pub(crate) struct CookieName;
+
+impl Kind for CookieName {
+    type Value = String;
+
+    fn expected() -> String {
+        "the name of a cookie, such as \"session\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<String, Refusal> {
+        let allowed = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        match !text.is_empty() && text.chars().all(allowed) {
+            true => Ok(text.to_owned()),
+            false => Err(Refusal::Unexpected),
+        }
+    }
+
+    fn show(value: &String) -> Option<String> {
+        Some(quoted(value))
+    }
+}

@@ -1,0 +1,278 @@
+//! `source = "jwt"`: the settings of `[identity]` that go with tokens, and addresses that the gateway asks.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use semel_core::JsonPointer;
+use semel_outgoing::Address;
+use serde_json::Value;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Kind, Refusal, Words, quoted};
+use crate::engine::redact::redact;
+use crate::parts::service::{self, ServiceTls};
+
+/// The rules that a token is checked by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JwtSettings {
+    /// Where the issuer's keys are.
+    pub keys: KeySource,
+    /// Who must have made the token.
+    pub issuer: String,
+    /// For whom it must have been made.
+    pub audience: String,
+    /// How it may be signed.
+    pub algorithms: Vec<SigningAlgorithm>,
+    /// The claim that names the tenant.
+    pub tenant: Claim,
+    /// The claim that names the caller within the tenant.
+    pub caller: Claim,
+    /// How far the issuer's clock and ours may be apart.
+    pub leeway: Duration,
+    /// How often keys are fetched from an address.
+    pub refresh: Duration,
+    /// The longest token.
+    pub max_token: usize,
+    /// TLS with the address of the keys.
+    pub tls: ServiceTls,
+}
+
+/// Where the keys are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum KeySource {
+    /// In a file.
+    File(PathBuf),
+    /// At an address.
+    Url(Address),
+}
+
+impl fmt::Display for KeySource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KeySource::File(path) => path.display().fmt(f),
+            KeySource::Url(address) => address.fmt(f),
+        }
+    }
+}
+
+/// An algorithm that signs tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SigningAlgorithm {
+    /// RSA with PKCS #1 v1.5 and SHA-256.
+    Rs256,
+    /// ECDSA on P-256 with SHA-256.
+    Es256,
+    /// EdDSA on Ed25519.
+    EdDsa,
+    /// HMAC with SHA-256: whoever can check such a token can make one.
+    Hs256,
+}
+
+impl SigningAlgorithm {
+    /// Every algorithm and its registered name.
+    pub const NAMES: &'static [(&'static str, SigningAlgorithm)] = &[
+        ("RS256", SigningAlgorithm::Rs256),
+        ("ES256", SigningAlgorithm::Es256),
+        ("EdDSA", SigningAlgorithm::EdDsa),
+        ("HS256", SigningAlgorithm::Hs256),
+    ];
+}
+
+/// A claim: the name of a member, or a JSON Pointer to one further down.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    text: String,
+    pointer: String,
+}
+
+impl Claim {
+    /// The claim of this name, which begins with a slash if it is a pointer.
+    pub fn new(text: &str) -> Claim {
+        let pointer = match text.starts_with('/') {
+            true => text.to_owned(),
+            false => format!("/{}", text.replace('~', "~0").replace('/', "~1")),
+        };
+        Claim { text: text.to_owned(), pointer }
+    }
+
+    /// Returns the value of this claim.
+    pub fn of<'a>(&self, claims: &'a Value) -> Option<&'a Value> {
+        claims.pointer(&self.pointer)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// What `[identity]` says about tokens, as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct JwtTable {
+    pub(crate) jwks: Option<KeySource>,
+    pub(crate) issuer: Option<String>,
+    pub(crate) audience: Option<String>,
+    pub(crate) algorithms: Vec<SigningAlgorithm>,
+    pub(crate) tenant_claim: Claim,
+    pub(crate) caller_claim: Claim,
+    pub(crate) leeway: Duration,
+    pub(crate) jwks_refresh: Duration,
+    pub(crate) max_token: usize,
+}
+
+impl Default for JwtTable {
+    fn default() -> JwtTable {
+        JwtTable {
+            jwks: None,
+            issuer: None,
+            audience: None,
+            algorithms: vec![SigningAlgorithm::Rs256, SigningAlgorithm::Es256, SigningAlgorithm::EdDsa],
+            tenant_claim: Claim::new("tenant"),
+            caller_claim: Claim::new("sub"),
+            leeway: Duration::from_secs(30),
+            jwks_refresh: Duration::from_secs(5 * 60),
+            max_token: 8 * 1024,
+        }
+    }
+}
+
+/// What must be said. Those that have a default may stand in the file and mean nothing.
+pub(crate) const REQUIRED: [(&str, &str); 3] = [
+    (
+        "identity.jwks",
+        "the issuer's keys, in a file or at an address such as \"https://issuer.example/jwks.json\"",
+    ),
+    ("identity.issuer", "who makes the tokens, as their `iss` says it"),
+    ("identity.audience", "for whom they are made, as their `aud` says it"),
+];
+
+/// Further apart, clocks are wrong, and a token that has ended is good for too long.
+const MAX_LEEWAY: Duration = Duration::from_secs(10 * 60);
+
+/// Puts the settings together, if they go together.
+pub(crate) fn check(findings: &mut Findings, table: &JwtTable, tls: &ServiceTls) -> Option<JwtSettings> {
+    for (path, what) in REQUIRED {
+        if !findings.is_set(path) {
+            let message = format!("missing: {what}; `source = \"jwt\"` needs it");
+            findings.error(findings.origin("identity.source"), path, message);
+        }
+    }
+    if table.algorithms.is_empty() {
+        let path = "identity.algorithms";
+        let message =
+            "allows none, so nobody could send a command: expected at least one, such as [\"RS256\"]";
+        findings.error(findings.origin(path), path, message);
+    }
+    if table.leeway > MAX_LEEWAY {
+        let path = "identity.leeway";
+        let message =
+            "a token would be good for more than 10 minutes after its end: expected \"10m\" or less";
+        findings.error(findings.origin(path), path, message);
+    }
+    let address = match &table.jwks {
+        Some(KeySource::Url(address)) => Some(address),
+        Some(KeySource::File(_)) | None => None,
+    };
+    service::check(findings, ("identity", ""), tls, address);
+    let JwtTable { algorithms, tenant_claim, caller_claim, leeway, jwks_refresh, max_token, .. } =
+        table.clone();
+    Some(JwtSettings {
+        keys: table.jwks.clone()?,
+        issuer: table.issuer.clone()?,
+        audience: table.audience.clone()?,
+        algorithms,
+        tenant: tenant_claim,
+        caller: caller_claim,
+        leeway,
+        refresh: jwks_refresh,
+        max_token,
+        tls: tls.clone(),
+    })
+}
+
+/// Warns of keys that others may know or change.
+pub(crate) fn warn(findings: &mut Findings, settings: &JwtSettings) {
+    service::private_key(findings, "identity.key", &settings.tls);
+    let KeySource::Url(address) = &settings.keys else { return };
+    if address.is_exposed() {
+        let message =
+            "whoever is between here and there can say which keys are good, and be any caller: use https";
+        findings.warn("identity.jwks", message);
+    }
+    if settings.algorithms.contains(&SigningAlgorithm::Hs256) {
+        let message =
+            "with HS256, keys are shared secrets, and whoever can ask that address has them: use a file";
+        findings.warn("identity.jwks", message);
+    }
+}
+
+impl Words for SigningAlgorithm {
+    const WORDS: &'static [(&'static str, Self)] = SigningAlgorithm::NAMES;
+}
+
+impl Kind for KeySource {
+    type Value = KeySource;
+
+    fn expected() -> String {
+        "a file, or an address that begins with http:// or https://".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<KeySource, Refusal> {
+        if text.contains("://") {
+            return <Address as Kind>::parse(text).map(KeySource::Url);
+        }
+        match text {
+            "" => Err(Refusal::Unexpected),
+            text if text.contains(char::is_control) => {
+                Err(Refusal::Because("it holds a control character".to_owned()))
+            }
+            path => Ok(KeySource::File(PathBuf::from(path))),
+        }
+    }
+
+    fn show(value: &KeySource) -> Option<String> {
+        Some(quoted(&redact(&value.to_string())))
+    }
+}
+
+impl Kind for Claim {
+    type Value = Claim;
+
+    fn expected() -> String {
+        "the name of a claim, or a JSON Pointer such as \"/organization/id\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Claim, Refusal> {
+        if text.is_empty() {
+            return Err(Refusal::Unexpected);
+        }
+        if text.starts_with('/') {
+            JsonPointer::parse(text).map_err(|error| Refusal::Because(error.to_string()))?;
+        }
+        Ok(Claim::new(text))
+    }
+
+    fn show(value: &Claim) -> Option<String> {
+        Some(quoted(&value.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_is_a_member_or_a_pointer() {
+        for (text, pointer) in [
+            ("sub", "/sub"),
+            ("https://issuer.example/tenant", "/https:~1~1issuer.example~1tenant"),
+            ("a~b", "/a~0b"),
+            ("/organization/id", "/organization/id"),
+        ] {
+            assert_eq!(Claim::new(text).pointer, pointer);
+            assert_eq!(Claim::new(text).to_string(), text);
+        }
+    }
+}

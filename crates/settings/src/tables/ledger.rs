@@ -1,0 +1,227 @@
+//! `[ledger]`: two ledgers that are compared on a schedule.
+
+mod comparison;
+mod plan;
+
+use std::time::Duration;
+
+use semel_flow::reconcile::ledger::{Condition, Format};
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Choice, Kind, List, Maybe, OrOff, Refusal, Words, quoted};
+use crate::engine::setting::{Setting, setting};
+use crate::parts::scalar::{Period, Size, Wait};
+use crate::parts::text::{FilePath, Text};
+use comparison::INPUT;
+
+pub use comparison::{LedgerComparison, LedgerSettings, LedgerSide, LedgerSource, LedgerUrl, LedgerWatch};
+pub use plan::{LedgerFault, plan};
+
+/// The `[ledger]` table as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct LedgerTable {
+    pub(crate) settings: LedgerSettings,
+    pub(crate) interval: Duration,
+    pub(crate) first_after: Duration,
+}
+
+impl Default for LedgerTable {
+    fn default() -> LedgerTable {
+        LedgerTable {
+            settings: LedgerSettings::default(),
+            interval: Duration::from_secs(24 * 60 * 60),
+            first_after: Duration::from_secs(60),
+        }
+    }
+}
+
+/// `[ledger]`.
+pub(crate) const LEDGER: &[Setting<LedgerTable>] = &[
+    setting!(
+        "theirs",
+        Maybe<Text>,
+        settings.theirs,
+        "What others say was done: a file, or an address that answers with one",
+        "\"http://127.0.0.1:4000/charges.ndjson\""
+    ),
+    setting!("ours", Text, settings.ours, "What we believe was done: store, or a file"),
+    setting!("interval", Period, interval, "How long from one comparison to the next"),
+    setting!("first_after", Wait, first_after, "How long from the start to the first comparison"),
+    setting!(
+        "reference",
+        Maybe<Text>,
+        settings.reference,
+        "The column or member that both know an entry by",
+        "\"reference\""
+    ),
+    setting!(
+        "compare",
+        List<Text>,
+        settings.compare,
+        "Columns or members that must be the same; with a file as ours"
+    ),
+    setting!(
+        "time",
+        Maybe<Text>,
+        settings.time,
+        "The column or member that says when an entry was made",
+        "\"createdAt\""
+    ),
+    setting!(
+        "their_reference",
+        Maybe<Text>,
+        settings.their_reference,
+        "What the reference is called in theirs, if otherwise",
+        "\"idempotencyKey\""
+    ),
+    setting!(
+        "their_compare",
+        List<Text>,
+        settings.their_compare,
+        "What compare is called in theirs, if otherwise"
+    ),
+    setting!(
+        "their_time",
+        Maybe<Text>,
+        settings.their_time,
+        "What the time is called in theirs, if otherwise",
+        "\"created\""
+    ),
+    setting!(
+        "our_filter",
+        List<ConditionKind>,
+        settings.our_filter,
+        "Which of our entries count: NAME=VALUE"
+    ),
+    setting!(
+        "their_filter",
+        List<ConditionKind>,
+        settings.their_filter,
+        "Which of their entries count: NAME=VALUE"
+    ),
+    setting!(
+        "strip_suffix",
+        Maybe<Text>,
+        settings.strip_suffix,
+        "Their references end where this first stands in them",
+        "\":\""
+    ),
+    setting!(
+        "operation",
+        Maybe<Text>,
+        settings.operation,
+        "With ours from the store: only records of this operation",
+        "\"payments.create\""
+    ),
+    setting!("grace", Wait, settings.grace, "What is younger is not missed: it may be on its way"),
+    setting!("max_age", OrOff<Period>, settings.max_age, "What is older is not missed: it may be forgotten"),
+    setting!(
+        "format",
+        Maybe<Choice<Format>>,
+        settings.format,
+        "How both are written, if their names do not say so",
+        "\"csv\""
+    ),
+    setting!(
+        "their_format",
+        Maybe<Choice<Format>>,
+        settings.their_format,
+        "How theirs is written, if otherwise",
+        "\"ndjson\""
+    ),
+    setting!(
+        "authorization_env",
+        Maybe<Text>,
+        settings.authorization_env,
+        "With an address: the variable that holds the value of Authorization",
+        "\"PROVIDER_AUTHORIZATION\""
+    ),
+    setting!("timeout", Period, settings.timeout, "The longest that reading from an address may take"),
+    setting!("max_size", Size<1024>, settings.max_size, "The most that is read from an address"),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        settings.tls.ca,
+        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        settings.tls.certificate,
+        "With an https:// address: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        settings.tls.key,
+        "With an https:// address: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
+];
+
+/// Puts the table together, if its settings go together. Without `theirs`, nothing is compared.
+pub(crate) fn check(findings: &mut Findings, table: &LedgerTable) -> Option<LedgerWatch> {
+    let path = |name: &str| format!("ledger.{name}");
+    if LEDGER.iter().any(|setting| !findings.are_readable(&[&path(setting.name)])) {
+        return None;
+    }
+    if !findings.is_set("ledger.theirs") {
+        // Those that have a default may stand in the file and mean nothing.
+        let alone = ["reference", "their_reference"].into_iter().find(|name| findings.is_set(&path(name)));
+        let origin = findings.origin(&path(alone?));
+        let message = "missing: a ledger to compare with, a file or an address";
+        findings.error(origin, "ledger.theirs", message);
+        return None;
+    }
+    let inputs = [("ours", Some(&table.settings.ours)), ("theirs", table.settings.theirs.as_ref())];
+    if let Some((name, _)) = inputs.into_iter().find(|(_, place)| place.is_some_and(|place| place == INPUT)) {
+        let message = "the standard input is for `semel reconcile ledger`: expected a file or an address";
+        findings.error(findings.origin(&path(name)), &path(name), message);
+        return None;
+    }
+    match plan(&table.settings, findings.is_set("ledger.grace")) {
+        Ok(comparison) => {
+            let LedgerTable { interval, first_after, .. } = *table;
+            Some(LedgerWatch { comparison, interval, first_after })
+        }
+        Err(LedgerFault { setting, message }) => {
+            let path = path(&setting);
+            // What is missing is missing beside what needs it.
+            let place = if findings.is_set(&path) { path.as_str() } else { "ledger.theirs" };
+            findings.error(findings.origin(place), &path, message);
+            None
+        }
+    }
+}
+
+/// A column, and the value that it must have.
+pub(crate) struct ConditionKind;
+
+impl Kind for ConditionKind {
+    type Value = Condition;
+
+    fn expected() -> String {
+        "a column or member and its value, such as \"status=captured\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<Condition, Refusal> {
+        parse_condition(text).ok_or(Refusal::Unexpected)
+    }
+
+    fn show(value: &Condition) -> Option<String> {
+        Some(quoted(&format!("{}={}", value.name, value.value)))
+    }
+}
+
+/// Reads `NAME=VALUE`; the value may be empty.
+pub fn parse_condition(text: &str) -> Option<Condition> {
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty())?;
+    Some(Condition { name: name.to_owned(), value: value.to_owned() })
+}
+
+impl Words for Format {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("csv", Format::Csv), ("ndjson", Format::Ndjson), ("json", Format::Json)];
+}

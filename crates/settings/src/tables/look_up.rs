@@ -1,0 +1,294 @@
+//! How a provider is asked what became of a command: `[operation.reconcile]`.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use semel_core::JsonPointer;
+use semel_flow::reconcile::http::{Gone, LookUpReading, NotFound};
+use semel_flow::reconcile::{HttpLookUp, HttpLookUpError};
+use semel_outgoing::Address;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::{Choice, Kind, List, Maybe, Refusal, Words, quoted};
+use crate::engine::redact::redact;
+use crate::engine::setting::{Setting, setting};
+use crate::engine::table::read_table;
+use crate::engine::value::{Content, Entry};
+use crate::parts::scalar::{Period, Switch};
+use crate::parts::service::{self, ServiceTls};
+use crate::parts::text::{FilePath, VariableName};
+use crate::parts::word::{GoodStatus, Word, ambiguous, twofold};
+
+/// How a provider is asked what became of a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookUpConfig {
+    /// Where it is asked.
+    pub url: LookUpUrl,
+    /// The variable with the value of the header `Authorization`.
+    pub authorization_env: Option<VariableName>,
+    /// How its answer is read.
+    pub reading: LookUpReading,
+    /// The longest that it may take.
+    pub timeout: Duration,
+    /// TLS with the provider.
+    pub tls: ServiceTls,
+}
+
+/// An `[operation.reconcile]` as far as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct LookUpTable {
+    pub(crate) url: Option<LookUpUrl>,
+    pub(crate) authorization_env: Option<VariableName>,
+    pub(crate) reading: LookUpReading,
+    pub(crate) timeout: Duration,
+    pub(crate) tls: ServiceTls,
+}
+
+impl Default for LookUpTable {
+    fn default() -> LookUpTable {
+        LookUpTable {
+            url: None,
+            authorization_env: None,
+            reading: LookUpReading::default(),
+            timeout: Duration::from_secs(5),
+            tls: ServiceTls::default(),
+        }
+    }
+}
+
+impl LookUpTable {
+    pub(crate) fn of(config: LookUpConfig) -> LookUpTable {
+        let LookUpConfig { url, authorization_env, reading, timeout, tls } = config;
+        LookUpTable { url: Some(url), authorization_env, reading, timeout, tls }
+    }
+
+    /// The same, if it says where to ask.
+    pub(crate) fn finish(self, max_response: usize) -> Option<LookUpConfig> {
+        let LookUpTable { url, authorization_env, reading, timeout, tls } = self;
+        let reading = LookUpReading { max_response, ..reading };
+        Some(LookUpConfig { url: url?, authorization_env, reading, timeout, tls })
+    }
+}
+
+/// An address in which `{operation_id}` stands for a command's id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookUpUrl {
+    text: String,
+    address: Address,
+}
+
+impl LookUpUrl {
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Returns the address, with other text for the command.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Whether the command is named behind the `?`, which a provider that does not know the name leaves out of account.
+    pub(crate) fn asks_by_query(&self) -> bool {
+        self.text.split_once('?').is_some_and(|(path, _)| !path.contains("{operation_id}"))
+    }
+}
+
+impl Kind for LookUpUrl {
+    type Value = LookUpUrl;
+
+    fn expected() -> String {
+        "an address such as \"https://provider.example/charges/{operation_id}\"".to_owned()
+    }
+
+    fn parse(text: &str) -> Result<LookUpUrl, Refusal> {
+        match HttpLookUp::new(text, LookUpReading::default()) {
+            Ok(look_up) => Ok(LookUpUrl { text: text.to_owned(), address: look_up.address().clone() }),
+            Err(HttpLookUpError::Tls(error)) => Err(Refusal::Because(error.to_string())),
+            Err(HttpLookUpError::Address(_, why)) => Err(Refusal::Because(why)),
+        }
+    }
+
+    fn show(value: &LookUpUrl) -> Option<String> {
+        Some(quoted(&redact(&value.text)))
+    }
+}
+
+impl Words for Gone {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("no-answer", Gone::NoAnswer), ("tombstone", Gone::Tombstone)];
+}
+
+impl Words for NotFound {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("unknown", NotFound::Unknown), ("not-executed", NotFound::NotExecuted)];
+}
+
+/// `[operation.reconcile]`.
+pub(crate) const LOOK_UP: &[Setting<LookUpTable>] = &[
+    setting!(
+        "url",
+        Maybe<LookUpUrl>,
+        url,
+        "Where a provider is asked about a command: {operation_id}, {tenant} and {caller} stand for its own",
+        "\"https://provider.example/charges?reference={operation_id}\""
+    ),
+    setting!(
+        "authorization_env",
+        Maybe<VariableName>,
+        authorization_env,
+        "The variable with the value of the header Authorization",
+        "\"PROVIDER_TOKEN\""
+    ),
+    setting!(
+        "deduplicates",
+        Switch,
+        reading.deduplicates,
+        "Whether the provider deduplicates on our operation id: not-executed then frees a key at once"
+    ),
+    setting!(
+        "result",
+        Maybe<JsonPointer>,
+        reading.result,
+        "Where in the answer the object is that stands for the command; if it is missing, it was not found",
+        "\"/0\""
+    ),
+    setting!(
+        "reference",
+        Maybe<JsonPointer>,
+        reading.reference,
+        "Where in that object the operation id is, to be sure that it is about this command",
+        "\"/reference\""
+    ),
+    setting!(
+        "status",
+        Maybe<JsonPointer>,
+        reading.status,
+        "Where in that object is what became of it; without it, what is found took place",
+        "\"/status\""
+    ),
+    setting!(
+        "executed",
+        List<Word>,
+        reading.executed,
+        "What its status is if it took place",
+        "[\"captured\"]"
+    ),
+    setting!(
+        "failed",
+        List<Word>,
+        reading.failed,
+        "What its status is if it failed for good",
+        "[\"declined\"]"
+    ),
+    setting!(
+        "pending",
+        List<Word>,
+        reading.pending,
+        "What its status is while the provider is still at it",
+        "[\"processing\"]"
+    ),
+    setting!(
+        "not_found",
+        Choice<NotFound>,
+        reading.not_found,
+        "What it means that the provider does not know the command"
+    ),
+    setting!(
+        "gone",
+        Choice<Gone>,
+        reading.gone,
+        "What it means that the provider answers 410: nothing, or a tombstone if the reference is in the answer"
+    ),
+    setting!(
+        "response",
+        Maybe<JsonPointer>,
+        reading.response,
+        "Where in that object the body is that retries get; without it, the object",
+        "\"/receipt\""
+    ),
+    setting!(
+        "response_status",
+        GoodStatus,
+        reading.response_status,
+        "The status that retries get if it took place"
+    ),
+    setting!("failed_status", StatusCode, reading.failed_status, "The status that retries get if it failed"),
+    setting!("timeout", Period, timeout, "The longest one look-up may take"),
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        tls.ca,
+        "With an https:// address: the file with the authorities that its certificate is checked against, instead of the system's",
+        "\"/etc/semel/ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        tls.certificate,
+        "With an https:// address: the file with the certificate that it is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        tls.key,
+        "With an https:// address: the file with the private key of that certificate",
+        "\"/etc/semel/gateway.key\""
+    ),
+];
+
+/// Reads an `[operation.reconcile]`.
+pub(crate) fn read(findings: &mut Findings, path: &str, entry: &Entry) -> Option<LookUpTable> {
+    let Content::Table(entries) = &entry.value.content else {
+        let message = "expected a table: write `[operation.reconcile]` below its `[[operation]]`";
+        findings.error(entry.value.origin.clone(), path, message);
+        return None;
+    };
+    let mut table = LookUpTable::default();
+    read_table(findings, path, LOOK_UP, &mut table, entries);
+    if !entries.iter().any(|entry| entry.name == "url") {
+        let message = "missing: it says where the provider is asked";
+        findings.error(entry.origin.clone(), &format!("{path}.url"), message);
+    }
+    check(findings, path, &table);
+    Some(table)
+}
+
+/// Checks that the settings of an `[operation.reconcile]` go together.
+fn check(findings: &mut Findings, prefix: &str, table: &LookUpTable) {
+    let reading = &table.reading;
+    service::check(findings, (prefix, ""), &table.tls, table.url.as_ref().map(LookUpUrl::address));
+    let path = |name: &str| format!("{prefix}.{name}");
+    let words = ["executed", "failed", "pending"];
+    if reading.status.is_none() {
+        for name in words.map(path) {
+            if findings.is_set(&name) {
+                let message = "goes with `status` only, which says where in the answer it is looked for";
+                findings.error(findings.origin(&name), &name, message);
+            }
+        }
+    } else if reading.executed.is_empty() && findings.are_readable(&[&path("executed")]) {
+        let message = "says where a word is, and `executed` does not say which word means that it took place";
+        findings.error(findings.origin(&path("status")), &path("status"), message);
+    }
+    if reading.status.is_none() && reading.reference.is_none() && table.url.is_some() {
+        let message = "missing, and so is `status`: with neither of them, nothing in an answer tells that it is about the \
+                       command";
+        if findings.are_readable(&[&path("reference"), &path("status")]) {
+            findings.error(findings.origin(&path("url")), &path("reference"), message);
+        }
+    }
+    if reading.gone == Gone::Tombstone
+        && reading.reference.is_none()
+        && findings.are_readable(&[&path("reference")])
+    {
+        let message = "needs `reference`: a tombstone names its command";
+        findings.error(findings.origin(&path("gone")), &path("gone"), message);
+    }
+    if let Some(word) = ambiguous(&[&reading.executed, &reading.failed, &reading.pending]) {
+        let lists: [(&str, &[String]); 3] =
+            [("executed", &reading.executed), ("failed", &reading.failed), ("pending", &reading.pending)];
+        twofold(findings, prefix, &lists, word);
+    }
+}

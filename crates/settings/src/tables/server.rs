@@ -1,0 +1,78 @@
+//! `[server]`: the bounds of the listener for clients, and the protocols that its connections may switch to.
+
+use std::time::Duration;
+
+use crate::engine::kind::Words;
+use crate::engine::setting::{Setting, setting};
+use crate::parts::scalar::{Count, Period, Size};
+
+/// The bounds of the listener for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The most connections at a time.
+    pub max_connections: usize,
+    /// The longest a request's head may take to arrive.
+    pub head_timeout: Duration,
+    /// The longest silence inside a request's body.
+    pub body_timeout: Duration,
+    /// How long a connection is kept between requests.
+    pub idle_timeout: Duration,
+    /// The largest head of a request, in bytes.
+    pub max_head: usize,
+    /// How long a connection that has switched protocols may be.
+    pub tunnels: TunnelLimits,
+}
+
+impl Default for Server {
+    fn default() -> Server {
+        Server {
+            max_connections: 10_000,
+            head_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(75),
+            max_head: 64 * 1024,
+            tunnels: TunnelLimits { idle: Duration::from_secs(300), total: Duration::from_secs(24 * 3600) },
+        }
+    }
+}
+
+/// `[server]`. The smallest head is the smallest buffer that hyper reads one into.
+pub(crate) const SERVER: &[Setting<Server>] = &[
+    setting!("max_connections", Count<1, 1_000_000>, max_connections, "The most connections at a time"),
+    setting!("head_timeout", Period, head_timeout, "The longest a request's head may take to arrive"),
+    setting!("body_timeout", Period, body_timeout, "The longest silence inside a request's body"),
+    setting!("idle_timeout", Period, idle_timeout, "How long a connection is kept between requests"),
+    setting!("max_head", Size<8192>, max_head, "The largest head of a request"),
+    setting!(
+        "tunnel_idle_timeout",
+        Period,
+        tunnels.idle,
+        "The longest silence of both sides after a switch of protocols"
+    ),
+    setting!(
+        "tunnel_lifetime",
+        Period,
+        tunnels.total,
+        "The longest life of a connection after a switch of protocols"
+    ),
+];
+
+/// The bounds of a connection that has switched protocols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TunnelLimits {
+    /// The longest silence of both sides.
+    pub idle: Duration,
+    /// The longest life.
+    pub total: Duration,
+}
+
+/// A protocol that a connection may switch to, if the setting `upgrade` names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UpgradeProtocol {
+    /// `websocket`.
+    WebSocket,
+}
+
+impl Words for UpgradeProtocol {
+    const WORDS: &'static [(&'static str, Self)] = &[("websocket", UpgradeProtocol::WebSocket)];
+}

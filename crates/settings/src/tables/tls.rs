@@ -1,0 +1,162 @@
+//! `[tls]`, `[admin_tls]` and `[upstream_tls]`, and what `[identity]` says about client certificates. Which files there
+//! are, and not what they hold: that is looked at where they are used, and by `semel config check`.
+
+use std::path::PathBuf;
+
+use http::Uri;
+
+use crate::engine::findings::Findings;
+use crate::engine::kind::Maybe;
+use crate::engine::setting::{Setting, setting};
+use crate::parts::text::FilePath;
+use crate::tables::upstream::is_encrypted;
+
+/// A certificate, and the key that belongs to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertifiedKey {
+    /// The certificate, and those between it and its authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// TLS on a listener.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListenerTls {
+    /// What the listener shows.
+    pub own: CertifiedKey,
+    /// Whose certificates clients show, if they are to show any.
+    pub client_ca: Option<PathBuf>,
+    /// Which of those do not count any more.
+    pub client_crl: Option<PathBuf>,
+}
+
+/// TLS with the upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// Whose certificates the upstream may show; without it, those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// What the upstream is shown, if anything.
+    pub own: Option<CertifiedKey>,
+}
+
+/// The `[tls]` or `[admin_tls]` table as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsTable {
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) client_crl: Option<PathBuf>,
+}
+
+/// The `[upstream_tls]` table as it was written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UpstreamTlsTable {
+    pub(crate) ca: Option<PathBuf>,
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+}
+
+/// `[tls]`, and `[admin_tls]`.
+pub(crate) const TLS: &[Setting<TlsTable>] = &[
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        certificate,
+        "The file with the certificate, in PEM, and those between it and its authority; without it, no TLS is spoken",
+        "\"/etc/semel/server.crt\""
+    ),
+    setting!(
+        "key",
+        Maybe<FilePath>,
+        key,
+        "The file with its private key, in PEM, for nobody else to read",
+        "\"/etc/semel/server.key\""
+    ),
+    setting!(
+        "client_ca",
+        Maybe<FilePath>,
+        client_ca,
+        "The file with the authorities whose certificates clients must show",
+        "\"/etc/semel/clients.crt\""
+    ),
+    setting!(
+        "client_crl",
+        Maybe<FilePath>,
+        client_crl,
+        "The file with their lists of revoked certificates, in PEM",
+        "\"/etc/semel/clients.crl\""
+    ),
+];
+
+/// `[upstream_tls]`.
+pub(crate) const UPSTREAM_TLS: &[Setting<UpstreamTlsTable>] = &[
+    setting!(
+        "ca",
+        Maybe<FilePath>,
+        ca,
+        "The file with the authorities that the upstream's certificate is checked against, instead of the system's",
+        "\"/etc/semel/upstream-ca.crt\""
+    ),
+    setting!(
+        "certificate",
+        Maybe<FilePath>,
+        certificate,
+        "The file with the certificate that the upstream is shown",
+        "\"/etc/semel/gateway.crt\""
+    ),
+    setting!("key", Maybe<FilePath>, key, "The file with its private key", "\"/etc/semel/gateway.key\""),
+];
+
+/// Puts the table of a listener together, if its settings go together. Without a certificate, no TLS is spoken.
+pub(crate) fn check(findings: &mut Findings, table: &'static str, tls: &TlsTable) -> Option<ListenerTls> {
+    let TlsTable { certificate, key, client_ca, client_crl } = tls.clone();
+    let own = certified_key(findings, table, certificate, key);
+    let path = |name: &str| format!("{table}.{name}");
+    let has_own = findings.is_set(&path("certificate")) || findings.is_set(&path("key"));
+    if !has_own {
+        needs(findings, &path("client_ca"), "certificate", "a listener that asks for one shows one first");
+    }
+    if !findings.is_set(&path("client_ca")) {
+        needs(findings, &path("client_crl"), "client_ca", "it says whose list this is");
+    }
+    Some(ListenerTls { own: own?, client_ca, client_crl })
+}
+
+/// Puts `[upstream_tls]` together, if its settings go together and with the upstream.
+pub(crate) fn check_upstream(findings: &mut Findings, tls: &UpstreamTlsTable, upstream: &Uri) -> UpstreamTls {
+    let UpstreamTlsTable { ca, certificate, key } = tls.clone();
+    let own = certified_key(findings, "upstream_tls", certificate, key);
+    if findings.are_readable(&["upstream"]) && !is_encrypted(upstream) {
+        for name in ["ca", "certificate", "key"].map(|name| format!("upstream_tls.{name}")) {
+            if findings.is_set(&name) {
+                let message = "means nothing while `upstream` begins with http://: write https://";
+                findings.error(findings.origin(&name), &name, message);
+            }
+        }
+    }
+    UpstreamTls { ca, own }
+}
+
+fn certified_key(
+    findings: &mut Findings,
+    table: &str,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+) -> Option<CertifiedKey> {
+    let path = |name: &str| format!("{table}.{name}");
+    if !findings.is_set(&path("key")) {
+        needs(findings, &path("certificate"), "key", "the file with its private key");
+    }
+    if !findings.is_set(&path("certificate")) {
+        needs(findings, &path("key"), "certificate", "the file with the certificate that it belongs to");
+    }
+    Some(CertifiedKey { certificate: certificate?, key: key? })
+}
+
+/// Says of a setting, where it is set, that another one beside it is missing.
+fn needs(findings: &mut Findings, path: &str, other: &str, why: &str) {
+    if findings.is_set(path) {
+        findings.error(findings.origin(path), path, format!("needs `{other}` beside it: {why}"));
+    }
+}
