@@ -12,11 +12,11 @@ use crate::tls::live::{Recipe, make};
 use crate::tls::server::Accepting;
 use crate::{ledger, tls};
 
-/// A certificate of ours, and when it ends.
+/// A certificate of ours, and its end.
 pub(crate) struct Shown {
     /// The setting that names it.
     pub(crate) setting: String,
-    /// When it ends, if that can be read.
+    /// Its end, if that can be read.
     pub(crate) ends: Option<Timestamp>,
 }
 

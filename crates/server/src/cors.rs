@@ -110,7 +110,7 @@ impl Cors {
         }
     }
 
-    /// Whether the answer to every origin is the same.
+    /// Returns true if the answer to every origin is the same.
     fn is_open(&self) -> bool {
         self.0.origins.contains(&CorsOrigin::Any)
     }

@@ -1,5 +1,5 @@
-//! Who is calling. Asked before anything is looked up, and answered without the store: authentication must not depend
-//! on the store being there.
+//! The identity of callers, established before anything is looked up, and without the store: authentication must not
+//! depend on it.
 
 mod caller;
 pub(crate) mod client_certificate;
@@ -23,7 +23,7 @@ use crate::keys::{API_KEY, Keys};
 use crate::peer::Peer;
 use caller::Identify;
 
-/// How soon a new key works, and a revoked one does not.
+/// The delay until a new key works, and a revoked one does not.
 const REFRESH: Duration = Duration::from_secs(2);
 
 /// Lets a layer identify callers as the configuration says.

@@ -1,7 +1,7 @@
-//! Our ledger against theirs, in a command and on a schedule: where each is, and what is told about them.
+//! The comparison of our ledger with theirs, in a command and on a schedule.
 //!
-//! `plan` says what is compared with what, `read` reads either side, `fetch` does where that is an address, and
-//! `watch` is the schedule. How ledgers are compared is in `semel-flow`.
+//! `read` reads either side, `fetch` reads from an address, and `watch` is the schedule. The settings make the plan, and
+//! `semel-flow` compares.
 
 mod fetch;
 mod read;
@@ -17,11 +17,11 @@ use semel_flow::reconcile::ledger::{self, Ages, Kind, Report};
 use crate::config::LedgerComparison;
 pub use watch::{check, check_files, watch};
 
-/// What a comparison came to.
+/// The result of a comparison.
 pub struct Compared {
-    /// What was found.
+    /// The findings.
     pub report: Report,
-    /// What the store has under those of the listed references that our side lacks, if our side is the store.
+    /// The states of records under listed references that our side lacks, if our side is the store.
     pub our_states: HashMap<String, StateName>,
 }
 
@@ -46,7 +46,7 @@ pub async fn compare(
     Ok(Compared { report, our_states })
 }
 
-/// What the store knows of commands that they carried out, and that did not succeed here.
+/// Returns the states of commands that they carried out, and that did not succeed here.
 async fn our_states(report: &Report, store: &Arc<dyn Store>) -> anyhow::Result<HashMap<String, StateName>> {
     let mut states = HashMap::new();
     for finding in &report.findings(Kind::MissingOurs).first {

@@ -1,11 +1,16 @@
 //! The gateway: `semel serve` stands in front of any HTTP service and makes its commands safe to retry.
 //!
-//! Wiring only. What a command goes through is in `semel-http`; here is what surrounds it: `listener`, `guard` and
-//! `head` take connections and requests, `peer` says from whom, `entry` which may come in, `hosts` by which names, `pass` with which exemptions, `identity` says who calls (`jwt` where a token says it,
-//! `client_certificate` where a certificate does) and `authorize` whether they
-//! may, `introspection` asks a service about both, `proxy` and `upstream` pass requests on, `forwarding` says from where they came, `request_id` names them, `cors` which pages may read our answers, `upgrade` and `tunnel` switch protocols, `tls` encrypts, `breaker` stands before the store, `reconcile`
-//! and `webhook` find out what became of commands whose outcome is unknown, `ledger` compares what was done with what others
-//! say, `admin` and `telemetry` show what happens, `config` reads the settings, and `gateway` puts them together.
+//! Wiring only: the way of a command is in `semel-http`, the settings are in `semel-settings`, which is called `config`
+//! here. From the lowest:
+//!
+//! - `peer`, `secret`, `keys` and `hosts` are facts that others share.
+//! - `tls` encrypts, `forwarding` and `forward` write header fields, `upstream` has the connections to the service.
+//! - `identity` names callers, `authorize` asks whether they may.
+//! - `guard`, `head`, `entry`, `pass`, `cors`, `upgrade`, `tunnel`, `paced` and `request_id` check requests on their way in;
+//!   `proxy` passes them on; `listener` takes connections.
+//! - `breaker` stands before the store; `encryption`, `reconcile`, `webhook`, `ledger`, `former_names` and `operate` look after
+//!   what is stored.
+//! - `admin` and `telemetry` show what happens, `gateway` puts everything together, and `cli` is the command line.
 
 pub mod admin;
 pub mod authorize;

@@ -1,4 +1,4 @@
-//! Secrets, fetched from where the configuration says that they come from: once, at the start.
+//! Secrets, fetched from the sources in the configuration: once, at the start.
 //!
 //! Invariant: no message says anything about a secret itself.
 
@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::config::{SecretSource, VariableName};
 
-/// How long a program may take to print a secret.
+/// The longest that a program may take to print a secret.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The most that is read in search of a secret; what is longer comes with one byte more.
@@ -27,7 +27,7 @@ pub(crate) async fn fetch(source: &SecretSource) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// The same, if it can be looked at without running anything.
+/// Returns the secret, if it can be read without running anything.
 pub(crate) fn look(source: &SecretSource) -> Option<anyhow::Result<Vec<u8>>> {
     match source {
         SecretSource::File(path) => Some(read_file(path)),
@@ -62,7 +62,7 @@ fn read_variable(name: &str) -> anyhow::Result<Vec<u8>> {
     Ok(value.into_encoded_bytes())
 }
 
-/// What a program prints. It gets no input, and what it says on its standard error is shown as it comes.
+/// Returns the output of a program. It gets no input, and its standard error is shown as it comes.
 async fn run(words: &[String]) -> anyhow::Result<Vec<u8>> {
     let (program, arguments) = words.split_first().context("there is no program")?;
     let running = async {

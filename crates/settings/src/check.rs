@@ -1,4 +1,4 @@
-//! What is wrong although every single value can be read: settings that do not go together.
+//! Rules across tables: settings that do not go together, although each can be read.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -50,7 +50,7 @@ fn webhooks_are_apart(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// Whether the settings of a configuration go together.
+/// Checks that the settings of a configuration go together.
 pub(crate) fn config(findings: &mut Findings, config: &Config, source: IdentitySource) {
     webhooks_are_apart(findings, config);
     limits::check(findings, &config.limits);
@@ -103,7 +103,7 @@ fn listeners_are_apart(findings: &mut Findings, config: &Config) {
     }
 }
 
-/// Whether both cannot be bound. Port 0 is a different one each time.
+/// Returns true if both cannot be bound. Port 0 is a different one each time.
 fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
     let same_address = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
     one.port() == other.port() && one.port() != 0 && same_address
@@ -175,7 +175,7 @@ fn routes_are_unique(findings: &mut Findings, operations: &[OperationConfig]) {
     }
 }
 
-/// Whether no path may be taken for one of two operations, and each route can be asked for.
+/// Checks that no path may be taken for one of two operations, and that each route can be asked for.
 fn routes_are_apart(findings: &mut Findings, operations: &[OperationConfig]) {
     for (index, operation) in operations.iter().enumerate() {
         let path = format!("{}.match", operation::path(&operation.name));

@@ -32,11 +32,11 @@ use crate::tables::webhook::WebhookConfig;
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Where clients connect.
+    /// The address for clients.
     pub listen: SocketAddr,
-    /// Where operators and monitoring connect.
+    /// The address for operators and monitoring.
     pub admin_listen: SocketAddr,
-    /// By which names browsers may ask for it, beside its own, where there are no tokens.
+    /// The names by which browsers may ask for the admin listener, beside its own, where there are no tokens.
     pub admin_hosts: Vec<String>,
     /// The names of the service; none: the upstream is told its own.
     pub hosts: Vec<ServiceHost>,
@@ -46,45 +46,45 @@ pub struct Config {
     pub forwarded_from: Vec<ProxyRange>,
     /// Pages of other origins that may read the gateway's own answers.
     pub cors: CorsSettings,
-    /// Who may use it, in the order of the file. Nobody else may; if it is empty, whoever is on this machine.
+    /// The tokens of the admin listener, in the order of the file. Without any, it is for this machine only.
     pub admin_tokens: Vec<AdminToken>,
     /// The service that commands are passed on to: a scheme and an authority.
     pub upstream: Uri,
-    /// What it speaks.
+    /// The protocol of the upstream.
     pub upstream_protocol: UpstreamProtocol,
-    /// Whether connections to it are used again.
+    /// The use of a connection to it after its first request.
     pub upstream_reuse: UpstreamReuse,
-    /// Where records are kept.
+    /// The place of records.
     pub store: StoreLocation,
     /// The protocols that a connection may switch to.
     pub upgrade: Vec<UpgradeProtocol>,
-    /// How log lines are written.
+    /// The format of log lines.
     pub log_format: LogFormat,
-    /// How long a shutdown waits for running commands.
+    /// The time that a shutdown waits for running commands.
     pub drain: Duration,
     /// The bounds of the listener for clients.
     pub server: Server,
-    /// Where tenant and caller come from.
+    /// The source of tenant and caller.
     pub identity: Identity,
-    /// What operations want, where they say nothing else.
+    /// The policy of operations, where they say nothing else.
     pub defaults: Policy,
-    /// Who is asked whether a caller may, where operations say nothing else.
+    /// The service that authorizes callers, where operations say nothing else.
     pub authorization: Authorization,
     /// The rules for single operations, in the order of the file.
     pub operations: Vec<OperationConfig>,
-    /// Routes whose requests may have what is refused everywhere else, in the order of the file.
+    /// Routes with exemptions, in the order of the file.
     pub pass: Vec<PassConfig>,
-    /// Who may send events about commands, in the order of the file.
+    /// The senders of events about commands, in the order of the file.
     pub webhooks: Vec<WebhookConfig>,
-    /// How much tenants and callers may use.
+    /// The quotas of tenants and callers.
     pub limits: Limits,
-    /// How evidence about commands is sought whose outcome is unknown.
+    /// The search for evidence about commands whose outcome is unknown.
     pub reconcile: ReconcilerOptions,
     /// The work in the background.
     pub maintenance: Maintenance,
     /// The comparison of ledgers on a schedule, if there is one.
     pub ledger: Option<LedgerWatch>,
-    /// The keys that what is stored is encrypted under, if it is.
+    /// The keys that stored data is encrypted under, if it is.
     pub encryption: Option<Encryption>,
     /// TLS with clients, if it is spoken.
     pub tls: Option<ListenerTls>,
@@ -94,7 +94,7 @@ pub struct Config {
     pub upstream_tls: UpstreamTls,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
@@ -114,7 +114,7 @@ impl Config {
         trusted
     }
 
-    /// What the operation of this name wants, which may be a former one.
+    /// Returns the policy of the operation of this name, which may be a former one.
     pub fn policy_of(&self, name: &OperationName) -> &Policy {
         let named = self.operations.iter().find(|operation| operation.names().any(|own| own == name));
         named.map_or(&self.defaults, |operation| &operation.policy)
@@ -158,7 +158,7 @@ impl Default for Config {
     }
 }
 
-/// How long a gateway reads an answer after its timeout, if nobody says otherwise.
+/// The time that a gateway reads an answer after its timeout, by default.
 const LATE_ANSWER: Duration = Duration::from_secs(30);
 
 /// The top level.

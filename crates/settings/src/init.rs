@@ -11,10 +11,10 @@ const HEADER: &str = "\
 # those of [defaults] have variables and flags.
 ";
 
-/// What goes with another choice than that of the example.
+/// Settings that go with another choice than that of the example.
 const APART: [&str; 1] = ["signature_header"];
 
-/// A file with every setting at its default, commented out and explained, and one example operation.
+/// Returns a file with every setting at its default, commented out and explained, and one example operation.
 ///
 /// A `#` with no blank after it stands before what can be uncommented.
 pub fn init() -> String {
@@ -30,7 +30,7 @@ pub fn init() -> String {
     text
 }
 
-/// What ends one table and begins the next.
+/// Returns the end of one table and the beginning of the next.
 fn between(last: &str, next: &str) -> String {
     let end = if last == "operation" {
         "\n# Any setting of [defaults], for this operation only\n#ttl = \"7d\"\n"

@@ -29,12 +29,12 @@ use crate::tables::tls::{self, TLS, TlsTable, UPSTREAM_TLS, UpstreamTlsTable};
 use crate::tables::webhook;
 use crate::warn;
 
-/// A configuration that can be used, and what there is to say about it.
+/// A configuration that can be used, with its warnings and its origins.
 #[derive(Debug)]
 pub struct Loaded {
     /// The settings.
     pub config: Config,
-    /// Where a choice weakens the promise, and variables that mean nothing.
+    /// Choices that weaken the promise, and variables that mean nothing.
     pub warnings: Vec<Diagnostic>,
     /// Every effective setting with its value and where it came from.
     pub rows: Vec<Row>,
@@ -75,7 +75,7 @@ struct Loader {
     tls: TlsTable,
     admin_tls: TlsTable,
     upstream_tls: UpstreamTlsTable,
-    /// As written: they are read when the defaults are known.
+    /// The tables as written: they are read when the defaults are known.
     operations: Vec<Value>,
     webhooks: Vec<Value>,
     findings: Findings,
@@ -217,7 +217,7 @@ impl Loader {
         self.findings.add_errors(vec![Diagnostic::error(Origin::Flag(flag), None, message)]);
     }
 
-    /// Sets what may be set from outside the file; says whether there is such a setting.
+    /// Sets a setting from outside the file; returns false if there is none of this name.
     fn overlay(&mut self, name: &str, value: &Value) -> bool {
         if let Some(setting) = find(GENERAL, name) {
             self.findings.read(setting, &mut self.config, name, value);
@@ -290,7 +290,7 @@ impl Loader {
     }
 }
 
-/// What an operation may set for itself: its policy, and who is asked whether a caller may.
+/// Reads `[defaults]`: the policy of operations, and the service that authorizes their callers.
 fn read_defaults(findings: &mut Findings, config: &mut Config, table: &Table) {
     for entry in table {
         let path = format!("defaults.{}", entry.name);

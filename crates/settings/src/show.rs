@@ -21,12 +21,12 @@ pub struct Row {
     pub name: String,
     /// Its value as TOML; a password inside is hidden.
     pub value: String,
-    /// Where it came from: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
+    /// The origin of the value: `default`, `semel.toml:12`, `SEMEL_TTL`, `--ttl`.
     pub source: String,
 }
 
 impl Row {
-    /// Its value as JSON. The TOML of a setting is a text, a number, a boolean or a list, which is JSON as well.
+    /// Returns its value as JSON. The TOML of a setting is a text, a number, a boolean or a list, which is JSON as well.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.value).unwrap_or_else(|_| self.value.as_str().into())
     }
@@ -49,7 +49,7 @@ impl<'a> Rows<'a> {
         Rows { findings, rows: Vec::new() }
     }
 
-    /// Every setting that has a value.
+    /// Adds every setting that has a value.
     pub(crate) fn add<T>(&mut self, table: &str, settings: &[Setting<T>], holder: &T) {
         for setting in settings {
             let path =
@@ -58,7 +58,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// What an operation sets itself: the rest follows the defaults.
+    /// Adds what an operation sets itself: the rest follows the defaults.
     pub(crate) fn add_operation(&mut self, operation: &OperationConfig) {
         let OperationConfig {
             name,
@@ -83,18 +83,18 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Everything about a rule for what may pass.
+    /// Adds the settings of a `[[pass]]`.
     pub(crate) fn add_pass(&mut self, rule: &PassConfig) {
         self.add(&pass::path(&rule.route.to_string()), PASS, &PassTable::of(rule.clone()));
     }
 
-    /// Everything about a webhook.
+    /// Adds the settings of a webhook.
     pub(crate) fn add_webhook(&mut self, webhook: &WebhookConfig) {
         let table = WebhookTable::of(webhook.clone());
         self.add(&format!("webhook.{}", webhook.name), WEBHOOK, &table);
     }
 
-    /// Everything about somebody who may use more, or less.
+    /// Adds the settings of a `[[limit]]`.
     pub(crate) fn add_limit(&mut self, exception: &Exception) {
         let path = limits::path(&exception.tenant, exception.caller.as_deref());
         self.add(&path, LIMIT, &LimitTable::of(exception.clone()));

@@ -1,4 +1,4 @@
-//! What a configuration is read from: a file, variables and flags, as they are found.
+//! The sources of a configuration: a file, variables and flags, as they are found.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -20,7 +20,7 @@ pub(crate) const FILE_VARIABLE: &str = "SEMEL_CONFIG";
 /// The largest file that is read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// What a configuration is read from. Later wins: file, variables, flags.
+/// The sources of a configuration. Later wins: file, variables, flags.
 #[derive(Default)]
 pub struct Sources {
     pub(crate) file: Option<Arc<Source>>,

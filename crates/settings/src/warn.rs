@@ -1,4 +1,4 @@
-//! Choices that can be followed, and that weaken the promise: each with the reason.
+//! Warnings: choices that can be followed and weaken the promise, each with the reason.
 
 use std::time::Duration;
 

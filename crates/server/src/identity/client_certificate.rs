@@ -1,8 +1,8 @@
-//! Certificates of clients: who is calling, as an authority has certified it.
+//! Certificates of clients: a certificate of an authority names the caller.
 //!
 //! Tenant and caller are names in the certificate, never its bytes or its serial number, so that a caller with a renewed
-//! certificate is the same caller. rustls has checked it when the connection was made; here it is seen to that it still
-//! counts. What a client is told about a refused one is always the same; the log says why.
+//! certificate is the same caller. rustls has checked it when the connection was made; this module checks that it still
+//! counts. Clients get the same answer for every refused certificate; the log has the reason.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::config::{CertificateField, CertificateTenant, ClientCertificates};
 use crate::tls::certificate::{Certificate, Names};
 use crate::tls::server::{Accepting, Acceptor, Shown};
 
-/// Why a certificate lets nobody in.
+/// The reason for refusing a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// It has ended since it was shown.
@@ -75,7 +75,7 @@ impl Presented {
         if self.still_accepted() { Ok(names) } else { Err(Fault::Withdrawn) }
     }
 
-    /// Whether it would be accepted now. It is checked again once the files that decide about it have changed.
+    /// Returns true if it would be accepted now. It is checked again once the files that decide about it have changed.
     fn still_accepted(&self) -> bool {
         let current = self.acceptor.current();
         let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ impl Presented {
     }
 }
 
-/// Says who is calling by the certificate of the connection.
+/// Names the caller by the certificate of the connection.
 pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
     let settings = settings.clone();
     Box::new(move |parts: &Parts| {

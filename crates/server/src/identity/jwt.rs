@@ -1,4 +1,4 @@
-//! Tokens of an issuer: who is calling, as a signed JWT says it.
+//! Tokens of an issuer: a signed JWT names the caller.
 //!
 //! Tenant and caller are claims of the token and never its bytes, so that a caller with a new token is the same caller.
 //! A token is checked here and now, with the keys in memory: `keys` reads a set of them, `source` fetches it again and
@@ -45,7 +45,7 @@ pub(crate) async fn identify(settings: &JwtSettings) -> anyhow::Result<Identify>
     Ok(Box::new(move |parts| verifier.principal(parts)))
 }
 
-/// How many keys there are to check tokens with, now.
+/// Returns the number of keys that tokens can be checked with now.
 ///
 /// # Errors
 /// If they cannot be read.

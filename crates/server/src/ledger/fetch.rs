@@ -10,7 +10,7 @@ use semel_outgoing::{Answer, Client, Error, TlsError};
 
 use crate::config::LedgerUrl;
 
-/// What is asked for, where no format is configured.
+/// The value of `Accept`, where no format is configured.
 const ANY: &str = "application/x-ndjson, text/csv, application/json";
 
 /// Reads all of it, within the time that it has.
@@ -51,7 +51,7 @@ fn request(client: &Client, url: &LedgerUrl) -> anyhow::Result<Request<Full<Byte
     Ok(request)
 }
 
-/// How the answer is written: as configured, or as it says.
+/// Returns the format of the answer: as configured, or as `Content-Type` says.
 fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
     if let Some(coding) = headers.get(CONTENT_ENCODING) {
         ensure!(

@@ -1,4 +1,4 @@
-//! Reads one side, wherever it is.
+//! Reads one ledger: from the store, a file, the standard input or an address.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,9 +12,9 @@ use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
 use super::fetch::fetch;
 use crate::config::{LedgerSide, LedgerSource};
 
-/// How many records are read from the store at a time.
+/// Records in one page of the store.
 const PAGE: usize = 500;
-/// How much is read from a file at a time.
+/// Bytes in one read of a file.
 const PIECE: usize = 64 * 1024;
 
 /// Reads all of it.

@@ -11,13 +11,13 @@ use super::fetch::{authorization, client};
 use super::{Compared, compare};
 use crate::config::{LedgerSource, LedgerWatch};
 
-/// How many findings one run logs; all are counted.
+/// The most findings that one run logs; all are counted.
 const MAX_LOGGED: usize = 100;
 
 /// Checks that everything is there that a run needs from outside.
 ///
 /// # Errors
-/// What is missing.
+/// If something is missing.
 pub fn check(watch: &LedgerWatch) -> anyhow::Result<()> {
     match &watch.comparison.theirs.source {
         LedgerSource::Url(url) => authorization(url).map(drop),

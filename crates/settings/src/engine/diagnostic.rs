@@ -1,4 +1,4 @@
-//! What is wrong or unwise in a configuration, and where: collected, then rendered as plain text.
+//! Faults and weak choices of a configuration, each with its place: collected, then rendered as plain text.
 //!
 //! A message quotes values through `Content`, which hides passwords; the lines of a file are redacted here.
 
@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 use crate::engine::redact::redact;
 use crate::engine::source::{Location, Origin};
 
-/// How bad it is.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// The configuration cannot be used.
@@ -21,13 +21,13 @@ pub enum Severity {
 /// Displayed as `place: severity: setting: message`, with the line and a caret where there is one.
 #[derive(Clone, Debug)]
 pub struct Diagnostic {
-    /// How bad it is.
+    /// The severity of a finding.
     pub severity: Severity,
-    /// Where the value came from.
+    /// The origin of the value.
     pub origin: Origin,
     /// The setting, as `config show` names it, where one is concerned.
     pub setting: Option<String>,
-    /// What is wrong, and what would be right.
+    /// The fault, and what would be right.
     pub message: String,
 }
 
@@ -91,7 +91,7 @@ fn printable(text: &str) -> String {
     text.chars().map(shown).collect()
 }
 
-/// All that makes a configuration unusable; never empty.
+/// Every fault of a configuration that cannot be used; never empty.
 #[derive(Debug)]
 pub struct Errors(pub(crate) Vec<Diagnostic>);
 

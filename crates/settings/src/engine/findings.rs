@@ -1,4 +1,4 @@
-//! What is learnt while a configuration is read: what is wrong, what is unwise, what came from where.
+//! Everything found while a configuration is read: faults, weak choices, and the origin of every value.
 
 use std::collections::{HashMap, HashSet};
 
@@ -9,7 +9,7 @@ use crate::engine::setting::Setting;
 use crate::engine::source::Origin;
 use crate::engine::value::{Content, Entry, Value};
 
-/// What is learnt while a configuration is read. Settings are known by their path, such as `defaults.ttl`.
+/// Everything found while a configuration is read. Settings are known by their path, such as `defaults.ttl`.
 pub(crate) struct Findings {
     known: KnownNames,
     errors: Vec<Diagnostic>,
@@ -39,17 +39,17 @@ impl Findings {
         self.errors.extend(errors);
     }
 
-    /// Something is wrong with the setting at `path`.
+    /// Reports a fault of the setting at `path`.
     pub(crate) fn error(&mut self, origin: Origin, path: &str, message: impl Into<String>) {
         self.errors.push(Diagnostic::error(origin, Some(path.to_owned()), message));
     }
 
-    /// The value of the setting at `path` weakens the promise.
+    /// Warns of a value at `path` that weakens the promise.
     pub(crate) fn warn(&mut self, path: &str, message: impl Into<String>) {
         self.warnings.push(Diagnostic::warning(self.origin(path), Some(path.to_owned()), message));
     }
 
-    /// A variable that means nothing.
+    /// Warns of a variable that means nothing.
     pub(crate) fn warn_of_variable(&mut self, name: &str, message: String) {
         self.warnings.push(Diagnostic::warning(Origin::Variable(name.to_owned()), None, message));
     }
@@ -68,7 +68,7 @@ impl Findings {
         self.origins.insert(path.to_owned(), value.origin.clone());
     }
 
-    /// Where the setting at `path` got its value.
+    /// Returns the origin of the setting at `path`.
     pub(crate) fn origin(&self, path: &str) -> Origin {
         self.origins.get(path).cloned().unwrap_or(Origin::Default)
     }
@@ -77,12 +77,12 @@ impl Findings {
         self.origins.contains_key(path)
     }
 
-    /// Whether all these settings could be read, so that it makes sense to compare them.
+    /// Returns true if all these settings could be read, so that it makes sense to compare them.
     pub(crate) fn are_readable(&self, paths: &[&str]) -> bool {
         !paths.iter().any(|path| self.unreadable.contains(*path))
     }
 
-    /// Nobody knows this name: says what it may have been meant to be, out of `known`.
+    /// Reports an unknown name, with the nearest one of `known`.
     pub(crate) fn unknown<'a>(
         &mut self,
         entry: &Entry,
@@ -105,7 +105,7 @@ impl Findings {
         self.error(entry.origin.clone(), path, message);
     }
 
-    /// Everything that was learnt; the errors in the order of the file, then variables, then flags.
+    /// Returns everything that was found; the errors in the order of the file, then variables, then flags.
     pub(crate) fn finish(mut self) -> (Result<(), Errors>, Vec<Diagnostic>) {
         self.errors.sort_by_key(place_in_order);
         self.warnings.sort_by_key(place_in_order);

@@ -1,4 +1,4 @@
-//! How the value of a setting is written: read from what was given, shown as TOML.
+//! The ways of writing the value of a setting: read from what was given, shown as TOML.
 
 use std::marker::PhantomData;
 
@@ -8,19 +8,19 @@ use crate::engine::value::{Content, Value};
 
 /// One way of writing values. Most are written as one text, and only say how to [`parse`](Kind::parse) it.
 pub(crate) trait Kind {
-    /// What a setting of this kind holds.
+    /// The type of a setting of this kind.
     type Value;
 
-    /// Whether the text may be written as an integer without quotes.
+    /// True if the text may be written as an integer without quotes.
     const BARE_INTEGER: bool = false;
 
-    /// Whether the text may be written as a boolean without quotes.
+    /// True if the text may be written as a boolean without quotes.
     const BARE_BOOLEAN: bool = false;
 
-    /// What is accepted, as it goes on after "expected".
+    /// Returns the accepted values, in words that go on after "expected".
     fn expected() -> String;
 
-    /// The words that are accepted, where they are a closed set.
+    /// Returns the accepted words, where they are a closed set.
     fn choices() -> Vec<&'static str> {
         Vec::new()
     }
@@ -43,11 +43,11 @@ pub(crate) trait Kind {
         parsed.map_err(|refusal| Wrong::new(value, &Self::expected(), &refusal))
     }
 
-    /// The value as TOML; nothing if the setting is not set.
+    /// Returns the value as TOML; nothing if the setting is not set.
     fn show(value: &Self::Value) -> Option<String>;
 }
 
-/// Why a text is not a value of its kind, beyond what [`Kind::expected`] says.
+/// The reason why a text is not a value of its kind, beyond what [`Kind::expected`] says.
 pub(crate) enum Refusal {
     /// It is something else.
     Unexpected,
@@ -59,7 +59,7 @@ pub(crate) enum Refusal {
     Reserved,
 }
 
-/// What is wrong with a value, and where it stands: an element of a list has a place of its own.
+/// The fault of a value, and its place: an element of a list has a place of its own.
 pub(crate) struct Wrong {
     pub(crate) origin: Origin,
     pub(crate) message: String,

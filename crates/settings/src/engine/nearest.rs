@@ -3,7 +3,7 @@
 /// Longer names are no typing mistake, and comparing them costs their product.
 const MAX_LENGTH: usize = 64;
 
-/// The known name that `name` was probably meant to be, if one is near enough: at most one wrong character in
+/// Returns the known name that `name` was probably meant to be, if one is near enough: at most one wrong character in
 /// three, an exchange of neighbours counting as one.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(name);

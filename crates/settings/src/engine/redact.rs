@@ -2,7 +2,7 @@
 
 const HIDDEN: &str = "***";
 
-/// The text with the password of a URL (`scheme://user:password@host`, `?password=…`) hidden.
+/// Returns the text with the password of a URL (`scheme://user:password@host`, `?password=…`) hidden.
 ///
 /// Made for lines of a file as much as for values, so it rather hides too much: a password may itself hold an
 /// `@`, a slash, a quote or a blank.
@@ -29,7 +29,7 @@ fn redact_userinfo(text: &str) -> String {
     hidden().unwrap_or_else(|| text.to_owned())
 }
 
-/// Whether there is a `password=` in the text.
+/// Returns true if there is a `password=` in the text.
 fn has_parameter(text: &str) -> bool {
     text.to_ascii_lowercase().split("password").skip(1).any(|rest| rest.trim_start().starts_with('='))
 }

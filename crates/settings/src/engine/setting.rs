@@ -36,20 +36,20 @@ macro_rules! setting {
 }
 pub(crate) use setting;
 
-/// What there is to know about a setting: for flags, help and documentation.
+/// Everything to know about a setting: for flags, help and documentation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SettingInfo {
     /// The table it stands in; empty at the top level.
     pub table: &'static str,
     /// Its name in the file.
     pub name: &'static str,
-    /// What it is for.
+    /// The help text.
     pub help: &'static str,
     /// The default as TOML, if it has one.
     pub default: Option<String>,
     /// A value as TOML, for a setting without default.
     pub example: Option<&'static str>,
-    /// What is accepted, in words.
+    /// The accepted values, in words.
     pub expected: String,
     /// The words that are accepted, where they are a closed set.
     pub choices: Vec<&'static str>,
@@ -68,26 +68,26 @@ impl SettingInfo {
         }
     }
 
-    /// Whether there is a flag and a variable: for the top level and `[defaults]`.
+    /// Returns true if there is a flag and a variable: for the top level and `[defaults]`.
     pub fn is_global(&self) -> bool {
         matches!(self.table, "" | "defaults")
     }
 
-    /// The flag's name without its dashes, such as `key-syntax`.
+    /// Returns the flag's name without its dashes, such as `key-syntax`.
     pub fn flag(&self) -> Option<String> {
         self.is_global().then(|| self.name.replace('_', "-"))
     }
 
-    /// The variable, such as `SEMEL_KEY_SYNTAX`.
+    /// Returns the variable, such as `SEMEL_KEY_SYNTAX`.
     pub fn variable(&self) -> Option<String> {
         self.is_global().then(|| variable(self.name))
     }
 }
 
-/// The variable of a global setting.
+/// Returns the variable of a global setting.
 pub(crate) fn variable(name: &str) -> String {
     format!("{VARIABLE_PREFIX}{}", name.to_ascii_uppercase())
 }
 
-/// What our variables begin with.
+/// The prefix of our variables.
 pub(crate) const VARIABLE_PREFIX: &str = "SEMEL_";

@@ -1,4 +1,4 @@
-//! Where values come from: the text of a file with places in it, a variable, a flag, or nobody.
+//! The origin of a value: a place in the text of a file, a variable, a flag, or the built-in default.
 
 use std::fmt;
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl Location {
         1 + self.source.text[..self.span.start].matches('\n').count()
     }
 
-    /// How far into the file, for putting findings in order.
+    /// Returns the offset in the file, for putting findings in order.
     pub(crate) fn offset(&self) -> usize {
         self.span.start
     }
@@ -81,7 +81,7 @@ impl Location {
     }
 }
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, Debug)]
 pub enum Origin {
     /// Built in.

@@ -16,7 +16,7 @@ pub(crate) struct Value {
     pub(crate) content: Content,
 }
 
-/// What was given.
+/// The content of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A string; variables and flags are always one.
@@ -40,7 +40,7 @@ pub(crate) type Table = Vec<Entry>;
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// Where the name stands, which is not where the value stands.
+    /// The place of the name, which is not that of the value.
     pub(crate) origin: Origin,
     pub(crate) value: Value,
 }
@@ -67,7 +67,7 @@ impl Value {
 /// A message does not quote what is longer.
 const MAX_QUOTED_CHARS: usize = 80;
 
-/// As a message quotes it, with any password hidden.
+/// Written as a message quotes it, with any password hidden.
 impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -84,7 +84,10 @@ impl fmt::Display for Content {
     }
 }
 
-/// Reads a file, or says everything that is wrong with its syntax.
+/// Reads a file.
+///
+/// # Errors
+/// Everything that is wrong with its syntax.
 pub(crate) fn parse_file(source: &Arc<Source>) -> Result<Table, Vec<Diagnostic>> {
     let (document, errors) = DeTable::parse_recoverable(&source.text);
     if errors.is_empty() {

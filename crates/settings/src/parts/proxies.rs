@@ -35,13 +35,13 @@ impl ProxyRange {
         ProxyRange { address: network(address, prefix), prefix }
     }
 
-    /// Whether a peer is in the range. An IPv4 peer of an IPv6 socket is an IPv4 peer.
+    /// Returns true if a peer is in the range. An IPv4 peer of an IPv6 socket is an IPv4 peer.
     pub fn contains(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         peer.is_ipv4() == self.address.is_ipv4() && network(peer, self.prefix) == self.address
     }
 
-    /// Whether every address is in the range.
+    /// Returns true if every address is in the range.
     pub fn is_everybody(&self) -> bool {
         self.prefix == 0
     }

@@ -196,7 +196,7 @@ impl Kind for HeaderName {
         text.parse().map_err(|_| Refusal::Unexpected)
     }
 
-    /// As people write it: each word with a capital.
+    /// Written with a capital in each word.
     fn show(value: &HeaderName) -> Option<String> {
         let capital = |word: &str| match word.split_at_checked(1) {
             Some((first, rest)) => first.to_ascii_uppercase() + rest,

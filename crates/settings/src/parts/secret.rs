@@ -1,4 +1,4 @@
-//! Where a secret comes from: a file, a variable or a program. Never the secret itself.
+//! The source of a secret: a file, a variable or a program. Never the secret itself.
 
 use std::path::{Path, PathBuf};
 
@@ -7,19 +7,19 @@ use crate::engine::source::Origin;
 use crate::engine::value::Table;
 use crate::parts::text::VariableName;
 
-/// Where a secret comes from.
+/// The source of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretSource {
     /// A file that holds nothing else.
     File(PathBuf),
     /// An environment variable.
     Variable(VariableName),
-    /// What a program prints, with its arguments.
+    /// The output of a program, with its arguments.
     Command(Vec<String>),
 }
 
 impl SecretSource {
-    /// The name of the setting that says it.
+    /// Returns the name of the setting that names it.
     pub fn setting(&self) -> &'static str {
         match self {
             SecretSource::File(_) => "file",
@@ -28,7 +28,7 @@ impl SecretSource {
         }
     }
 
-    /// Whether it is a file that others on this machine can read.
+    /// Returns true for a file that others on this machine can read.
     pub(crate) fn is_readable_by_others(&self) -> bool {
         match self {
             SecretSource::File(path) => is_readable_by_others(path),
@@ -37,7 +37,7 @@ impl SecretSource {
     }
 }
 
-/// Whether others on this machine can read this file.
+/// Returns true if others on this machine can read this file.
 pub(crate) fn is_readable_by_others(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o077 != 0)
@@ -61,13 +61,13 @@ impl SecretTable {
         }
     }
 
-    /// Whether it comes from this variable, which then is none of the settings'.
+    /// Returns true if the secret comes from this variable, which then is no setting.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.env.as_ref().is_some_and(|name| name.as_str() == variable)
     }
 }
 
-/// Says so if not exactly one of the three is written in the table under `prefix`, which is called `what`.
+/// Reports a table under `prefix` that does not name exactly one source of `what`.
 pub(crate) fn one_source(
     findings: &mut Findings,
     prefix: &str,

@@ -1,4 +1,4 @@
-//! Who may use the admin listener: `[[admin.token]]`. Not the tokens themselves, only where they come from.
+//! `[[admin.token]]`: the tokens of the admin listener: their names, roles and sources, never the tokens themselves.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -13,11 +13,11 @@ use crate::parts::text::{CommandLine, FilePath, VariableName};
 /// A token that opens the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdminToken {
-    /// Who has it, as logs and notes say it.
+    /// The name of its owner in logs and notes.
     pub name: String,
-    /// What it is good for.
+    /// The role of its owner.
     pub role: Role,
-    /// Where it comes from.
+    /// The source of the token.
     pub source: SecretSource,
 }
 
@@ -28,12 +28,12 @@ impl AdminToken {
     }
 }
 
-/// What somebody may do at the admin listener.
+/// The rights of a caller at the admin listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
-    /// Look, but at no body.
+    /// May look at everything but bodies.
     Viewer,
-    /// Look at everything, and act.
+    /// May look at everything, and act.
     Operator,
 }
 
@@ -51,7 +51,7 @@ impl Words for Role {
     const WORDS: &'static [(&'static str, Self)] = &[("viewer", Role::Viewer), ("operator", Role::Operator)];
 }
 
-/// What `[admin]` holds, as it was written.
+/// The `[admin]` table as it was written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AdminTable {
     pub(crate) tokens: Vec<TokenTable>,
@@ -101,14 +101,14 @@ pub(crate) const ADMIN_TOKEN: &[Setting<TokenTable>] = &[
 ];
 
 impl AdminTable {
-    /// Whether a token comes from this variable, which then is none of the settings'.
+    /// Returns true if a token comes from this variable, which then is no setting.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.tokens.iter().any(|token| token.secret.takes(variable))
     }
 }
 
 impl TokenTable {
-    /// What its settings are called: by its name, if it has one that can be used.
+    /// Returns the path of its settings: by its name, if it has one that can be used.
     pub(crate) fn path(&self) -> String {
         self.name.as_ref().map_or_else(|| "admin.token".to_owned(), |name| format!("admin.token.{name}"))
     }

@@ -1,4 +1,4 @@
-//! `[cors]`: which pages of other origins may read the gateway's own answers.
+//! `[cors]`: the pages of other origins that may read the gateway's own answers.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub enum CorsOrigin {
     Exact(String),
 }
 
-/// Who answers preflights for routes of the upstream.
+/// The side that answers preflights for routes of the upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Preflight {
     /// They are passed on.
@@ -33,11 +33,11 @@ pub enum Preflight {
 pub struct CorsSettings {
     /// The origins whose pages may read answers.
     pub origins: Vec<CorsOrigin>,
-    /// Whether browsers may send cookies and other credentials of theirs.
+    /// True if browsers may send cookies and other credentials of theirs.
     pub credentials: bool,
-    /// Who answers preflights for routes of the upstream.
+    /// The side that answers preflights for routes of the upstream.
     pub preflight: Preflight,
-    /// How long browsers may remember the answer to a preflight.
+    /// The lifetime of the answer to a preflight in browsers.
     pub max_age: Duration,
 }
 

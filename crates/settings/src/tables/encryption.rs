@@ -1,4 +1,4 @@
-//! `[encryption]`: the keys that what is stored is encrypted under. Not the keys themselves, only where they come from.
+//! `[encryption]`: the keys that stored data is encrypted under: their ids and sources, never the keys themselves.
 
 use semel_core::Plaintext;
 use semel_stores::encryption::is_key_id;
@@ -12,19 +12,19 @@ use crate::engine::value::{Content, Table, Value};
 use crate::parts::secret::{SecretSource, SecretTable, one_source};
 use crate::parts::text::{CommandLine, FilePath, VariableName};
 
-/// The keys that what is stored is encrypted under.
+/// The keys that stored data is encrypted under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encryption {
-    /// The id of the key that is used for what is written.
+    /// The id of the key that new data is encrypted under.
     pub current: String,
-    /// All that can be read with, the current one among them, in the order of the file.
+    /// Every key that stored data can be read with, the current one among them, in the order of the file.
     pub keys: Vec<EncryptionKey>,
-    /// What becomes of stored bytes that are not encrypted.
+    /// The treatment of stored bytes that are not encrypted.
     pub plaintext: Plaintext,
 }
 
 impl Encryption {
-    /// Whether a key of this id is among them.
+    /// Returns true if one of the keys has this id.
     pub fn has(&self, id: &str) -> bool {
         self.keys.iter().any(|key| key.id == id)
     }
@@ -33,9 +33,9 @@ impl Encryption {
 /// One key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncryptionKey {
-    /// What records call it.
+    /// The name of the key in records.
     pub id: String,
-    /// Where it comes from.
+    /// The source of the key.
     pub source: SecretSource,
 }
 
@@ -108,14 +108,14 @@ pub(crate) const ENCRYPTION_KEY: &[Setting<KeyTable>] = &[
 ];
 
 impl EncryptionTable {
-    /// Whether a key comes from this variable, which then is none of the settings'.
+    /// Returns true if a key comes from this variable, which then is no setting.
     pub(crate) fn takes(&self, variable: &str) -> bool {
         self.keys.iter().any(|key| key.secret.takes(variable))
     }
 }
 
 impl KeyTable {
-    /// What its settings are called: by its id, if it has one that can be used.
+    /// Returns the path of its settings: by its id, if it has one that can be used.
     pub(crate) fn path(&self) -> String {
         self.id.as_ref().map_or_else(|| "encryption.key".to_owned(), |id| format!("encryption.key.{id}"))
     }

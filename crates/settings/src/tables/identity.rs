@@ -15,7 +15,7 @@ use crate::tables::client_certificate::{CertificateTable, ClientCertificates};
 use crate::tables::introspection::{IntrospectionSettings, IntrospectionTable};
 use crate::tables::jwt::{JwtSettings, JwtTable};
 
-/// Where tenant and caller come from.
+/// The source of tenant and caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Identity {
     /// From nowhere: everybody is `local`. Only where nobody else can connect.

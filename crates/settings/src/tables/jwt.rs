@@ -16,21 +16,21 @@ use crate::parts::service::{self, ServiceTls};
 /// The rules that a token is checked by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JwtSettings {
-    /// Where the issuer's keys are.
+    /// The source of the issuer's keys.
     pub keys: KeySource,
-    /// Who must have made the token.
+    /// The issuer of every accepted token.
     pub issuer: String,
-    /// For whom it must have been made.
+    /// The audience of every accepted token.
     pub audience: String,
-    /// How it may be signed.
+    /// The algorithms that may sign a token.
     pub algorithms: Vec<SigningAlgorithm>,
     /// The claim that names the tenant.
     pub tenant: Claim,
     /// The claim that names the caller within the tenant.
     pub caller: Claim,
-    /// How far the issuer's clock and ours may be apart.
+    /// The greatest difference between the issuer's clock and ours.
     pub leeway: Duration,
-    /// How often keys are fetched from an address.
+    /// The interval at which keys are fetched from an address.
     pub refresh: Duration,
     /// The longest token.
     pub max_token: usize,
@@ -38,7 +38,7 @@ pub struct JwtSettings {
     pub tls: ServiceTls,
 }
 
-/// Where the keys are.
+/// The source of an issuer's keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// In a file.
@@ -87,7 +87,7 @@ pub struct Claim {
 }
 
 impl Claim {
-    /// The claim of this name, which begins with a slash if it is a pointer.
+    /// Makes the claim of this name, which begins with a slash if it is a pointer.
     pub fn new(text: &str) -> Claim {
         let pointer = match text.starts_with('/') {
             true => text.to_owned(),
@@ -108,7 +108,7 @@ impl fmt::Display for Claim {
     }
 }
 
-/// What `[identity]` says about tokens, as it was written.
+/// The settings of `[identity]` about tokens, as they were written.
 #[derive(Clone, Debug)]
 pub(crate) struct JwtTable {
     pub(crate) jwks: Option<KeySource>,
@@ -138,7 +138,7 @@ impl Default for JwtTable {
     }
 }
 
-/// What must be said. Those that have a default may stand in the file and mean nothing.
+/// Settings that `source = "jwt"` needs. Those that have a default may stand in the file and mean nothing.
 pub(crate) const REQUIRED: [(&str, &str); 3] = [
     (
         "identity.jwks",

@@ -1,4 +1,4 @@
-//! How much tenants and callers may use: `[limits]`, and `[[limit]]` for those who may use more or less.
+//! `[limits]`: the quotas of tenants and callers, and `[[limit]]`: exceptions for single ones.
 
 use std::time::Duration;
 
@@ -113,14 +113,14 @@ pub(crate) struct LimitTable {
 }
 
 impl LimitTable {
-    /// As it was written.
+    /// Returns the table as it was written.
     pub(crate) fn of(exception: Exception) -> LimitTable {
         let Exception { tenant, caller, allowance } = exception;
         LimitTable { tenant: Some(tenant), caller, allowance }
     }
 }
 
-/// What the settings of an exception are called.
+/// Returns the path of an exception's settings.
 pub(crate) fn path(tenant: &str, caller: Option<&str>) -> String {
     let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'));
     match caller {
@@ -159,7 +159,7 @@ fn text<'a>(entries: &'a Table, name: &str) -> Option<&'a str> {
     }
 }
 
-/// Whether each exception is there once, and whether nobody may begin more often than they may ask.
+/// Checks that each exception is there once, and warns of more new keys than look-ups.
 pub(crate) fn check(findings: &mut Findings, limits: &Limits) {
     let exceptions = &limits.exceptions;
     for (index, exception) in exceptions.iter().enumerate() {
@@ -189,7 +189,7 @@ fn per_second(rate: Rate) -> f64 {
     f64::from(rate.count()) / rate.per().as_secs_f64()
 }
 
-/// So many in a time.
+/// A rate: a count in a time.
 pub(crate) struct PerTime;
 
 impl Kind for PerTime {

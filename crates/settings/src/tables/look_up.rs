@@ -1,4 +1,4 @@
-//! How a provider is asked what became of a command: `[operation.reconcile]`.
+//! `[operation.reconcile]`: the look-up of a command at its provider.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ use crate::parts::service::{self, ServiceTls};
 use crate::parts::text::{FilePath, VariableName};
 use crate::parts::word::{GoodStatus, Word, ambiguous, twofold};
 
-/// How a provider is asked what became of a command.
+/// The look-up of a command at its provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookUpConfig {
-    /// Where it is asked.
+    /// The address of the question.
     pub url: LookUpUrl,
     /// The variable with the value of the header `Authorization`.
     pub authorization_env: Option<VariableName>,
-    /// How its answer is read.
+    /// The reading of the answer.
     pub reading: LookUpReading,
     /// The longest that it may take.
     pub timeout: Duration,
@@ -62,7 +62,7 @@ impl LookUpTable {
         LookUpTable { url: Some(url), authorization_env, reading, timeout, tls }
     }
 
-    /// The same, if it says where to ask.
+    /// Returns the look-up, if it has an address.
     pub(crate) fn finish(self, max_response: usize) -> Option<LookUpConfig> {
         let LookUpTable { url, authorization_env, reading, timeout, tls } = self;
         let reading = LookUpReading { max_response, ..reading };
@@ -78,7 +78,7 @@ pub struct LookUpUrl {
 }
 
 impl LookUpUrl {
-    /// As it was written.
+    /// Returns the text of the configuration.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -88,7 +88,7 @@ impl LookUpUrl {
         &self.address
     }
 
-    /// Whether the command is named behind the `?`, which a provider that does not know the name leaves out of account.
+    /// Returns true if the command is named behind the `?` only: a provider that does not know the parameter ignores it.
     pub(crate) fn asks_by_query(&self) -> bool {
         self.text.split_once('?').is_some_and(|(path, _)| !path.contains("{operation_id}"))
     }

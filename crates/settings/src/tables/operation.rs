@@ -1,4 +1,4 @@
-//! The rules for single operations.
+//! `[[operation]]`: the rules for the commands of one route.
 
 use semel_core::path::PathException;
 use semel_core::policy::StoreResponse;
@@ -20,11 +20,11 @@ use crate::tables::look_up::{self, LookUpConfig};
 pub struct OperationConfig {
     /// Part of the scope of its records.
     pub name: OperationName,
-    /// Which requests are meant (`match`).
+    /// The requests that the rule is for (`match`).
     pub route: Route,
-    /// What the operation wants: the defaults, with its own settings over them.
+    /// The policy: the defaults, with its own settings over them.
     pub policy: Policy,
-    /// Who is asked whether a caller may: the default, with its own settings over it.
+    /// The service that authorizes callers: the default, with its own settings over it.
     pub authorization: Authorization,
     /// The member of the body that names the business transaction.
     pub business_reference: Option<JsonPointer>,
@@ -32,22 +32,22 @@ pub struct OperationConfig {
     pub exclude: Vec<JsonPointer>,
     /// Former names: their live records still count.
     pub aliases: Vec<OperationName>,
-    /// What its paths may have that is refused otherwise.
+    /// Exceptions for its paths, which are refused otherwise.
     pub allow: Vec<PathException>,
-    /// Whether callers without credentials pass through unprotected, if they send no key.
+    /// True if callers without credentials pass through unprotected when they send no key.
     pub anonymous: bool,
-    /// How a provider is asked what became of a command whose outcome is unknown.
+    /// The look-up of a command whose outcome is unknown.
     pub reconcile: Option<LookUpConfig>,
 }
 
 impl OperationConfig {
-    /// The names of its records: its own, and its former ones.
+    /// Returns the names of its records: its own, and its former ones.
     pub fn names(&self) -> impl Iterator<Item = &OperationName> {
         std::iter::once(&self.name).chain(&self.aliases)
     }
 }
 
-/// What the settings of an operation are called. Its name is quoted where it could be taken for something else: dots may be
+/// Returns the path of an operation's settings. Its name is quoted where it could be taken for something else: dots may be
 /// in it as they are, but `operation.a.reconcile` is the look-up of `a`.
 pub(crate) fn path(name: &OperationName) -> String {
     let name = name.as_str();
@@ -63,7 +63,7 @@ pub(crate) fn path(name: &OperationName) -> String {
     }
 }
 
-/// What an `[[operation]]` has beside a policy, as far as it was written.
+/// The settings of an `[[operation]]` beside its policy, as far as they were written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OperationTable {
     pub(crate) name: Option<OperationName>,

@@ -28,9 +28,9 @@ pub enum Exemption {
 /// A rule for the requests of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PassConfig {
-    /// Which requests are meant (`match`).
+    /// The requests that the rule is for (`match`).
     pub route: Route,
-    /// What they may have.
+    /// Their exemptions.
     pub allow: Vec<Exemption>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct PassTable {
 }
 
 impl PassTable {
-    /// As it was written.
+    /// Returns the table as it was written.
     pub(crate) fn of(pass: PassConfig) -> PassTable {
         PassTable { route: Some(pass.route), allow: pass.allow }
     }
@@ -102,12 +102,12 @@ impl Words for Exemption {
     ];
 }
 
-/// Whether requests of this method have no body. A server need not read one there, and may take it for the next request.
+/// Returns true if requests of this method have no body. A server need not read one there, and may take it for the next request.
 pub fn has_no_body(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::CONNECT].contains(method)
 }
 
-/// What a rule allows in a path.
+/// Returns the exceptions of a rule that are about paths.
 pub fn path_exceptions(allow: &[Exemption]) -> impl Iterator<Item = PathException> {
     allow.iter().filter_map(|exemption| match exemption {
         Exemption::Body | Exemption::Grpc => None,
@@ -147,7 +147,7 @@ fn route(entries: &Table) -> Option<Route> {
     }
 }
 
-/// Whether no two rules match the same requests, and each allows something that is refused without it.
+/// Checks that no two rules match the same requests, and that each allows something that is refused without it.
 pub(crate) fn check(findings: &mut Findings, rules: &[PassConfig]) {
     let mut by_method: HashMap<&Method, matchit::Router<()>> = HashMap::new();
     for PassConfig { route, allow } in rules {

@@ -15,11 +15,11 @@ pub struct Server {
     pub head_timeout: Duration,
     /// The longest silence inside a request's body.
     pub body_timeout: Duration,
-    /// How long a connection is kept between requests.
+    /// The longest time between two requests of a connection.
     pub idle_timeout: Duration,
     /// The largest head of a request, in bytes.
     pub max_head: usize,
-    /// How long a connection that has switched protocols may be.
+    /// The bounds of a connection that has switched protocols.
     pub tunnels: TunnelLimits,
 }
 

@@ -1,4 +1,4 @@
-//! Where records are kept.
+//! `store`: the place of records.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use crate::engine::kind::{Kind, Refusal, quoted};
 use crate::engine::nearest::nearest;
 use crate::engine::redact::redact;
 
-/// Where records are kept.
+/// The place of records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreLocation {
     /// In this process, and gone with it (`memory:`).
@@ -24,7 +24,10 @@ pub enum StoreLocation {
 pub struct PostgresUrl(String);
 
 impl PostgresUrl {
-    /// The address, ready to be used.
+    /// Returns the address, ready to be used.
+    ///
+    /// # Errors
+    /// If it is no address of a database.
     pub fn address(&self) -> Result<Address, AddressError> {
         self.0.parse()
     }
@@ -42,7 +45,7 @@ impl std::fmt::Debug for PostgresUrl {
     }
 }
 
-/// As the configuration writes it, with any password hidden.
+/// Written as in the configuration, with any password hidden.
 impl std::fmt::Display for StoreLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

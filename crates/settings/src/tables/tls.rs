@@ -23,20 +23,20 @@ pub struct CertifiedKey {
 /// TLS on a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// What the listener shows.
+    /// The certificate of the listener.
     pub own: CertifiedKey,
-    /// Whose certificates clients show, if they are to show any.
+    /// The authorities of client certificates, if clients are to show any.
     pub client_ca: Option<PathBuf>,
-    /// Which of those do not count any more.
+    /// The list of revoked client certificates.
     pub client_crl: Option<PathBuf>,
 }
 
 /// TLS with the upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// Whose certificates the upstream may show; without it, those that the system trusts.
+    /// The authorities of the upstream's certificate; without it, those that the system trusts.
     pub ca: Option<PathBuf>,
-    /// What the upstream is shown, if anything.
+    /// The certificate that the upstream is shown, if any.
     pub own: Option<CertifiedKey>,
 }
 

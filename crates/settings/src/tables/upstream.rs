@@ -1,16 +1,16 @@
-//! The service behind the gateway.
+//! The service behind the gateway: its address, its protocol, and the reuse of connections.
 
 use http::Uri;
 use http::uri::Scheme;
 
 use crate::engine::kind::{Kind, Refusal, Words, quoted};
 
-/// Whether what is said to the upstream is encrypted.
+/// Returns true if connections to the upstream are encrypted.
 pub fn is_encrypted(upstream: &Uri) -> bool {
     upstream.scheme() == Some(&Scheme::HTTPS)
 }
 
-/// The port of the upstream.
+/// Returns the port of the upstream.
 pub fn port_of(upstream: &Uri) -> u16 {
     upstream.port_u16().unwrap_or(if is_encrypted(upstream) { 443 } else { 80 })
 }

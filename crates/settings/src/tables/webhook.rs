@@ -19,28 +19,28 @@ use crate::engine::value::{Content, Table, Value};
 use crate::parts::text::VariableName;
 use crate::parts::word::{ambiguous, twofold};
 
-/// Who may send events about commands, and how they are believed and read.
+/// A sender of events about commands: its secrets, its bounds, and the reading of its events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookConfig {
     /// The last part of its path.
     pub name: WebhookName,
     /// The variables with its secrets; more than one while they are exchanged.
     pub secret_env: Vec<VariableName>,
-    /// How it signs.
+    /// The scheme of its signatures.
     pub scheme: Scheme,
     /// The operations that it may speak about.
     pub operations: Vec<OperationName>,
     /// The tenants that it may speak about; `None`: all of them.
     pub tenants: Option<Vec<String>>,
-    /// Whether the provider carries a command out once, however often it is asked.
+    /// True if the provider carries a command out once, however often it is asked.
     pub deduplicates: bool,
-    /// How its events are read.
+    /// The reading of its events.
     pub reading: EventReading,
-    /// How long ago, or how far ahead, an event may have been signed.
+    /// The greatest distance between now and the time of a signature.
     pub tolerance: Duration,
-    /// Whether events about commands that there are not are kept.
+    /// True if events about commands without a record are kept.
     pub keep_unknown: bool,
-    /// What stands after the operation id and a colon, where events name a step of the command.
+    /// The text after the operation id and a colon, where events name a step of the command.
     pub step: Option<String>,
 }
 
@@ -99,7 +99,7 @@ impl Default for WebhookTable {
 }
 
 impl WebhookTable {
-    /// The same, if everything is there.
+    /// Returns the webhook, if every required setting is there.
     pub(crate) fn finish(self) -> Option<WebhookConfig> {
         let scheme = match (self.scheme, self.signature_header) {
             (SchemeName::Semel, _) => Scheme::Semel,
@@ -137,7 +137,7 @@ impl WebhookTable {
         })
     }
 
-    /// As it was written.
+    /// Returns the table as it was written.
     pub(crate) fn of(config: WebhookConfig) -> WebhookTable {
         let (scheme, signature_header) = match config.scheme {
             Scheme::Semel => (SchemeName::Semel, None),
@@ -234,7 +234,7 @@ impl Words for SchemeName {
         &[("semel", SchemeName::Semel), ("stripe", SchemeName::Stripe), ("body", SchemeName::Body)];
 }
 
-/// Why an event that says "not executed" cannot be overtaken.
+/// The reason why an event that says "not executed" cannot be overtaken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProofName {
     Deduplicates,
@@ -246,7 +246,7 @@ impl Words for ProofName {
         &[("deduplicates", ProofName::Deduplicates), ("tombstone", ProofName::Tombstone)];
 }
 
-/// What becomes of an event about a command that there is not.
+/// The treatment of an event about a command without a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UnknownOperation {
     Refuse,

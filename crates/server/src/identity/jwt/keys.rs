@@ -41,7 +41,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Whether this key, or the other half of it, has made the signature.
+    /// Returns true if this key, or its private half, has made the signature.
     pub(super) fn has_signed(&self, message: &str, signature: &str) -> bool {
         let verified = jsonwebtoken::crypto::verify(
             signature,
@@ -53,7 +53,7 @@ impl Key {
     }
 }
 
-/// Why there is no key for a token.
+/// The reason why there is no key for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Missing {
     /// There is none of its id and algorithm: it may be a new one.

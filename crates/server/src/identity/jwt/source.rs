@@ -1,4 +1,4 @@
-//! Where keys come from, and when they are read again. What cannot be read leaves the keys that there are.
+//! The source of an issuer's keys, and its refresh. A source that cannot be read leaves the former keys.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ use crate::config::{JwtSettings, KeySource};
 const MAX_BYTES: usize = 256 * 1024;
 /// The longest that an address may take to answer.
 const FETCH_TIME: Duration = Duration::from_secs(10);
-/// How often a file is looked at.
+/// The interval at which a file is read.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
-/// How often keys are fetched, at the most, because a token names one that is not there.
+/// The shortest time between two fetches because of tokens with unknown keys.
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(10);
 
 /// Reads keys from where they are.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::keys::{KeySet, Missing, algorithm_of};
 use crate::config::{Claim, JwtSettings};
 
-/// Why a token is refused. For the log, and for nobody else.
+/// The reason for refusing a token: for the log, and for nobody else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     /// There is more than one `Authorization` line.
@@ -42,7 +42,7 @@ pub(super) enum Fault {
 }
 
 impl Fault {
-    /// As logs and metrics have it.
+    /// Returns the word of logs and metrics.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Fault::Several => "several_authorization_lines",
@@ -64,7 +64,10 @@ impl Fault {
     }
 }
 
-/// Who is calling, if everything about the token is right.
+/// Returns the caller that a valid token names.
+///
+/// # Errors
+/// The first check that it does not pass.
 pub(super) fn check(
     token: &str,
     settings: &JwtSettings,

@@ -58,7 +58,7 @@ pub(crate) fn check(findings: &mut Findings, table: &IdentityTable) -> Option<Id
 const HEADER_SETTINGS: [&str; 3] =
     ["identity.trusted_proxies", "identity.tenant_header", "identity.caller_header"];
 
-/// A caller is never known by the bytes of its token.
+/// Headers with credentials: a caller is never known by the bytes of its token.
 const CREDENTIALS: [HeaderName; 3] = [header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];
 
 fn no_header_settings(findings: &mut Findings, source: &str) -> bool {
@@ -78,7 +78,7 @@ fn no_fixed_tenant(findings: &mut Findings, source: &str) -> bool {
     go_with(findings, &["identity.fixed_tenant"], "client-certificate\"` or `\"introspection", source)
 }
 
-/// Says of each of these settings that it means nothing with this source; whether none is set.
+/// Reports each of these settings that is set, since it means nothing with this source; returns true if none is.
 fn go_with(findings: &mut Findings, paths: &[&str], owner: &str, source: &str) -> bool {
     let set: Vec<_> = paths.iter().copied().filter(|path| findings.is_set(path)).collect();
     for path in &set {

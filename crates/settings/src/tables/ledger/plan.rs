@@ -14,12 +14,12 @@ use crate::tables::ledger::comparison::{
 /// The most values that are compared.
 const MAX_COMPARED: usize = 32;
 
-/// Why settings do not go together.
+/// A setting of a comparison that does not go with the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct LedgerFault {
     /// The setting, as the configuration calls it.
     pub setting: Cow<'static, str>,
-    /// What is wrong, and what would be right.
+    /// The fault, and what would be right.
     pub message: String,
 }
 
