@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
-use crate::state::{Epoch, Fence, Head, Reason, Terms};
+use crate::state::{Epoch, Fence, Head, Reason};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// One request's wish to run a command.

@@ -5,6 +5,7 @@
 //! and round numbers before anybody can look.
 
 mod compare;
+mod find;
 mod number;
 mod parse;
 
@@ -13,9 +14,10 @@ use std::cmp::Ordering;
 
 use thiserror::Error;
 
-use crate::pointer::JsonPointer;
+use crate::pointer::{JsonPointer, array_index};
 
 pub use compare::{Difference, Differences, differences};
+pub use find::{Found, Pointed, find};
 
 /// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
 pub const MAX_DEPTH: usize = 128;
@@ -71,84 +73,11 @@ pub fn canonicalize(text: &[u8], numbers: Numbers, exclude: &[JsonPointer]) -> R
     Ok(out.into_bytes())
 }
 
-/// The text of the string or number that `pointer` leads to, a number in its [`Numbers::Exact`] spelling. The number 7,
-/// however it is spelled, and the string "7" have one text.
-pub(crate) fn scalar(text: &[u8], pointer: &JsonPointer) -> Result<Option<String>, NotCanonical> {
-    let mut document = parse::document(text)?;
-    match document.descend(pointer.tokens()) {
-        Some(Value::String(string)) => Ok(Some(string.to_string())),
-        Some(Value::Number(number)) => {
-            let mut out = String::new();
-            number::write(number, Numbers::Exact, &mut out)?;
-            Ok(Some(out))
-        }
-        Some(Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_)) | None => Ok(None),
-    }
-}
-
-/// What a pointer leads to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// There is no such member.
-    Nothing,
-    /// `null`.
-    Null,
-    /// A string, or a number or a boolean as it was written.
-    Text(String),
-    /// An array or an object.
-    Nested,
-}
-
-/// What each of `pointers` leads to in a JSON text, which is read once.
-///
-/// # Errors
-/// [`NotCanonical`] says why the text is not JSON without ambiguity: another reader may find something else.
-pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<Found>, NotCanonical> {
-    let mut document = parse::document(text)?;
-    let found = pointers.iter().map(|pointer| match document.descend(pointer.tokens()) {
-        None => Found::Nothing,
-        Some(Value::Null) => Found::Null,
-        Some(Value::Bool(value)) => Found::Text(value.to_string()),
-        Some(Value::Number(number)) => Found::Text((*number).to_owned()),
-        Some(Value::String(string)) => Found::Text(string.to_string()),
-        Some(Value::Array(_) | Value::Object(_)) => Found::Nested,
-    });
-    Ok(found.collect())
-}
-
 /// Whether both texts are JSON numbers, and exactly the same decimal value, however each is spelled.
 pub fn same_number(left: &str, right: &str) -> bool {
     let is_number =
         |text: &str| matches!(parse::document(text.as_bytes()), Ok(Value::Number(all)) if all == text);
     is_number(left) && is_number(right) && number::same_value(left, right)
-}
-
-/// What a pointer leads to, whatever it is.
-pub(crate) fn point(text: &[u8], pointer: &JsonPointer) -> Result<Pointed, NotCanonical> {
-    let mut document = parse::document(text)?;
-    if let Some(value) = document.descend(pointer.tokens()) {
-        let mut out = String::new();
-        value.write(Numbers::Exact, &mut out)?;
-        return Ok(Pointed::Value(out));
-    }
-    let place = pointer.tokens().split_last().and_then(|(last, path)| Some((last, document.descend(path)?)));
-    Ok(match place {
-        // An object where an array was expected is another shape, although it could have a member of that name.
-        Some((last, Value::Object(_))) if array_index(last).is_none() => Pointed::Missing,
-        Some((last, Value::Array(_))) if array_index(last).is_some() => Pointed::Missing,
-        Some(_) | None => Pointed::NoPlace,
-    })
-}
-
-/// What a pointer leads to in a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Pointed {
-    /// This, in its canonical form.
-    Value(String),
-    /// Nothing, although there is the object or array that would have it.
-    Missing,
-    /// Nothing, and there is no place where it could be: the document has another shape.
-    NoPlace,
 }
 
 /// A parsed document. It borrows from the text whatever needs no unescaping.
@@ -226,12 +155,6 @@ impl<'a> Value<'a> {
     }
 }
 
-/// RFC 6901, section 4: digits without a leading zero.
-fn array_index(token: &str) -> Option<usize> {
-    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|byte| byte.is_ascii_digit()));
-    if plain { token.parse().ok() } else { None }
-}
-
 /// RFC 8785, section 3.2.2.2: only what JSON forbids in a string is escaped.
 #[allow(clippy::ptr_arg, reason = "borrowed means that it needs no escape")]
 fn write_string(text: &Cow<'_, str>, out: &mut String) {
@@ -303,28 +226,6 @@ fn write_escaped(c: char, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_pointers_lead_to_is_found_as_it_was_written() {
-        let pointers: Vec<_> = ["/n", "/s", "/t", "/z", "/o", "/o/0/x", "/no"]
-            .map(|text| JsonPointer::parse(text).expect("it is a pointer"))
-            .into();
-        let text = br#"{"n": 12.00, "s": "\u0061", "t": true, "z": null, "o": [{"x": 1e2}]}"#;
-        let text_of = |text: &str| Found::Text(text.to_owned());
-        assert_eq!(
-            find(text, &pointers),
-            Ok(vec![
-                text_of("12.00"),
-                text_of("a"),
-                text_of("true"),
-                Found::Null,
-                Found::Nested,
-                text_of("1e2"),
-                Found::Nothing,
-            ])
-        );
-        assert_eq!(find(br#"{"n":1,"n":2}"#, &pointers), Err(NotCanonical::DuplicateMember));
-    }
 
     #[test]
     fn only_numbers_are_the_same_number() {
@@ -402,15 +303,5 @@ mod tests {
     fn only_what_json_forbids_is_escaped() {
         let text = r#""\u0000\b\t\n\f\r\u001f\"\\\/\u007f\u00e9\ud83d\ude00""#;
         assert_eq!(exact(text), Ok("\"\\u0000\\b\\t\\n\\f\\r\\u001f\\\"\\\\/\u{7f}é😀\"".to_owned()));
-    }
-
-    #[test]
-    fn an_array_index_is_plain_digits() {
-        for (token, index) in [("0", Some(0)), ("10", Some(10)), ("usize", None), ("-", None), ("+1", None)] {
-            assert_eq!(array_index(token), index, "{token}");
-        }
-        for token in ["", "00", "01", "99999999999999999999999999"] {
-            assert_eq!(array_index(token), None, "{token}");
-        }
     }
 }

@@ -4,8 +4,6 @@ use std::fmt::{self, Write};
 
 use thiserror::Error;
 
-use crate::json::{self, NotCanonical, Pointed};
-
 /// The path to one place in a JSON document, such as `/payment/reference`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JsonPointer {
@@ -39,23 +37,6 @@ impl JsonPointer {
         let path = text.strip_prefix('/').ok_or(PointerError::NoLeadingSlash)?;
         let tokens = path.split('/').map(unescape).collect::<Result<_, _>>()?;
         Ok(Self { tokens })
-    }
-
-    /// The text of the string or number this pointer leads to in a JSON body; numbers of the same value have
-    /// the same text. `None` if there is no such member, or if it is of another type.
-    ///
-    /// # Errors
-    /// [`NotCanonical`] says why the body is not JSON without ambiguity: another reader may find something else.
-    pub fn scalar(&self, body: &[u8]) -> Result<Option<String>, NotCanonical> {
-        json::scalar(body, self)
-    }
-
-    /// What this pointer leads to in a JSON body, whatever it is, in canonical form and with every number exact.
-    ///
-    /// # Errors
-    /// As for [`scalar`](Self::scalar).
-    pub fn point(&self, body: &[u8]) -> Result<Pointed, NotCanonical> {
-        json::point(body, self)
     }
 
     /// The unescaped names and indices along the path; never empty.
@@ -100,6 +81,12 @@ fn unescape(token: &str) -> Result<String, PointerError> {
     Ok(name)
 }
 
+/// RFC 6901, section 4: digits without a leading zero.
+pub(crate) fn array_index(token: &str) -> Option<usize> {
+    let plain = token == "0" || (!token.starts_with('0') && token.bytes().all(|byte| byte.is_ascii_digit()));
+    if plain { token.parse().ok() } else { None }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,41 +117,12 @@ mod tests {
     }
 
     #[test]
-    fn a_scalar_is_found_by_its_pointer() {
-        let body = br#"{"a": [{"b/c": "x\u0079"}, 1.50], "0": 7, "t": true}"#;
-        for (text, found) in [
-            ("/a/0/b~1c", Some("xy")),
-            ("/a/1", Some("1.5")),
-            ("/0", Some("7")),
-            ("/t", None),
-            ("/a", None),
-            ("/a/2", None),
-            ("/a/01", None),
-            ("/0/0", None),
-        ] {
-            assert_eq!(pointer(text).scalar(body), Ok(found.map(str::to_owned)), "{text}");
+    fn an_array_index_is_plain_digits() {
+        for (token, index) in [("0", Some(0)), ("10", Some(10)), ("usize", None), ("-", None), ("+1", None)] {
+            assert_eq!(array_index(token), index, "{token}");
         }
-        assert_eq!(pointer("/a").scalar(br#"{"a":"1","a":"2"}"#), Err(NotCanonical::DuplicateMember));
-    }
-
-    #[test]
-    fn what_is_missing_is_told_from_a_document_of_another_shape() {
-        let body = br#"{"data": [{"b": 1.10, "a": 12345678901234567890}], "none": null, "n": 1}"#;
-        let value = |text: &str| Pointed::Value(text.to_owned());
-        for (text, found) in [
-            ("/data/0", value(r#"{"a":12345678901234567890,"b":1.1}"#)),
-            ("/none", value("null")),
-            ("/data/1", Pointed::Missing),
-            ("/other", Pointed::Missing),
-            ("/data/x", Pointed::NoPlace),
-            ("/other/0", Pointed::NoPlace),
-            ("/n/0", Pointed::NoPlace),
-            ("/none/0", Pointed::NoPlace),
-        ] {
-            assert_eq!(pointer(text).point(body), Ok(found), "{text}");
+        for token in ["", "00", "01", "99999999999999999999999999"] {
+            assert_eq!(array_index(token), None, "{token}");
         }
-        assert_eq!(pointer("/0").point(b"[]"), Ok(Pointed::Missing));
-        assert_eq!(pointer("/0").point(br#"{"error": 1}"#), Ok(Pointed::NoPlace), "there is no list");
-        assert!(pointer("/0").point(b"<html>").is_err());
     }
 }

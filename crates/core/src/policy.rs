@@ -1,14 +1,13 @@
 //! What an operation wants: every setting of a configuration's `[defaults]`, with its default.
 //!
 //! A policy is plain data. What must outlive the process that held it goes with the record, as its
-//! [`Terms`].
+//! [`Terms`](crate::terms::Terms).
 
 use std::time::Duration;
 
 use http::{HeaderName, StatusCode};
 
 use crate::key::KeyRules;
-use crate::state::Terms;
 use crate::tier::Tier;
 
 /// When the command is carried out.
@@ -304,24 +303,6 @@ impl Policy {
         }
         Ok(())
     }
-
-    /// What of this policy goes with the record.
-    pub fn terms(&self) -> Terms {
-        Terms {
-            lease: self.lease,
-            ttl: self.ttl,
-            tombstone_ttl: match self.on_expired {
-                OnExpired::Forget => None,
-                OnExpired::Refuse => Some(self.tombstone_ttl),
-            },
-            on_lease_expired: self.on_lease_expired,
-            quarantine: self
-                .lease
-                .saturating_add(self.timeout)
-                .saturating_add(self.late_answer.unwrap_or_default())
-                .saturating_add(self.quarantine_margin),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -377,17 +358,6 @@ mod tests {
         assert_eq!((policy.key_rules.min_length, policy.key_rules.max_length), (1, 255));
         policy.follow(Profile::Ietf);
         assert_eq!(policy, Policy::default());
-    }
-
-    #[test]
-    fn the_terms_carry_what_a_sweeper_needs() {
-        let mut policy = Policy::default();
-        assert_eq!(policy.terms().tombstone_ttl, None);
-        assert_eq!(policy.terms().quarantine, Duration::from_secs(60));
-        policy.late_answer = Some(Duration::from_secs(30));
-        assert_eq!(policy.terms().quarantine, Duration::from_secs(90));
-        policy.on_expired = OnExpired::Refuse;
-        assert_eq!(policy.terms().tombstone_ttl, Some(policy.tombstone_ttl));
     }
 
     #[test]

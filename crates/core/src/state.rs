@@ -3,11 +3,10 @@
 //! A [`Head`] is everything the protocol decides on. It is small and `Copy`, so that the stores, the property
 //! tests and the model all hand the same value to [`transition`](crate::transition::transition).
 
-use std::time::Duration;
-
 use crate::fingerprint::Fingerprint;
 use crate::ids::AttemptToken;
 use crate::policy::OnLeaseExpired;
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// The fencing number: rises each time a command is acquired anew.
@@ -213,23 +212,6 @@ impl State {
             State::Claimed { .. } | State::Processing { .. } | State::Unknown { .. } => None,
         }
     }
-}
-
-/// The part of a policy that goes with the record, so that a sweeper, a reaper or an operator's tool decides
-/// as the claimer would have, without its configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Terms {
-    /// How long a claim or renewal holds.
-    pub lease: Duration,
-    /// How long a settled record is kept, from when it settled.
-    pub ttl: Duration,
-    /// How long a tombstone follows it; `None` forgets at once.
-    pub tombstone_ttl: Option<Duration>,
-    /// What an ended lease means.
-    pub on_lease_expired: OnLeaseExpired,
-    /// How long, from when the outcome became unknown, a call of the last attempt may still be on its way:
-    /// a whole lease, the deadline of one call, the time in which its answer is still read after that, and a margin.
-    pub quarantine: Duration,
 }
 
 /// Why a record is in its state.

@@ -11,7 +11,8 @@ pub use crate::event::{
     RequestWrite, Start, Transition, Verdict, Write,
 };
 use crate::policy::OnLeaseExpired;
-use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State, Terms};
+use crate::state::{Epoch, Fence, Head, Reason, SettledBy, State};
+use crate::terms::Terms;
 use crate::time::Timestamp;
 
 /// How long a node may serve a settled record from memory before it asks the store again.
