@@ -27,6 +27,7 @@ mod lease;
 mod operations;
 pub(crate) mod output;
 pub(crate) mod run;
+mod start;
 pub(crate) mod steps;
 
 pub use call::{Call, CallFailed, Deduplication};

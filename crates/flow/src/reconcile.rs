@@ -25,7 +25,9 @@ pub mod http;
 pub mod ledger;
 mod look;
 mod look_up;
+mod looker;
 mod metrics;
+mod notes;
 #[cfg(feature = "http-evidence")]
 mod reading;
 mod reconciler;
@@ -39,8 +41,9 @@ pub mod webhook;
 pub use bounds::SourceBounds;
 #[cfg(feature = "http-evidence")]
 pub use http::{HttpLookUp, HttpLookUpError};
-pub use look::{Look, Outcome, RECONCILER};
+pub use look::{Look, Outcome};
 pub use look_up::{Finding, LookUp, NoLookUp};
+pub use notes::RECONCILER;
 pub use reconciler::{Reconciler, ReconcilerOptions, Report};
 pub use semel_core::reconcile::{CONTRADICTION, Evidence, Found, ReconcileTerms, Statement, is_dead_letter};
 pub use semel_core::transition::{Proof, Verdict};

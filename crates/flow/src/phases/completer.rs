@@ -56,8 +56,15 @@ pub struct Completer<D> {
     wake: Arc<Notify>,
 }
 
+impl<D: Clone + Send + Sync + 'static> Phases<D> {
+    /// Resumes what others left. At least one must run, in any process; any number may.
+    pub fn completer(&self, options: CompleterOptions) -> Completer<D> {
+        Completer::new(self.clone(), options)
+    }
+}
+
 impl<D: Clone + Send + Sync + 'static> Completer<D> {
-    pub(super) fn new(phases: Phases<D>, options: CompleterOptions) -> Completer<D> {
+    fn new(phases: Phases<D>, options: CompleterOptions) -> Completer<D> {
         let options = CompleterOptions { concurrency: options.concurrency.max(1), ..options };
         let names = phases.operations.keys().cloned().collect();
         Completer { phases, options, names, stop: watch::Sender::new(false), wake: Arc::default() }

@@ -2,12 +2,10 @@
 //! may speak about nothing.
 
 use std::collections::HashMap;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use semel_core::reconcile::Statement;
 use semel_core::{OperationName, Record};
-
-use super::look::Looks;
 
 /// What a source of evidence may speak about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,28 +32,43 @@ impl SourceBounds {
     }
 }
 
-impl Looks {
-    pub(super) fn bounds(&self) -> MutexGuard<'_, HashMap<String, SourceBounds>> {
-        self.bounds.lock().unwrap_or_else(PoisonError::into_inner)
+/// The bounds of each source, by its name.
+#[derive(Debug, Default)]
+pub(super) struct BoundSources(Mutex<HashMap<String, SourceBounds>>);
+
+impl Clone for BoundSources {
+    fn clone(&self) -> BoundSources {
+        BoundSources(Mutex::new(self.by_name().clone()))
+    }
+}
+
+impl BoundSources {
+    fn by_name(&self) -> MutexGuard<'_, HashMap<String, SourceBounds>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this source may speak about this command.
+    /// Sets the bounds of a source.
+    pub(super) fn bind(&self, source: &str, bounds: SourceBounds) {
+        self.by_name().insert(source.to_owned(), bounds);
+    }
+
+    /// Returns true if this statement's source may speak about this command.
     pub(super) fn may_speak(&self, statement: &Statement, record: &Record) -> bool {
-        self.bounds().get(&statement.source).is_some_and(|bounds| bounds.contain(record))
+        self.by_name().get(&statement.source).is_some_and(|bounds| bounds.contain(record))
     }
 
-    /// Whether this source may speak about anything.
+    /// Returns true if this source may speak about anything.
     pub(super) fn is_bound(&self, source: &str) -> bool {
-        self.bounds().contains_key(source)
+        self.by_name().contains_key(source)
     }
 
-    /// Whether this source may speak about commands of every tenant.
+    /// Returns true if this source may speak about commands of every tenant.
     pub(super) fn speaks_for_all(&self, source: &str) -> bool {
-        self.bounds().get(source).is_some_and(|bounds| bounds.tenants.is_none())
+        self.by_name().get(source).is_some_and(|bounds| bounds.tenants.is_none())
     }
 
-    /// Whether whoever this source speaks for deduplicates.
+    /// Returns true if the provider that this source speaks for deduplicates.
     pub(super) fn deduplicates(&self, source: &str) -> bool {
-        self.bounds().get(source).is_some_and(|bounds| bounds.deduplicates)
+        self.by_name().get(source).is_some_and(|bounds| bounds.deduplicates)
     }
 }

@@ -13,7 +13,9 @@ mod json;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 pub use compare::{Counted, Difference, Finding, Findings, Kind, MAX_LISTED, Report, compare};
-pub use entries::{Age, Ages, Ledger, MAX_ENTRIES, MAX_VALUE_BYTES};
-pub use reading::{Columns, Condition, Format, MAX_ENTRY_BYTES, Reading, Unreadable};
+pub use entries::{Age, Ages, Ledger, MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_VALUE_BYTES};
+pub use reading::{Columns, Condition, Format, Reading};
+pub use unreadable::Unreadable;

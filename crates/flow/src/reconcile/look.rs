@@ -1,25 +1,19 @@
 //! One look for one command: put it off, use what came by itself, ask, and write down what was learnt.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use semel_core::reconcile::{Bearing, Evidence, LookedNext, ReconcileTerms, Statement, after_look, bearing};
-use semel_core::text::steers;
+use semel_core::reconcile::{Bearing, LookedNext, Statement, after_look, bearing};
 use semel_core::transition::{Proof, Refusal, Verdict};
 use semel_core::{
-    About, Answer, Change, Decision, Found, Ids, Note, OperationId, OperationName, Record, State, StateName,
-    Store, StoreError, Timestamp,
+    About, Answer, Change, Decision, Found, Note, OperationId, OperationName, Record, State, StateName,
+    StoreError, Timestamp,
 };
 
-use super::bounds::SourceBounds;
-use super::look_up::{Finding, LookUp};
+use super::look_up::Finding;
+use super::looker::Looker;
 use super::metrics;
-use super::settle::Settle;
+use super::notes::{bounded, resolved_by};
 use super::statements::Used;
-
-/// How long a text from outside is that is kept.
-const MAX_TEXT: usize = 500;
 
 /// Why a look-up that finds nothing frees nothing.
 const UNREAD: &str =
@@ -80,25 +74,8 @@ impl Outcome {
     }
 }
 
-/// Who notes what was seen.
-pub const RECONCILER: &str = "reconciler";
-
 /// The source of a contradiction that a look-up found.
 const LOOK_UP: &str = "look-up";
-
-/// What every look needs.
-pub(super) struct Looks {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) evidence: Arc<dyn Evidence>,
-    pub(super) look_up: Arc<dyn LookUp>,
-    pub(super) settle: Arc<dyn Settle>,
-    pub(super) terms: ReconcileTerms,
-    pub(super) timeout: Duration,
-    /// What each source may speak about; one that is not named here may speak about nothing.
-    pub(super) bounds: Mutex<HashMap<String, SourceBounds>>,
-    /// What chance is drawn from.
-    pub(super) ids: Arc<dyn Ids>,
-}
 
 /// A command that is put off until this look must have come to its end.
 struct Held {
@@ -112,7 +89,7 @@ struct Held {
     chance: u32,
 }
 
-impl Looks {
+impl Looker {
     /// Looks for a command. The note says at whose wish, if at anybody's.
     pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> Look {
         let outcome = match self.hold(record, note).await {
@@ -204,7 +181,7 @@ impl Looks {
         let seen = bounded(&finding.seen);
         // What is there was made by this attempt or an earlier one; what is not there may be made by a later one.
         let about = About::UpTo(held.record.head.epoch);
-        let change = change.seen_at(held.begun).about(about).noted(note(&seen));
+        let change = change.seen_at(held.begun).about(about).noted(resolved_by(&seen));
         let answer = self.settle.settle(&held.record, &change).await?;
         match (answer.decision, &answer.record) {
             (Decision::Applied, record) => {
@@ -295,12 +272,6 @@ impl Looks {
         self.store.apply(&held.record.id, &Change::put_off(until, held.attempts)).await
     }
 
-    /// Attempt tokens are random, and so is this.
-    fn chance(&self) -> u32 {
-        let [a, b, c, d, ..] = *self.ids.attempt_token().as_bytes();
-        u32::from_le_bytes([a, b, c, d])
-    }
-
     fn failed(&self, record: &Record, error: &StoreError) -> Outcome {
         let why = error.to_string();
         let attempts = match record.head.state {
@@ -321,14 +292,4 @@ fn told(found: &Found) -> String {
             "the look-up's status does not fit its verdict".to_owned()
         }
     }
-}
-
-/// What the audit log keeps beside a verdict.
-pub(super) fn note(seen: &str) -> Note {
-    Note { who: RECONCILER.to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
-}
-
-/// Its beginning, without what would spoil a log or a database.
-pub(super) fn bounded(text: &str) -> String {
-    text.chars().map(|c| if steers(c) { ' ' } else { c }).take(MAX_TEXT).collect()
 }

@@ -9,9 +9,10 @@ use semel_core::{Filter, Ids, Note, OperationId, RandomIds, Record, StateName, S
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::bounds::SourceBounds;
-use super::look::{Look, Looks};
+use super::bounds::{BoundSources, SourceBounds};
+use super::look::{Look, Outcome};
 use super::look_up::LookUp;
+use super::looker::Looker;
 use super::metrics;
 use super::settle::{Settle, ThroughTheStore};
 
@@ -59,7 +60,7 @@ impl Default for ReconcilerOptions {
 
 /// Looks for evidence about commands whose outcome is unknown. Any number may work on one store.
 pub struct Reconciler {
-    looks: Arc<Looks>,
+    looker: Arc<Looker>,
     options: ReconcilerOptions,
     /// Where the search for evidence that was not used goes on.
     next: Mutex<Option<OperationId>>,
@@ -91,34 +92,35 @@ impl Reconciler {
             ..options
         };
         let (terms, timeout) = (options.terms, options.timeout);
-        let (bounds, ids) = (Mutex::default(), Arc::new(RandomIds));
-        let looks = Looks { store, evidence, look_up, settle, terms, timeout, bounds, ids };
-        Reconciler { looks: Arc::new(looks), options, next: Mutex::default() }
+        let (bounds, ids) = (BoundSources::default(), Arc::new(RandomIds));
+        let looker = Looker { store, evidence, look_up, settle, terms, timeout, bounds, ids };
+        Reconciler { looker: Arc::new(looker), options, next: Mutex::default() }
     }
 
     /// The same, with somebody else who writes verdicts down.
     pub fn settle_with(self, settle: Arc<dyn Settle>) -> Reconciler {
-        let ids = self.looks.ids.clone();
+        let ids = self.looker.ids.clone();
         self.made_of(settle, ids)
     }
 
     /// The same, with waits drawn from these ids, so that a simulation can repeat them.
     pub fn ids(self, ids: Arc<dyn Ids>) -> Reconciler {
-        let settle = self.looks.settle.clone();
+        let settle = self.looker.settle.clone();
         self.made_of(settle, ids)
     }
 
     fn made_of(self, settle: Arc<dyn Settle>, ids: Arc<dyn Ids>) -> Reconciler {
-        let Looks { store, evidence, look_up, terms, timeout, .. } = &*self.looks;
+        let Looker { store, evidence, look_up, terms, timeout, .. } = &*self.looker;
         let (store, evidence, look_up) = (store.clone(), evidence.clone(), look_up.clone());
-        let bounds = Mutex::new(self.looks.bounds().clone());
-        let looks = Looks { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds, ids };
-        Reconciler { looks: Arc::new(looks), ..self }
+        let bounds = self.looker.bounds.clone();
+        let looker =
+            Looker { store, evidence, look_up, settle, terms: *terms, timeout: *timeout, bounds, ids };
+        Reconciler { looker: Arc::new(looker), ..self }
     }
 
     /// From now on, what this source says counts within these bounds. A source without any is heard about nothing.
     pub fn bind(&self, source: &str, bounds: SourceBounds) {
-        self.looks.bounds().insert(source.to_owned(), bounds);
+        self.looker.bounds.bind(source, bounds);
     }
 
     /// Works until `stop` comes to its end. Looks that are being made are then given up; their commands are due again when
@@ -155,7 +157,7 @@ impl Reconciler {
         let mut report = Report::default();
         self.use_evidence(&mut report).await;
         for _ in 0..MAX_BATCHES {
-            let due = match self.looks.store.due_to_reconcile(self.options.batch).await {
+            let due = match self.looker.store.due_to_reconcile(self.options.batch).await {
                 Ok(due) => due,
                 Err(error) => {
                     report.trouble = Some(error.to_string());
@@ -165,7 +167,7 @@ impl Reconciler {
             let full = due.len() == self.options.batch;
             let looks = self.look_for(due).await;
             // What could not be put off is still due, and would be all that there is.
-            let stuck = looks.iter().any(|look| matches!(look.outcome, super::Outcome::Failed { .. }));
+            let stuck = looks.iter().any(|look| matches!(look.outcome, Outcome::Failed { .. }));
             report.looks.extend(looks);
             if !full || stuck {
                 break;
@@ -182,8 +184,8 @@ impl Reconciler {
             if running.len() >= self.options.concurrency {
                 done.extend(running.join_next().await.and_then(Result::ok));
             }
-            let looks = self.looks.clone();
-            running.spawn(async move { looks.look(&record, None).await });
+            let looker = self.looker.clone();
+            running.spawn(async move { looker.look(&record, None).await });
         }
         while let Some(look) = running.join_next().await {
             // One that panicked is due again when the time is over for which it was put off.
@@ -211,21 +213,21 @@ impl Reconciler {
         operation_id: OperationId,
         note: Option<Note>,
     ) -> Result<Option<Look>, StoreError> {
-        match self.looks.store.find(operation_id).await?.record {
-            Some(record) => Ok(Some(self.looks.look(&record, note).await)),
+        match self.looker.store.find(operation_id).await?.record {
+            Some(record) => Ok(Some(self.looker.look(&record, note).await)),
             None => Ok(None),
         }
     }
 
     /// Uses what was said about this command. Answers with the verdict that settled it now, if one did.
     pub async fn use_evidence_about(&self, operation_id: OperationId) -> Result<Option<Verdict>, StoreError> {
-        self.looks.use_statements_about(operation_id).await
+        self.looker.use_statements_about(operation_id).await
     }
 
     /// Uses evidence that was not used when it came: some of it each time, in turn.
     async fn use_evidence(&self, report: &mut Report) {
         let after = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        let commands = match self.looks.evidence.commands_with_evidence(after, self.options.batch).await {
+        let commands = match self.looker.evidence.commands_with_evidence(after, self.options.batch).await {
             Ok(commands) => commands,
             Err(error) => {
                 report.trouble = Some(error.to_string());
@@ -235,7 +237,7 @@ impl Reconciler {
         let next = if commands.len() == self.options.batch { commands.last().copied() } else { None };
         *self.next.lock().unwrap_or_else(PoisonError::into_inner) = next;
         for command in commands {
-            match self.looks.use_statements_about(command).await {
+            match self.looker.use_statements_about(command).await {
                 Ok(settled) => report.by_evidence += usize::from(settled.is_some()),
                 Err(error) => report.trouble = Some(error.to_string()),
             }
@@ -249,7 +251,7 @@ impl Reconciler {
             Err(error) => tracing::warn!(%error, "dead letters cannot be counted"),
         }
         for _ in 0..REAP_BATCHES {
-            match self.looks.evidence.reap_statements(self.options.retention, REAP_BATCH).await {
+            match self.looker.evidence.reap_statements(self.options.retention, REAP_BATCH).await {
                 Ok(REAP_BATCH) => {}
                 Ok(_) => break,
                 Err(error) => {
@@ -265,7 +267,7 @@ impl Reconciler {
         let mut filter = Filter { state: Some(StateName::Unknown), limit: COUNT_PAGE, ..Filter::default() };
         let mut count = 0;
         for _ in 0..COUNT_PAGES {
-            let page = self.looks.store.list(&filter).await?;
+            let page = self.looker.store.list(&filter).await?;
             count += page.iter().filter(|record| is_dead_letter(&record.head.state)).count();
             match page.last() {
                 Some(last) if page.len() == COUNT_PAGE => filter.after = Some(last.operation_id),
@@ -278,12 +280,12 @@ impl Reconciler {
     /// Where its commands are.
     #[cfg(feature = "http-evidence")]
     pub(super) fn store(&self) -> &dyn Store {
-        &*self.looks.store
+        &*self.looker.store
     }
 
     /// Where evidence that came by itself is kept.
     #[cfg(feature = "http-evidence")]
     pub(super) fn evidence(&self) -> &dyn Evidence {
-        &*self.looks.evidence
+        &*self.looker.evidence
     }
 }

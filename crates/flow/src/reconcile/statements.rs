@@ -8,8 +8,9 @@ use semel_core::reconcile::{
 use semel_core::transition::{Refusal, Verdict};
 use semel_core::{Decision, Note, OperationId, Record, StoreError};
 
-use super::look::{Looks, RECONCILER, bounded, note};
+use super::looker::Looker;
 use super::metrics;
+use super::notes::{RECONCILER, bounded, resolved_by};
 
 /// How many statements about one command are looked at at a time, and how often in one go.
 const PAGE: usize = 32;
@@ -24,7 +25,7 @@ pub(super) struct Used {
     pub(super) all_read: bool,
 }
 
-impl Looks {
+impl Looker {
     /// Uses what was said about a command. Answers with the verdict that settled it now, if one did.
     pub(super) async fn use_statements_about(
         &self,
@@ -50,7 +51,7 @@ impl Looks {
                         self.close(statement, StatementOutcome::Confirmed).await?;
                     }
                     // Whose command it was is not known any more.
-                    Bearing::Contradicts if !self.speaks_for_all(&statement.source) => {
+                    Bearing::Contradicts if !self.bounds.speaks_for_all(&statement.source) => {
                         self.close(statement, StatementOutcome::OutOfBounds).await?;
                     }
                     Bearing::Contradicts => self.raise(None, statement, "its record is gone").await?,
@@ -73,10 +74,10 @@ impl Looks {
             let page = self.evidence.open_statements(record.operation_id, last.as_ref(), PAGE).await?;
             unreadable += page.unreadable;
             for statement in page.statements {
-                if !self.is_bound(&statement.source) && record.head.state.is_open() {
+                if !self.bounds.is_bound(&statement.source) && record.head.state.is_open() {
                     // Another node may know its source, or the next settings will.
                     metrics::unbound(record, &statement);
-                } else if !self.may_speak(&statement, record) {
+                } else if !self.bounds.may_speak(&statement, record) {
                     metrics::out_of_bounds(record, &statement);
                     self.close(&statement, StatementOutcome::OutOfBounds).await?;
                 } else if matches!(statement.verdict(), Verdict::NotExecuted(_)) {
@@ -120,7 +121,7 @@ impl Looks {
     ) -> Result<Option<Verdict>, StoreError> {
         let (verdict, seen) = (statement.verdict(), bounded(&statement.seen));
         let Some(change) = statement.found().change() else { return Ok(None) };
-        let change = change.about(statement.about(record)).noted(note(&seen));
+        let change = change.about(statement.about(record)).noted(resolved_by(&seen));
         let answer = self.settle.settle(record, &change).await?;
         let after = answer.record.as_ref();
         match (answer.decision, after) {
@@ -158,7 +159,7 @@ impl Looks {
     }
 
     fn bears(&self, record: &Record, statement: &Statement) -> Bearing {
-        let deduplicates = self.deduplicates(&statement.source);
+        let deduplicates = self.bounds.deduplicates(&statement.source);
         bearing(record, statement.verdict(), statement.about(record), deduplicates)
     }
 

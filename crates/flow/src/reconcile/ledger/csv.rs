@@ -1,7 +1,8 @@
 //! A strict reader of CSV (RFC 4180), fed in pieces. What other readers guess about, it refuses: a quote inside a plain
 //! field, something after a closing quote, a quote that is never closed and would swallow the rest of the file.
 
-use super::reading::{MAX_ENTRY_BYTES, Unreadable};
+use super::entries::MAX_ENTRY_BYTES;
+use super::unreadable::Unreadable;
 
 /// Takes each record: the line that it begins at, and its fields.
 pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[&str]) -> Result<(), Unreadable>;

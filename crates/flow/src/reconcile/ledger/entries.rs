@@ -7,6 +7,9 @@ use semel_core::Timestamp;
 /// The most entries of one ledger.
 pub const MAX_ENTRIES: usize = 20_000_000;
 
+/// The largest entry, in bytes.
+pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+
 /// The longest reference or value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024;
 

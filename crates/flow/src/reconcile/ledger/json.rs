@@ -1,7 +1,8 @@
 //! JSON in entries, fed in pieces: one object on each line (NDJSON), or a list of objects. What is inside an object is
 //! judged by whoever takes it.
 
-use super::reading::{MAX_ENTRY_BYTES, Unreadable};
+use super::entries::MAX_ENTRY_BYTES;
+use super::unreadable::Unreadable;
 
 /// Takes each entry: the line that it begins at, and its text.
 pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[u8]) -> Result<(), Unreadable>;

@@ -1,6 +1,5 @@
 //! Makes a ledger of its bytes: which columns count, which entries count, and what cannot be read.
 
-use std::fmt;
 use std::path::Path;
 
 use semel_core::json::{self as core_json, Found};
@@ -10,9 +9,7 @@ use super::compare::same;
 use super::csv::Csv;
 use super::entries::{Age, Ages, Ledger};
 use super::json::{Lines, List};
-
-/// The largest entry, in bytes.
-pub const MAX_ENTRY_BYTES: usize = 1 << 20;
+use super::unreadable::Unreadable;
 
 /// What comes first in a file that some programs write, and says only that it is UTF-8.
 const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
@@ -99,34 +96,6 @@ impl Columns {
         names.map(String::as_str).collect()
     }
 }
-
-/// Why a ledger cannot be read, and where.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unreadable {
-    line: Option<u32>,
-    why: String,
-}
-
-impl Unreadable {
-    pub(super) fn at(line: u32, why: impl Into<String>) -> Unreadable {
-        Unreadable { line: Some(line), why: why.into() }
-    }
-
-    fn everywhere(why: String) -> Unreadable {
-        Unreadable { line: None, why }
-    }
-}
-
-impl fmt::Display for Unreadable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.line {
-            Some(line) => write!(f, "line {line}: {}", self.why),
-            None => f.write_str(&self.why),
-        }
-    }
-}
-
-impl std::error::Error for Unreadable {}
 
 /// A ledger while it is read. Feed it all there is, in order and in pieces of any size.
 #[derive(Debug)]

@@ -1,0 +1,110 @@
+//! Begins a command with phases: claims it, and carries out its first attempt.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use semel_core::{
+    Answer, BootTime, Change, Claim, Clock, Command, Decision, Event, Ids, RandomIds, Reason, Store,
+    StoreError, SystemClock, Transacted, transition,
+};
+
+use super::attempt::{Taken, settle};
+use super::input::Input;
+use super::lease::Lease;
+use super::operations::Phases;
+use crate::reply::Answered;
+use crate::settle::{decided, in_progress};
+
+/// How long a claim that could not be confirmed is taken back, after the lease that it asked for would have ended.
+const LAST_TRIES: Duration = Duration::from_secs(120);
+
+impl<D: Clone + Send + Sync + 'static> Phases<D> {
+    /// Carries out a command: claims it, and runs its operation's code.
+    ///
+    /// It runs to its end also if nobody waits for it any more. Whoever asks gets the reply; or that the command is in
+    /// progress, if it is to be resumed; or what the record says, if somebody else has it. `input` is kept until the
+    /// command is settled, so that it can be resumed.
+    pub async fn start(&self, command: &Command, input: impl Into<Bytes>) -> Answered {
+        let (own, command, input) = (self.clone(), command.clone(), input.into());
+        let running = tokio::spawn(async move { own.claim_and_run(&command, input).await });
+        // Only a bug of ours ends this task early, and it does not say when.
+        Answered::new(running.await.unwrap_or(Transacted::InDoubt))
+    }
+
+    async fn claim_and_run(&self, command: &Command, input: Bytes) -> Transacted {
+        let name = command.scope.operation.as_str();
+        let Some(operation) = self.operations.get(name) else {
+            tracing::error!(operation = name, "no phases are known for this operation: nothing is run");
+            return Transacted::Unavailable;
+        };
+        let Some(_turn) = self.gate.enter(command.scope.record_id(), command.policy.wait).await else {
+            return self.look(command).await;
+        };
+        let input = Input::new(&command.policy, input);
+        let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
+        let claim = command.claim_in_phases(id, token, input.encode(), operation.terms.resume_for);
+        // Before the store's clock starts to count, so that the executor's is never behind it.
+        let asked = BootTime::now();
+        match self.store.claim(&claim).await {
+            Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
+                let lease = Lease::new(asked, record.head.terms.lease);
+                if !lease.is_held() {
+                    // The claim took longer than the lease it asked for: nothing may begin under it.
+                    let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+                    let taken_back = settle(&*self.store, &record.id, &release).await;
+                    return match taken_back {
+                        Ok(Answer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
+                        // A completer may have it by now: nobody can say that nothing is run.
+                        Ok(_) | Err(_) => Transacted::InDoubt,
+                    };
+                }
+                self.carry_out(operation, Taken { record, input, lease, attended: true, resolved: false })
+                    .await
+            }
+            Ok(answer) => decided(answer),
+            Err(StoreError::Ambiguous(why)) => {
+                // It may be taken back too late, when a completer has it: nobody can say that nothing is run.
+                tracing::warn!(why, "a claim could not be confirmed: nothing is run, and it is taken back");
+                tokio::spawn(release_unconfirmed(self.store.clone(), claim));
+                Transacted::InDoubt
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a claim failed: nothing is run");
+                Transacted::Unavailable
+            }
+        }
+    }
+
+    /// What the record says to somebody who waited in vain for another one of this process.
+    async fn look(&self, command: &Command) -> Transacted {
+        let Ok(found) = self.store.get(&command.scope.record_id()).await else { return in_progress() };
+        let Some(record) = found.record else { return in_progress() };
+        let look = Event::Look { fingerprint: command.fingerprint };
+        let decision = transition(Some(&record.head), &look, found.now).decision;
+        decided(Answer { decision, record: Some(record), now: found.now, holder: None })
+    }
+}
+
+/// Takes back a claim that could not be confirmed, so that nobody resumes what nobody waits for. Once its lease has ended, it
+/// waits for a completer under another epoch, and is taken back under that.
+async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(50);
+    while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
+        for id in claim.record_ids() {
+            if let Ok(found) = store.get(&id).await
+                && let Some(record) = found.record
+                && record.head.token == claim.attempt.token
+            {
+                let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
+                let taken_back = store.apply(&id, &release).await;
+                if taken_back.is_ok_and(|answer| answer.decision == Decision::Applied) {
+                    return;
+                }
+            }
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(2));
+    }
+}

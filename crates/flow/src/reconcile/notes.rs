@@ -1,0 +1,20 @@
+//! The reconciler's notes in the audit log.
+
+use semel_core::Note;
+use semel_core::text::steers;
+
+/// The author of the reconciler's notes.
+pub const RECONCILER: &str = "reconciler";
+
+/// Characters of a text from outside that are kept.
+const MAX_TEXT: usize = 500;
+
+/// Returns the note that the audit log keeps beside a verdict.
+pub(super) fn resolved_by(seen: &str) -> Note {
+    Note { who: RECONCILER.to_owned(), action: "resolve".to_owned(), why: seen.to_owned() }
+}
+
+/// Returns the beginning of a text from outside, without characters that would spoil a log or a database.
+pub(super) fn bounded(text: &str) -> String {
+    text.chars().map(|c| if steers(c) { ' ' } else { c }).take(MAX_TEXT).collect()
+}
