@@ -12,6 +12,7 @@
 mod address;
 mod client;
 mod connection;
+mod crypto;
 mod error;
 pub mod pem;
 mod pool;

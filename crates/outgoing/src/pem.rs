@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
 
-use crate::tls::provider;
+use crate::crypto::provider;
 
 /// The largest file, in bytes. Lists of revoked certificates are the largest of them.
 const MAX_BYTES: usize = 16 << 20;

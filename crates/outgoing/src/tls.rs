@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustls::client::WantsClientCert;
-use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
@@ -17,6 +16,8 @@ use tokio_rustls::TlsConnector;
 
 use crate::pem::{CertifiedFiles, PemError, PemFile};
 use insecure::AnyServer;
+
+pub use crate::crypto::provider;
 
 /// The shortest time between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -76,11 +77,6 @@ pub enum TlsError {
     /// The settings cannot be used together.
     #[error("{0}")]
     Unusable(String),
-}
-
-/// Returns the cryptography that every connection uses.
-pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
 }
 
 /// Returns the name that the certificate of this host must have.
