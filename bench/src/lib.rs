@@ -8,3 +8,6 @@ pub mod peers;
 pub mod results;
 pub mod serve;
 pub mod used;
+
+/// The result of a part of the benchmark.
+pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;

@@ -17,6 +17,7 @@ pub mod served;
 pub mod size;
 pub mod stores;
 pub mod storm;
+pub mod ways;
 
 use std::time::{Duration, Instant};
 
@@ -24,8 +25,7 @@ use semel_core::{Clock, SystemClock};
 
 use crate::chart::figure;
 
-/// What a part of the benchmark may come to.
-pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+pub use crate::Result;
 
 /// How much is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use crate::results::Result;
+use crate::Result;
 
 /// How long it may take to listen, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::results::Result;
+use crate::Result;
 
 /// How many processes a server may consist of.
 const MAX_FAMILY: usize = 256;

@@ -19,8 +19,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use super::proxies::{CONNECTIONS, Front, THROUGH, Way};
 use super::served::{Ground, free, payment};
+use super::ways::{CONNECTIONS, Front, THROUGH, Way};
 use super::{Figures, Form, Result};
 use crate::cores::Cores;
 use crate::load::{self, Keys, Outcome, Pace, Plan};

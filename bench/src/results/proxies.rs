@@ -2,57 +2,12 @@
 
 use super::apart::{self, Apart};
 use super::report::{Aim, Section};
-use super::served::{Contender, Ground, Proxy, Tally};
+use super::served::{Contender, Ground, Tally};
+use super::ways::{CONNECTIONS, DIRECT, Front, NGINX, THROUGH, Way, ways};
 use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, figure};
-use crate::load::{Keys, Pace};
+use crate::load::Pace;
 use crate::peers::{Store, Work};
-
-/// How many connections a client has.
-pub const CONNECTIONS: usize = 64;
-/// How many keys are asked for again, in turn.
-const KEYS: u64 = 256;
-/// The places of those that the others are compared with.
-const DIRECT: usize = 0;
-const NGINX: usize = 1;
-/// The place of the one that passes through.
-pub const THROUGH: usize = 3;
-
-/// One way to the handler.
-pub struct Way {
-    name: &'static str,
-    /// What stands between.
-    pub front: Front,
-    /// Under which keys a turn's requests come.
-    pub keys: fn(&str) -> Keys,
-}
-
-/// What stands between a client and the handler.
-#[derive(Clone, Copy, Debug)]
-pub enum Front {
-    /// Nothing.
-    Nothing,
-    /// A plain proxy.
-    Proxy(Proxy),
-    /// Semel.
-    Gateway,
-}
-
-/// All that are compared.
-fn ways() -> [Way; 6] {
-    let none: fn(&str) -> Keys = |_| Keys::None;
-    let again: fn(&str) -> Keys = |_| Keys::Among("again".into(), KEYS);
-    let fresh: fn(&str) -> Keys = |turn| Keys::Fresh(format!("new-{turn}"));
-    let way = |name, front, keys| Way { name, front, keys };
-    [
-        way("direct", Front::Nothing, none),
-        way("nginx", Front::Proxy(Proxy::Nginx), none),
-        way("HAProxy", Front::Proxy(Proxy::Haproxy), none),
-        way("semel, without a key", Front::Gateway, none),
-        way("semel, replay", Front::Gateway, again),
-        way("semel, first call", Front::Gateway, fresh),
-    ]
-}
 
 /// What was seen of one.
 struct Seen {
