@@ -4,6 +4,7 @@
 //! Everything is on the loopback address, in processes that it starts and ends itself.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
+mod answer;
 mod asked;
 mod client;
 mod counters;
@@ -13,6 +14,7 @@ mod messages;
 mod operator;
 mod place;
 mod process;
+mod program;
 mod provider;
 mod run;
 mod scribe;

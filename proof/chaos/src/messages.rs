@@ -6,7 +6,7 @@ use semel_testkit::Chance;
 use tokio::process::Command;
 
 use crate::looker::Looker;
-use crate::operator::{PATIENCE, done};
+use crate::program::{PATIENCE, done};
 use crate::world::World;
 
 /// So many in a hundred are discarded. All others are sent again.

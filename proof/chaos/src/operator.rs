@@ -11,18 +11,17 @@ use serde_json::json;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
+use crate::answer::Entry;
 use crate::looker::{Looker, Unknown};
 use crate::messages;
+use crate::program::{PATIENCE, done};
 use crate::scribe::now;
 use crate::settings::{CHARGE, CHARGES, ORDERS, TRANSFERS, millis, quarantine};
-use crate::upstream::Entry;
 use crate::world::World;
 
 const PAUSE: Duration = Duration::from_millis(150);
 /// How many are settled at the same time.
 const HANDS: usize = 3;
-/// How long the program may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 /// So many in a hundred are said not to have been executed too early, which must be refused: at least so long before
 /// it would be time, and by a program that has less than that.
 const HASTY: u64 = 20;
@@ -175,15 +174,4 @@ async fn say(world: &World, unknown: &Unknown, finding: Finding) -> Option<bool>
     let operation_id = id.to_owned();
     world.scribe.note(|at| Event::Ruled(Ruled { at, operation_id, verdict, accepted, part }));
     accepted
-}
-
-/// Whether a command of an operator was done; nothing if nobody knows.
-pub(crate) async fn done(mut command: Command, patience: Duration) -> Option<bool> {
-    command.kill_on_drop(true).stdin(std::process::Stdio::null());
-    let output = tokio::time::timeout(patience, command.output()).await;
-    match output.ok().and_then(Result::ok).and_then(|output| output.status.code()) {
-        Some(0) => Some(true),
-        Some(1) => Some(false),
-        _ => None,
-    }
 }

@@ -12,10 +12,10 @@ use semel_testkit::Chance;
 use semel_testkit::breaking::{Answered, BrokenOff};
 use serde_json::json;
 
+use crate::answer::{Entry, answer, saying};
 use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::scribe::Scribe;
 use crate::settings::{CHARGE, CHARGED, LATEST_EFFECT, TIMEOUT};
-use crate::upstream::{Entry, answer, saying};
 
 /// From this call under one key on, the provider behaves.
 const PATIENT_CALL: u32 = 4;

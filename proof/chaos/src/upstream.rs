@@ -21,6 +21,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::answer::{BrokenOff, Entry, answer, saying};
 use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::provider::Provider;
 use crate::scribe::Scribe;
@@ -47,13 +48,6 @@ pub(crate) struct Ledger {
     /// Messages that the receiver would not take at first.
     refused: Mutex<HashSet<String>>,
     pub(crate) provider: Provider,
-}
-
-/// One line of the ledger, and the answer that goes with it.
-#[derive(Clone, Debug)]
-pub(crate) struct Entry {
-    pub(crate) effect: String,
-    pub(crate) body: String,
 }
 
 /// What the service does with a call.
@@ -236,28 +230,6 @@ impl Ledger {
 
 fn nothing(call: &Call) -> String {
     json!({ "effect": null, "canary": call.canary, "attempt": call.attempt }).to_string()
-}
-
-pub(crate) fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>> {
-    let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
-    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
-    response = saying(response, "content-type", "application/json");
-    response = saying(response, "x-service", "chaos");
-    match effect {
-        Some(effect) => saying(response, "location", &format!("/effects/{effect}")),
-        None => response,
-    }
-}
-
-pub(crate) fn saying(
-    mut response: Response<Full<Bytes>>,
-    name: &'static str,
-    value: &str,
-) -> Response<Full<Bytes>> {
-    if let Ok(value) = http::HeaderValue::from_str(value) {
-        response.headers_mut().insert(name, value);
-    }
-    response
 }
 
 /// A server of it, which can go away and come back on the same port.

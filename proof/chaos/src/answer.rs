@@ -1,0 +1,36 @@
+//! The answers of the service and of the provider: the entry of a ledger and its response.
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::Full;
+
+/// One line of the ledger, and the answer that goes with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) effect: String,
+    pub(crate) body: String,
+}
+
+/// Returns a response with a JSON body, and the address of its effect.
+pub(crate) fn answer(status: u16, body: &str, effect: Option<&str>) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::copy_from_slice(body.as_bytes())));
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    response = saying(response, "content-type", "application/json");
+    response = saying(response, "x-service", "chaos");
+    match effect {
+        Some(effect) => saying(response, "location", &format!("/effects/{effect}")),
+        None => response,
+    }
+}
+
+/// Returns the response with one more header field.
+pub(crate) fn saying(
+    mut response: Response<Full<Bytes>>,
+    name: &'static str,
+    value: &str,
+) -> Response<Full<Bytes>> {
+    if let Ok(value) = http::HeaderValue::from_str(value) {
+        response.headers_mut().insert(name, value);
+    }
+    response
+}
