@@ -15,6 +15,8 @@
 
 mod charges;
 mod connections;
+mod endpoint;
+mod entries;
 mod events;
 mod key;
 mod ledger;
@@ -34,10 +36,10 @@ use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post, put};
 use tokio::net::TcpListener;
 
+pub use endpoint::Endpoint;
 use ledger::Ledger;
 pub use signature::signature;
 pub use switches::Switches;
-pub use webhooks::Endpoint;
 
 /// The largest request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;

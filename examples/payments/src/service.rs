@@ -20,12 +20,14 @@
 
 mod batch;
 mod book;
+mod caller;
 mod charging;
 mod evidence;
 mod page;
 mod pay;
 mod payment;
 mod provider;
+mod refusal;
 mod rides;
 pub mod stand;
 

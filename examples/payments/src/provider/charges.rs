@@ -16,9 +16,10 @@ use serde_json::json;
 
 use super::Provider;
 use super::connections::HangUp;
+use super::entries::{Outcome, Plan};
 use super::events::Fate;
 use super::key;
-use super::ledger::{Charge, Outcome, Plan, Status};
+use super::ledger::{Charge, Status};
 use super::order::Order;
 use super::refusal::Refusal;
 use super::switches::{Switch, Switches};

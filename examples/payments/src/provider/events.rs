@@ -1,4 +1,5 @@
-//! What must be told about charges, and to whom, in the ledger. All SQL about it is here; `webhooks.rs` sends it.
+//! The events about charges in the ledger, and their receiver. All SQL about them but their tables is here; `webhooks.rs`
+//! sends them.
 //!
 //! An event is written together with its charge, and only if there is somebody to tell. It is `unsent` until the
 //! receiver has it as often as it should, was not there for too long (`given up`), or never will (`lost`).
@@ -8,33 +9,11 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Transaction};
 use serde::Serialize;
 
+use super::endpoint::Endpoint;
 use super::ledger::{Broken, Charge, Ledger, PAGE};
-use super::webhooks::Endpoint;
 
 /// How long an event that is to come late waits for one to overtake it.
 const HELD_BACK_MS: i64 = 5000;
-
-pub(super) const SCHEMA: &str = "
-    CREATE TABLE IF NOT EXISTS endpoint (
-        only INTEGER PRIMARY KEY CHECK (only = 1),
-        url TEXT NOT NULL,
-        secret TEXT NOT NULL
-    ) STRICT;
-    CREATE TABLE IF NOT EXISTS events (
-        position INTEGER PRIMARY KEY,
-        id TEXT NOT NULL UNIQUE,
-        type TEXT NOT NULL,
-        charge TEXT NOT NULL REFERENCES charges (id),
-        body TEXT NOT NULL,
-        state TEXT NOT NULL CHECK (state IN ('unsent', 'sent', 'lost', 'given up')),
-        copies INTEGER NOT NULL,
-        held_back INTEGER NOT NULL,
-        tries INTEGER NOT NULL DEFAULT 0,
-        due_ms INTEGER NOT NULL,
-        last_error TEXT
-    ) STRICT;
-    CREATE INDEX IF NOT EXISTS events_unsent ON events (position) WHERE state = 'unsent';
-    CREATE INDEX IF NOT EXISTS events_by_charge ON events (charge);";
 
 const NOW_MS: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 

@@ -10,7 +10,7 @@ use axum::response::{Html, IntoResponse};
 use serde_json::Value;
 
 use super::Provider;
-use super::ledger::{LATEST, Overview};
+use super::entries::{LATEST, Overview};
 use super::refusal::Refusal;
 use super::switches::{Setting, Switch, Switches};
 

@@ -12,11 +12,11 @@ use axum::http::{Request, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
 
 use super::Provider;
+use super::endpoint::Endpoint;
 use super::events::{Agenda, Due};
 use super::ledger::{Broken, Ledger};
 use super::refusal::Refusal;
@@ -32,34 +32,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const MAX_HEAD: usize = 16 * 1024;
 /// How long to wait while the ledger cannot be used.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// Who is told about charges.
-#[derive(Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Endpoint {
-    pub(super) url: String,
-    pub(super) secret: String,
-}
-
-impl Endpoint {
-    /// Sends to this address, and signs with this secret.
-    pub fn new(url: String, secret: String) -> Result<Endpoint, String> {
-        let wrong =
-            |why: &str| format!("{url:?} is not an address such as http://127.0.0.1:8080/webhooks: {why}");
-        let address: Uri =
-            url.parse().map_err(|error: axum::http::uri::InvalidUri| wrong(&error.to_string()))?;
-        if address.scheme_str() != Some("http") {
-            return Err(wrong("it does not begin with http://"));
-        }
-        if address.authority().is_none_or(|authority| authority.as_str().contains('@')) {
-            return Err(wrong("a host is needed, and a user is not sent"));
-        }
-        if secret.is_empty() {
-            return Err("the secret is empty".to_owned());
-        }
-        Ok(Endpoint { url, secret })
-    }
-}
 
 pub(super) async fn subscribe(State(provider): State<Provider>, body: Bytes) -> Result<Json<Value>, Refusal> {
     let Endpoint { url, secret } = serde_json::from_slice(&body)

@@ -12,8 +12,8 @@ use semel::flow::bulk::{BulkItem, Whole};
 use semel::{Execution, Outcome};
 
 use super::Shared;
-use super::pay::refusal;
 use super::payment::Order;
+use super::refusal::refusal;
 use super::stand::{self, Point};
 
 pub(super) async fn create(

@@ -16,6 +16,7 @@ use semel::flow::{Answered, Command, Failure, Settled};
 use serde_json::json;
 
 use super::payment::{Charge, Order, Payment};
+use super::refusal::Unavailable;
 use super::rides::{Ride, Rides};
 
 /// The kind of message that has a payment charged.
@@ -103,7 +104,3 @@ pub(super) struct Opened {
 
 /// Why a service cannot be opened.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;
-
-/// The database could not be read.
-#[derive(Debug)]
-pub(super) struct Unavailable(pub(super) String);

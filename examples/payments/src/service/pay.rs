@@ -4,17 +4,16 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::Bytes;
-use axum::extract::{FromRequestParts, Path, State};
+use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use semel::flow::Idempotent;
-use serde_json::json;
 
-use super::book::Unavailable;
+use super::Shared;
+use super::caller::Caller;
 use super::payment::Order;
+use super::refusal::{Unavailable, refusal};
 use super::stand::{self, Point};
-use super::{Shared, identify};
 
 /// Takes the payment, and answers 202: it is charged a moment later. What is asked for wrongly leaves nothing, so the
 /// same key may be sent again with what was meant.
@@ -50,27 +49,4 @@ pub(super) async fn list(
     Caller(caller): Caller,
 ) -> Result<Response, Unavailable> {
     Ok(Json(shared.book.list(caller).await?).into_response())
-}
-
-/// Who is asking, for requests that are no commands.
-pub(super) struct Caller(pub(super) String);
-
-impl<S: Sync> FromRequestParts<S> for Caller {
-    type Rejection = Response;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Caller, Response> {
-        let who =
-            identify(parts).map_err(|_| refusal(StatusCode::UNAUTHORIZED, "who is asking? say X-User"))?;
-        Ok(Caller(who.caller().to_owned()))
-    }
-}
-
-impl IntoResponse for Unavailable {
-    fn into_response(self) -> Response {
-        refusal(StatusCode::SERVICE_UNAVAILABLE, &format!("payments cannot be read: {}", self.0))
-    }
-}
-
-pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
-    (status, Json(json!({ "error": why }))).into_response()
 }

@@ -23,10 +23,10 @@ use semel::flow::{Answered, Command, Failure, Idempotent, Reply};
 use serde::{Deserialize, Serialize};
 
 use super::Shared;
-use super::book::Unavailable;
-use super::pay::{Caller, refusal};
+use super::caller::Caller;
 use super::payment::{Charge, ChargeMessage, Order, Status};
 use super::provider::{Address, Trouble};
+use super::refusal::{Unavailable, refusal};
 use super::stand::{self, Point};
 
 /// Its name as an operation.
