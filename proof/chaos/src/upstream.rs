@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::answer::{BrokenOff, Entry, answer, saying};
+use crate::answer::{Entry, answer, saying};
 use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::provider::Provider;
 use crate::scribe::Scribe;

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 use stateright::{Checker, Model};
 
 use crate::configuration::Configuration;
-use crate::invariants::{Promise, SIGHTS};
-use crate::model::{Protocol, Step};
+use crate::invariants::SIGHTS;
+use crate::model::Step;
+use crate::promises::Promise;
+use crate::protocol::Protocol;
 use crate::story;
 use crate::variants::Case;
 use crate::world::World;

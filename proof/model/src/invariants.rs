@@ -9,96 +9,13 @@ use semel_core::{About, Event, Reason, State};
 use stateright::Property;
 
 use crate::configuration::{NOW, ticks};
-use crate::model::Protocol;
+use crate::promises::Promise;
+use crate::protocol::Protocol;
 use crate::world::{
     Answer, Finding, Phase, Reconciler, Row, Says, Statement, Then, Token, Told, Word, World,
 };
 
-/// What must hold.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Promise {
-    /// A key has at most one effect before its record has expired.
-    OneEffect,
-    /// A success has exactly one effect and names it; a stable failure has none.
-    SuccessNamesEffect,
-    /// All final answers are equal, and nobody gets one from before the key's present life.
-    EqualAnswers,
-    /// Another payload has no effect, gets no stored answer, and learns nothing of the command.
-    OtherPayload,
-    /// An unknown outcome ends by true evidence that nothing can overtake, or by its executor's word.
-    EvidenceEndsUnknown,
-    /// A settled record does not change, but for its expiry and a purge.
-    SettledStays,
-    /// Epochs rise, and only the current executor's word counts.
-    HoldersWord,
-    /// No effect without a claim that was written before.
-    ClaimBeforeEffect,
-    /// Who was told that nothing ran for him has no effect, then or later.
-    NothingRan,
-    /// After one final answer, no later request meets anything else before the record is forgotten.
-    FinalStays,
-    /// Whoever dies or falls silent, the sweeper ends what is in hand.
-    NothingStaysInHand,
-    /// Nothing is forgotten before its time, or before it is settled.
-    NothingForgottenEarly,
-    /// A business reference has at most one effect, whatever keys it comes under.
-    OneEffectPerReference,
-    /// No request waits for a claim of its own.
-    NobodyWaitsForHimself,
-    /// What was heard to have taken place is not run again.
-    HeardIsNotRun,
-    /// Evidence of an attempt that was taken for not executed, and run again, is a contradiction.
-    SecondEffectIsLoud,
-}
-
 impl Promise {
-    /// Every promise.
-    pub const ALL: [Promise; 16] = [
-        Promise::OneEffect,
-        Promise::SuccessNamesEffect,
-        Promise::EqualAnswers,
-        Promise::OtherPayload,
-        Promise::EvidenceEndsUnknown,
-        Promise::SettledStays,
-        Promise::HoldersWord,
-        Promise::ClaimBeforeEffect,
-        Promise::NothingRan,
-        Promise::FinalStays,
-        Promise::NothingStaysInHand,
-        Promise::NothingForgottenEarly,
-        Promise::OneEffectPerReference,
-        Promise::NobodyWaitsForHimself,
-        Promise::HeardIsNotRun,
-        Promise::SecondEffectIsLoud,
-    ];
-
-    /// In words.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Promise::OneEffect => "at most one effect",
-            Promise::SuccessNamesEffect => "a success has exactly one effect, and names it",
-            Promise::EqualAnswers => "all final answers are equal",
-            Promise::OtherPayload => "another payload gets nothing",
-            Promise::EvidenceEndsUnknown => "only evidence ends an unknown outcome",
-            Promise::SettledStays => "a settled record does not change",
-            Promise::HoldersWord => "epochs rise, and only the holder's word counts",
-            Promise::ClaimBeforeEffect => "no effect without a claim before it",
-            Promise::NothingRan => "who was told that nothing ran has no effect",
-            Promise::FinalStays => "final stays final",
-            Promise::NothingStaysInHand => "nothing stays in hand",
-            Promise::NothingForgottenEarly => "nothing is forgotten early",
-            Promise::OneEffectPerReference => "at most one effect for a business reference",
-            Promise::NobodyWaitsForHimself => "nobody waits for a claim of his own",
-            Promise::HeardIsNotRun => "what was heard to have taken place is not run again",
-            Promise::SecondEffectIsLoud => "evidence of a second effect is loud",
-        }
-    }
-
-    pub(crate) const fn bit(self) -> u32 {
-        1 << self as u8
-    }
-
     /// As a property of every state.
     pub(crate) fn property(self) -> Property<Protocol> {
         let holds: Holds = match self {

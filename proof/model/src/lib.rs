@@ -9,6 +9,8 @@ pub mod configuration;
 pub mod invariants;
 pub mod model;
 pub mod parts;
+pub mod promises;
+pub mod protocol;
 pub mod shipped;
 mod steps;
 mod store;

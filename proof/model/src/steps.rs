@@ -8,8 +8,10 @@ use semel_core::transition::{Proof, Verdict};
 use semel_core::{About, Decision, Event, Reason, State, Timestamp, transition};
 
 use crate::configuration::{LOOKS, Mode, NOW, after, ticks};
-use crate::invariants::{self, FRESH, Promise};
-use crate::model::{Despite, Protocol, Step};
+use crate::invariants::{self, FRESH};
+use crate::model::{Despite, Step};
+use crate::promises::Promise;
+use crate::protocol::Protocol;
 use crate::store::own_answer;
 use crate::variants::Variant;
 use crate::world::{

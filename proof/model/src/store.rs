@@ -5,7 +5,8 @@ use semel_core::{Attempt, Decision, Event, Reference, State, Write};
 
 use crate::configuration::{Mode, NOW, TICK};
 use crate::invariants;
-use crate::model::Protocol;
+use crate::promises::Promise;
+use crate::protocol::Protocol;
 use crate::variants::{self, Variant};
 use crate::world::{
     Answer, Holder, Row, Statement, Task, Then, Told, Word, World, fence, fingerprint, token,
@@ -120,7 +121,7 @@ impl Protocol {
                     Mode::Sync | Mode::Phased => {
                         let in_hand = matches!(row.state, State::Processing { .. });
                         if in_hand && invariants::is_own(row.token, name) {
-                            world.broke(invariants::Promise::NobodyWaitsForHimself);
+                            world.broke(Promise::NobodyWaitsForHimself);
                         }
                         Then::Wait
                     }

@@ -3,8 +3,9 @@
 use semel_core::{Reason, State, StateName};
 
 use crate::configuration::NOW;
-use crate::invariants::Promise;
-use crate::model::{Despite, Protocol, Step};
+use crate::model::{Despite, Step};
+use crate::promises::Promise;
+use crate::protocol::Protocol;
 use crate::world::{
     Answer, Finding, Phase, REQUESTS, Reconciler, Row, Says, Statement, Task, Then, Token, Told, Word, World,
 };

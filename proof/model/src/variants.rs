@@ -9,7 +9,7 @@ use semel_core::transition::{ReferenceWrite, Refusal, Transition};
 use semel_core::{Attempt, Decision, Event, Head, Reason, State, Timestamp, Write, transition};
 
 use crate::configuration::Configuration;
-use crate::invariants::Promise;
+use crate::promises::Promise;
 use crate::shipped;
 
 /// A protocol that is wrong.

@@ -8,7 +8,7 @@ use semel_core::state::SettledBy;
 use semel_core::{AttemptToken, Epoch, Fence, Fingerprint, Head, Reason, State, Terms, Timestamp};
 
 use crate::configuration::{Faults, LOOKS, NOW, TICK, after, ticks};
-use crate::invariants::Promise;
+use crate::promises::Promise;
 
 /// Names an attempt: that of a request, or of a worker. Also the operation id of the command that it created.
 pub type Token = u8;
