@@ -6,38 +6,18 @@ use semel_checker::Event;
 use semel_checker::event::{Answered, Command, Invoked, Lost};
 use serde_json::json;
 
+use crate::happening::Happening;
 use crate::plan::Asked;
 use crate::port::{Brought, Reply};
 use crate::reading::{self, CANARY};
-use crate::world::{Happening, World};
+use crate::session::{Open, Session};
+use crate::world::World;
 
 /// How often a client tries while things break.
 const TRIES: u32 = 8;
 /// How long clients wait: those with little patience, and the others.
 const HASTY: (u64, u64) = (50, 500);
 const PATIENT: (u64, u64) = (2_000, 7_000);
-
-/// One client with one command.
-pub(crate) struct Session {
-    asked: usize,
-    payload: u32,
-    tries: u32,
-    /// How often it comes back once it has its answer.
-    returns: u32,
-    /// Whether it goes on until it has its answer.
-    persists: bool,
-    ended: bool,
-}
-
-/// A request that is under way.
-pub(crate) struct Open {
-    session: usize,
-    pub(crate) node: usize,
-    /// When it reached its node.
-    pub(crate) arrived: Option<u64>,
-    /// Whether it was answered in that moment, before the store could be asked.
-    pub(crate) at_once: bool,
-}
 
 impl Asked {
     fn command(&self) -> Command {

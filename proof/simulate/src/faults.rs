@@ -3,30 +3,14 @@
 use semel_checker::Event;
 use semel_checker::event::Fault;
 
-use crate::network::{Cut, Peer};
+use crate::happening::{Happening, Origin, Trouble};
+use crate::link::{Cut, Peer};
 use crate::port::Brought;
 use crate::settings::{LEASE, QUARANTINE, STEP};
-use crate::world::{Happening, Origin, World};
+use crate::world::World;
 
 /// Longer than anything that a node could have in hand.
 const LONGEST_PAUSE: u64 = 2 * QUARANTINE;
-
-/// Something breaks, or is mended.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Trouble {
-    /// Whatever process this node has is killed, and another one begins after this time.
-    Crash(usize, u64),
-    /// This process is killed, and another one begins at this time.
-    Kill(Origin, u64),
-    /// A process begins.
-    Start(usize),
-    /// A node stands still for this long.
-    Pause(usize, u64),
-    /// A node is told to end in good order.
-    Shutdown(usize),
-    /// A link is cut, for this long.
-    Cut(Cut, u64),
-}
 
 impl World {
     /// Draws when what breaks.

@@ -5,14 +5,17 @@
 //! seed is judged by `semel-checker`, which knows nothing of Semel's code. The same seed gives the same run, to the last
 //! message; its hash says so.
 //!
-//! `world.rs` is where to begin. What is simulated how, and what this cannot find, is in `docs/simulation.md`.
+//! `course.rs` is where to begin. What is simulated how, and what this cannot find, is in `docs/simulation.md`.
 
 mod broken;
 mod clients;
+mod course;
 mod coverage;
 mod faults;
 mod forward;
+mod happening;
 mod ids;
+mod link;
 mod network;
 mod node;
 mod panics;
@@ -23,6 +26,7 @@ mod reading;
 mod run;
 mod scribe;
 mod server;
+mod session;
 mod settings;
 mod store;
 mod world;

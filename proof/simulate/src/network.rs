@@ -2,44 +2,14 @@
 //! one direction or both.
 
 use semel_core::Statement as Said;
+use semel_testkit::Chance;
 
+use crate::happening::{Happening, Origin};
+use crate::link::{Cut, Peer};
 use crate::node::{Node, Process, Start};
 use crate::port::{Answer, Brought, Question, Reply};
 use crate::settings::{SLOWEST, SLOWEST_STATEMENT, STEP};
-use crate::world::{Happening, Origin, World};
-use semel_testkit::Chance;
-
-/// Who is at the other end of a node's links.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
-    Clients,
-    Store,
-    Provider,
-}
-
-impl Peer {
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Peer::Clients => "clients",
-            Peer::Store => "store",
-            Peer::Provider => "provider",
-        }
-    }
-}
-
-/// A link that is cut.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cut {
-    /// Of this node, or of all.
-    pub(crate) node: Option<usize>,
-    pub(crate) peer: Peer,
-    /// Away from the node, and towards it.
-    pub(crate) outward: bool,
-    pub(crate) inward: bool,
-    /// Whether a node is told so when it tries.
-    pub(crate) refuses: bool,
-    pub(crate) until: u64,
-}
+use crate::world::World;
 
 /// What becomes of a message.
 enum Fate {
@@ -223,6 +193,19 @@ impl World {
             self.open.iter().filter(|(_, open)| open.node == number).map(|(request, _)| *request).collect();
         for request in waiting {
             self.at(self.now + 2 * STEP, Happening::Lost(request, "the connection broke"));
+        }
+    }
+
+    /// Takes down what a node that is killed now leaves behind.
+    fn left_behind(&mut self, node: usize) {
+        for record in self.server.held_by(node) {
+            let (id, attempt) = (record.operation_id.to_string(), record.head.epoch);
+            let called = self.calls.contains(&(id.clone(), attempt));
+            self.coverage.met(match (called, self.provider.has_acted(&id, attempt)) {
+                (_, true) => "a node was killed after an effect, before it was written down",
+                (true, false) => "a node was killed with a call under way",
+                (false, false) => "a node was killed between claim and call",
+            });
         }
     }
 }

@@ -1,72 +1,21 @@
-//! Everything that is simulated, and the loop that moves time.
-//!
-//! Nobody hears of what another one does in less than a [`STEP`]. So a step goes like this: first the store, the provider
-//! and the clients do what is due in it, in the order of time; then each node runs through it alone, in a runtime whose
-//! clock the step moves. What they send arrives in a later step.
+//! Everything that is simulated, and the queue of what happens next. `course.rs` lets it happen.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use semel_checker::Event;
-use semel_checker::event::{Called, Effect, Evidence, Quiet, Ruled, Run, Verdict};
-use semel_core::{Found, Record, State, StateName, Statement as Said};
-
-use crate::broken::Broken;
-use crate::clients::{Open, Session};
-use crate::coverage::Coverage;
-use crate::faults::Trouble;
-use crate::network::{Cut, Peer};
-use crate::node::Node;
-use crate::plan::{Plan, Way};
-use crate::port::{Answer, Brought, Call, Question, Reply, Sent, Statement};
-use crate::provider::{Deed, Entry, Provider, Then};
-use crate::scribe::Scribe;
-use crate::server::Server;
-use crate::settings::{EPOCH, LEASE, STEP, SWEEP, operations};
 use semel_testkit::Chance;
 
-/// How often the store is read from outside.
-const LOOK: u64 = 500;
-/// Once faults have stopped, everything is settled by then.
-const SETTLED_WITHIN: u64 = 90_000;
-/// And it is waited for at least so long.
-const CALM: u64 = LEASE + 2 * SWEEP + 1_000;
-
-/// What happens at a moment.
-pub(crate) enum Happening {
-    /// Something arrives at this process of a node.
-    AtNode(Origin, Peer, Brought),
-    /// A statement arrives at the store, as the answer to this question of a process.
-    AtStore(Origin, u64, Statement, u32),
-    /// A call arrives at the provider.
-    AtProvider(Origin, u64, Call),
-    /// A question arrives at the provider.
-    AtLedger(Origin, u64, Box<Record>),
-    /// The provider does what it was asked for.
-    Acts(Origin, u64, Call, Then),
-    /// The provider sends an event to a node.
-    Tells(usize, Box<Said>),
-    /// A client has its answer.
-    AtClient(u64, Box<Reply>),
-    /// A client hears that it will not have one.
-    Lost(u64, &'static str),
-    /// A client has lost its patience.
-    GivesUp(u64),
-    /// A client sends a request.
-    Sends(usize),
-    /// Something breaks, or is mended.
-    Trouble(Trouble),
-    /// The store is read.
-    Looks,
-    /// Nothing breaks from here on.
-    Quiet,
-}
-
-/// A process of a node, by the numbers of both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Origin {
-    pub(crate) node: usize,
-    pub(crate) process: u32,
-}
+use crate::broken::Broken;
+use crate::coverage::Coverage;
+use crate::happening::Happening;
+use crate::link::Cut;
+use crate::node::Node;
+use crate::plan::Plan;
+use crate::provider::Provider;
+use crate::scribe::Scribe;
+use crate::server::Server;
+use crate::session::{Open, Session};
+use crate::settings::EPOCH;
 
 /// Everything that is simulated.
 pub(crate) struct World {
@@ -74,19 +23,19 @@ pub(crate) struct World {
     pub(crate) broken: Option<Broken>,
     pub(crate) plan: Plan,
     pub(crate) now: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
-    queued: u64,
+    pub(crate) queue: BTreeMap<(u64, u64), Happening>,
+    pub(crate) queued: u64,
     pub(crate) chance: Chance,
     pub(crate) nodes: Vec<Node>,
     pub(crate) server: Server,
-    provider: Provider,
+    pub(crate) provider: Provider,
     pub(crate) cuts: Vec<Cut>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) open: BTreeMap<u64, Open>,
     pub(crate) requests: u64,
     pub(crate) quiet: bool,
     /// The calls that nodes have sent.
-    calls: BTreeSet<(String, u32)>,
+    pub(crate) calls: BTreeSet<(String, u32)>,
     pub(crate) scribe: Scribe,
     pub(crate) coverage: Coverage,
     /// What is wrong beside what the history shows.
@@ -144,274 +93,5 @@ impl World {
 
     pub(crate) fn say(&mut self, line: &str) {
         self.scribe.say(self.now, line);
-    }
-
-    /// Lets everything happen, to its end.
-    pub(crate) fn run(&mut self) {
-        let run = Run {
-            at: EPOCH,
-            store: "simulated".to_owned(),
-            seed: self.seed,
-            sweep_ms: SWEEP as i64,
-            rounding_ms: 0,
-            operations: operations(),
-        };
-        self.note(Event::Run(run));
-        for node in 0..self.nodes.len() {
-            self.start(node);
-        }
-        self.open_sessions();
-        self.plan_faults();
-        let trouble = self.plan.trouble;
-        self.at(LOOK, Happening::Looks);
-        self.at(trouble, Happening::Quiet);
-        let mut step = 0;
-        while !self.is_over(step) {
-            let end = step + STEP;
-            while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 < end) {
-                let ((time, _), happening) = entry.remove_entry();
-                self.now = time;
-                self.happens(happening);
-            }
-            for node in 0..self.nodes.len() {
-                self.run_node(node, step, end);
-            }
-            step = end;
-            self.now = step;
-        }
-        self.scribe.look(self.now, &self.server.records(), true, &mut self.coverage);
-    }
-
-    /// Whether everything has come to its end, or never will.
-    fn is_over(&mut self, step: u64) -> bool {
-        if !self.quiet || step < self.plan.trouble + CALM {
-            return false;
-        }
-        let late = step >= self.plan.trouble + SETTLED_WITHIN;
-        if !step.is_multiple_of(LOOK) && !late {
-            return false;
-        }
-        let is_open = |record: &Record| {
-            let name = record.head.state.name();
-            matches!(name, StateName::Claimed | StateName::Processing | StateName::Unknown)
-        };
-        let open = self.server.records().into_iter().filter(is_open);
-        let open: Vec<String> = open
-            .map(|record| format!("{} is {}", record.operation_id, record.head.state.name().as_str()))
-            .collect();
-        let asking: Vec<String> = self.unended();
-        if late && !(open.is_empty() && asking.is_empty()) {
-            let all = [open.clone(), asking.clone()].concat().join("; ");
-            self.wrong.push(format!(
-                "{} s after faults have stopped, not everything has come to its end: {all}",
-                SETTLED_WITHIN / 1000
-            ));
-        }
-        late || (open.is_empty() && asking.is_empty())
-    }
-
-    fn run_node(&mut self, number: usize, from: u64, until: u64) {
-        let node = &mut self.nodes[number];
-        if node.paused_until.is_some_and(|end| end > from) {
-            return;
-        }
-        let Some(process) = &node.process else { return };
-        let was_paused = node.paused_until.take().is_some();
-        let inbox = std::mem::take(&mut node.inbox);
-        let timers_first = was_paused && self.chance.percent(50);
-        process.run(from, until, inbox, timers_first);
-        let sent = process.port.take();
-        let origin = Origin { node: number, process: node.process_number };
-        for (time, sent) in sent {
-            self.now = time;
-            self.sent(origin, sent);
-        }
-    }
-
-    fn sent(&mut self, origin: Origin, sent: Sent) {
-        match sent {
-            Sent::Asks(number, question) => {
-                if let Question::Provider(call) = &*question {
-                    self.calls.insert((call.operation_id.clone(), call.attempt));
-                }
-                self.route_question(origin, number, *question);
-            }
-            Sent::Answers(request, reply) => self.route_answer(origin, request, reply),
-            Sent::Ended => {
-                self.coverage.met("a node ended in good order");
-                let restart = self.now + self.chance.between(STEP, 1_000);
-                self.at(self.now + STEP, Happening::Trouble(Trouble::Kill(origin, restart)));
-            }
-        }
-    }
-
-    fn happens(&mut self, happening: Happening) {
-        match happening {
-            Happening::AtNode(origin, peer, brought) => self.at_node(origin, peer, brought),
-            Happening::AtStore(origin, number, statement, tries) => {
-                if self.is_cut(origin.node, Peer::Store, true) {
-                    return;
-                }
-                let done = self.server.carry_out(self.now, origin.node, statement, tries, &mut self.coverage);
-                self.say(&format!("store, for node-{}: {}", origin.node, done.told));
-                if let Some((operation_id, executed, accepted)) = done.ruled {
-                    let verdict = if executed { Verdict::Executed } else { Verdict::NotExecuted };
-                    let at = self.wall();
-                    self.note(Event::Ruled(Ruled {
-                        at,
-                        operation_id,
-                        verdict,
-                        accepted: Some(accepted),
-                        part: None,
-                    }));
-                }
-                self.answer(origin, Peer::Store, number, Answer::Store(done.answer), 0);
-            }
-            Happening::AtProvider(origin, number, call) => self.at_provider(origin, number, call),
-            Happening::AtLedger(origin, number, record) => self.at_ledger(origin, number, &record),
-            Happening::Acts(origin, number, call, then) => self.acts(origin, number, &call, then),
-            Happening::Tells(node, said) => self.tells(node, said),
-            Happening::AtClient(request, reply) => self.at_client(request, &reply),
-            Happening::Lost(request, why) => self.lost(request, why),
-            Happening::GivesUp(request) => self.gives_up(request),
-            Happening::Sends(session) => self.sends(session),
-            Happening::Trouble(trouble) => self.trouble(trouble),
-            Happening::Looks => {
-                self.scribe.look(self.now, &self.server.records(), false, &mut self.coverage);
-                self.at(self.now + LOOK, Happening::Looks);
-            }
-            Happening::Quiet => self.calm_down(),
-        }
-    }
-
-    fn at_provider(&mut self, origin: Origin, number: u64, call: Call) {
-        if self.is_cut(origin.node, Peer::Provider, true) {
-            return;
-        }
-        let Call { operation_id, attempt, command, canary, .. } = call.clone();
-        let at = self.wall();
-        self.note(Event::Called(Called { at, operation_id, attempt, command, canary }));
-        let (deed, known) = self.provider.called(self.now, &call, self.plan.moods);
-        if known {
-            self.coverage.met("the provider deduplicated a call");
-        }
-        match deed {
-            Deed::Answers(reply) => self.answer(origin, Peer::Provider, number, Answer::Provider(reply), 0),
-            Deed::Breaks => self.answer(origin, Peer::Provider, number, Answer::Broken, 0),
-            Deed::Acts(after, then) => {
-                self.at(self.now + after, Happening::Acts(origin, number, call, then));
-            }
-        }
-    }
-
-    fn acts(&mut self, origin: Origin, number: u64, call: &Call, then: Then) {
-        let (entry, _) = self.provider.act(self.now, call);
-        let effect = Effect {
-            at: self.wall(),
-            effect: entry.effect.clone(),
-            operation_id: call.operation_id.clone(),
-            attempt: call.attempt,
-            command: call.command.clone(),
-            canary: call.canary.clone(),
-            reference: call.reference.clone(),
-        };
-        self.note(Event::Effect(effect));
-        let given_up = |record: &Record| {
-            record.operation_id.to_string() == call.operation_id
-                && matches!(record.head.state, State::Unknown { .. } | State::FailedRetryable { .. })
-        };
-        if self.server.records().iter().any(given_up) {
-            self.coverage.met("an effect came after its executor had given up");
-        }
-        self.tell_by_event(&entry, call);
-        let after = if let Then::Tells(after) = then { after } else { 0 };
-        let answer = Provider::tells(&entry, call, then).map_or(Answer::Broken, Answer::Provider);
-        self.answer(origin, Peer::Provider, number, answer, after);
-    }
-
-    /// The provider may send an event about what it has done, or two, to any node.
-    fn tell_by_event(&mut self, entry: &Entry, call: &Call) {
-        let Ok(operation_id) = call.operation_id.parse() else { return };
-        if !self.chance.percent(self.plan.events) {
-            return;
-        }
-        for _ in 0..self.chance.between(1, 3) {
-            let node = self.chance.below(self.nodes.len() as u64) as usize;
-            let time = self.now + self.chance.between(STEP, 4_000);
-            if let Some(said) = entry.event(operation_id) {
-                self.at(time, Happening::Tells(node, Box::new(said)));
-            }
-        }
-    }
-
-    fn tells(&mut self, node: usize, said: Box<Said>) {
-        let (at, operation_id) = (self.wall(), said.operation_id.to_string());
-        let (verdict, effect) = (Verdict::Executed, Some(said.event_id.clone()));
-        self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect, part: None }));
-        let origin = Origin { node, process: self.nodes[node].process_number };
-        self.coverage.met("the provider sent an event");
-        self.bring_event(origin, said);
-    }
-
-    fn at_ledger(&mut self, origin: Origin, number: u64, record: &Record) {
-        if self.is_cut(origin.node, Peer::Provider, true) {
-            return;
-        }
-        let Plan { lag, tells_pending, moods, .. } = self.plan;
-        let (found, effect) = self.provider.look_up(self.now, record, lag, tells_pending, moods);
-        self.coverage.met(match &found {
-            Found::Executed(_) => "a lookup found an effect",
-            Found::Failed(_) => "a lookup found a refusal",
-            Found::NotExecuted(_) => "a lookup found nothing",
-            Found::Pending => "a lookup found something pending",
-            Found::NoAnswer { .. } => "a lookup got no answer",
-        });
-        let verdict = match &found {
-            Found::Executed(_) | Found::Failed(_) => Some(Verdict::Executed),
-            Found::NotExecuted(_) => Some(Verdict::NotExecuted),
-            Found::Pending | Found::NoAnswer { .. } => None,
-        };
-        let (at, operation_id) = (self.wall(), record.operation_id.to_string());
-        match verdict {
-            Some(verdict) => {
-                self.note(Event::Evidence(Evidence { at, operation_id, verdict, effect, part: None }));
-            }
-            None => self.say(&format!("the provider says nothing about {operation_id}")),
-        }
-        self.answer(origin, Peer::Provider, number, Answer::Found(found), 0);
-    }
-
-    /// What a node that is killed now leaves behind.
-    pub(crate) fn left_behind(&mut self, node: usize) {
-        for record in self.server.held_by(node) {
-            let (id, attempt) = (record.operation_id.to_string(), record.head.epoch);
-            let called = self.calls.contains(&(id.clone(), attempt));
-            self.coverage.met(match (called, self.provider.has_acted(&id, attempt)) {
-                (_, true) => "a node was killed after an effect, before it was written down",
-                (true, false) => "a node was killed with a call under way",
-                (false, false) => "a node was killed between claim and call",
-            });
-        }
-    }
-
-    /// From here on nothing breaks: what is broken is mended, and every key is asked for until it has its answer.
-    fn calm_down(&mut self) {
-        let at = self.wall();
-        self.note(Event::Quiet(Quiet { at }));
-        self.quiet = true;
-        self.cuts.clear();
-        self.plan.clients = Way::default();
-        self.plan.store = Way::default();
-        self.plan.provider = Way::default();
-        self.plan.moods = 0;
-        for node in 0..self.nodes.len() {
-            if let Some(end) = self.nodes[node].paused_until {
-                self.nodes[node].paused_until = Some(end.min(self.now));
-            }
-            if self.nodes[node].process.is_none() {
-                self.start(node);
-            }
-        }
-        self.close_sessions();
     }
 }
