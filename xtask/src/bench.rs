@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 
 use crate::databases::{self, apt_install, is_root};
-use crate::test;
+use crate::step::step;
 
 /// What the benchmark runs beside Semel: a program, what makes it say that it is there, and Debian's package.
 const PROGRAMS: [(&str, &str, &str); 6] = [
@@ -32,5 +32,5 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let variables: Vec<(&str, &str)> =
         variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
     let words = ["run", "--quiet", "--release", "--package", "semel-bench", "--bin", "results", "--"];
-    test::step("bench", &[&words[..], arguments].concat(), &variables)
+    step("bench", &[&words[..], arguments].concat(), &variables)
 }

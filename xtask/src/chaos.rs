@@ -4,7 +4,8 @@
 use std::process::Command;
 use std::time::Instant;
 
-use crate::{databases, test};
+use crate::databases;
+use crate::step::step;
 
 const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER]";
 const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--seed NUMBER]";
@@ -30,7 +31,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     }
     let installed = if stores.contains(&"postgres") { Some(databases::install()?) } else { None };
     let variables = installed.as_ref().map(databases::Installed::variables).unwrap_or_default();
-    test::step("build", &["build", "--package", "semel-server", "--package", "semel-chaos", "--bins"], &[])?;
+    step("build", &["build", "--package", "semel-server", "--package", "semel-chaos", "--bins"], &[])?;
     for store in stores {
         let seconds = seconds.to_string();
         let mut words = vec!["--store", store, "--seconds", &seconds];
@@ -85,7 +86,7 @@ pub(crate) fn run_store(arguments: &[&str]) -> Result<(), String> {
     // Not by nextest, which ends what takes so long.
     let words = ["test", "--package", "semel-stores", "--all-features", "--test", "it"];
     let words = [&words[..], &["postgres_chaos", "--", "--nocapture"]].concat();
-    test::step("chaos", &words, &variables)
+    step("chaos", &words, &variables)
 }
 
 /// Names and their values.

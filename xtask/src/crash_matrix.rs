@@ -3,7 +3,8 @@
 
 use std::process::Command;
 
-use crate::{databases, root, test};
+use crate::step::step;
+use crate::{databases, root};
 
 /// The table that people read.
 const PAGE: &str = "docs/crash-matrix.md";
@@ -12,7 +13,7 @@ const PAGE: &str = "docs/crash-matrix.md";
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let installed = databases::install()?;
     let words = ["build", "--package", "semel-server", "--package", "semel-matrix", "--bins"];
-    test::step("build", &words, &[])?;
+    step("build", &words, &[])?;
     if arguments == ["--sample"] {
         return sample(&installed);
     }

@@ -18,6 +18,7 @@ mod nightly;
 mod sbom;
 mod simulate;
 mod sources;
+mod step;
 mod test;
 mod third_party;
 mod threats;

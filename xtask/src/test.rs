@@ -1,9 +1,10 @@
 //! `cargo xtask test`: one step after the other, the first failure ends it.
 
 use std::process::{Command, Stdio};
-use std::time::Instant;
 
-use crate::{browser, chaos, crash_matrix, databases, deny, diagram, root, simulate, third_party, threats};
+use crate::step::step;
+use crate::tools::is_there;
+use crate::{browser, chaos, crash_matrix, databases, deny, diagram, simulate, third_party, threats};
 
 /// How many seeds are simulated for every change.
 const SEEDS: &str = "2000";
@@ -57,29 +58,4 @@ fn openssl() -> Result<(), String> {
         return Ok(());
     }
     Err("the program `openssl` is missing, by which tests make certificates: install it, as with `apt-get install openssl`".into())
-}
-
-pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
-    println!("── {name}: cargo {}", arguments.join(" "));
-    let begun = Instant::now();
-    let status = Command::new(env!("CARGO"))
-        .args(arguments)
-        .envs(variables.iter().copied())
-        .current_dir(root())
-        .status()
-        .map_err(|error| format!("{name}: cargo cannot be run: {error}"))?;
-    if !status.success() {
-        return Err(format!("{name} failed"));
-    }
-    println!("── {name}: done in {} s", begun.elapsed().as_secs());
-    Ok(())
-}
-
-pub(crate) fn is_there(subcommand: &str) -> bool {
-    let version = Command::new(env!("CARGO"))
-        .args([subcommand, "--version"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    version.is_ok_and(|status| status.success())
 }

@@ -9,7 +9,8 @@ use std::process::{Command, Stdio};
 
 use crate::browser::{node, version};
 use crate::databases::{Draft, apt_install, is_root, output, run, target};
-use crate::{root, test};
+use crate::root;
+use crate::step::step;
 
 /// Names the folder with the packages and programs.
 const VARIABLE: &str = "SEMEL_TEST_THIRD_PARTY";
@@ -63,7 +64,7 @@ impl Installed {
 pub(crate) fn routers() -> Result<(), String> {
     let (name, place) = install()?.variable();
     let variables = [(name, place.as_str()), (CASES, "20000")];
-    test::step("routers", &["test", "-p", "semel-server", "--test", "it", "routers::"], &variables)
+    step("routers", &["test", "-p", "semel-server", "--test", "it", "routers::"], &variables)
 }
 
 /// Makes sure that Python's installer runs.

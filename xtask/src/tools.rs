@@ -1,10 +1,9 @@
 //! Programs of others that cargo can install: used where they are, and else built once, in a pinned version, under `target`.
 
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::databases::{Draft, run, target};
-use crate::test::is_there;
 
 /// A subcommand of cargo that somebody else has written.
 pub(crate) struct Tool {
@@ -58,4 +57,14 @@ pub(crate) fn shown(command: &mut Command) -> Result<Option<i32>, String> {
     println!("── cargo {}", words.join(" "));
     let status = command.status().map_err(|error| format!("cargo {} cannot be run: {error}", words[0]))?;
     Ok(status.code())
+}
+
+/// Returns true if cargo has this subcommand.
+pub(crate) fn is_there(subcommand: &str) -> bool {
+    let version = Command::new(env!("CARGO"))
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    version.is_ok_and(|status| status.success())
 }

@@ -1,0 +1,23 @@
+//! One step of a command of ours: a run of cargo.
+
+use std::process::Command;
+use std::time::Instant;
+
+use crate::root;
+
+/// Runs cargo with these arguments, and says how long it took.
+pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<(), String> {
+    println!("── {name}: cargo {}", arguments.join(" "));
+    let begun = Instant::now();
+    let status = Command::new(env!("CARGO"))
+        .args(arguments)
+        .envs(variables.iter().copied())
+        .current_dir(root())
+        .status()
+        .map_err(|error| format!("{name}: cargo cannot be run: {error}"))?;
+    if !status.success() {
+        return Err(format!("{name} failed"));
+    }
+    println!("── {name}: done in {} s", begun.elapsed().as_secs());
+    Ok(())
+}
