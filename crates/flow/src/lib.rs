@@ -17,8 +17,9 @@
 //! - [`bulk`]: many commands in one request.
 //! - [`reconcile`]: what becomes of commands whose outcome is unknown; and what others say was done, against what we believe.
 //! - `PostgresPhases`, `SqlitePhases`: commands of several steps, some of which call others; see [`phases`].
-//! - `Idempotent`: the extractor for axum; the route is declared with `Operation::local`. `CurrentExecution` is the one for every
-//!   other route.
+//!
+//! A handler of axum gets its [`Command`] by the extractor `Idempotent` of `semel-http`; the route is declared with
+//! `Operation::local`. With the feature `axum`, [`Answered`] is a response of axum.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "sqlite")),
@@ -26,8 +27,6 @@
 )]
 
 pub mod bulk;
-#[cfg(feature = "axum")]
-mod extract;
 mod gate;
 pub mod outbox;
 pub mod phases;
@@ -42,8 +41,6 @@ mod signature;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-#[cfg(feature = "axum")]
-pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
 #[cfg(feature = "postgres")]
 pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};
 pub use reply::{Answered, Failure, Reply};

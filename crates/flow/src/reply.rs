@@ -162,6 +162,13 @@ impl Answered {
     }
 }
 
+#[cfg(feature = "axum")]
+impl axum_core::response::IntoResponse for Answered {
+    fn into_response(self) -> axum_core::response::Response {
+        self.into_response_with(axum_core::body::Body::empty())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,8 @@ mod coding;
 mod delivery;
 mod execute;
 mod execution;
+#[cfg(feature = "axum")]
+mod extract;
 mod fetch;
 mod grpc;
 mod identity;
@@ -40,6 +42,8 @@ mod worker;
 pub use body::{Body, BoxError};
 pub use delivery::Delivery;
 pub use execution::{CloseDelimited, Execution, NotExecuted};
+#[cfg(feature = "axum")]
+pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
 pub use fetch::Refetch;
 pub use grpc::{as_grpc, is_grpc};
 pub use identity::Authenticated;

@@ -153,6 +153,7 @@ pub use semel_stores::sqlite::{self, SqliteStore};
 #[cfg(feature = "flow")]
 pub mod flow {
     pub use semel_flow::*;
+    pub use semel_http::{CurrentExecution, Idempotent, NoExecution, NotRead};
 }
 
 /// The README's examples, compiled.

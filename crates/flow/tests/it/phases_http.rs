@@ -10,9 +10,9 @@ use axum::routing::post;
 use bytes::Bytes;
 use semel_core::policy::InProgress;
 use semel_core::{Policy, Principal};
+use semel_flow::Answered;
 use semel_flow::phases::Phases;
-use semel_flow::{Answered, Idempotent};
-use semel_http::{Denied, IdempotencyLayer, Operation};
+use semel_http::{Denied, IdempotencyLayer, Idempotent, Operation};
 use semel_testkit::client::{Reply, pay, problem};
 
 use crate::lab::{Kept, both, stored};

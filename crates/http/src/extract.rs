@@ -9,9 +9,8 @@ use http::request::Parts;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_core::{Command, Outcome, Problem};
-use semel_http::Execution;
 
-use crate::reply::Answered;
+use crate::{Execution, problem};
 
 /// The command that this request asks for.
 ///
@@ -61,7 +60,7 @@ impl IntoResponse for NotRead {
 ///
 /// ```
 /// use axum::{Router, http::StatusCode, routing::post};
-/// use semel_flow::CurrentExecution;
+/// use semel_http::CurrentExecution;
 ///
 /// async fn charge(CurrentExecution(execution): CurrentExecution) -> Result<String, StatusCode> {
 ///     let key = execution.downstream_key("charge"); // the same in every attempt
@@ -119,14 +118,8 @@ impl IntoResponse for NoExecution {
 
 /// The answer to a request that never reached its handler.
 fn not_executed(detail: &str) -> Response {
-    let problem = Problem::new(Kind::RolledBack, detail);
-    let mut response = semel_http::problem(&problem, Profile::Ietf).map(Body::new);
+    let rolled_back = Problem::new(Kind::RolledBack, detail);
+    let mut response = problem(&rolled_back, Profile::Ietf).map(Body::new);
     response.extensions_mut().insert(Outcome::NotExecuted);
     response
-}
-
-impl IntoResponse for Answered {
-    fn into_response(self) -> Response {
-        self.into_response_with(Body::empty())
-    }
 }
