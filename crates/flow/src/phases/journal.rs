@@ -43,7 +43,7 @@ pub(super) enum Ending {
 
 /// What a phase is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum PhaseKind {
     Local,
     External,
 }
@@ -87,7 +87,7 @@ impl Journal {
     }
 
     /// A phase is asked for. If it is not done, the run is inside it from now on.
-    pub(super) fn ask(&mut self, name: &str, kind: Kind) -> Result<Asked, Stopped> {
+    pub(super) fn ask(&mut self, name: &str, kind: PhaseKind) -> Result<Asked, Stopped> {
         match self.at {
             At::Between(_) => {}
             At::Ended(_) | At::Closed => return Err(Stopped(())),
@@ -115,11 +115,11 @@ impl Journal {
                 return Err(self.mistake(name, &why));
             }
             Some(recorded) => match (&recorded.what, kind) {
-                (StepKind::Local { output }, Kind::Local)
-                | (StepKind::External { output: Some(output), .. }, Kind::External) => {
+                (StepKind::Local { output }, PhaseKind::Local)
+                | (StepKind::External { output: Some(output), .. }, PhaseKind::External) => {
                     Asked::Done(output.clone())
                 }
-                (StepKind::External { deduplicated, output: None }, Kind::External) => {
+                (StepKind::External { deduplicated, output: None }, PhaseKind::External) => {
                     Asked::Begun { deduplicated: *deduplicated }
                 }
                 (StepKind::Local { .. } | StepKind::External { .. } | StepKind::Item { .. }, _) => {
@@ -239,24 +239,24 @@ mod tests {
     #[test]
     fn a_resumed_run_is_told_what_was_recorded() {
         let mut journal = journal();
-        assert_eq!(journal.ask("ride", Kind::Local).ok(), Some(Asked::Done(Bytes::from_static(b"1"))));
+        assert_eq!(journal.ask("ride", PhaseKind::Local).ok(), Some(Asked::Done(Bytes::from_static(b"1"))));
         let begun = Asked::Begun { deduplicated: true };
-        assert_eq!(journal.ask("charge", Kind::External).ok(), Some(begun));
+        assert_eq!(journal.ask("charge", PhaseKind::External).ok(), Some(begun));
         journal.leave();
-        assert_eq!(journal.ask("receipt", Kind::Local).ok(), Some(Asked::New { position: 2 }));
+        assert_eq!(journal.ask("receipt", PhaseKind::Local).ok(), Some(Asked::New { position: 2 }));
         journal.leave();
         assert!(matches!(journal.close(Some(reply())), (Ending::Reply(_), true)));
-        assert!(journal.ask("more", Kind::Local).is_err(), "nobody goes on after the end");
+        assert!(journal.ask("more", PhaseKind::Local).is_err(), "nobody goes on after the end");
     }
 
     #[test]
     fn a_run_that_is_not_the_recorded_one_goes_nowhere() {
         let ways: [fn(&mut Journal); 5] = [
-            |journal| drop(journal.ask("ride", Kind::External)),
-            |journal| drop(journal.ask("charge", Kind::External)),
-            |journal| drop((journal.ask("ride", Kind::Local), journal.ask("ride", Kind::Local))),
-            |journal| drop(journal.ask("no name", Kind::Local)),
-            |journal| drop(journal.ask("ride", Kind::Local)),
+            |journal| drop(journal.ask("ride", PhaseKind::External)),
+            |journal| drop(journal.ask("charge", PhaseKind::External)),
+            |journal| drop((journal.ask("ride", PhaseKind::Local), journal.ask("ride", PhaseKind::Local))),
+            |journal| drop(journal.ask("no name", PhaseKind::Local)),
+            |journal| drop(journal.ask("ride", PhaseKind::Local)),
         ];
         for (number, way) in ways.into_iter().enumerate() {
             let mut journal = journal();
@@ -268,11 +268,11 @@ mod tests {
     #[test]
     fn a_phase_that_was_dropped_is_left_to_whoever_resumes_it() {
         let mut dropped = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
-        assert!(dropped.ask("ride", Kind::Local).is_ok());
-        assert!(dropped.ask("charge", Kind::External).is_err());
+        assert!(dropped.ask("ride", PhaseKind::Local).is_ok());
+        assert!(dropped.ask("charge", PhaseKind::External).is_err());
         assert!(matches!(dropped.close(Some(reply())).0, Ending::Left));
         let mut leaked = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
-        assert!(leaked.ask("ride", Kind::Local).is_ok());
+        assert!(leaked.ask("ride", PhaseKind::Local).is_ok());
         assert!(matches!(leaked.close(Some(reply())).0, Ending::Left));
     }
 
@@ -290,11 +290,11 @@ mod tests {
     fn a_run_that_asks_for_nothing_is_overdue() {
         let mut journal = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
         assert!(!journal.is_overdue(Duration::from_secs(3600)));
-        assert!(journal.ask("ride", Kind::Local).is_ok());
+        assert!(journal.ask("ride", PhaseKind::Local).is_ok());
         assert!(!journal.is_overdue(Duration::ZERO), "a phase has a bound of its own");
         journal.leave();
         std::thread::sleep(Duration::from_millis(2));
         assert!(journal.is_overdue(Duration::ZERO));
-        assert!(journal.ask("charge", Kind::External).is_err());
+        assert!(journal.ask("charge", PhaseKind::External).is_err());
     }
 }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 
 use super::call::{Call, CallFailed, Deduplication};
-use super::journal::{Asked, Ending, Journal, Kind, Stopped};
+use super::journal::{Asked, Ending, Journal, PhaseKind, Stopped};
 use super::lease::Lease;
 use super::output;
 use super::steps::{Held, LocalEnded, NotWritten, Steps};
@@ -80,7 +80,7 @@ impl<D> Run<D> {
         R: Future<Output = Result<T, CallFailed>> + Send + 'static,
     {
         let by_key = deduplication == Deduplication::ByKey;
-        let asked = self.journal().ask(name, Kind::External)?;
+        let asked = self.journal().ask(name, PhaseKind::External)?;
         let begun_here = match asked {
             Asked::Done(output) => return self.stored(name, &output),
             Asked::Begun { deduplicated } if deduplicated && by_key => false,
@@ -157,7 +157,7 @@ impl<D> Run<D> {
         &mut self,
         name: &str,
     ) -> Result<Result<T, Local>, Stopped> {
-        let asked = self.journal().ask(name, Kind::Local)?;
+        let asked = self.journal().ask(name, PhaseKind::Local)?;
         match asked {
             Asked::Done(output) => self.stored(name, &output).map(Ok),
             Asked::New { position } if self.lease.is_held() => {
