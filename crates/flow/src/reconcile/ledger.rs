@@ -15,7 +15,7 @@ mod reading;
 mod tests;
 mod unreadable;
 
-pub use compare::{Counted, Difference, Finding, Findings, Kind, MAX_LISTED, Report, compare};
+pub use compare::{Counted, Difference, Finding, FindingKind, Findings, MAX_LISTED, Report, compare};
 pub use entries::{Age, Ages, Ledger, MAX_ENTRIES, MAX_ENTRY_BYTES, MAX_VALUE_BYTES};
 pub use reading::{Columns, Condition, Format, Reading};
 pub use unreadable::Unreadable;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use metrics::{counter, gauge};
 use semel_core::{Clock, Store, SystemClock};
-use semel_flow::reconcile::ledger::{Kind, Report};
+use semel_flow::reconcile::ledger::{FindingKind, Report};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::fetch::{authorization, client};
@@ -63,7 +63,7 @@ pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
 /// `compared_values` are the names of what is compared.
 fn tell(compared: &Compared, compared_values: &[String]) {
     let Compared { report, our_states } = compared;
-    for kind in Kind::ALL {
+    for kind in FindingKind::ALL {
         let total = report.findings(kind).total;
         gauge!("idempotency_ledger_findings", "kind" => kind.as_str()).set(total as f64);
     }
@@ -71,7 +71,7 @@ fn tell(compared: &Compared, compared_values: &[String]) {
     gauge!("idempotency_ledger_last_run_timestamp_seconds").set(seconds);
     let outcome = if report.agrees() { "agree" } else { "differ" };
     counter!("idempotency_ledger_runs_total", "outcome" => outcome).increment(1);
-    let findings = Kind::ALL.into_iter().flat_map(|kind| &report.findings(kind).first);
+    let findings = FindingKind::ALL.into_iter().flat_map(|kind| &report.findings(kind).first);
     for finding in findings.take(MAX_LOGGED) {
         // Only names: the values stay in the ledgers.
         let names = finding.differences.iter().filter_map(|difference| compared_values.get(difference.value));
@@ -90,8 +90,8 @@ fn tell(compared: &Compared, compared_values: &[String]) {
 
 fn summary(report: &Report) {
     let total = |kind| report.findings(kind).total;
-    let (missing_ours, missing_theirs) = (total(Kind::MissingOurs), total(Kind::MissingTheirs));
-    let (double_ours, double_theirs) = (total(Kind::DoubleOurs), total(Kind::DoubleTheirs));
+    let (missing_ours, missing_theirs) = (total(FindingKind::MissingOurs), total(FindingKind::MissingTheirs));
+    let (double_ours, double_theirs) = (total(FindingKind::DoubleOurs), total(FindingKind::DoubleTheirs));
     tracing::info!(
         event = "idempotency_ledger_compared",
         agree = report.agrees(),
@@ -102,7 +102,7 @@ fn summary(report: &Report) {
         missing_theirs,
         double_ours,
         double_theirs,
-        different = total(Kind::Different),
+        different = total(FindingKind::Different),
         too_young = report.too_young,
         too_old = report.too_old,
         "the ledgers were compared"

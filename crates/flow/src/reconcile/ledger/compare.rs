@@ -15,7 +15,7 @@ const MAX_LINES: usize = 5;
 
 /// What can be wrong with a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FindingKind {
     /// They have it, and we do not.
     MissingOurs,
     /// We have it, and they do not.
@@ -28,19 +28,24 @@ pub enum Kind {
     Different,
 }
 
-impl Kind {
+impl FindingKind {
     /// Every kind.
-    pub const ALL: [Kind; 5] =
-        [Kind::MissingOurs, Kind::MissingTheirs, Kind::DoubleOurs, Kind::DoubleTheirs, Kind::Different];
+    pub const ALL: [FindingKind; 5] = [
+        FindingKind::MissingOurs,
+        FindingKind::MissingTheirs,
+        FindingKind::DoubleOurs,
+        FindingKind::DoubleTheirs,
+        FindingKind::Different,
+    ];
 
     /// Its name in metrics and logs, which is a promise.
     pub fn as_str(self) -> &'static str {
         match self {
-            Kind::MissingOurs => "missing_ours",
-            Kind::MissingTheirs => "missing_theirs",
-            Kind::DoubleOurs => "double_ours",
-            Kind::DoubleTheirs => "double_theirs",
-            Kind::Different => "different",
+            FindingKind::MissingOurs => "missing_ours",
+            FindingKind::MissingTheirs => "missing_theirs",
+            FindingKind::DoubleOurs => "double_ours",
+            FindingKind::DoubleTheirs => "double_theirs",
+            FindingKind::Different => "different",
         }
     }
 }
@@ -49,7 +54,7 @@ impl Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// With which.
     pub reference: String,
     /// Where we have it: the first lines.
@@ -107,7 +112,7 @@ pub struct Report {
 
 impl Report {
     /// What is wrong in this way.
-    pub fn findings(&self, kind: Kind) -> &Findings {
+    pub fn findings(&self, kind: FindingKind) -> &Findings {
         &self.findings[kind as usize]
     }
 
@@ -116,7 +121,7 @@ impl Report {
         self.findings.iter().all(|findings| findings.total == 0)
     }
 
-    fn found(&mut self, kind: Kind, pair: &Pair<'_>, differences: Vec<Difference>) {
+    fn found(&mut self, kind: FindingKind, pair: &Pair<'_>, differences: Vec<Difference>) {
         let findings = &mut self.findings[kind as usize];
         findings.total += 1;
         if findings.first.len() < MAX_LISTED {
@@ -206,21 +211,21 @@ impl<'a> Twins<'a> {
 fn judge(report: &mut Report, pair: &Pair<'_>) {
     let Pair { ours, theirs, .. } = pair;
     let mut is_wrong = false;
-    for (kind, side) in [(Kind::DoubleOurs, ours), (Kind::DoubleTheirs, theirs)] {
+    for (kind, side) in [(FindingKind::DoubleOurs, ours), (FindingKind::DoubleTheirs, theirs)] {
         if side.entries.len() > 1 {
             is_wrong = true;
             report.found(kind, pair, Vec::new());
         }
     }
     match (ours.entries, theirs.entries) {
-        ([], _) => missing(report, Kind::MissingOurs, pair, theirs),
-        (_, []) => missing(report, Kind::MissingTheirs, pair, ours),
+        ([], _) => missing(report, FindingKind::MissingOurs, pair, theirs),
+        (_, []) => missing(report, FindingKind::MissingTheirs, pair, ours),
         ([our_first, ..], [their_first, ..]) => {
             let (our_odd, their_odd) = (ours.unmatched(theirs), theirs.unmatched(ours));
             if our_odd.is_some() || their_odd.is_some() {
                 let (one, other) = (our_odd.unwrap_or(*our_first), their_odd.unwrap_or(*their_first));
                 let differences = differences(ours.ledger, one, theirs.ledger, other).collect();
-                report.found(Kind::Different, pair, differences);
+                report.found(FindingKind::Different, pair, differences);
             } else if !is_wrong {
                 report.agreeing += 1;
             }
@@ -229,7 +234,7 @@ fn judge(report: &mut Report, pair: &Pair<'_>) {
 }
 
 /// One side lacks what the other `has`.
-fn missing(report: &mut Report, kind: Kind, pair: &Pair<'_>, has: &Twins<'_>) {
+fn missing(report: &mut Report, kind: FindingKind, pair: &Pair<'_>, has: &Twins<'_>) {
     if has.are_all(Age::TooYoung) {
         report.too_young += 1;
     } else if has.are_all(Age::TooOld) {

@@ -29,7 +29,7 @@ fn csv(text: &str) -> Ledger {
     read_as(Format::Csv, &columns(), text).expect("it can be read")
 }
 
-fn references(report: &Report, kind: Kind) -> Vec<&str> {
+fn references(report: &Report, kind: FindingKind) -> Vec<&str> {
     let findings = report.findings(kind);
     assert_eq!(findings.total, findings.first.len() as u64, "all are listed");
     findings.first.iter().map(|finding| finding.reference.as_str()).collect()
@@ -54,16 +54,16 @@ fn each_kind_of_disagreement_is_found_and_named() {
     let report = compare(&csv(OURS), &csv(theirs));
     assert!(!report.agrees());
     assert_eq!((report.ours.entries, report.theirs.entries, report.agreeing), (5, 6, 1));
-    assert_eq!(references(&report, Kind::MissingTheirs), ["b"]);
-    assert_eq!(references(&report, Kind::MissingOurs), ["e", "f"]);
-    assert_eq!(references(&report, Kind::DoubleOurs), ["d"]);
-    assert_eq!(references(&report, Kind::DoubleTheirs), ["f"]);
-    assert_eq!(references(&report, Kind::Different), ["c"]);
-    let different = &report.findings(Kind::Different).first[0];
+    assert_eq!(references(&report, FindingKind::MissingTheirs), ["b"]);
+    assert_eq!(references(&report, FindingKind::MissingOurs), ["e", "f"]);
+    assert_eq!(references(&report, FindingKind::DoubleOurs), ["d"]);
+    assert_eq!(references(&report, FindingKind::DoubleTheirs), ["f"]);
+    assert_eq!(references(&report, FindingKind::Different), ["c"]);
+    let different = &report.findings(FindingKind::Different).first[0];
     let difference = Difference { value: 0, ours: "7".to_owned(), theirs: "8".to_owned() };
     assert_eq!(different.differences, [difference]);
     assert_eq!((&different.our_lines[..], &different.their_lines[..]), (&[4][..], &[3][..]));
-    assert_eq!(report.findings(Kind::DoubleOurs).first[0].our_lines, [5, 6]);
+    assert_eq!(report.findings(FindingKind::DoubleOurs).first[0].our_lines, [5, 6]);
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn amounts_are_compared_exactly_and_references_as_they_are() {
         let report = compare(&ledger("a", &quoted(ours)), &ledger("a", &quoted(theirs)));
         assert_eq!(report.agrees(), agrees, "{ours} {theirs}");
     }
-    assert_eq!(references(&compare(&ledger("1.0", "1"), &ledger("1", "1")), Kind::MissingOurs), ["1"]);
+    assert_eq!(references(&compare(&ledger("1.0", "1"), &ledger("1", "1")), FindingKind::MissingOurs), ["1"]);
 }
 
 #[test]
@@ -135,9 +135,9 @@ fn what_is_young_or_old_is_not_missed() {
     );
     let report = compare(&read("id,at\n"), &read(&theirs));
     assert_eq!((report.too_young, report.too_old), (2, 1));
-    assert_eq!(references(&report, Kind::MissingOurs), ["due", "mixed"]);
+    assert_eq!(references(&report, FindingKind::MissingOurs), ["due", "mixed"]);
     let report = compare(&read(&theirs), &read("id,at\n"));
-    assert_eq!(references(&report, Kind::MissingTheirs), ["due", "mixed"]);
+    assert_eq!(references(&report, FindingKind::MissingTheirs), ["due", "mixed"]);
 }
 
 #[test]
@@ -236,7 +236,7 @@ fn lists_are_bounded_and_totals_are_not() {
         theirs.add(index + 1, Age::Due, &format!("{index:03}"), &[]).expect("it is an entry");
     }
     let report = compare(&Ledger::new(0), &theirs);
-    let findings = report.findings(Kind::MissingOurs);
+    let findings = report.findings(FindingKind::MissingOurs);
     assert_eq!((findings.total, findings.first.len()), (250, MAX_LISTED));
     // Thousands of entries with one reference are quickly told, too.
     let (mut ours, mut theirs) = (Ledger::new(1), Ledger::new(1));
@@ -245,7 +245,7 @@ fn lists_are_bounded_and_totals_are_not() {
         theirs.add(index + 1, Age::Due, "EUR", &[&format!("-{index}")]).expect("it is an entry");
     }
     let report = compare(&ours, &theirs);
-    assert_eq!(Kind::ALL.map(|kind| report.findings(kind).total), [0, 0, 1, 1, 1]);
+    assert_eq!(FindingKind::ALL.map(|kind| report.findings(kind).total), [0, 0, 1, 1, 1]);
 }
 
 /// What is done to an entry of a copy.
@@ -301,7 +301,7 @@ proptest! {
             compare: vec!["amount".to_owned(), "note".to_owned()],
             ..Columns::default()
         };
-        let mut expected: Vec<(Kind, String)> = Vec::new();
+        let mut expected: Vec<(FindingKind, String)> = Vec::new();
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for (index, (note, cents, planted)) in entries.iter().enumerate() {
             let reference = format!("{index:04}{note}");
@@ -312,14 +312,14 @@ proptest! {
             let our_entry = quoted(&[&reference, &amount, note]);
             let their_entry = object(names, [&reference, &other_amount, note]);
             let changed = object(names, [&reference, &wrong_amount, note]);
-            let found: &[Kind] = match planted {
+            let found: &[FindingKind] = match planted {
                 Planted::Nothing => &[],
-                Planted::OursDeleted => &[Kind::MissingOurs],
-                Planted::TheirsDeleted => &[Kind::MissingTheirs],
-                Planted::OursDoubled => &[Kind::DoubleOurs],
-                Planted::TheirsDoubled => &[Kind::DoubleTheirs],
-                Planted::Changed => &[Kind::Different],
-                Planted::TheirsDoubledOtherwise => &[Kind::DoubleTheirs, Kind::Different],
+                Planted::OursDeleted => &[FindingKind::MissingOurs],
+                Planted::TheirsDeleted => &[FindingKind::MissingTheirs],
+                Planted::OursDoubled => &[FindingKind::DoubleOurs],
+                Planted::TheirsDoubled => &[FindingKind::DoubleTheirs],
+                Planted::Changed => &[FindingKind::Different],
+                Planted::TheirsDoubledOtherwise => &[FindingKind::DoubleTheirs, FindingKind::Different],
             };
             expected.extend(found.iter().map(|kind| (*kind, reference.clone())));
             if *planted != Planted::OursDeleted {
@@ -344,8 +344,8 @@ proptest! {
             false => read_as(Format::Ndjson, &columns, &theirs.join("\n")),
         };
         let report = compare(&ours, &theirs.expect("it is JSON"));
-        let mut found: Vec<(Kind, String)> = Vec::new();
-        for kind in Kind::ALL {
+        let mut found: Vec<(FindingKind, String)> = Vec::new();
+        for kind in FindingKind::ALL {
             found.extend(references(&report, kind).into_iter().map(|reference| (kind, reference.to_owned())));
         }
         expected.sort();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_core::StateName;
-use semel_flow::reconcile::ledger::{Condition, Counted, Finding, Format, Kind, Report};
+use semel_flow::reconcile::ledger::{Condition, Counted, Finding, FindingKind, Format, Report};
 use serde_json::{Value, json};
 
 use semel_stores::access::Access;
@@ -169,7 +169,7 @@ fn tell(compared: &Compared, names: &[String]) {
     if !report.agrees() {
         say(format!("{:14}  {:40}  WHERE", "KIND", "REFERENCE"));
     }
-    for kind in Kind::ALL {
+    for kind in FindingKind::ALL {
         let findings = report.findings(kind);
         for finding in &findings.first {
             let state = our_states.get(&finding.reference).copied();
@@ -214,8 +214,8 @@ fn sums(report: &Report) -> String {
             _ => format!("{whose}: {entries} {noun}, and {left_out} that the filter leaves out"),
         }
     };
-    let counts =
-        Kind::ALL.map(|kind| format!("{} {}", report.findings(kind).total, kind.as_str().replace('_', " ")));
+    let counts = FindingKind::ALL
+        .map(|kind| format!("{} {}", report.findings(kind).total, kind.as_str().replace('_', " ")));
     let excused = format!("{} too young, {} too old", report.too_young, report.too_old);
     let verdict = if report.agrees() { "they agree" } else { "they do not agree" };
     format!(
@@ -231,7 +231,7 @@ fn sums(report: &Report) -> String {
 fn to_json(compared: &Compared, names: &[String]) -> Value {
     let Compared { report, our_states } = compared;
     let side = |counted: Counted| json!({ "entries": counted.entries, "leftOut": counted.left_out });
-    let findings = |kind: Kind| {
+    let findings = |kind: FindingKind| {
         let findings = report.findings(kind);
         let first: Vec<Value> = findings
             .first
@@ -242,7 +242,7 @@ fn to_json(compared: &Compared, names: &[String]) -> Value {
                     "ourLines": finding.our_lines,
                     "theirLines": finding.their_lines,
                 });
-                if kind == Kind::Different {
+                if kind == FindingKind::Different {
                     let differences = finding.differences.iter().map(|difference| {
                         json!({
                             "name": names.get(difference.value),
@@ -267,10 +267,10 @@ fn to_json(compared: &Compared, names: &[String]) -> Value {
         "agreeing": report.agreeing,
         "tooYoung": report.too_young,
         "tooOld": report.too_old,
-        "missingOurs": findings(Kind::MissingOurs),
-        "missingTheirs": findings(Kind::MissingTheirs),
-        "doubleOurs": findings(Kind::DoubleOurs),
-        "doubleTheirs": findings(Kind::DoubleTheirs),
-        "different": findings(Kind::Different),
+        "missingOurs": findings(FindingKind::MissingOurs),
+        "missingTheirs": findings(FindingKind::MissingTheirs),
+        "doubleOurs": findings(FindingKind::DoubleOurs),
+        "doubleTheirs": findings(FindingKind::DoubleTheirs),
+        "different": findings(FindingKind::Different),
     })
 }
