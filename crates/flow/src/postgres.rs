@@ -222,7 +222,7 @@ impl PostgresTransactions {
     /// Begins a transaction in which the command is this claim's to carry out. Otherwise says what became of it.
     async fn begin(&self, claim: &Claim, wait: Duration) -> Result<Begun, Box<Transacted>> {
         let claimed = self.claim(claim, wait).await.map_err(|error| Box::new(not_begun(&error)))?;
-        let Claimed { tx, answer, is_first } = claimed;
+        let ClaimedTransaction { tx, answer, is_first } = claimed;
         match answer {
             Answer { decision: Decision::Execute, record: Some(record), now, .. } => {
                 Ok(Begun { tx, record, now, is_first })
@@ -235,7 +235,7 @@ impl PostgresTransactions {
     }
 
     /// Begins a transaction with a claim in it. A duplicate elsewhere is waited for, not longer than `wait`.
-    async fn claim(&self, claim: &Claim, wait: Duration) -> Result<Claimed, DbError> {
+    async fn claim(&self, claim: &Claim, wait: Duration) -> Result<ClaimedTransaction, DbError> {
         let begin = store::begin(wait);
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
         for _ in 0..MAX_TRIES {
@@ -252,7 +252,7 @@ impl PostgresTransactions {
             match claim_within(&mut tx, claim).await.map_err(DbError::not_committed) {
                 // A first claim ends nothing, whatever the time.
                 Ok(Some((answer, is_first))) if self.clock.is_steady(asked, answer.now) || is_first => {
-                    return Ok(Claimed { tx, answer, is_first });
+                    return Ok(ClaimedTransaction { tx, answer, is_first });
                 }
                 Ok(Some(_)) => {
                     // A time that did not pass must not end anything: the store is told first.
@@ -369,7 +369,7 @@ impl PostgresTransactions {
     async fn find_out(&self, command: &Command, claim: &Claim, reply: &Reply) -> Transacted {
         let lost = Instant::now();
         for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
-            if let Ok(Claimed { tx, answer, .. }) = self.claim(claim, QUESTION_WAIT).await {
+            if let Ok(ClaimedTransaction { tx, answer, .. }) = self.claim(claim, QUESTION_WAIT).await {
                 let own = answer.record.as_ref().filter(|record| record.head.token == claim.attempt.token);
                 match (answer.decision, own) {
                     (Decision::Execute, _) => {
@@ -419,7 +419,7 @@ impl PostgresTransactions {
     /// Records that nobody knows what the work of this claim has committed.
     async fn record_unknown(&self, claim: &Claim) {
         let recording = async {
-            let Claimed { mut tx, answer, .. } = self.claim(claim, QUESTION_WAIT).await?;
+            let ClaimedTransaction { mut tx, answer, .. } = self.claim(claim, QUESTION_WAIT).await?;
             let own = answer.record.filter(|record| record.head.token == claim.attempt.token);
             let Some(record) = own else { return Ok(()) };
             let unknown = Change::abandon(record.head.fence(), Reason::HandlerUnsure);
@@ -592,7 +592,7 @@ where
 }
 
 /// A transaction with a claim in it.
-struct Claimed {
+struct ClaimedTransaction {
     tx: OpenTransaction,
     answer: Answer,
     /// The record was made by this very claim, in one statement.
