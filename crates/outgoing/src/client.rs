@@ -9,7 +9,7 @@ use http_body_util::Full;
 use tokio::net::TcpStream;
 
 use crate::address::Address;
-use crate::connection::{Answer, Bound, Connection, Stream};
+use crate::connection::{Bound, Connection, ServiceAnswer, Stream};
 use crate::error::Error;
 use crate::tls::{Secured, TlsError, TlsSettings};
 
@@ -94,7 +94,7 @@ impl Client {
     ///
     /// # Errors
     /// If there is no answer in time.
-    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Answer, Error> {
+    pub async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<ServiceAnswer, Error> {
         let bound = Bound::new(self.timeout);
         let connection = self.connect_within(self.connect_timeout.min(self.timeout)).await?;
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));

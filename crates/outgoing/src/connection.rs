@@ -57,7 +57,11 @@ impl Connection {
     ///
     /// # Errors
     /// If no answer begins in time.
-    pub async fn send(self, request: Request<Full<Bytes>>, timeout: Duration) -> Result<Answer, Error> {
+    pub async fn send(
+        self,
+        request: Request<Full<Bytes>>,
+        timeout: Duration,
+    ) -> Result<ServiceAnswer, Error> {
         self.send_within(request, Bound::new(timeout)).await
     }
 
@@ -65,9 +69,9 @@ impl Connection {
         mut self,
         request: Request<Full<Bytes>>,
         bound: Bound,
-    ) -> Result<Answer, Error> {
+    ) -> Result<ServiceAnswer, Error> {
         let (head, body) = bound.within(self.exchange(request)).await?.into_parts();
-        Ok(Answer { head, body, bound, _connection: self })
+        Ok(ServiceAnswer { head, body, bound, _connection: self })
     }
 
     pub(crate) async fn exchange(
@@ -108,7 +112,7 @@ impl Bound {
 }
 
 /// An answer whose head has arrived.
-pub struct Answer {
+pub struct ServiceAnswer {
     /// Status and header fields.
     pub head: Parts,
     body: Incoming,
@@ -116,7 +120,7 @@ pub struct Answer {
     _connection: Connection,
 }
 
-impl Answer {
+impl ServiceAnswer {
     /// Returns whether the end of the body can be told from a connection that broke.
     pub fn is_delimited(&self) -> bool {
         let mut codings = self.head.headers.get_all(TRANSFER_ENCODING).iter();

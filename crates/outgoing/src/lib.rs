@@ -20,7 +20,7 @@ pub mod tls;
 
 pub use address::{Address, AddressError};
 pub use client::Client;
-pub use connection::{Answer, Connection, Stream};
+pub use connection::{Connection, ServiceAnswer, Stream};
 pub use error::Error;
 pub use pool::Pool;
 pub use tls::{CertificateFiles, TlsError, TlsSettings, Trust};

@@ -6,7 +6,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
-use semel_outgoing::{Answer, Client, Error, TlsError};
+use semel_outgoing::{Client, Error, ServiceAnswer, TlsError};
 
 use crate::config::LedgerUrl;
 
@@ -68,7 +68,11 @@ fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
     })
 }
 
-async fn read_body(mut answer: Answer, mut reading: Reading, max_size: usize) -> anyhow::Result<Ledger> {
+async fn read_body(
+    mut answer: ServiceAnswer,
+    mut reading: Reading,
+    max_size: usize,
+) -> anyhow::Result<Ledger> {
     let mut size: usize = 0;
     while let Some(data) = answer.chunk().await? {
         size = size.saturating_add(data.len());
