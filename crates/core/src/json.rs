@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::pointer::{JsonPointer, array_index};
 
 pub use compare::{Difference, Differences, differences};
-pub use find::{Found, Pointed, find};
+pub use find::{FoundValue, Pointed, find};
 
 /// How deep arrays and objects may nest, so that neither reading nor writing can exhaust the stack.
 pub const MAX_DEPTH: usize = 128;

@@ -5,7 +5,7 @@ use crate::pointer::{JsonPointer, array_index};
 
 /// The value that [`find`] finds at a pointer, as it was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum FoundValue {
     /// There is no such member.
     Nothing,
     /// `null`.
@@ -31,15 +31,15 @@ pub enum Pointed {
 ///
 /// # Errors
 /// [`NotCanonical`] says why the text is not JSON without ambiguity: another reader may find something else.
-pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<Found>, NotCanonical> {
+pub fn find(text: &[u8], pointers: &[JsonPointer]) -> Result<Vec<FoundValue>, NotCanonical> {
     let mut document = parse::document(text)?;
     let found = pointers.iter().map(|pointer| match document.descend(pointer.tokens()) {
-        None => Found::Nothing,
-        Some(Value::Null) => Found::Null,
-        Some(Value::Bool(value)) => Found::Text(value.to_string()),
-        Some(Value::Number(number)) => Found::Text((*number).to_owned()),
-        Some(Value::String(string)) => Found::Text(string.to_string()),
-        Some(Value::Array(_) | Value::Object(_)) => Found::Nested,
+        None => FoundValue::Nothing,
+        Some(Value::Null) => FoundValue::Null,
+        Some(Value::Bool(value)) => FoundValue::Text(value.to_string()),
+        Some(Value::Number(number)) => FoundValue::Text((*number).to_owned()),
+        Some(Value::String(string)) => FoundValue::Text(string.to_string()),
+        Some(Value::Array(_) | Value::Object(_)) => FoundValue::Nested,
     });
     Ok(found.collect())
 }
@@ -98,17 +98,17 @@ mod tests {
             .map(|text| JsonPointer::parse(text).expect("it is a pointer"))
             .into();
         let text = br#"{"n": 12.00, "s": "\u0061", "t": true, "z": null, "o": [{"x": 1e2}]}"#;
-        let text_of = |text: &str| Found::Text(text.to_owned());
+        let text_of = |text: &str| FoundValue::Text(text.to_owned());
         assert_eq!(
             find(text, &pointers),
             Ok(vec![
                 text_of("12.00"),
                 text_of("a"),
                 text_of("true"),
-                Found::Null,
-                Found::Nested,
+                FoundValue::Null,
+                FoundValue::Nested,
                 text_of("1e2"),
-                Found::Nothing,
+                FoundValue::Nothing,
             ])
         );
         assert_eq!(find(br#"{"n":1,"n":2}"#, &pointers), Err(NotCanonical::DuplicateMember));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use semel_core::json::{self as core_json, Found};
+use semel_core::json::{self as core_json, FoundValue};
 use semel_core::{JsonPointer, Timestamp};
 
 use super::compare::same;
@@ -270,13 +270,13 @@ impl Taker {
         let found =
             core_json::find(text, pointers).map_err(|error| Unreadable::at(line, error.to_string()))?;
         for (met, found) in self.met.iter_mut().zip(&found) {
-            *met |= *found != Found::Nothing;
+            *met |= *found != FoundValue::Nothing;
         }
-        if let Some(nested) = found.iter().position(|found| *found == Found::Nested) {
+        if let Some(nested) = found.iter().position(|found| *found == FoundValue::Nested) {
             let why = format!("{:?} is no text and no number, but has members", self.columns.names()[nested]);
             return Err(Unreadable::at(line, why));
         }
-        let text = |found| if let Found::Text(text) = found { text } else { String::new() };
+        let text = |found| if let FoundValue::Text(text) = found { text } else { String::new() };
         let values: Vec<String> = found.into_iter().map(text).collect();
         self.take(line, &values.iter().map(String::as_str).collect::<Vec<_>>())
     }
