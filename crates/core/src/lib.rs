@@ -7,6 +7,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod audit;
+pub mod command;
 pub mod credential;
 pub mod envelope;
 pub mod event;
@@ -49,11 +50,12 @@ pub mod vault;
 pub mod waiting;
 
 pub use audit::{AuditEntry, AuditId, AuditLog};
+pub use command::Command;
 pub use fingerprint::{Fingerprint, FingerprintInput};
 pub use history::{History, Step};
 pub use ids::{AttemptToken, Ids, OperationId, RandomIds};
 pub use key::{IdempotencyKey, KeyError, KeyRules, KeySyntax};
-pub use local::{Command, Transacted};
+pub use local::Transacted;
 pub use operation::OperationName;
 pub use outbox::{Message, MessageState, Outbox};
 pub use outcome::{Outcome, Settlement, is_server_error};

@@ -23,10 +23,10 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError, Collected};
+use crate::command::{CommandRequest, KEY, remove_connection_fields};
 use crate::execute;
 use crate::layer::Shared;
 use crate::observe::HandlerTime;
-use crate::request::{Command, KEY, remove_connection_fields};
 use crate::respond::{self, Answer};
 
 /// Asks the service for something.
@@ -92,7 +92,7 @@ where
 }
 
 /// What of a command is needed to ask for what it made; `None` if its operation does not want that.
-pub(crate) fn head(command: &Command) -> Option<Box<Parts>> {
+pub(crate) fn head(command: &CommandRequest) -> Option<Box<Parts>> {
     let wanted = command.rule.policy.store_response == StoreResponse::Reference;
     wanted.then(|| Box::new(command.parts.clone()))
 }

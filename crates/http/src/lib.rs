@@ -11,6 +11,7 @@
 mod body;
 mod cache;
 mod coding;
+mod command;
 mod delivery;
 mod execute;
 mod execution;

@@ -12,11 +12,11 @@ use semel_core::{
 use tokio::time::Instant;
 
 use crate::body::{Body, BoxError};
+use crate::command::CommandRequest;
 use crate::execute::Handler;
 use crate::layer::Shared;
 use crate::observe::{self, HandlerTime, Seen};
 use crate::quotas::Admission;
-use crate::request::Command;
 use crate::respond::{self, Answer};
 use crate::running::Active;
 use crate::service;
@@ -24,7 +24,7 @@ use crate::service;
 /// Hands the command to its handler, and answers with what came of it.
 pub(crate) async fn answer<S, R>(
     shared: Arc<Shared>,
-    command: Box<Command>,
+    command: Box<CommandRequest>,
     mut inner: S,
     _active: Active,
     admission: Admission,
@@ -35,8 +35,8 @@ where
     R::Error: Into<BoxError>,
 {
     let (policy, mut about) = (command.rule.policy.clone(), command.about());
-    let (principal, label) = (command.scope.principal.clone(), command.rule.label.clone());
-    let asked = command.asked();
+    let asked = command.command.clone();
+    let (principal, label) = (asked.scope.principal.clone(), command.rule.label.clone());
     let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
     let _room = command.room.clone();
     let mut request = command.into_request();

@@ -14,9 +14,9 @@ use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVER
 use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
 use tokio::time::Instant;
 
+use crate::command::CommandRequest;
 use crate::layer::Shared;
 use crate::observe;
-use crate::request::Command;
 use crate::respond::{self, Answer};
 
 /// Subjects in one report to the store.
@@ -128,14 +128,14 @@ impl Drop for Admission {
 
 /// Lets a command in that memory does not know: under a key that is not known to the store either, only if there is one
 /// left.
-pub(crate) async fn admit(shared: &Shared, command: &Command) -> Result<Admission, Box<Answer>> {
+pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<Admission, Box<Answer>> {
     let Some(quotas) = &shared.quotas else { return Ok(Admission::UNCOUNTED) };
     let policy = &command.rule.policy;
     let unavailable = |error: StoreError| {
         tracing::warn!(%error, "a quota could not be checked: nothing is run");
         Box::new(respond::store_unavailable(policy))
     };
-    let principal = &command.scope.principal;
+    let principal = &command.command.scope.principal;
     let used_up = match quotas.new_key(principal).await.map_err(unavailable)? {
         Ok(admission) => return Ok(admission),
         Err(used_up) => used_up,
@@ -149,9 +149,9 @@ pub(crate) async fn admit(shared: &Shared, command: &Command) -> Result<Admissio
 }
 
 /// Whether a claim would find a record.
-async fn is_known(shared: &Shared, command: &Command) -> Result<bool, StoreError> {
+async fn is_known(shared: &Shared, command: &CommandRequest) -> Result<bool, StoreError> {
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
-    let claim = command.asked().claim(id, token);
+    let claim = command.command.claim(id, token);
     for id in claim.record_ids() {
         let found = shared.within("get", shared.store.get(&id)).await?;
         let Some(record) = found.record else { continue };

@@ -1,25 +1,19 @@
 //! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue,
-    TRAILER, UPGRADE,
-};
+use http::header::{AUTHORIZATION, CONNECTION, EXPECT, HeaderName, HeaderValue, UPGRADE};
 use http::request::Parts;
-use http::uri::PathAndQuery;
-use http::{HeaderMap, Method, Request, StatusCode, Uri, Version};
+use http::{HeaderMap, Request, StatusCode, Uri, Version};
 use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{KeyRequirement, Policy, Profile};
 use semel_core::problem::Kind;
-use semel_core::{
-    Fingerprint, FingerprintInput, IdempotencyKey, Principal, Problem, Scope, StoredRequest, Timestamp,
-};
+use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
 use crate::body::{self, Body, BoxError, Collected};
+use crate::command::{CommandRequest, KEY, fingerprint};
 use crate::grpc;
 use crate::layer::{Denied, Shared};
 use crate::observe::{self, About};
@@ -29,86 +23,16 @@ use crate::screened::ScreenedBody;
 use crate::shares::Share;
 use crate::whole::WholeBody;
 
-/// The request header that carries the key.
-pub(crate) const KEY: HeaderName = HeaderName::from_static("idempotency-key");
-
 /// Another header that carries credentials.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// The longest business reference.
 const MAX_REFERENCE_BYTES: usize = 255;
 
-/// A request that is to be carried out once.
-pub(crate) struct Command {
-    pub(crate) rule: Rule,
-    pub(crate) scope: Scope,
-    pub(crate) fingerprint: Fingerprint,
-    pub(crate) business_reference: Option<String>,
-    pub(crate) parts: Parts,
-    pub(crate) body: Bytes,
-    pub(crate) trailers: HeaderMap,
-    /// The room that its body takes, until it has been carried out.
-    pub(crate) room: Arc<Share>,
-}
-
-impl Command {
-    /// What observations of it are about.
-    pub(crate) fn about(&self) -> About {
-        About {
-            principal: Some(self.scope.principal.clone()),
-            key_hash_prefix: observe::is_logged().then(|| self.scope.key.hash_prefix()),
-            ..About::of(&self.rule)
-        }
-    }
-
-    /// What is asked for, without the request.
-    pub(crate) fn asked(&self) -> semel_core::Command {
-        semel_core::Command {
-            scope: self.scope.clone(),
-            fingerprint: self.fingerprint,
-            business_reference: self.business_reference.clone(),
-            former: self.rule.former.clone(),
-            policy: self.rule.policy.clone(),
-        }
-    }
-
-    /// The request as it is kept for a worker: without its trailers, without what belongs to its connection, without what
-    /// the operation or `before_keeping` takes out, and with only those fields that the operation wants kept.
-    pub(crate) fn to_keep(&self, before_keeping: impl Fn(&mut HeaderMap)) -> StoredRequest {
-        let mut headers = self.parts.headers.clone();
-        remove_connection_fields(&mut headers);
-        let except = self.rule.policy.store_headers_except.iter();
-        for name in except.filter(|name| !fields::reads_command(name)) {
-            headers.remove(name);
-        }
-        before_keeping(&mut headers);
-        let uri = &self.parts.uri;
-        // In HTTP/2, the host is in the target, of which only the path is kept.
-        if let (None, Some(authority)) = (headers.get(HOST), uri.authority())
-            && let Ok(host) = HeaderValue::from_str(authority.as_str())
-        {
-            headers.insert(HOST, host);
-        }
-        let path = uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
-        let request = semel_core::Request {
-            method: self.parts.method.clone(),
-            target: Uri::from(path),
-            headers,
-            body: self.body.clone(),
-        };
-        request.encode(|name| self.rule.policy.keeps_request_field(name))
-    }
-
-    /// The request as the handler gets it.
-    pub(crate) fn into_request(self) -> Request<Body> {
-        Request::from_parts(self.parts, Body::with_trailers(self.body, self.trailers))
-    }
-}
-
 /// What a request turns out to be.
 pub(crate) enum Reading {
     /// A command.
-    Command(Box<Command>),
+    Command(Box<CommandRequest>),
     /// Not protected: it passes through as it came.
     PassThrough(Box<Request<Body>>),
     /// A command that is not let in, and what is known of it.
@@ -292,19 +216,7 @@ fn switches_protocols(headers: &HeaderMap) -> bool {
         && fields::elements(headers, &UPGRADE).any(|element| !element.eq_ignore_ascii_case(b"h2c"))
 }
 
-/// Removes what belongs to the connection that a request came on, and what announces a body that is sent in pieces.
-pub(crate) fn remove_connection_fields(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = fields::elements(headers, &CONNECTION)
-        .filter_map(|element| HeaderName::from_bytes(element).ok())
-        .filter(|name| !fields::reads_command(name))
-        .collect();
-    for name in named.iter().chain([&TRAILER]) {
-        headers.remove(name);
-    }
-    fields::remove(headers, Section::RequestHead, Treatment::Hop);
-}
-
-/// What exactly is asked for.
+/// Reads the body of an admitted request and makes its command.
 async fn read_command<B>(
     shared: &Shared,
     rule: Rule,
@@ -312,7 +224,7 @@ async fn read_command<B>(
     body: B,
     principal: Principal,
     key: IdempotencyKey,
-) -> Result<Box<Command>, Refusal>
+) -> Result<Box<CommandRequest>, Refusal>
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -335,9 +247,14 @@ where
         return Err(Problem::new(Kind::MalformedRequest, detail).into());
     }
     let fingerprint = fingerprint(shared, &rule, (&parts.method, &parts.uri, &parts.headers), &body);
-    let scope = Scope { principal, operation: rule.name.clone(), key };
-    let room = Arc::new(room);
-    Ok(Box::new(Command { rule, scope, fingerprint, business_reference, parts, body, trailers, room }))
+    let command = Command {
+        scope: Scope { principal, operation: rule.name.clone(), key },
+        fingerprint,
+        business_reference,
+        former: rule.former.clone(),
+        policy: rule.policy.clone(),
+    };
+    Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room: Arc::new(room) }))
 }
 
 /// Reads a command's body, within its limits of size and time.
@@ -395,40 +312,6 @@ where
         _ => Body::stream(ScreenedBody::of_request(Box::pin(body))),
     };
     Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
-}
-
-/// The fingerprint of a request that was kept.
-pub(crate) fn fingerprint_of(shared: &Shared, rule: &Rule, kept: &semel_core::Request) -> Fingerprint {
-    let semel_core::Request { method, target, headers, body } = kept;
-    fingerprint(shared, rule, (method, target, headers), body)
-}
-
-/// The fingerprint of a request, in each version that records may have.
-fn fingerprint(
-    shared: &Shared,
-    rule: &Rule,
-    (method, uri, headers): (&Method, &Uri, &HeaderMap),
-    body: &[u8],
-) -> Fingerprint {
-    let content_type = combined(headers, CONTENT_TYPE);
-    let content_encoding = combined(headers, CONTENT_ENCODING);
-    let input = FingerprintInput {
-        method: method.as_str(),
-        path: uri.path(),
-        query: uri.query(),
-        content_type: content_type.as_deref(),
-        content_encoding: content_encoding.as_deref(),
-        body,
-        exclude: &rule.exclude,
-    };
-    (shared.fingerprint)(&input)
-}
-
-/// The field's lines as one value, which RFC 9110 defines to mean the same.
-fn combined(headers: &HeaderMap, name: HeaderName) -> Option<Cow<'_, [u8]>> {
-    let mut lines = headers.get_all(name).iter().map(|value| value.as_bytes());
-    let first = Cow::Borrowed(lines.next()?);
-    Some(lines.fold(first, |line, next| Cow::Owned([&*line, b", ", next].concat())))
 }
 
 /// Refuses a request that is older than the operation allows, or that does not say how old it is.

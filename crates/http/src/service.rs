@@ -22,6 +22,7 @@ use tracing::Instrument;
 
 use crate::body::{Body, BoxError};
 use crate::coding::Accepted;
+use crate::command::CommandRequest;
 use crate::execute::{self, Acquired, Handler};
 use crate::execution::Asked;
 use crate::fetch;
@@ -31,7 +32,7 @@ use crate::local;
 use crate::observe::{self, HandlerTime, OwnDocument, Seen};
 use crate::operations::Rule;
 use crate::quotas::{self, Admission};
-use crate::request::{self, Command, Reading};
+use crate::request::{self, Reading};
 use crate::respond::{self, Answer};
 use crate::running::Active;
 use crate::settle::{self, Unexecuted};
@@ -114,7 +115,7 @@ where
 }
 
 /// Answers a command, and counts how. What is executed counts itself, since nobody may be left to hear of it.
-async fn observed<S, R>(shared: Arc<Shared>, command: Box<Command>, inner: S) -> Answer
+async fn observed<S, R>(shared: Arc<Shared>, command: Box<CommandRequest>, inner: S) -> Answer
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -140,14 +141,14 @@ where
 }
 
 /// Answers a command. If the client goes away, this future ends; the task it spawned does not.
-async fn answer<S, R>(shared: Arc<Shared>, command: Box<Command>, inner: S) -> Answer
+async fn answer<S, R>(shared: Arc<Shared>, command: Box<CommandRequest>, inner: S) -> Answer
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
     let policy = command.rule.policy.clone();
-    let (id, fingerprint) = (command.scope.record_id(), command.fingerprint);
+    let (id, fingerprint) = (command.command.scope.record_id(), command.command.fingerprint);
     reached(Point::RequestRead).await;
     match shared.cache.look(&id, fingerprint) {
         Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
@@ -200,7 +201,7 @@ enum AfterClaim {
 /// Claims the command, and carries it out if it is acquired. Runs detached: nobody's leaving cancels it.
 async fn claim_and_execute<S, R>(
     shared: Arc<Shared>,
-    command: Box<Command>,
+    command: Box<CommandRequest>,
     inner: S,
     _active: Active,
     admission: Admission,
@@ -215,7 +216,7 @@ where
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Asked::now();
     let sent = {
-        let claim = command.asked().claim(id, token);
+        let claim = command.command.claim(id, token);
         send_claim(&shared, &claim, &command.rule, admission).await
     };
     let claimed = match sent {
@@ -270,14 +271,14 @@ async fn give_back(
 /// Claims the command for a worker, and says where to ask for it. Runs detached, as every claim.
 async fn claim_for_worker(
     shared: Arc<Shared>,
-    command: Box<Command>,
+    command: Box<CommandRequest>,
     _active: Active,
     admission: Admission,
 ) -> Answer {
     let policy = command.rule.policy.clone();
     let request = command.to_keep(&shared.before_keeping);
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
-    let claim = command.asked().claim_for_later(id, token, request);
+    let claim = command.command.claim_for_later(id, token, request);
     let asked = Instant::now();
     let claimed = match send_claim(&shared, &claim, &command.rule, admission).await {
         Ok(claimed) => claimed,

@@ -3,14 +3,14 @@
 use semel_core::{Decision, Event, TierTooLow, transition};
 use tokio::time::Instant;
 
+use crate::command::CommandRequest;
 use crate::layer::Shared;
-use crate::request::Command;
 use crate::respond::{self, Answer};
 use crate::service;
 
 /// Answers from the command's record, and refuses what would run.
-pub(crate) async fn answer(shared: &Shared, command: &Command, shortfall: TierTooLow) -> Answer {
-    let (policy, asked) = (&*command.rule.policy, command.asked());
+pub(crate) async fn answer(shared: &Shared, command: &CommandRequest, shortfall: TierTooLow) -> Answer {
+    let (policy, asked) = (&*command.rule.policy, &command.command);
     let look = Event::Look { fingerprint: asked.fingerprint };
     for id in asked.record_ids() {
         let begun = Instant::now();

@@ -21,11 +21,11 @@ use tokio::time::Instant;
 use tower::Service;
 
 use crate::body::{self, Body, BoxError};
+use crate::command;
 use crate::execute::{self, Acquired, Handler};
 use crate::execution::Asked;
 use crate::layer::Shared;
 use crate::operations::Rule;
-use crate::request;
 use crate::settle::{self, Unexecuted};
 use crate::shares::Share;
 
@@ -311,7 +311,7 @@ fn check_request(
     record: &Record,
     kept: &semel_core::Request,
 ) -> Result<(), String> {
-    match request::fingerprint_of(shared, rule, kept).is_that_of(&record.head.fingerprint) {
+    match command::fingerprint_of(shared, rule, kept).is_that_of(&record.head.fingerprint) {
         Some(true) => {}
         Some(false) => {
             return Err("its request is not the one that was claimed: the fingerprint is another".to_owned());
@@ -319,7 +319,7 @@ fn check_request(
         None => return Err("its fingerprint is of a version that is not known here".to_owned()),
     }
     let rules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: usize::MAX };
-    let lines = kept.headers.get_all(request::KEY).iter().map(|value| value.as_bytes());
+    let lines = kept.headers.get_all(command::KEY).iter().map(|value| value.as_bytes());
     let key = rules.parse(lines).ok().flatten().ok_or("its request has no key that can be read")?;
     let scope = Scope { principal: record.principal.clone(), operation: record.operation.clone(), key };
     match scope.record_id() == record.id {
