@@ -14,14 +14,15 @@ use tokio::time::Instant;
 use tower::Service;
 use tracing::Instrument;
 
+use crate::answer::headers::OUTCOME;
+use crate::answer::{self, Answer, AnswerDecision, AnswerFacts, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::delivery::Delivery;
 use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
 use crate::late::{self, Listener};
 use crate::layer::Shared;
-use crate::observe::{self, About, HandlerTime, Seen};
+use crate::observe::{self, About};
 use crate::operations::Rule;
-use crate::respond::{self, Answer, OUTCOME};
 use crate::service;
 use crate::settle::{self, Unexecuted};
 use crate::shares::{Holder, Share};
@@ -54,7 +55,6 @@ impl Acquired {
     /// What observations of it are about.
     pub(crate) fn about(&self) -> About {
         About {
-            operation_id: Some(self.record.operation_id),
             principal: Some(self.record.principal.clone()),
             key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
             ..About::of(&self.rule)
@@ -117,15 +117,15 @@ where
         // The claim took longer than the lease it asked for: nothing may begin under it.
         let reason = Reason::ClaimUnconfirmed;
         return match settle::give_back(&shared, record, acquired.unexecuted, reason).await {
-            None => respond::store_unavailable(policy),
+            None => problems::store_unavailable(policy),
             Some(others) => {
                 let look = Event::Look { fingerprint: record.head.fingerprint };
                 service::looked(&shared, others.record.as_ref(), look, others.now, None, policy)
             }
         };
     }
-    let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-    observe::decision(&shared.labels, &acquired.about(), seen, Some(record.head.state.name()), None);
+    let decision = AnswerDecision::of_attempt(record.head.epoch);
+    observe::decision(&shared.labels, &acquired.about(), decision, &AnswerFacts::about(record));
     request.extensions_mut().insert(execution);
     // Whoever retries gets these bytes, and may accept another coding than the one who asks first.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -149,8 +149,8 @@ where
     let ran = without_transaction(ran, &acquired.rule);
     let time = begun.elapsed();
     let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
-    answer.extensions_mut().insert(seen);
-    answer.extensions_mut().insert(HandlerTime(time));
+    answer.facts.decision = Some(decision);
+    answer.facts.handler_time = time;
     if let Some(listener) = listener {
         tokio::spawn(late::listen(shared, acquired, listener));
     }
@@ -292,7 +292,7 @@ fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
         }
     };
     let problem = Problem::new(kind, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR);
-    let (parts, body) = respond::problem(&problem, rule.policy.profile).into_parts();
+    let (parts, body) = answer::problem(&problem, rule.policy.profile).into_parts();
     Ran::Answered { parts: Box::new(parts), content: Content::Passing(body), declared: Some(outcome) }
 }
 

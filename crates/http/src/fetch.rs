@@ -6,8 +6,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, RANGE, WWW_AUTHENTICATE};
@@ -17,60 +15,22 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri, response};
 use semel_core::fields::{self, Section, Treatment};
 use semel_core::policy::{Policy, StoreResponse};
 use semel_core::reference::own_path;
-use semel_core::{OperationId, Principal, Record, Response, is_server_error};
+use semel_core::{Response, is_server_error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower::Service;
 
+use crate::answer::{Answer, Elsewhere, Refetch, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::command::{CommandRequest, KEY, remove_connection_fields};
 use crate::execute;
 use crate::layer::Shared;
-use crate::observe::HandlerTime;
-use crate::respond::{self, Answer};
 
 /// Asks the service for something.
 pub(crate) type Ask = dyn Fn(Request<Body>) -> Asking + Send + Sync;
 
 /// What the service answers.
-type Asking = Pin<Box<dyn Future<Output = Result<Answer, BoxError>> + Send>>;
-
-/// Says, in the extensions of a GET, that it is sent to answer a retry, and for whom.
-#[derive(Clone, Debug)]
-pub struct Refetch {
-    operation_id: OperationId,
-    principal: Principal,
-}
-
-impl Refetch {
-    /// The command whose result is fetched.
-    pub fn operation_id(&self) -> OperationId {
-        self.operation_id
-    }
-
-    /// Who asks for it.
-    pub fn principal(&self) -> &Principal {
-        &self.principal
-    }
-}
-
-/// Says, in the extensions of a replay without a body, where its body is.
-#[derive(Clone)]
-pub(crate) struct Elsewhere {
-    address: String,
-    refetch: Refetch,
-    policy: Arc<Policy>,
-}
-
-impl Elsewhere {
-    /// Where the body of a stored response is, if its operation wants it to be looked for.
-    pub(crate) fn of(record: &Record, stored: &Response, policy: &Policy) -> Option<Elsewhere> {
-        let wanted = policy.store_response == StoreResponse::Reference && stored.status.is_success();
-        let address = stored.resource().filter(|_| wanted && stored.body.is_none())?.to_owned();
-        let refetch = Refetch { operation_id: record.operation_id, principal: record.principal.clone() };
-        Some(Elsewhere { address, refetch, policy: Arc::new(policy.clone()) })
-    }
-}
+type Asking = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
 
 /// What can be asked for anything by a request. Any number of such questions may be asked at a time.
 pub(crate) fn asking<S, R>(service: S) -> Box<Ask>
@@ -86,7 +46,7 @@ where
         Box::pin(async move {
             std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
             let answer = service.call(request).await.map_err(Into::into)?;
-            Ok(respond::unprotected(answer))
+            Ok(Answer::unprotected(answer).into_response())
         })
     })
 }
@@ -99,15 +59,15 @@ pub(crate) fn head(command: &CommandRequest) -> Option<Box<Parts>> {
 
 /// The answer, with its body if that is elsewhere and can be had for the one who sent `asked`.
 pub(crate) async fn present(shared: &Shared, asked: Option<&Parts>, mut answer: Answer) -> Answer {
-    let Some(elsewhere) = answer.extensions_mut().remove::<Elsewhere>() else { return answer };
+    let Some(elsewhere) = answer.take_elsewhere() else { return answer };
     let (Some(ask), Some(asked)) = (&shared.ask, asked) else { return answer };
     let Some(path) = own_path(&elsewhere.address, &hosts(shared, asked)) else { return answer };
     let begun = Instant::now();
-    let earlier = answer.extensions().get().map_or(Duration::ZERO, |HandlerTime(time)| *time);
+    let earlier = answer.facts.handler_time;
     let request = question(asked, path, elsewhere.refetch.clone());
     let fetched = fetch_within(ask(request), &elsewhere.policy).await;
     let mut answer = answered(answer, fetched, &elsewhere);
-    answer.extensions_mut().insert(HandlerTime(earlier + begun.elapsed()));
+    answer.facts.handler_time = earlier + begun.elapsed();
     answer
 }
 
@@ -216,14 +176,14 @@ fn answered(bare: Answer, fetched: Fetched, elsewhere: &Elsewhere) -> Answer {
     match fetched {
         Fetched::Found { parts, bytes, trailers } => {
             let found = Response::retain(parts.status, &parts.headers, bytes, &trailers);
-            respond::refetched(bare, found, &elsewhere.address)
+            bare.refetched(found, &elsewhere.address)
         }
         Fetched::Gone => bare,
         Fetched::Denied(parts) => {
             let challenge = parts.headers.get(WWW_AUTHENTICATE).cloned();
-            respond::result_denied(id, parts.status, challenge, policy)
+            problems::result_denied(id, parts.status, challenge, policy)
         }
-        Fetched::Unavailable(status) => respond::result_unavailable(&bare, id, status, policy),
+        Fetched::Unavailable(status) => problems::result_unavailable(&bare, id, status, policy),
     }
 }
 
@@ -231,6 +191,7 @@ fn answered(bare: Answer, fetched: Fetched, elsewhere: &Elsewhere) -> Answer {
 mod tests {
     use super::*;
     use http::HeaderValue;
+    use semel_core::{OperationId, Principal};
 
     #[test]
     fn a_question_is_the_callers_own_and_no_command() {

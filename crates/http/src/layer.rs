@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
+use crate::answer::{Answer, problems, replay};
 use crate::body::{Body, BoxError, Room};
 use crate::cache::ReplayCache;
 use crate::fetch::{self, Ask};
@@ -30,7 +31,6 @@ use crate::late::MAX_LISTENERS;
 use crate::observe::{self, Labels};
 use crate::operations::{ConfigError, Operation, Operations};
 use crate::quotas::{Quotas, UsedUp};
-use crate::respond::{self, Answer};
 use crate::running::Running;
 use crate::service::Idempotency;
 use crate::shares::Shares;
@@ -72,7 +72,7 @@ impl Denied {
             Denied::Anonymous { challenge } | Denied::Unauthenticated { challenge } => {
                 let detail = "The request does not say, or cannot prove, who is asking.";
                 let problem = Problem::new(Kind::Unauthenticated, detail);
-                let mut answer = respond::problem(&problem, profile);
+                let mut answer = Answer::problem(&problem, profile);
                 if let Some(challenge) = challenge {
                     answer.headers_mut().insert(WWW_AUTHENTICATE, challenge);
                 }
@@ -80,9 +80,9 @@ impl Denied {
             }
             Denied::Forbidden => {
                 let problem = Problem::new(Kind::Forbidden, "This caller may not use this operation.");
-                respond::problem(&problem, profile)
+                Answer::problem(&problem, profile)
             }
-            Denied::Unavailable => respond::authorization_unavailable(profile),
+            Denied::Unavailable => problems::authorization_unavailable(profile),
         }
     }
 }
@@ -695,7 +695,7 @@ impl Shared {
             Ok(taken) => taken.map_err(UsedUp::problem),
             Err(error) => {
                 tracing::warn!(%error, "a quota could not be checked: nothing is looked up");
-                Err(respond::store_unavailable_problem())
+                Err(problems::store_unavailable_problem())
             }
         }
     }
@@ -732,11 +732,11 @@ impl Shared {
     ) -> Answer {
         let Some(response) = record.result.as_ref().and_then(|result| result.response.decode().ok()) else {
             tracing::error!(operation_id = %record.operation_id, "a stored response cannot be read");
-            return respond::unreadable(record, policy);
+            return problems::unreadable(record, policy);
         };
         if let Some(asked) = asked {
             self.cache.keep(record, now, asked);
         }
-        respond::replay(record, &response, policy)
+        replay::replay(record, &response, policy)
     }
 }

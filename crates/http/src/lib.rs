@@ -8,9 +8,9 @@
 //!
 //! `service.rs` is that picture in code; start there. [`IdempotencyLayer`] is how a service author uses it.
 
+mod answer;
 mod body;
 mod cache;
-mod coding;
 mod command;
 mod delivery;
 mod execute;
@@ -18,7 +18,6 @@ mod execution;
 #[cfg(feature = "axum")]
 mod extract;
 mod fetch;
-mod grpc;
 mod identity;
 mod late;
 mod layer;
@@ -29,7 +28,6 @@ mod operations;
 mod quotas;
 mod request;
 mod resource;
-mod respond;
 mod routes;
 mod running;
 mod screened;
@@ -40,19 +38,16 @@ mod shortfall;
 mod whole;
 mod worker;
 
+pub use answer::{AnswerDecision, AnswerFacts, Refetch, as_grpc, is_grpc, problem};
 pub use body::{Body, BoxError};
 pub use delivery::Delivery;
 pub use execution::{CloseDelimited, Execution, NotExecuted};
 #[cfg(feature = "axum")]
 pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
-pub use fetch::Refetch;
-pub use grpc::{as_grpc, is_grpc};
 pub use identity::Authenticated;
 pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
-pub use observe::{Seen, code_of, is_own};
 pub use operations::{ConfigError, Operation, is_command};
-pub use respond::problem;
 pub use screened::ScreenedBody;
 pub use semel_core::Outcome;
 pub use service::Idempotency;

@@ -11,13 +11,13 @@ use semel_core::{
 };
 use tokio::time::Instant;
 
+use crate::answer::{Answer, AnswerDecision, AnswerFacts, headers, problems};
 use crate::body::{Body, BoxError};
 use crate::command::CommandRequest;
 use crate::execute::Handler;
 use crate::layer::Shared;
-use crate::observe::{self, HandlerTime, Seen};
+use crate::observe;
 use crate::quotas::Admission;
-use crate::respond::{self, Answer};
 use crate::running::Active;
 use crate::service;
 
@@ -34,7 +34,7 @@ where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    let (policy, mut about) = (command.rule.policy.clone(), command.about());
+    let (policy, about) = (command.rule.policy.clone(), command.about());
     let asked = command.command.clone();
     let (principal, label) = (asked.scope.principal.clone(), command.rule.label.clone());
     let (ids, fingerprint) = (asked.record_ids(), asked.fingerprint);
@@ -48,7 +48,7 @@ where
         Ok(response) => response,
         Err(error) => {
             tracing::error!(%error, operation = &*label, "a handler failed without an answer");
-            return respond::cut_off(&policy);
+            return problems::cut_off(&policy);
         }
     };
     let transacted = response.extensions_mut().remove::<Transacted>();
@@ -65,27 +65,22 @@ where
     }
     let mut answer = match transacted {
         Some(Transacted::Executed { record, response, now }) => {
-            about.operation_id = Some(record.operation_id);
-            let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
+            let decision = AnswerDecision::of_attempt(record.head.epoch);
+            observe::decision(&shared.labels, &about, decision, &AnswerFacts::about(&record));
             observe::executed(&about, &record, time);
             shared.cache.keep(&record, now, begun);
-            let mut answer = executed(&record, *response);
-            answer.extensions_mut().insert(seen);
-            answer
+            executed(&record, *response).decided(decision)
         }
         Some(Transacted::Deferred { record, response }) => {
-            about.operation_id = Some(record.operation_id);
-            let seen = if record.head.epoch > 1 { Seen::Reacquired } else { Seen::Executed };
-            observe::decision(&shared.labels, &about, seen, Some(record.head.state.name()), None);
+            let decision = AnswerDecision::of_attempt(record.head.epoch);
+            observe::decision(&shared.labels, &about, decision, &AnswerFacts::about(&record));
             let mut answer = executed(&record, *response);
-            respond::poll(answer.headers_mut(), &record);
-            answer.extensions_mut().insert(seen);
-            answer
+            headers::poll(answer.headers_mut(), &record);
+            answer.decided(decision)
         }
         Some(Transacted::Decided { decision: Decision::Duplicate, holder, .. }) => {
             let own = holder.filter(|holder| holder.principal == principal);
-            respond::duplicate_reference(own.map(|holder| holder.operation_id), &policy)
+            problems::duplicate_reference(own.map(|holder| holder.operation_id), &policy)
         }
         Some(Transacted::Decided { decision: Decision::Wait, record: None, .. }) => {
             unseen(&shared, &ids, fingerprint, &policy).await
@@ -95,25 +90,25 @@ where
             service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
         }
         Some(Transacted::RolledBack { response, problem }) => {
-            observe::decision(&shared.labels, &about, Seen::Refused, None, None);
+            observe::decision(&shared.labels, &about, AnswerDecision::Refused, &AnswerFacts::default());
             rolled_back(*response, problem.as_deref(), &policy)
         }
-        Some(Transacted::Unavailable) => respond::store_unavailable(&policy),
-        Some(Transacted::InDoubt) => respond::cut_off(&policy),
+        Some(Transacted::Unavailable) => problems::store_unavailable(&policy),
+        Some(Transacted::InDoubt) => problems::cut_off(&policy),
         // It refused the request before it began anything.
         None if !response.status().is_success() && !response.status().is_redirection() => {
-            let mut answer = respond::unprotected(response);
+            let mut answer = Answer::unprotected(response);
             if is_server_error(answer.status()) {
-                respond::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
+                headers::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
             }
             answer
         }
         None => {
             tracing::error!(operation = &*label, "a handler answered without the transaction it promised");
-            respond::cut_off(&policy)
+            problems::cut_off(&policy)
         }
     };
-    answer.extensions_mut().insert(HandlerTime(time));
+    answer.facts.handler_time = time;
     answer
 }
 
@@ -125,7 +120,7 @@ async fn unseen(shared: &Shared, ids: &[RecordId], fingerprint: Fingerprint, pol
         let asked = Instant::now();
         let Ok(snapshot) = shared.within("get", shared.store.get(id)).await else {
             // Nothing has shown that somebody has it.
-            return respond::store_unavailable(policy);
+            return problems::store_unavailable(policy);
         };
         let (record, now) = (snapshot.record.as_ref(), snapshot.now);
         let decision = transition(record.map(|record| &record.head), &look, now).decision;
@@ -133,34 +128,34 @@ async fn unseen(shared: &Shared, ids: &[RecordId], fingerprint: Fingerprint, pol
             return service::decided(shared, decision, record, now, Some(asked), policy);
         }
     }
-    respond::unseen(policy)
+    problems::unseen(policy)
 }
 
 /// The handler's own answer.
 fn executed(record: &Record, response: Response) -> Answer {
     let mut answer = plain(response);
-    respond::mark(answer.headers_mut(), record);
+    headers::mark(answer.headers_mut(), record);
     let advice = RetryAdvice::of_stored(answer.status());
-    respond::advise(answer.headers_mut(), advice);
+    headers::advise(answer.headers_mut(), advice);
     answer
 }
 
 /// The answer to a command that was taken back: the work's own, or a problem.
 fn rolled_back(response: Response, problem: Option<&Problem>, policy: &Policy) -> Answer {
     let mut answer = match problem {
-        Some(problem) => respond::problem(problem, policy.profile),
+        Some(problem) => Answer::problem(problem, policy.profile),
         None => plain(response),
     };
-    respond::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
+    headers::advise(answer.headers_mut(), Some(RetryAdvice::SameKey));
     answer
 }
 
 fn plain(response: Response) -> Answer {
     let body = Body::with_trailers(response.body.unwrap_or_default(), response.trailers);
-    let mut answer = http::Response::new(body);
-    *answer.status_mut() = response.status;
+    let mut answer = Answer::new(body);
+    *answer.response.status_mut() = response.status;
     *answer.headers_mut() = response.headers;
-    respond::strip_own(answer.headers_mut());
+    headers::strip_own(answer.headers_mut());
     // The server that sends it knows how long it is.
     answer.headers_mut().remove(CONTENT_LENGTH);
     answer

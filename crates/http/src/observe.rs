@@ -12,81 +12,10 @@ use http::Method;
 use metrics::{Unit, counter, describe_gauge, gauge, histogram};
 use semel_core::quota::Limit;
 use semel_core::transition::Verdict;
-use semel_core::{OperationId, OperationName, Principal, Record, StateName, StoreError, Timestamp};
+use semel_core::{OperationName, Principal, Record, StateName, StoreError, Timestamp};
 
+use crate::answer::{AnswerDecision, AnswerFacts};
 use crate::operations::{Rule, path_of};
-
-/// How a command was answered. It is in the extensions of every response that the layer gives to a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// It was taken up, and is left to a worker.
-    Accepted,
-    /// It was run, for the first time.
-    Executed,
-    /// It was run again, since it provably had not been before.
-    Reacquired,
-    /// The stored response was given.
-    Replayed,
-    /// The key belongs to another request.
-    Mismatch,
-    /// Somebody else has it in hand.
-    InProgress,
-    /// Nobody knows what happened.
-    Unknown,
-    /// It ran, and its response is gone.
-    Expired,
-    /// It was not let in.
-    Refused,
-    /// The store failed.
-    StoreError,
-}
-
-impl Seen {
-    /// The value of the label `outcome`.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Seen::Accepted => "accepted",
-            Seen::Executed => "executed",
-            Seen::Reacquired => "reacquired",
-            Seen::Replayed => "replayed",
-            Seen::Mismatch => "mismatch",
-            Seen::InProgress => "in_progress",
-            Seen::Unknown => "unknown",
-            Seen::Expired => "expired",
-            Seen::Refused => "refused",
-            Seen::StoreError => "store_error",
-        }
-    }
-
-    /// The state that it implies of the record, where it does.
-    pub(crate) const fn state(self) -> Option<StateName> {
-        match self {
-            Seen::Accepted => Some(StateName::Claimed),
-            Seen::Executed | Seen::Reacquired | Seen::InProgress => Some(StateName::Processing),
-            Seen::Unknown => Some(StateName::Unknown),
-            Seen::Expired => Some(StateName::Expired),
-            Seen::Replayed | Seen::Mismatch | Seen::Refused | Seen::StoreError => None,
-        }
-    }
-
-    /// The name of the event in the log.
-    const fn event(self) -> &'static str {
-        match self {
-            Seen::Accepted | Seen::Executed | Seen::Reacquired => "idempotency_claim",
-            Seen::Replayed => "idempotency_replay",
-            Seen::Mismatch => "idempotency_mismatch",
-            Seen::InProgress => "idempotency_in_progress",
-            Seen::Unknown => "idempotency_unknown",
-            Seen::Expired => "idempotency_expired",
-            Seen::Refused => "idempotency_refused",
-            Seen::StoreError => "idempotency_store_error",
-        }
-    }
-}
-
-/// How long the handler took, so that what the layer added can be told from it.
-#[derive(Clone, Copy)]
-pub(crate) struct HandlerTime(pub(crate) Duration);
 
 /// Who and what an observation is about.
 #[derive(Clone)]
@@ -96,7 +25,6 @@ pub(crate) struct About {
     pub(crate) method: Method,
     /// For logs: the path of the rule's route, or a bounded one without identifiers.
     pub(crate) path: Arc<str>,
-    pub(crate) operation_id: Option<OperationId>,
     pub(crate) principal: Option<Principal>,
     /// For logs: only made where somebody logs.
     pub(crate) key_hash_prefix: Option<String>,
@@ -109,7 +37,6 @@ impl About {
             operation: rule.label.clone(),
             method: rule.method.clone(),
             path: rule.path.clone(),
-            operation_id: None,
             principal: None,
             key_hash_prefix: None,
         }
@@ -122,7 +49,6 @@ impl About {
             operation,
             method: method.clone(),
             path: Arc::from(path_of(&name)),
-            operation_id: None,
             principal: None,
             key_hash_prefix: None,
         }
@@ -165,78 +91,64 @@ fn capped(known: &RwLock<HashSet<String>>, name: &str) -> String {
     if known.contains(name) { name.to_owned() } else { "other".to_owned() }
 }
 
-/// The code of the problem that an answer tells, which travels with it to be logged.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Code(pub(crate) &'static str);
-
-/// Marks an answer at one of the layer's own paths, and the document of an operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct OwnDocument;
-
-/// Returns the code of the problem that an answer tells.
-pub fn code_of<B>(answer: &http::Response<B>) -> Option<&'static str> {
-    answer.extensions().get().map(|Code(code)| *code)
-}
-
-/// Returns whether an answer is the layer's own: a problem, the document of an operation, or an answer at one of its own
-/// paths. Answers of the handler are not, nor are replays of them.
-pub fn is_own<B>(answer: &http::Response<B>) -> bool {
-    answer.extensions().get::<Code>().is_some() || answer.extensions().get::<OwnDocument>().is_some()
-}
-
-/// One decision about one command: counted and logged.
-pub(crate) fn decision(
-    labels: &Labels,
-    about: &About,
-    seen: Seen,
-    state: Option<StateName>,
-    code: Option<Code>,
-) {
+/// Counts and logs the decision about one command. `facts` are those of the answer, as far as there is one yet.
+pub(crate) fn decision(labels: &Labels, about: &About, decision: AnswerDecision, facts: &AnswerFacts) {
     let operation = || about.operation.clone();
-    counter!("idempotency_claims_total", "operation" => operation(), "outcome" => seen.as_str()).increment(1);
-    match seen {
-        Seen::Replayed => counter!("idempotency_replays_total", "operation" => operation()).increment(1),
-        Seen::InProgress => {
+    counter!("idempotency_claims_total", "operation" => operation(), "outcome" => decision.as_str())
+        .increment(1);
+    match decision {
+        AnswerDecision::Replayed => {
+            counter!("idempotency_replays_total", "operation" => operation()).increment(1);
+        }
+        AnswerDecision::InProgress => {
             counter!("idempotency_in_progress_total", "operation" => operation()).increment(1);
         }
-        Seen::Expired => counter!("idempotency_expired_total", "operation" => operation()).increment(1),
-        Seen::Accepted
-        | Seen::Executed
-        | Seen::Reacquired
-        | Seen::Mismatch
-        | Seen::Unknown
-        | Seen::Refused
-        | Seen::StoreError => {}
+        AnswerDecision::Expired => {
+            counter!("idempotency_expired_total", "operation" => operation()).increment(1);
+        }
+        AnswerDecision::Accepted
+        | AnswerDecision::Executed
+        | AnswerDecision::Reacquired
+        | AnswerDecision::Mismatch
+        | AnswerDecision::Unknown
+        | AnswerDecision::Refused
+        | AnswerDecision::StoreError => {}
     }
     if let Some(principal) = &about.principal {
-        match seen {
-            Seen::Executed => {
+        match decision {
+            AnswerDecision::Executed => {
                 counter!("idempotency_new_keys_total", "tenant" => labels.tenant(principal)).increment(1);
             }
-            Seen::Mismatch => {
+            AnswerDecision::Mismatch => {
                 let caller = labels.caller(principal);
                 let name = "idempotency_fingerprint_mismatch_total";
                 counter!(name, "operation" => operation(), "caller" => caller).increment(1);
             }
-            Seen::Replayed | Seen::InProgress | Seen::Unknown | Seen::Expired => {
+            AnswerDecision::Replayed
+            | AnswerDecision::InProgress
+            | AnswerDecision::Unknown
+            | AnswerDecision::Expired => {
                 let tenant = labels.tenant(principal);
                 counter!("idempotency_duplicates_total", "operation" => operation(), "tenant" => tenant)
                     .increment(1);
             }
-            Seen::Accepted | Seen::Reacquired | Seen::Refused | Seen::StoreError => {}
+            AnswerDecision::Accepted
+            | AnswerDecision::Reacquired
+            | AnswerDecision::Refused
+            | AnswerDecision::StoreError => {}
         }
     }
     tracing::info!(
-        event = seen.event(),
-        outcome = seen.as_str(),
+        event = decision.event(),
+        outcome = decision.as_str(),
         operation = &*about.operation,
         method = about.method.as_str(),
         path = &*about.path,
-        operationId = about.operation_id.map(tracing::field::display),
+        operationId = facts.operation_id.map(tracing::field::display),
         tenant = about.principal.as_ref().map(|principal| principal.tenant()),
         caller = about.principal.as_ref().map(|principal| principal.caller()),
-        state = state.map(StateName::as_str),
-        code = code.map(|Code(code)| code),
+        state = facts.known_state().map(StateName::as_str),
+        code = facts.code,
         keyHashPrefix = about.key_hash_prefix.as_deref(),
     );
 }

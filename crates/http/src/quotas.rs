@@ -14,10 +14,10 @@ use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVER
 use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
 use tokio::time::Instant;
 
+use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
 use crate::layer::Shared;
 use crate::observe;
-use crate::respond::{self, Answer};
 
 /// Subjects in one report to the store.
 const TOLD_AT_ONCE: usize = 500;
@@ -133,7 +133,7 @@ pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<A
     let policy = &command.rule.policy;
     let unavailable = |error: StoreError| {
         tracing::warn!(%error, "a quota could not be checked: nothing is run");
-        Box::new(respond::store_unavailable(policy))
+        Box::new(problems::store_unavailable(policy))
     };
     let principal = &command.command.scope.principal;
     let used_up = match quotas.new_key(principal).await.map_err(unavailable)? {
@@ -145,7 +145,7 @@ pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<A
         return Ok(Admission::UNCOUNTED);
     }
     observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
-    Err(Box::new(respond::quota_exceeded(&used_up.problem(), policy)))
+    Err(Box::new(problems::quota_exceeded(&used_up.problem(), policy)))
 }
 
 /// Whether a claim would find a record.

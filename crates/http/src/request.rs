@@ -12,13 +12,12 @@ use semel_core::policy::{KeyRequirement, Policy, Profile};
 use semel_core::problem::Kind;
 use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 
+use crate::answer::{self, Answer};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::command::{CommandRequest, KEY, fingerprint};
-use crate::grpc;
 use crate::layer::{Denied, Shared};
 use crate::observe::{self, About};
 use crate::operations::{InPlace, Rule};
-use crate::respond::{self, Answer};
 use crate::screened::ScreenedBody;
 use crate::shares::Share;
 use crate::whole::WholeBody;
@@ -65,7 +64,7 @@ where
     }
     let passes = |rule: &Rule| {
         !parts.headers.contains_key(KEY)
-            && grpc::is_grpc(&parts.headers)
+            && answer::is_grpc(&parts.headers)
             && shared.operations.passes_grpc(rule, &parts)
     };
     let Some(rule) = rule.filter(|rule| !passes(rule)) else { return pass_through(parts, body, profile) };
@@ -165,9 +164,9 @@ impl Refusal {
     fn answer(self, profile: Profile) -> Answer {
         match self {
             Refusal::Denied(denied) => denied.answer(profile),
-            Refusal::Problem(problem) => respond::problem(&problem, profile),
+            Refusal::Problem(problem) => Answer::problem(&problem, profile),
             Refusal::LastOnConnection(problem, version) => {
-                let mut answer = respond::problem(&problem, profile);
+                let mut answer = Answer::problem(&problem, profile);
                 end_connection(&mut answer, version);
                 answer
             }

@@ -12,28 +12,26 @@ use http::{Method, Request};
 use semel_core::event::Refusal;
 use semel_core::policy::Profile;
 use semel_core::{
-    Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StateName, StoreError, Timestamp,
-    transition,
+    Answer as StoreAnswer, Claim, Decision, Event, Policy, Reason, Record, StoreError, Timestamp, transition,
 };
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tower::Service;
 use tracing::Instrument;
 
+use crate::answer::coding::Accepted;
+use crate::answer::{self, Answer, AnswerDecision, problems, replay};
 use crate::body::{Body, BoxError};
-use crate::coding::Accepted;
 use crate::command::CommandRequest;
 use crate::execute::{self, Acquired, Handler};
 use crate::execution::Asked;
 use crate::fetch;
-use crate::grpc;
 use crate::layer::Shared;
 use crate::local;
-use crate::observe::{self, HandlerTime, OwnDocument, Seen};
+use crate::observe;
 use crate::operations::Rule;
 use crate::quotas::{self, Admission};
 use crate::request::{self, Reading};
-use crate::respond::{self, Answer};
 use crate::running::Active;
 use crate::settle::{self, Unexecuted};
 use crate::shortfall;
@@ -72,9 +70,9 @@ where
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    type Response = Answer;
+    type Response = http::Response<Body>;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<Answer, S::Error>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<http::Response<Body>, S::Error>> + Send>>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
@@ -85,7 +83,7 @@ where
         let successor = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, successor);
         let shared = self.shared.clone();
-        let is_grpc = grpc::is_grpc(request.headers());
+        let is_grpc = answer::is_grpc(request.headers());
         if request.extensions().get().is_some_and(|ByWorker(layer)| Arc::ptr_eq(layer, &shared)) {
             // Our own worker was given a service with this layer around it: what it carries out is claimed already.
             let carried_out = inner.call(request.map(Body::stream));
@@ -94,22 +92,19 @@ where
         Box::pin(async move {
             let answer = match request::read(&shared, request).await {
                 Reading::Command(command) => observed(shared, command, inner).await,
-                Reading::PassThrough(request) => respond::unprotected(inner.call(*request).await?),
-                Reading::Refused(mut answer, about) => {
-                    let code = answer.extensions().get().copied();
-                    observe::decision(&shared.labels, &about, Seen::Refused, None, code);
-                    answer.extensions_mut().insert(Seen::Refused);
-                    *answer
+                Reading::PassThrough(request) => Answer::unprotected(inner.call(*request).await?),
+                Reading::Refused(answer, about) => {
+                    observe::decision(&shared.labels, &about, AnswerDecision::Refused, &answer.facts);
+                    answer.decided(AnswerDecision::Refused)
                 }
                 Reading::Answered(mut answer) => {
-                    // The stored result of a command is the handler's, wherever it is asked for.
-                    if answer.extensions().get() != Some(&Seen::Replayed) {
-                        answer.extensions_mut().insert(OwnDocument);
-                    }
+                    // The stored result of a command is the handler's, at whichever address it is asked for.
+                    answer.facts.is_document |= answer.facts.decision != Some(AnswerDecision::Replayed);
                     *answer
                 }
             };
-            Ok(if is_grpc { grpc::as_grpc(answer) } else { answer })
+            let response = answer.into_response();
+            Ok(if is_grpc { answer::as_grpc(response) } else { response })
         })
     }
 }
@@ -122,20 +117,15 @@ where
     R::Error: Into<BoxError>,
 {
     let begun = Instant::now();
-    let mut about = command.about();
+    let about = command.about();
     let asked = fetch::head(&command);
     let accepted = Accepted::of(&command.parts.headers);
-    let answer = respond::as_accepted(&accepted, answer(shared.clone(), command, inner).await);
+    let answer = answer(shared.clone(), command, inner).await.for_codings(&accepted);
     let answer = fetch::present(&shared, asked.as_deref(), answer).await;
-    let handler = answer.extensions().get().map_or(Duration::ZERO, |HandlerTime(time)| *time);
-    observe::added(&about, begun.elapsed().saturating_sub(handler));
-    match answer.extensions().get() {
-        None | Some(Seen::Executed | Seen::Reacquired) => {}
-        Some(seen) => {
-            let state = answer.extensions().get::<StateName>().copied().or(seen.state());
-            about.operation_id = respond::operation_id(&answer);
-            observe::decision(&shared.labels, &about, *seen, state, answer.extensions().get().copied());
-        }
+    observe::added(&about, begun.elapsed().saturating_sub(answer.facts.handler_time));
+    match answer.facts.decision {
+        None | Some(AnswerDecision::Executed | AnswerDecision::Reacquired) => {}
+        Some(decision) => observe::decision(&shared.labels, &about, decision, &answer.facts),
     }
     answer
 }
@@ -151,14 +141,14 @@ where
     let (id, fingerprint) = (command.command.scope.record_id(), command.command.fingerprint);
     reached(Point::RequestRead).await;
     match shared.cache.look(&id, fingerprint) {
-        Some((Decision::Mismatch, _)) => return respond::mismatch(&policy),
-        Some((_, settled)) => return respond::replay_from_memory(&settled, &policy),
+        Some((Decision::Mismatch, _)) => return problems::mismatch(&policy),
+        Some((_, settled)) => return replay::replay_from_memory(&settled, &policy),
         None => {}
     }
     if let Err(shortfall) = shared.store.tier().check(policy.needs_tier) {
         return shortfall::answer(&shared, &command, shortfall).await;
     }
-    let Some(active) = shared.running.enter() else { return respond::shutting_down(&policy) };
+    let Some(active) = shared.running.enter() else { return problems::shutting_down(&policy) };
     let admission = match quotas::admit(&shared, &command).await {
         Ok(admission) => admission,
         Err(answer) => return *answer,
@@ -166,11 +156,11 @@ where
     if command.rule.local {
         let task = tokio::spawn(local::answer(shared, command, inner, active, admission).in_current_span());
         // A handler that panicked outside of its transaction may have done so after it.
-        return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
+        return task.await.unwrap_or_else(|_| problems::cut_off(&policy));
     }
     if command.rule.is_async() {
         let task = tokio::spawn(claim_for_worker(shared, command, active, admission).in_current_span());
-        return task.await.unwrap_or_else(|_| respond::cut_off(&policy));
+        return task.await.unwrap_or_else(|_| problems::cut_off(&policy));
     }
     // In a box: a task is moved on its way to the runtime, and this one is large.
     let executing = Box::pin(claim_and_execute(shared.clone(), command, inner, active, admission));
@@ -179,7 +169,7 @@ where
         Ok(AfterClaim::Answered(answer)) => *answer,
         Ok(AfterClaim::Wait(record)) => wait(&shared, &record, Event::Look { fingerprint }, &policy).await,
         // Only a bug of ours ends this task early, and it does not say whether the handler had begun.
-        Err(_) => respond::cut_off(&policy),
+        Err(_) => problems::cut_off(&policy),
     }
 }
 
@@ -225,7 +215,7 @@ where
     };
     match (claimed.decision, claimed.record) {
         (Decision::Execute, Some(record)) if shared.running.is_closing() => {
-            give_back(&shared, &record, Reason::ShutDown, respond::shutting_down, &policy).await
+            give_back(&shared, &record, Reason::ShutDown, problems::shutting_down, &policy).await
         }
         (Decision::Execute, Some(record)) => {
             let unexecuted = Unexecuted::Release;
@@ -235,7 +225,7 @@ where
         }
         (Decision::Reconcile | Decision::Vacant, Some(record)) if record.head.token == token => {
             // Our own claim: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
-            give_back(&shared, &record, Reason::ClaimUnconfirmed, respond::store_unavailable, &policy).await
+            give_back(&shared, &record, Reason::ClaimUnconfirmed, problems::store_unavailable, &policy).await
         }
         (Decision::Wait, Some(record)) => AfterClaim::Wait(record),
         (decision, record) => {
@@ -288,7 +278,7 @@ async fn claim_for_worker(
         (Decision::Wait, Some(record)) if record.head.token == token => {
             shared.stored(&record, claim.request.as_ref().map_or(0, |request| request.bytes.len()));
             shared.wake.notify_one();
-            respond::accepted(&record, &policy)
+            problems::accepted(&record, &policy)
         }
         (decision, record) => {
             decided(&shared, decision, record.as_deref(), claimed.now, Some(asked), &policy)
@@ -307,7 +297,7 @@ async fn send_claim(
     match shared.within("claim", shared.store.claim(claim)).await {
         Ok(claimed) if claimed.decision == Decision::Duplicate => {
             let own = claimed.holder.filter(|holder| holder.principal == claim.scope.principal);
-            Err(Box::new(respond::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
+            Err(Box::new(problems::duplicate_reference(own.map(|holder| holder.operation_id), policy)))
         }
         Ok(claimed) => {
             if claimed.record.as_ref().is_some_and(|record| record.is_first_of(claim)) {
@@ -322,13 +312,13 @@ async fn send_claim(
                 admission.created();
                 if rule.is_async() {
                     // A worker may have it by now: nobody can say that nothing was run.
-                    return Err(Box::new(respond::cut_off(policy)));
+                    return Err(Box::new(problems::cut_off(policy)));
                 }
                 let held = shared.running.hold();
                 let releasing = settle::release_unconfirmed(shared.clone(), claim.clone(), held);
                 tokio::spawn(releasing.in_current_span());
             }
-            Err(Box::new(respond::store_unavailable(policy)))
+            Err(Box::new(problems::store_unavailable(policy)))
         }
     }
 }
@@ -363,7 +353,7 @@ async fn wait(shared: &Shared, record: &Record, look: Event, policy: &Policy) ->
         tokio::time::sleep_until(deadline.min(Instant::now() + pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
-    respond::in_progress(record, policy)
+    problems::in_progress(record, policy)
 }
 
 /// How soon a waiter asks the store again, at first and at last.
@@ -394,15 +384,15 @@ pub(crate) fn decided(
 ) -> Answer {
     match (decision, record) {
         (Decision::Replay, Some(record)) => shared.replay(record, now, asked, policy),
-        (Decision::Wait, Some(record)) => respond::in_progress(record, policy),
-        (Decision::Reconcile, Some(record)) => respond::reconcile(record, policy),
-        (Decision::Expired, Some(record)) => respond::expired(record, policy),
-        (Decision::Mismatch, _) => respond::mismatch(policy),
-        (Decision::Vacant, _) => respond::vacant(policy),
+        (Decision::Wait, Some(record)) => problems::in_progress(record, policy),
+        (Decision::Reconcile, Some(record)) => problems::reconcile(record, policy),
+        (Decision::Expired, Some(record)) => problems::expired(record, policy),
+        (Decision::Mismatch, _) => problems::mismatch(policy),
+        (Decision::Vacant, _) => problems::vacant(policy),
         (Decision::Refused(Refusal::FingerprintVersion), Some(record)) => {
             let (operation_id, version) = (record.operation_id, record.head.fingerprint.version().number());
             tracing::error!(%operation_id, version, "a record has a fingerprint of a version that is not known here");
-            respond::newer_record(record, policy)
+            problems::newer_record(record, policy)
         }
         (Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired, None)
         | (
@@ -415,7 +405,7 @@ pub(crate) fn decided(
             _,
         ) => {
             tracing::error!(?decision, "the store broke its contract: nothing is run");
-            respond::store_unavailable(policy)
+            problems::store_unavailable(policy)
         }
     }
 }

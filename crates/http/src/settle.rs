@@ -17,11 +17,11 @@ use semel_faults::{Point, reached};
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::answer::{Answer, headers, problems};
 use crate::body::Body;
 use crate::execute::{Acquired, Content, Ran};
 use crate::layer::Shared;
 use crate::observe;
-use crate::respond::{self, Answer};
 use crate::running::{Active, Registered};
 use crate::service;
 
@@ -87,7 +87,7 @@ pub(crate) async fn settle(
                 Settlement::Complete | Settlement::Fail(_) => {
                     let detail = "The command ran, but its outcome could not be stored.";
                     let status = StatusCode::INTERNAL_SERVER_ERROR;
-                    respond::outcome_unknown(record.operation_id, status, detail, policy)
+                    problems::outcome_unknown(record.operation_id, status, detail, policy)
                 }
                 Settlement::Release(_) | Settlement::Abandon(_) => {
                     own_answer(record, ran, settlement, policy)
@@ -134,20 +134,20 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
                 Content::Whole { bytes, trailers, .. } => Body::with_trailers(bytes, trailers),
                 Content::Passing(body) => body,
             };
-            let mut answer = http::Response::from_parts(*parts, body);
+            let mut answer = Answer::of_handler(http::Response::from_parts(*parts, body));
             if whole {
                 // The server that sends it knows how long it is; a wrong length would split it in two.
                 answer.headers_mut().remove(CONTENT_LENGTH);
             }
-            respond::mark(answer.headers_mut(), record);
+            headers::mark(answer.headers_mut(), record);
             let advice = settlement.retry_advice(answer.status());
-            respond::advise(answer.headers_mut(), advice);
-            answer
+            headers::advise(answer.headers_mut(), advice);
+            answer.about(record)
         }
         Ran::NotExecuted => {
             let detail = "The service that carries out the command could not be reached. Nothing ran.";
             let problem = Problem::new(Kind::UpstreamUnreachable, detail).about(record.operation_id);
-            respond::problem(&problem, policy.profile)
+            Answer::problem(&problem, policy.profile)
         }
         Ran::Failed(reason, _) => {
             let (status, detail) = match reason {
@@ -159,7 +159,7 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
                 }
                 _ => (StatusCode::BAD_GATEWAY, "The command was begun and its answer broke off."),
             };
-            respond::outcome_unknown(record.operation_id, status, detail, policy)
+            problems::outcome_unknown(record.operation_id, status, detail, policy)
         }
     }
 }
@@ -182,7 +182,7 @@ fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy
         | Decision::Refused(_)
         | Decision::Idle => {
             let detail = "The command ran, but its record had been given up by then.";
-            respond::outcome_unknown(record.operation_id, StatusCode::INTERNAL_SERVER_ERROR, detail, policy)
+            problems::outcome_unknown(record.operation_id, StatusCode::INTERNAL_SERVER_ERROR, detail, policy)
         }
     }
 }

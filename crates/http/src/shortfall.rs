@@ -3,9 +3,9 @@
 use semel_core::{Decision, Event, TierTooLow, transition};
 use tokio::time::Instant;
 
+use crate::answer::{Answer, problems};
 use crate::command::CommandRequest;
 use crate::layer::Shared;
-use crate::respond::{self, Answer};
 use crate::service;
 
 /// Answers from the command's record, and refuses what would run.
@@ -15,7 +15,7 @@ pub(crate) async fn answer(shared: &Shared, command: &CommandRequest, shortfall:
     for id in asked.record_ids() {
         let begun = Instant::now();
         let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await else {
-            return respond::store_unavailable(policy);
+            return problems::store_unavailable(policy);
         };
         let (record, now) = (snapshot.record.as_ref(), snapshot.now);
         let decision = transition(record.map(|record| &record.head), &look, now).decision;
@@ -25,5 +25,5 @@ pub(crate) async fn answer(shared: &Shared, command: &CommandRequest, shortfall:
     }
     let (needed, promised) = (shortfall.needed.number(), shortfall.promised.number());
     tracing::warn!(operation = &*command.rule.label, needed, promised, "the tier is too low: nothing is run");
-    respond::tier_too_low(shortfall, policy)
+    problems::tier_too_low(shortfall, policy)
 }

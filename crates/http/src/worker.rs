@@ -356,7 +356,7 @@ async fn carry_out<S, R>(
     let acquired = Acquired { record, rule: job.rule, asked, unexecuted };
     let answer = execute::execute(shared, acquired, job.request, job.room, inner).await;
     // Nobody asked for it. What is not kept of it is settled already, and its sender is not to be cut off.
-    body::drain(answer.into_body()).await;
+    body::drain(answer.response.into_body()).await;
 }
 
 /// Starts a command under a token of its own. `None`: somebody else has it, or it could not be confirmed.

@@ -12,7 +12,7 @@ use http::header::{
 use http::{Method, Request, Response, StatusCode};
 use semel_core::fields;
 use semel_core::path::RESERVED_PATH;
-use semel_http::Body;
+use semel_http::{AnswerFacts, Body};
 
 use crate::config::{CorsOrigin, CorsSettings, Preflight};
 
@@ -86,7 +86,7 @@ impl Cors {
 
     /// Lets the page of a granted origin read an answer, if it is the gateway's own.
     pub fn apply(&self, answer: &mut Response<Body>, grant: Grant) {
-        if self.0.origins.is_empty() || !semel_http::is_own(answer) {
+        if self.0.origins.is_empty() || !AnswerFacts::of(answer).is_own() {
             return;
         }
         let headers = answer.headers_mut();

@@ -16,7 +16,7 @@ use semel_core::policy::Profile;
 use semel_core::problem::Kind;
 use semel_core::{OperationName, Problem};
 use semel_flow::reconcile::Webhooks;
-use semel_http::{Body, BoxError, Holder, Idempotency, Seen, Shares};
+use semel_http::{AnswerDecision, AnswerFacts, Body, BoxError, Holder, Idempotency, Shares};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -210,10 +210,7 @@ fn for_peer(
 
 /// Logs a refusal of the gateway itself. The layer logs those of commands.
 fn log_refusal(method: &Method, path: &str, answer: &http::Response<Body>) {
-    let Some(code) = semel_http::code_of(answer).filter(|_| answer.extensions().get::<Seen>().is_none())
-    else {
-        return;
-    };
+    let AnswerFacts { code: Some(code), decision: None, .. } = AnswerFacts::of(answer) else { return };
     // Without its query, without identifiers, and bounded.
     let name = OperationName::unmatched(method.as_str(), path);
     let (method, path) = name.as_str().split_once(' ').unwrap_or((name.as_str(), ""));
@@ -257,7 +254,8 @@ fn in_hand(
         Err(stream) => stream,
         Ok(bytes) if bytes.is_empty() => Body::default(),
         Ok(bytes) => {
-            let is_replay = matches!(parts.extensions.get(), Some(Seen::Replayed));
+            let facts: Option<&AnswerFacts> = parts.extensions.get();
+            let is_replay = facts.is_some_and(|facts| facts.decision == Some(AnswerDecision::Replayed));
             let share = responses.try_take(holder, bytes.len());
             if is_replay && share.is_none() {
                 let detail = "This client leaves too many answers unread. The answer is stored: ask again.";

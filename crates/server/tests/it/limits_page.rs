@@ -27,7 +27,7 @@ const OTHER_CONSTANTS: [&str; 11] = [
     "core/policy.rs MAX_WAIT_DAYS",
     "core/policy.rs MAX_KEPT_DAYS",
     "flow/phases/input.rs MAX_SIZE",
-    "http/respond.rs SOON",
+    "http/answer/headers.rs SOON",
     "server/admin.rs LATER",
     "settings/tables/introspection.rs LONG_MEMORY",
     "server/guard/body.rs MAX_SIZE_LINE",

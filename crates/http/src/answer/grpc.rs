@@ -8,7 +8,8 @@ use http::{Response, StatusCode};
 use semel_core::problem::Kind;
 
 use crate::body::Body;
-use crate::observe::{Code, Seen};
+
+use super::{AnswerDecision, AnswerFacts};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -40,9 +41,10 @@ pub fn is_grpc(headers: &HeaderMap) -> bool {
 
 /// An answer to a gRPC call: one of ours has a head and nothing else ("Trailers-Only"), every other stays as it is.
 pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
-    let told = match (answer.extensions().get(), answer.extensions().get()) {
-        (Some(Code(code)), _) => *code,
-        (None, Some(Seen::InProgress | Seen::Accepted)) => Kind::InProgress.code(),
+    let facts = AnswerFacts::of(&answer);
+    let told = match (facts.code, facts.decision) {
+        (Some(code), _) => code,
+        (None, Some(AnswerDecision::InProgress | AnswerDecision::Accepted)) => Kind::InProgress.code(),
         (None, _) => return answer,
     };
     if is_grpc(answer.headers()) {
@@ -116,7 +118,7 @@ mod tests {
     use semel_core::policy::Profile;
 
     use super::*;
-    use crate::respond;
+    use crate::answer::problem as told;
 
     #[test]
     fn content_types_of_grpc_are_known() {
@@ -159,7 +161,7 @@ mod tests {
     #[test]
     fn a_problem_becomes_a_head_and_nothing_else() {
         let problem = Problem::new(Kind::MissingKey, "100 % of calls need a key \u{fc}");
-        let answer = as_grpc(respond::problem(&problem, Profile::Ietf));
+        let answer = as_grpc(told(&problem, Profile::Ietf));
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(answer.headers()["grpc-status"], "3");
         let message = "MISSING_IDEMPOTENCY_KEY: 100 %25 of calls need a key %C3%BC";
