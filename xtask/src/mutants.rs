@@ -41,7 +41,14 @@ const SETS: [Set; 3] = [
     Set {
         name: "http",
         package: "semel-http",
-        files: &["crates/http/src/settle.rs", "crates/http/src/execute.rs", "crates/http/src/request.rs"],
+        files: &[
+            "crates/http/src/command.rs",
+            "crates/http/src/execute.rs",
+            "crates/http/src/persist.rs",
+            "crates/http/src/read.rs",
+            "crates/http/src/settle.rs",
+            "crates/http/src/settlement.rs",
+        ],
         timeout: "180",
         tests: &["--all-targets"],
         needs_postgres: false,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
+use http::header::CONTENT_TYPE;
 use http_body::{Frame, SizeHint};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
@@ -144,6 +145,15 @@ impl<B: http_body::Body> http_body::Body for UnknownLength<B> {
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
         self.0.as_mut().poll_frame(cx)
     }
+}
+
+/// Returns true for a body that may never end.
+pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
+    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    media_type
+        .split(';')
+        .next()
+        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// A body that was read to its end, or as far as it was allowed to.

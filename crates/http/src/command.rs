@@ -12,9 +12,9 @@ use semel_core::fields::{self, Section, Treatment};
 use semel_core::{Command, Fingerprint, FingerprintInput, StoredRequest};
 
 use crate::body::Body;
-use crate::layer::Shared;
 use crate::observe::{self, About};
 use crate::operations::Rule;
+use crate::shared::Shared;
 use crate::shares::Share;
 
 /// The request header field that carries the key.

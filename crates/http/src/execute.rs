@@ -1,99 +1,49 @@
-//! Runs a command that was acquired: the handler in a task of its own, the lease renewed beside it.
+//! Executes an acquired command: runs the handler in a task of its own, and renews the lease beside it.
+//!
+//! Invariant: nothing begins under a lease that has ended. A handler that has begun is never cancelled by its client.
 
 use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE};
-use http::{HeaderMap, HeaderValue, Request, StatusCode, response};
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderValue, Request, StatusCode, response};
 use semel_core::problem::Kind;
 use semel_core::{Change, Decision, Event, Outcome, Problem, Reason, Record, Transacted};
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
-use tower::Service;
 use tracing::Instrument;
 
+use crate::acquired::Acquired;
 use crate::answer::headers::OUTCOME;
 use crate::answer::{self, Answer, AnswerDecision, AnswerFacts, problems};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::delivery::Delivery;
+use crate::executed::{Content, Executed, LateCall, Ran};
 use crate::execution::{Asked, CloseDelimited, Execution, Lease, NotExecuted};
-use crate::late::{self, Listener};
-use crate::layer::Shared;
-use crate::observe::{self, About};
+use crate::handler::Handler;
+use crate::observe;
 use crate::operations::Rule;
-use crate::service;
-use crate::settle::{self, Unexecuted};
+use crate::persist;
+use crate::recall;
+use crate::shared::Shared;
 use crate::shares::{Holder, Share};
 
-/// A service that can carry out commands.
-pub(crate) trait Handler<R>:
-    Service<Request<Body>, Response = http::Response<R>, Future: Send, Error: Into<BoxError>> + Send + 'static
-{
-}
-
-impl<S, R> Handler<R> for S where
-    S: Service<Request<Body>, Response = http::Response<R>, Future: Send, Error: Into<BoxError>>
-        + Send
-        + 'static
-{
-}
-
-/// A command that was acquired, whoever has: the one who asked, or a worker.
-pub(crate) struct Acquired {
-    pub(crate) record: Box<Record>,
-    pub(crate) rule: Rule,
-    /// When the store was asked for it, by the clock of this process: the lease counts from then, so that it ends here
-    /// before it ends in the store.
-    pub(crate) asked: Asked,
-    /// What is written if it provably does not run.
-    pub(crate) unexecuted: Unexecuted,
-}
-
-impl Acquired {
-    /// What observations of it are about.
-    pub(crate) fn about(&self) -> About {
-        About {
-            principal: Some(self.record.principal.clone()),
-            key_hash_prefix: observe::is_logged().then(|| self.record.key_hash_prefix.clone()),
-            ..About::of(&self.rule)
-        }
-    }
-}
-
-/// What came of running the handler.
-pub(crate) enum Ran {
-    /// It answered.
-    Answered { parts: Box<response::Parts>, content: Content, declared: Option<Outcome> },
-    /// It proved that nothing ran, and has no answer.
-    NotExecuted,
-    /// It has no answer, for this reason; the text says what was seen.
-    Failed(Reason, String),
-}
-
-/// The most that is kept of an answer's body, and the memory that its caller has for it.
+/// The bound on the stored body of an answer, and the memory that its caller has for it.
 struct KeptLimit {
     bytes: usize,
     room: Share,
 }
 
-/// The body of an answer.
-pub(crate) enum Content {
-    /// All of it, with its part of the memory for answers.
-    Whole { bytes: Bytes, trailers: HeaderMap, _room: Share },
-    /// Too large to keep, a stream, or without a proof of its end: it passes through to the one who asked.
-    Passing(Body),
-}
-
-/// Carries out an acquired command and settles its record before it answers.
+/// Executes an acquired command: runs the handler and renews the lease beside it. `Err` is the answer of a command that was not
+/// begun.
 pub(crate) async fn execute<S, R>(
-    shared: Arc<Shared>,
-    acquired: Acquired,
+    shared: &Arc<Shared>,
+    acquired: &Acquired,
     mut request: Request<Body>,
-    _room: Arc<Share>,
     inner: S,
-) -> Answer
+) -> Result<Executed, Box<Answer>>
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
@@ -114,23 +64,15 @@ where
     };
     let delivery = execution.delivery.clone();
     if execution.check_lease().is_err() {
-        // The claim took longer than the lease it asked for: nothing may begin under it.
-        let reason = Reason::ClaimUnconfirmed;
-        return match settle::give_back(&shared, record, acquired.unexecuted, reason).await {
-            None => problems::store_unavailable(policy),
-            Some(others) => {
-                let look = Event::Look { fingerprint: record.head.fingerprint };
-                service::looked(&shared, others.record.as_ref(), look, others.now, None, policy)
-            }
-        };
+        return Err(Box::new(not_begun(shared, acquired).await));
     }
     let decision = AnswerDecision::of_attempt(record.head.epoch);
     observe::decision(&shared.labels, &acquired.about(), decision, &AnswerFacts::about(record));
     request.extensions_mut().insert(execution);
-    // Whoever retries gets these bytes, and may accept another coding than the one who asks first.
+    // Every retry gets these bytes, and its client may accept other codings than the first one.
     request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     let begun = Instant::now();
-    // The terms are those of the claim, which others may count on; a worker may have another policy by now.
+    // The terms are those of the claim, which others rely on; a worker may have another policy by now.
     let terms = record.head.terms;
     let calls = terms.quarantine.saturating_sub(terms.lease);
     let limit = policy.timeout.min(calls);
@@ -141,24 +83,28 @@ where
         let place = shared.listeners.try_take(Holder::new(principal.tenant(), principal.caller()), 1);
         place.filter(|_| !late_limit.is_zero() && delivery.outlive()).map(|place| (place, late_limit))
     };
-    let (ran, listener) = tokio::select! {
+    let (ran, late) = tokio::select! {
         biased;
         ran = run(inner, request, limit, kept, may_listen) => ran,
-        never = renew(&shared, record, &lease) => match never {},
+        never = renew(shared, record, &lease) => match never {},
     };
     let ran = without_transaction(ran, &acquired.rule);
-    let time = begun.elapsed();
-    let mut answer = settle::settle(&shared, &acquired, ran, time, registered).await;
-    answer.facts.decision = Some(decision);
-    answer.facts.handler_time = time;
-    if let Some(listener) = listener {
-        tokio::spawn(late::listen(shared, acquired, listener));
-    }
-    reached(Point::ResponseOut).await;
-    answer
+    Ok(Executed { ran, decision, time: begun.elapsed(), registered, late })
 }
 
-/// Renews the lease until it is dropped: three times in its length, and sooner after a failure.
+/// Gives back a command whose claim took longer than the lease that it asked for: nothing may begin under that lease.
+async fn not_begun(shared: &Arc<Shared>, acquired: &Acquired) -> Answer {
+    let (record, policy) = (&acquired.record, &*acquired.rule.policy);
+    match persist::give_back(shared, record, acquired.unexecuted, Reason::ClaimUnconfirmed).await {
+        None => problems::store_unavailable(policy),
+        Some(others) => {
+            let look = Event::Look { fingerprint: record.head.fingerprint };
+            recall::looked(shared, others.record.as_ref(), look, others.now, None, policy)
+        }
+    }
+}
+
+/// Renews the lease until this future is dropped: three times in its length, and sooner after a failure.
 async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
     let length = record.head.terms.lease;
     let third = length / 3;
@@ -174,7 +120,7 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
                 lease.renewed(asked, length);
                 pause = third;
             }
-            // Somebody else's truth stands now. The handler is not stopped, but its word may no longer count.
+            // The executor is fenced. The handler is not stopped, but its answer may no longer count.
             Ok(Ok(_)) => {
                 lease.lost();
                 std::future::pending::<()>().await;
@@ -187,21 +133,21 @@ async fn renew(shared: &Shared, record: &Record, lease: &Lease) -> Infallible {
     }
 }
 
-/// Runs the handler within its time, in a task of its own, so that a panic ends only the task. After that, its answer is still
-/// read if `may_listen` has a place for it.
+/// Runs the handler within its time, in a task of its own, so that a panic ends only the task. After the timeout, its answer is
+/// still read if `may_listen` has a place for it.
 async fn run<S, R>(
     inner: S,
     request: Request<Body>,
     time: Duration,
     kept: KeptLimit,
     may_listen: impl FnOnce() -> Option<(Share, Duration)>,
-) -> (Ran, Option<Listener>)
+) -> (Ran, Option<LateCall>)
 where
     S: Handler<R>,
     R: http_body::Body<Data = Bytes> + Send + 'static,
     R::Error: Into<BoxError>,
 {
-    // What the handler said with its head stands, whatever becomes of its body.
+    // The outcome that the head declares stands, even if the body breaks off.
     let declared = Arc::new(OnceLock::new());
     // In a box, since a handler may be large and a task's future is moved several times.
     let mut task = tokio::spawn(Box::pin(call(inner, request, kept, declared.clone())).in_current_span());
@@ -216,8 +162,8 @@ where
         }
         Err(_) => match may_listen() {
             Some((_place, time)) => {
-                let listener = Listener { call: task, declared, time, _place };
-                return (Ran::Failed(Reason::TimedOut, out_of_time()), Some(listener));
+                let late = LateCall { call: task, declared, time, _place };
+                return (Ran::Failed(Reason::TimedOut, out_of_time()), Some(late));
             }
             None => {
                 task.abort();
@@ -232,6 +178,7 @@ where
     (ran, None)
 }
 
+/// Calls the handler and reads its answer, as far as it is stored.
 async fn call<S, R>(
     mut inner: S,
     request: Request<Body>,
@@ -255,7 +202,7 @@ where
         let _ = declared.set(outcome);
     }
     let is_close_delimited = parts.extensions.remove::<CloseDelimited>().is_some();
-    let content = if is_stream(&parts.headers) {
+    let content = if body::is_stream(&parts.headers) {
         Content::Passing(Body::stream(body))
     } else {
         match body::collect(Box::pin(body), kept.bytes, Some(&mut kept.room)).await? {
@@ -269,8 +216,8 @@ where
     Ok(Ran::Answered { parts: Box::new(parts), content, declared: outcome })
 }
 
-/// Turns the answer of a handler that transacted, although its operation is not local, into an error that says so. The layer holds
-/// the record, so a transaction of the same command has run nothing, and the key is released.
+/// Turns the answer of a handler that transacted, although its operation is not local, into an error that says so. The layer
+/// holds the record, so a transaction of the same command has run nothing, and the key is released.
 fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
     let Ran::Answered { mut parts, content, declared } = ran else { return ran };
     let Some(transacted) = parts.extensions.remove::<Transacted>() else {
@@ -286,7 +233,7 @@ fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
         Transacted::Decided { .. } | Transacted::RolledBack { .. } | Transacted::Unavailable => {
             (Outcome::NotExecuted, Kind::RolledBack)
         }
-        // A command of another scope, which the service made up: it has a record of its own.
+        // A command of another scope, which the service made: it has a record of its own.
         Transacted::Executed { .. } | Transacted::Deferred { .. } | Transacted::InDoubt => {
             (Outcome::Unknown, Kind::OutcomeUnknown)
         }
@@ -296,8 +243,8 @@ fn without_transaction(ran: Ran, rule: &Rule) -> Ran {
     Ran::Answered { parts: Box::new(parts), content: Content::Passing(body), declared: Some(outcome) }
 }
 
-/// What the handler said about its answer: in the extensions, or in a header that clients do not see. What
-/// cannot be read may have been meant as anything.
+/// Takes the outcome that the handler declared: in the extensions, or in a header field that clients do not see. A field that
+/// cannot be read counts as unknown.
 fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
     let said = parts.extensions.remove::<Outcome>();
     let lines: Vec<_> = parts.headers.get_all(OUTCOME).iter().cloned().collect();
@@ -308,13 +255,4 @@ fn take_outcome(parts: &mut response::Parts) -> Option<Outcome> {
         _ => Some(Outcome::Unknown),
     };
     said.or(header)
-}
-
-/// Whether a body may never end.
-pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
-    let media_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    media_type
-        .split(';')
-        .next()
-        .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }

@@ -1,11 +1,8 @@
-//! Answers a retry with what its command made, as it is now, where only the address of that was kept.
+//! Fetches the result of a command for a retry, where only the address of the result is stored.
 //!
-//! The service is asked for it with GET, as the caller who asks, and with the credentials of this very request: whether the
-//! caller may see it is the service's to say. Invariant: the address is a path, asked of the service itself and of nobody
-//! else, within bounds of time and size; whatever comes of it, the command is not run again.
-
-use std::future::Future;
-use std::pin::Pin;
+//! The service is asked with GET, for the caller of the retry and with the credentials of that request, so the service decides
+//! whether the caller may see the result. Invariant: the address is a path, asked of the service itself and of nobody else,
+//! within bounds of time and size; the command never runs again.
 
 use bytes::Bytes;
 use http::header::{HOST, HeaderName, RANGE, WWW_AUTHENTICATE};
@@ -18,46 +15,20 @@ use semel_core::reference::own_path;
 use semel_core::{Response, is_server_error};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use tower::Service;
 
 use crate::answer::{Answer, Elsewhere, Refetch, problems};
-use crate::body::{self, Body, BoxError, Collected};
+use crate::ask::Asking;
+use crate::body::{self, Body, Collected};
 use crate::command::{CommandRequest, KEY, remove_connection_fields};
-use crate::execute;
-use crate::layer::Shared;
+use crate::shared::Shared;
 
-/// Asks the service for something.
-pub(crate) type Ask = dyn Fn(Request<Body>) -> Asking + Send + Sync;
-
-/// What the service answers.
-type Asking = Pin<Box<dyn Future<Output = Result<http::Response<Body>, BoxError>> + Send>>;
-
-/// What can be asked for anything by a request. Any number of such questions may be asked at a time.
-pub(crate) fn asking<S, R>(service: S) -> Box<Ask>
-where
-    S: Service<Request<Body>, Response = http::Response<R>> + Clone + Send + Sync + 'static,
-    S::Future: Send,
-    S::Error: Into<BoxError>,
-    R: http_body::Body<Data = Bytes> + Send + 'static,
-    R::Error: Into<BoxError>,
-{
-    Box::new(move |request| {
-        let mut service = service.clone();
-        Box::pin(async move {
-            std::future::poll_fn(|cx| service.poll_ready(cx)).await.map_err(Into::into)?;
-            let answer = service.call(request).await.map_err(Into::into)?;
-            Ok(Answer::unprotected(answer).into_response())
-        })
-    })
-}
-
-/// What of a command is needed to ask for what it made; `None` if its operation does not want that.
+/// Returns the head of a command that a fetch needs; `None` if its operation does not store references.
 pub(crate) fn head(command: &CommandRequest) -> Option<Box<Parts>> {
     let wanted = command.rule.policy.store_response == StoreResponse::Reference;
     wanted.then(|| Box::new(command.parts.clone()))
 }
 
-/// The answer, with its body if that is elsewhere and can be had for the one who sent `asked`.
+/// Completes an answer whose body is elsewhere, for the caller who sent `asked`.
 pub(crate) async fn present(shared: &Shared, asked: Option<&Parts>, mut answer: Answer) -> Answer {
     let Some(elsewhere) = answer.take_elsewhere() else { return answer };
     let (Some(ask), Some(asked)) = (&shared.ask, asked) else { return answer };
@@ -71,14 +42,14 @@ pub(crate) async fn present(shared: &Shared, asked: Option<&Parts>, mut answer: 
     answer
 }
 
-/// What the service is called: by the one who asks, and by whoever has put the layer around it.
+/// Returns the names of the service: the host of the request, and those that the service author gave.
 fn hosts<'a>(shared: &'a Shared, asked: &'a Parts) -> Vec<&'a str> {
     let field = asked.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = field.or_else(|| asked.uri.authority().map(|authority| authority.as_str()));
     host.into_iter().chain(shared.origins.iter().map(|authority| authority.as_str())).collect()
 }
 
-/// Fields that belong to the command and mean something else, or nothing, in a question for what it made.
+/// Fields that belong to the command, and mean something else, or nothing, in a fetch of its result.
 const NOT_ASKED_WITH: [HeaderName; 5] = [
     KEY,
     RANGE,
@@ -87,7 +58,7 @@ const NOT_ASKED_WITH: [HeaderName; 5] = [
     HeaderName::from_static("signature-input"),
 ];
 
-/// The question for what is at this path: as the caller, with everything that says who that is.
+/// Makes the GET for a path, with all the credentials of the caller.
 fn question(asked: &Parts, path: PathAndQuery, refetch: Refetch) -> Request<Body> {
     let mut request = Request::new(Body::default());
     *request.method_mut() = Method::GET;
@@ -97,7 +68,7 @@ fn question(asked: &Parts, path: PathAndQuery, refetch: Refetch) -> Request<Body
     *request.uri_mut() = Uri::from_parts(target).unwrap_or_else(|_| Uri::from(path));
     let mut headers = asked.headers.clone();
     remove_connection_fields(&mut headers);
-    // A service that obeys one of these takes the question for a command.
+    // A service that obeys one of these takes the GET for a command.
     fields::remove(&mut headers, Section::RequestHead, Treatment::Refuse);
     let of_the_command = |name: &&HeaderName| {
         let text = name.as_str();
@@ -113,19 +84,19 @@ fn question(asked: &Parts, path: PathAndQuery, refetch: Refetch) -> Request<Body
     request
 }
 
-/// What came of a question.
+/// The end of a fetch.
 enum Fetched {
-    /// What the command made, as it is now.
+    /// The result of the command, as it is now.
     Found { parts: Box<response::Parts>, bytes: Bytes, trailers: HeaderMap },
-    /// It is not there any more, or cannot be had like this.
+    /// The result is gone, or cannot be fetched like this.
     Gone,
-    /// The service does not show it to this caller.
+    /// The service does not show the result to this caller.
     Denied(Box<response::Parts>),
-    /// Nobody can say at this moment; this is the status that says why.
+    /// The result cannot be fetched at this moment, for the reason of this status.
     Unavailable(StatusCode),
 }
 
-/// Asks in a task of its own, so that a panic ends only the task. It ends with the one who asks, and with the time.
+/// Fetches in a task of its own, so that a panic ends only the task. The task ends with its client, and with the timeout.
 async fn fetch_within(asking: Asking, policy: &Policy) -> Fetched {
     let mut task = JoinSet::new();
     task.spawn(fetch(asking, policy.max_stored_response));
@@ -157,7 +128,7 @@ async fn fetch(asking: Asking, limit: usize) -> Fetched {
         }
         _ => return Fetched::Gone,
     }
-    if execute::is_stream(&parts.headers) {
+    if body::is_stream(&parts.headers) {
         return Fetched::Gone;
     }
     match body::collect(Box::pin(body), limit, None).await {
@@ -170,7 +141,7 @@ async fn fetch(asking: Asking, limit: usize) -> Fetched {
     }
 }
 
-/// What a retry is told. `bare` is the replay without a body.
+/// Answers a retry. `bare` is the replay without a body.
 fn answered(bare: Answer, fetched: Fetched, elsewhere: &Elsewhere) -> Answer {
     let (id, policy) = (elsewhere.refetch.operation_id, &elsewhere.policy);
     match fetched {

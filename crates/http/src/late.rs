@@ -1,71 +1,57 @@
-//! An answer after the timeout: its record is `Unknown` by then, nothing is renewed, and the client was told so. The answer is
-//! still read for a while, and offered to the protocol as the late word of its executor.
+//! Reads the answer of a handler after its timeout. The record is `Unknown` by then, the lease is not renewed, and the client
+//! was told so. The answer is read for a while, and settles the record if it still can.
 //!
-//! Invariant: the word goes through the unchanged fence. A word that is fenced and says otherwise than the record is raised as
-//! a contradiction.
+//! Invariant: the settlement carries the unchanged fence. A fenced answer that contradicts the record is raised as a
+//! contradiction.
 
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use semel_core::reconcile::{Bearing, CONTRADICTION, bearing_of_fenced};
 use semel_core::transition::{Proof, Verdict};
 use semel_core::{
     Decision, Found, Note, Outcome, Record, Response, Settlement, Statement, StoreError, StoredResult,
 };
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::body::BoxError;
-use crate::execute::{Acquired, Ran};
-use crate::layer::Shared;
+use crate::acquired::Acquired;
+use crate::executed::{LateCall, Ran};
 use crate::observe::{self, Late};
-use crate::settle;
-use crate::shares::Share;
+use crate::settlement;
+use crate::shared::Shared;
 
-/// How many late answers are waited for at a time, shared by tenant and caller.
+/// The number of late answers that are waited for at a time, shared by tenant and caller.
 pub(crate) const MAX_LISTENERS: usize = 1024;
 
-/// The source of a statement that a late answer made.
+/// The source of a statement that a late answer makes.
 const LATE_ANSWER: &str = "late-answer";
 
-/// A call whose time is over, and whose answer is still read.
-pub(crate) struct Listener {
-    pub(crate) call: JoinHandle<Result<Ran, BoxError>>,
-    /// The meaning that the head of the answer declared.
-    pub(crate) declared: Arc<OnceLock<Outcome>>,
-    /// How long it is read.
-    pub(crate) time: Duration,
-    /// The place that it takes among all listeners.
-    pub(crate) _place: Share,
-}
-
-/// Reads a late answer and settles the record with it. Runs detached, and a drain does not wait for it.
-pub(crate) async fn listen(shared: Arc<Shared>, acquired: Acquired, mut listener: Listener) {
+/// Reads a late answer, and settles the record with it. Runs detached; a drain does not wait for it.
+pub(crate) async fn listen(shared: Arc<Shared>, acquired: Box<Acquired>, mut late: LateCall) {
     let about = acquired.about();
-    let ran = match tokio::time::timeout(listener.time, &mut listener.call).await {
+    let ran = match tokio::time::timeout(late.time, &mut late.call).await {
         Ok(Ok(Ok(ran))) => ran,
-        Ok(Ok(Err(_)) | Err(_)) | Err(_) if listener.declared.get() == Some(&Outcome::NotExecuted) => {
-            // Its head has said all: the rest is not read, however long it takes.
-            listener.call.abort();
+        Ok(Ok(Err(_)) | Err(_)) | Err(_) if late.declared.get() == Some(&Outcome::NotExecuted) => {
+            // The head has declared the outcome: the rest is not read.
+            late.call.abort();
             Ran::NotExecuted
         }
         Ok(Ok(Err(_)) | Err(_)) | Err(_) => {
-            listener.call.abort();
+            late.call.abort();
             return observe::late(&about, &acquired.record, Late::Silent);
         }
     };
     let policy = &*acquired.rule.policy;
-    let settlement = settle::settlement(policy, &ran);
+    let settlement = settlement::settlement(policy, &ran);
     if let Settlement::Abandon(_) = settlement {
         return observe::late(&about, &acquired.record, Late::StillUnknown);
     }
     // A drain waits for the write, and not for the answer.
     let _held = shared.running.hold();
-    let kept = settle::kept(policy, &ran);
-    // Nobody reads on what is not kept.
+    let kept = settlement::kept(policy, &ran);
+    // A body that is not stored is not read on.
     drop(ran);
     let asked = Instant::now();
-    match settle::write(&shared, &acquired, settlement, &kept, None).await {
+    match settlement::write(&shared, &acquired, settlement, &kept, None).await {
         Ok(answer) if answer.decision == Decision::Applied => {
             let record = answer.record.as_ref().unwrap_or(&acquired.record);
             if let Some(result) = &record.result {
@@ -81,12 +67,12 @@ pub(crate) async fn listen(shared: Arc<Shared>, acquired: Acquired, mut listener
                 tracing::error!(%error, operation_id = %acquired.record.operation_id, "a contradiction could not be noted");
             }
         }
-        // It is offered again for a while, by `write`.
+        // `write` retries it in the background.
         Err(_) => observe::late(&about, &acquired.record, Late::NotStored),
     }
 }
 
-/// Compares a word that was fenced with the record, and raises a contradiction: in the audit log, in the log and as a metric.
+/// Compares a fenced answer with the record, and raises a contradiction: in the audit log, in the log and as a metric.
 async fn compare(
     shared: &Shared,
     acquired: &Acquired,

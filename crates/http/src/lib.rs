@@ -1,23 +1,31 @@
 //! The tower layer of Semel: the commands of any HTTP service become safe to retry.
 //!
 //! ```text
-//! request ─ read ─ look in memory ─ claim ─┬─ execute ─ settle ─ answer
-//!           who, key, what                 ├─ wait ─ replay
-//!                                          └─ replay, or refuse
+//! request ─ read ─ recall ─ claim ─┬─ execute ─ settle ─ answer
+//!                                  ├─ wait ─ answer
+//!                                  └─ answer: replay, refusal
 //! ```
 //!
-//! `service.rs` is that picture in code; start there. [`IdempotencyLayer`] is how a service author uses it.
+//! `service.rs` is that picture in code; start there. Each stage has a file of its name, and imports go one way: a stage uses
+//! shared state and the stages that it ends in, never the ones before it. A service author starts at [`IdempotencyLayer`].
 
+mod acquired;
+mod admission;
 mod answer;
+mod ask;
 mod body;
+mod builder;
 mod cache;
+mod claim;
 mod command;
 mod delivery;
 mod execute;
+mod executed;
 mod execution;
 #[cfg(feature = "axum")]
 mod extract;
 mod fetch;
+mod handler;
 mod identity;
 mod late;
 mod layer;
@@ -25,27 +33,32 @@ mod local;
 mod maintenance;
 mod observe;
 mod operations;
+mod persist;
 mod quotas;
-mod request;
+mod read;
+mod recall;
 mod resource;
 mod routes;
 mod running;
 mod screened;
 mod service;
 mod settle;
+mod settlement;
+mod shared;
 mod shares;
-mod shortfall;
+mod wait;
 mod whole;
 mod worker;
 
 pub use answer::{AnswerDecision, AnswerFacts, Refetch, as_grpc, is_grpc, problem};
 pub use body::{Body, BoxError};
+pub use builder::Builder;
 pub use delivery::Delivery;
 pub use execution::{CloseDelimited, Execution, NotExecuted};
 #[cfg(feature = "axum")]
 pub use extract::{CurrentExecution, Idempotent, NoExecution, NotRead};
-pub use identity::Authenticated;
-pub use layer::{Builder, Denied, IdempotencyLayer, Shutdown};
+pub use identity::{Authenticated, Denied};
+pub use layer::{IdempotencyLayer, Shutdown};
 pub use maintenance::Maintenance;
 pub use operations::{ConfigError, Operation, is_command};
 pub use screened::ScreenedBody;

@@ -1,33 +1,33 @@
-//! Commands that their handler carries out in one transaction, record included. The layer has read the request; the
-//! handler says what became of it, and the layer tells the client.
+//! Local commands, which their handler executes in one transaction together with the record. The layer has read the request;
+//! the handler reports the outcome, and the layer answers the client.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use semel_core::{
-    Decision, Event, Fingerprint, Policy, Problem, Record, RecordId, Response, RetryAdvice, Transacted,
-    is_server_error, transition,
+    Decision, Fingerprint, Policy, Problem, Record, RecordId, Response, RetryAdvice, Transacted,
+    is_server_error,
 };
 use tokio::time::Instant;
 
 use crate::answer::{Answer, AnswerDecision, AnswerFacts, headers, problems};
 use crate::body::{Body, BoxError};
 use crate::command::CommandRequest;
-use crate::execute::Handler;
-use crate::layer::Shared;
+use crate::handler::Handler;
 use crate::observe;
-use crate::quotas::Admission;
+use crate::quotas::NewKey;
+use crate::recall;
 use crate::running::Active;
-use crate::service;
+use crate::shared::Shared;
 
-/// Hands the command to its handler, and answers with what came of it.
+/// Hands a command to its handler, and answers with the outcome that it reports.
 pub(crate) async fn answer<S, R>(
     shared: Arc<Shared>,
     command: Box<CommandRequest>,
     mut inner: S,
     _active: Active,
-    admission: Admission,
+    new_key: NewKey,
 ) -> Answer
 where
     S: Handler<R>,
@@ -56,10 +56,10 @@ where
         Some(Transacted::Executed { record, .. } | Transacted::Deferred { record, .. }) => {
             shared.stored(record, record.result.as_ref().map_or(0, |result| result.response.bytes.len()));
             if record.head.epoch == 1 {
-                admission.created();
+                new_key.created();
             }
         }
-        Some(Transacted::InDoubt) => admission.created(),
+        Some(Transacted::InDoubt) => new_key.created(),
         Some(Transacted::Decided { .. } | Transacted::RolledBack { .. } | Transacted::Unavailable) | None => {
         }
     }
@@ -87,7 +87,7 @@ where
         }
         Some(Transacted::Decided { decision, record, now, .. }) => {
             let now = now.unwrap_or_else(|| shared.clock.now());
-            service::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
+            recall::decided(&shared, decision, record.as_deref(), now, Some(begun), &policy)
         }
         Some(Transacted::RolledBack { response, problem }) => {
             observe::decision(&shared.labels, &about, AnswerDecision::Refused, &AnswerFacts::default());
@@ -95,7 +95,7 @@ where
         }
         Some(Transacted::Unavailable) => problems::store_unavailable(&policy),
         Some(Transacted::InDoubt) => problems::cut_off(&policy),
-        // It refused the request before it began anything.
+        // The handler refused the request before it began anything.
         None if !response.status().is_success() && !response.status().is_redirection() => {
             let mut answer = Answer::unprotected(response);
             if is_server_error(answer.status()) {
@@ -112,26 +112,16 @@ where
     answer
 }
 
-/// Another request is before this one: it has the command in hand, in a transaction that nobody can look into, or it only
-/// waits for the database itself. What is settled, or belongs to another payload, can be seen all the same.
+/// Answers a duplicate of a command that another request holds, in a transaction that cannot be read, or that only waits for
+/// the database itself. A settled record, and a record of another payload, can be read all the same.
 async fn unseen(shared: &Shared, ids: &[RecordId], fingerprint: Fingerprint, policy: &Policy) -> Answer {
-    let look = Event::Look { fingerprint };
-    for id in ids {
-        let asked = Instant::now();
-        let Ok(snapshot) = shared.within("get", shared.store.get(id)).await else {
-            // Nothing has shown that somebody has it.
-            return problems::store_unavailable(policy);
-        };
-        let (record, now) = (snapshot.record.as_ref(), snapshot.now);
-        let decision = transition(record.map(|record| &record.head), &look, now).decision;
-        if !matches!(decision, Decision::Vacant | Decision::Wait) {
-            return service::decided(shared, decision, record, now, Some(asked), policy);
-        }
-    }
-    problems::unseen(policy)
+    let is_open = |decision| matches!(decision, Decision::Vacant | Decision::Wait);
+    // If the store does not answer, nothing has shown that another request holds the command.
+    let found = recall::from_store(shared, ids, fingerprint, policy, is_open).await;
+    found.unwrap_or_else(|| problems::unseen(policy))
 }
 
-/// The handler's own answer.
+/// Returns the handler's own answer.
 fn executed(record: &Record, response: Response) -> Answer {
     let mut answer = plain(response);
     headers::mark(answer.headers_mut(), record);
@@ -140,7 +130,7 @@ fn executed(record: &Record, response: Response) -> Answer {
     answer
 }
 
-/// The answer to a command that was taken back: the work's own, or a problem.
+/// Returns the answer to a command that was rolled back: the work's own, or a problem.
 fn rolled_back(response: Response, problem: Option<&Problem>, policy: &Policy) -> Answer {
     let mut answer = match problem {
         Some(problem) => Answer::problem(problem, policy.profile),
@@ -150,13 +140,14 @@ fn rolled_back(response: Response, problem: Option<&Problem>, policy: &Policy) -
     answer
 }
 
+/// Returns the response of the work, without the fields that only Semel sets.
 fn plain(response: Response) -> Answer {
     let body = Body::with_trailers(response.body.unwrap_or_default(), response.trailers);
     let mut answer = Answer::new(body);
     *answer.response.status_mut() = response.status;
     *answer.headers_mut() = response.headers;
     headers::strip_own(answer.headers_mut());
-    // The server that sends it knows how long it is.
+    // The server that sends the body knows its length.
     answer.headers_mut().remove(CONTENT_LENGTH);
     answer
 }

@@ -1,8 +1,8 @@
-//! What is counted, timed and logged about commands. Never a key, a body, a credential or a query; a path without identifiers
-//! in logs only.
+//! Metrics and log events about commands. They never hold a key, a body, a credential or a query; only logs hold a path, without
+//! identifiers.
 //!
-//! Counting goes through the `metrics` facade and logging through `tracing`: without a recorder or a subscriber,
-//! both cost next to nothing.
+//! Metrics go through the `metrics` facade, logs through `tracing`: without a recorder or a subscriber, both cost next to
+//! nothing.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -17,21 +17,21 @@ use semel_core::{OperationName, Principal, Record, StateName, StoreError, Timest
 use crate::answer::{AnswerDecision, AnswerFacts};
 use crate::operations::{Rule, path_of};
 
-/// Who and what an observation is about.
+/// The labels of an observation: the operation and the caller.
 #[derive(Clone)]
 pub(crate) struct About {
-    /// The operation's name if a rule gave it one, else `unmatched`: paths are not for labels.
+    /// The operation's name if a rule names it, else `unmatched`: a path is never a label.
     pub(crate) operation: Arc<str>,
     pub(crate) method: Method,
-    /// For logs: the path of the rule's route, or a bounded one without identifiers.
+    /// For logs: the path of the rule's route, or a bounded path without identifiers.
     pub(crate) path: Arc<str>,
     pub(crate) principal: Option<Principal>,
-    /// For logs: only made where somebody logs.
+    /// For logs: only made if logs are on.
     pub(crate) key_hash_prefix: Option<String>,
 }
 
 impl About {
-    /// Begins an observation of a command with this rule.
+    /// Returns the labels of a command with this rule.
     pub(crate) fn of(rule: &Rule) -> About {
         About {
             operation: rule.label.clone(),
@@ -42,7 +42,7 @@ impl About {
         }
     }
 
-    /// Begins an observation of a request that has no rule.
+    /// Returns the labels of a request that has no rule.
     pub(crate) fn unplaced(operation: Arc<str>, method: &Method, path: &str) -> About {
         let name = OperationName::unmatched(method.as_str(), path);
         About {
@@ -55,12 +55,12 @@ impl About {
     }
 }
 
-/// Whether what is decided about commands is logged.
+/// Returns true if decisions about commands are logged.
 pub(crate) fn is_logged() -> bool {
     tracing::enabled!(tracing::Level::INFO)
 }
 
-/// The most tenants, and the most callers, that have labels of their own.
+/// The maximum number of tenants, and of callers, that have labels of their own.
 const MAX_LABELS: usize = 100;
 
 /// Tenants and callers that have labels of their own; the rest share one.
@@ -156,7 +156,7 @@ pub(crate) fn decision(labels: &Labels, about: &About, decision: AnswerDecision,
 /// The time at which a request last matched each rule.
 const LAST_MATCHED: &str = "idempotency_rule_last_matched_seconds";
 
-/// Begins to tell when a request last matched each of these rules: none has since now.
+/// Starts the gauge of the last match for each of these rules, at the present time.
 pub(crate) fn begin_matching(labels: &[Arc<str>], now: Timestamp) {
     describe_gauge!(
         LAST_MATCHED,
@@ -167,18 +167,18 @@ pub(crate) fn begin_matching(labels: &[Arc<str>], now: Timestamp) {
     labels.iter().for_each(|label| matched(label.clone(), now));
 }
 
-/// A request matched the rule with this label.
+/// Records that a request matched the rule with this label.
 pub(crate) fn matched(label: Arc<str>, now: Timestamp) {
     let seconds = Duration::from_millis(u64::try_from(now.as_millis()).unwrap_or_default());
     gauge!(LAST_MATCHED, "operation" => label).set(seconds.as_secs_f64());
 }
 
-/// How long the layer itself took for a command.
+/// Records the time that the layer itself took for a command.
 pub(crate) fn added(about: &About, time: Duration) {
     histogram!("idempotency_added_seconds", "operation" => about.operation.clone()).record(time);
 }
 
-/// An execution came to its end.
+/// Records the end of an execution.
 pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
     histogram!("idempotency_execution_seconds", "operation" => about.operation.clone()).record(time);
     if record.head.state.name() == StateName::Unknown {
@@ -198,23 +198,23 @@ pub(crate) fn executed(about: &About, record: &Record, time: Duration) {
     );
 }
 
-/// An executor's word no longer counted.
+/// Counts an executor that was fenced.
 pub(crate) fn zombie(about: &About) {
     counter!("idempotency_zombies_total", "operation" => about.operation.clone()).increment(1);
 }
 
-/// An outcome of reading an answer after its timeout.
+/// The result of reading an answer after its timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Late {
-    /// It settled the record.
+    /// The answer settled the record.
     Settled,
-    /// It came too late: the record says something by now.
+    /// The answer was fenced: the record is settled by now.
     Fenced,
-    /// It says that nobody can know.
+    /// The answer leaves the outcome unknown.
     StillUnknown,
-    /// It could not be stored yet.
+    /// The answer could not be stored yet.
     NotStored,
-    /// There was none.
+    /// There was no answer.
     Silent,
 }
 
@@ -230,7 +230,7 @@ impl Late {
     }
 }
 
-/// An answer after its timeout, or its absence.
+/// Records an answer after its timeout, or its absence.
 pub(crate) fn late(about: &About, record: &Record, outcome: Late) {
     let (operation, outcome) = (about.operation.clone(), outcome.as_str());
     counter!("idempotency_late_answers_total", "operation" => operation, "outcome" => outcome).increment(1);
@@ -246,7 +246,7 @@ pub(crate) fn late(about: &About, record: &Record, outcome: Late) {
     );
 }
 
-/// A late answer says otherwise than its record. Counted and logged like every contradiction that a reconciler finds.
+/// Records a late answer that contradicts its record, like every contradiction that a reconciler finds.
 pub(crate) fn contradiction(record: &Record, verdict: Verdict, why: &str) {
     counter!("idempotency_reconcile_contradictions_total").increment(1);
     tracing::error!(
@@ -263,7 +263,7 @@ pub(crate) fn contradiction(record: &Record, verdict: Verdict, why: &str) {
     );
 }
 
-/// Somebody has used up what they may use.
+/// Records a refusal by a quota.
 pub(crate) fn quota_exceeded(principal: &Principal, whose: &'static str, limit: Limit) {
     counter!("idempotency_quota_exceeded_total", "whose" => whose, "limit" => limit.as_str()).increment(1);
     tracing::info!(
@@ -275,7 +275,7 @@ pub(crate) fn quota_exceeded(principal: &Principal, whose: &'static str, limit: 
     );
 }
 
-/// A call of the store.
+/// Records a store call.
 pub(crate) fn store_call(call: &'static str, time: Duration, error: Option<&StoreError>) {
     histogram!("idempotency_store_seconds", "call" => call).record(time);
     if error.is_some() {

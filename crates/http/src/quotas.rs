@@ -1,7 +1,7 @@
-//! Quotas on this node: an account for every tenant and caller, which others are told of and which counts now and then.
+//! Quotas on this node: an account for every tenant and caller, reported to the store and counted from time to time.
 //!
-//! What an account allows is decided in `core`; here it is found, shared and kept fresh. Only the first request of a tenant or
-//! caller on this node waits, for the level that the store has, and for the first count where records are capped.
+//! `core` decides what an account allows; this file finds it, shares it and keeps it fresh. Only the first request of a tenant or
+//! caller on this node waits: for its level in the store, and for the first count if its records are capped.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,27 +11,24 @@ use std::time::Duration;
 use quick_cache::sync::Cache;
 use semel_core::problem::Kind;
 use semel_core::quota::{Account, Allowance, Exceeded, Limit, Limits, REPORT_EVERY, Report, Subject, Usage};
-use semel_core::{Event, Principal, Problem, StoreError, Write, transition};
+use semel_core::{Principal, Problem, StoreError};
 use tokio::time::Instant;
 
-use crate::answer::{Answer, problems};
-use crate::command::CommandRequest;
-use crate::layer::Shared;
 use crate::observe;
 
-/// Subjects in one report to the store.
+/// The maximum number of subjects in one report to the store.
 const TOLD_AT_ONCE: usize = 500;
 
-/// How often what is kept is counted, at most.
+/// The shortest interval between two counts of stored records.
 const COUNT_EVERY: Duration = Duration::from_secs(5);
 
-/// How much longer than a count takes it is until the next one.
+/// The pause after a count, in times of its length.
 const REST_AFTER_COUNT: u32 = 20;
 
-/// Tenants and callers that are remembered. One that was forgotten goes on from the level that the store has.
+/// The number of tenants and callers in memory. A forgotten one goes on from its level in the store.
 const ACCOUNTS: usize = 100_000;
 
-/// How often what nobody uses any more is forgotten, and after which time.
+/// The interval at which unused subjects are forgotten, the time after which a subject is unused, and the batch.
 const FORGET_EVERY: Duration = Duration::from_secs(600);
 const IDLE: Duration = Duration::from_secs(24 * 3600);
 const FORGOTTEN_AT_ONCE: usize = 1000;
@@ -43,29 +40,29 @@ pub(crate) struct Quotas {
     patience: Duration,
     begun: Instant,
     accounts: Cache<Subject, Arc<Entry>>,
-    /// Those of which the store does not know everything.
+    /// Subjects with use that is not reported yet.
     untold: Mutex<Vec<Arc<Entry>>>,
-    /// A task tells the store, until there is nothing to tell.
+    /// True while a task reports to the store.
     is_telling: AtomicBool,
-    /// One tells at a time: a report must not overtake another of its subject.
+    /// Held by one report at a time: a report must not overtake another of its subject.
     telling: tokio::sync::Mutex<()>,
-    /// When idle subjects are forgotten next.
+    /// The time at which unused subjects are forgotten next.
     forget_at: AtomicU64,
 }
 
-/// One subject.
+/// The account of one subject.
 struct Entry {
     subject: Subject,
     allowance: Allowance,
     account: Mutex<Account>,
     is_untold: AtomicBool,
-    /// The first request that needs the store's level, or a count, has others wait.
+    /// Held by the first request that needs the store's level, or a count; others wait.
     first_look: tokio::sync::Mutex<()>,
-    /// When it is counted next; never while it is being counted.
+    /// The time of the next count; `NEVER` during a count.
     count_at: AtomicU64,
 }
 
-/// A time that does not come.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
 impl Entry {
@@ -74,15 +71,15 @@ impl Entry {
     }
 }
 
-/// A quota is used up: whose, and which.
+/// A quota that is used up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct UsedUp {
-    whose: &'static str,
-    exceeded: Exceeded,
+    pub(crate) whose: &'static str,
+    pub(crate) exceeded: Exceeded,
 }
 
 impl UsedUp {
-    /// What the one who asks is told.
+    /// Returns the problem for the client.
     pub(crate) fn problem(self) -> Problem {
         let UsedUp { whose, exceeded: Exceeded { limit, retry_after } } = self;
         let (kind, what) = match limit {
@@ -93,21 +90,21 @@ impl UsedUp {
             Limit::StoredBytes => (Kind::QuotaExceeded, "has as much stored as it may have at a time"),
             Limit::Lookups => (Kind::LookupQuotaExceeded, "has sent too many requests in a short time"),
         };
-        // Whole seconds, and never too early.
+        // Rounded up to whole seconds, so that it is never too early.
         let retry_after =
             Duration::from_secs(retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0));
         Problem::new(kind, format!("This {whose} {what}.")).retry_after(retry_after)
     }
 }
 
-/// A key that was let in as new. It is given back unless it turns out to be.
-pub(crate) struct Admission(Option<(Arc<Quotas>, [Arc<Entry>; 2])>);
+/// A key that was taken from the quotas as a new one. It is given back unless the claim creates a record.
+pub(crate) struct NewKey(Option<(Arc<Quotas>, [Arc<Entry>; 2])>);
 
-impl Admission {
-    /// Nobody counts it.
-    const UNCOUNTED: Admission = Admission(None);
+impl NewKey {
+    /// A key that is not counted.
+    pub(crate) const UNCOUNTED: NewKey = NewKey(None);
 
-    /// It was new, or may have been.
+    /// Keeps the key: its claim has created a record, or may have.
     pub(crate) fn created(mut self) {
         if let Some((quotas, entries)) = self.0.take() {
             for entry in &entries {
@@ -118,49 +115,12 @@ impl Admission {
     }
 }
 
-impl Drop for Admission {
+impl Drop for NewKey {
     fn drop(&mut self) {
         for entry in self.0.take().iter().flat_map(|(_, entries)| entries) {
             entry.account().not_created(&entry.allowance);
         }
     }
-}
-
-/// Lets a command in that memory does not know: under a key that is not known to the store either, only if there is one
-/// left.
-pub(crate) async fn admit(shared: &Shared, command: &CommandRequest) -> Result<Admission, Box<Answer>> {
-    let Some(quotas) = &shared.quotas else { return Ok(Admission::UNCOUNTED) };
-    let policy = &command.rule.policy;
-    let unavailable = |error: StoreError| {
-        tracing::warn!(%error, "a quota could not be checked: nothing is run");
-        Box::new(problems::store_unavailable(policy))
-    };
-    let principal = &command.command.scope.principal;
-    let used_up = match quotas.new_key(principal).await.map_err(unavailable)? {
-        Ok(admission) => return Ok(admission),
-        Err(used_up) => used_up,
-    };
-    // A retry is not a new key, however much its sender has used.
-    if is_known(shared, command).await.map_err(unavailable)? {
-        return Ok(Admission::UNCOUNTED);
-    }
-    observe::quota_exceeded(principal, used_up.whose, used_up.exceeded.limit);
-    Err(Box::new(problems::quota_exceeded(&used_up.problem(), policy)))
-}
-
-/// Whether a claim would find a record.
-async fn is_known(shared: &Shared, command: &CommandRequest) -> Result<bool, StoreError> {
-    let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
-    let claim = command.command.claim(id, token);
-    for id in claim.record_ids() {
-        let found = shared.within("get", shared.store.get(&id)).await?;
-        let Some(record) = found.record else { continue };
-        match transition(Some(&record.head), &Event::Claim(claim.attempt), found.now).write {
-            Write::Create(_) => {}
-            Write::Keep | Write::Update(_) | Write::Delete => return Ok(true),
-        }
-    }
-    Ok(false)
 }
 
 impl Quotas {
@@ -200,7 +160,7 @@ impl Quotas {
         Ok(taken)
     }
 
-    /// So many bytes are kept for the principal from now on.
+    /// Adds `bytes` to the stored size of the tenant and of the caller.
     pub(crate) fn stored(&self, principal: &Principal, bytes: usize) {
         for entry in self.entries(principal) {
             entry.account().stored(bytes as u64);
@@ -208,10 +168,10 @@ impl Quotas {
     }
 
     /// Takes one new key of the tenant and of the caller.
-    async fn new_key(
+    pub(crate) async fn new_key(
         self: &Arc<Self>,
         principal: &Principal,
-    ) -> Result<Result<Admission, UsedUp>, StoreError> {
+    ) -> Result<Result<NewKey, UsedUp>, StoreError> {
         let entries = self.entries(principal);
         for entry in &entries {
             if entry.allowance.new_keys.is_some() {
@@ -227,10 +187,10 @@ impl Quotas {
             |account, allowance| account.new_key(allowance, now),
             |account, allowance| account.not_created(allowance),
         );
-        Ok(taken.map(|()| Admission(Some((self.clone(), entries)))))
+        Ok(taken.map(|()| NewKey(Some((self.clone(), entries)))))
     }
 
-    /// The tenant and the caller.
+    /// Returns the accounts of the tenant and of the caller.
     fn entries(&self, principal: &Principal) -> [Arc<Entry>; 2] {
         [Subject::tenant_of(principal), Subject::caller_of(principal)].map(|subject| self.entry(&subject))
     }
@@ -251,7 +211,7 @@ impl Quotas {
         }
     }
 
-    /// Takes something of both, or of none.
+    /// Takes from both accounts, or from neither.
     fn take(
         &self,
         [tenant, caller]: &[Arc<Entry>; 2],
@@ -270,7 +230,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Has the store told of these, if there is anything to tell.
+    /// Has the use of these accounts reported to the store, if there is any.
     fn to_tell(self: &Arc<Self>, entries: &[Arc<Entry>]) {
         for entry in entries.iter().filter(|entry| entry.allowance != Allowance::default()) {
             if entry.account().has_unreported() && !entry.is_untold.swap(true, Ordering::SeqCst) {
@@ -286,7 +246,7 @@ impl Quotas {
         self.untold.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether this time has come. Only one who asks is told so, and sets the next time.
+    /// Returns true to one caller once this time has come; that caller sets the next time.
     fn is_due(&self, at: &AtomicU64) -> bool {
         let due = at.load(Ordering::SeqCst);
         due <= millis(self.begun.elapsed())
@@ -297,7 +257,7 @@ impl Quotas {
         at.store(millis(self.begun.elapsed() + from_now), Ordering::SeqCst);
     }
 
-    /// Tells the store until there is nothing to tell: use that nobody follows up is not forgotten either.
+    /// Reports to the store until all use is reported, also that of the last request.
     async fn keep_telling(quotas: Weak<Quotas>) {
         while let Some(telling) = quotas.upgrade() {
             telling.tell().await;
@@ -310,21 +270,21 @@ impl Quotas {
         }
     }
 
-    /// Whether the task that tells may end, because there is nothing to tell.
+    /// Returns true if the reporting task may end, because all use is reported.
     fn has_told(&self) -> bool {
         if !self.untold().is_empty() {
             return false;
         }
         self.is_telling.store(false, Ordering::SeqCst);
-        // Somebody may have come in between, and have relied on the task.
+        // A request may have come in between, and have relied on the task.
         self.untold().is_empty() || self.is_telling.swap(true, Ordering::SeqCst)
     }
 
-    /// Tells the store what was used here, and hears what everybody has left.
+    /// Reports the use on this node to the store, and learns the levels of all nodes together.
     pub(crate) async fn tell(&self) {
         let _turn = self.telling.lock().await;
         let untold = std::mem::take(&mut *self.untold());
-        // One that was forgotten and came back is there twice, and may be told of once.
+        // A subject that was forgotten and came back is there twice, and may be reported once at a time.
         let mut named = HashSet::with_capacity(untold.len());
         let (first, again): (Vec<_>, Vec<_>) =
             untold.into_iter().partition(|entry| named.insert(entry.subject.clone()));
@@ -351,7 +311,7 @@ impl Quotas {
         }
     }
 
-    /// A report that was certainly not written is made again. One that may have been is not: it would count twice.
+    /// Makes a report again that was certainly not written. One that may have been written would count twice.
     fn not_told(&self, entries: &[Arc<Entry>], reports: &[(Subject, Report)], error: &StoreError) {
         for (entry, (_, report)) in entries.iter().zip(reports) {
             match error {
@@ -380,7 +340,7 @@ impl Quotas {
         }
     }
 
-    /// Sees that the level of the store is known here: a restart fills no quota.
+    /// Reads the store's level of an account once: a restart fills no quota.
     async fn keep_known(&self, entry: &Entry) -> Result<(), StoreError> {
         if !entry.account().is_known() {
             let _turn = entry.first_look.lock().await;
@@ -393,7 +353,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Sees that what is kept has been counted, and is counted again in time.
+    /// Counts the stored records of an account at first, and again in time.
     async fn keep_counted(self: &Arc<Self>, entry: &Arc<Entry>) -> Result<(), StoreError> {
         if !entry.account().is_counted() {
             let _turn = entry.first_look.lock().await;

@@ -1,4 +1,4 @@
-//! What is served below `/.well-known/semel/`: operations, to their own caller only, and what problems mean.
+//! The pages below `/.well-known/semel/`: operations, for their own caller only, and the meaning of problems.
 
 use http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderValue, X_CONTENT_TYPE_OPTIONS,
@@ -15,10 +15,10 @@ use crate::answer::coding::Accepted;
 use crate::answer::{Answer, document, problems, replay};
 use crate::body::Body;
 use crate::fetch;
-use crate::layer::Shared;
-use crate::service;
+use crate::recall;
+use crate::shared::Shared;
 
-/// Answers a request for one of our own paths; `None` if the path is not ours.
+/// Answers a request for one of Semel's own paths; `None` if the path is not one.
 pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     let path = parts.uri.path();
     let policy = shared.operations.defaults();
@@ -37,7 +37,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     };
     Some(match (shared.identify)(parts).principal().await {
         Ok(principal) => match shared.look_up(&principal).await {
-            // Apart, so that the requests that ask for something else do not carry its state around.
+            // In a box, so that other requests do not carry its state around.
             Ok(()) => Box::pin(operation(shared, &principal, wanted, parts, policy)).await,
             Err(problem) => Answer::problem(&problem, policy.profile),
         },
@@ -45,6 +45,7 @@ pub(crate) async fn answer(shared: &Shared, parts: &Parts) -> Option<Answer> {
     })
 }
 
+/// Answers with the document of an operation, or with its stored result.
 async fn operation(
     shared: &Shared,
     principal: &Principal,
@@ -61,11 +62,11 @@ async fn operation(
     let Ok(found) = shared.within("find", shared.store.find_own(id, principal)).await else {
         return problems::store_unavailable(policy);
     };
-    // Absent, foreign and forgotten records answer alike, and in the same time.
+    // Absent, foreign and forgotten records get the same answer, in the same time.
     let Some(record) = found.record else { return not_found(policy) };
     let Some(head) = age(record.head, found.now) else { return not_found(policy) };
     let record = Record { head, ..record };
-    // Only the record says which operation it is, and who may not use that one learns nothing more about it.
+    // Only the record names the operation. A caller who may not use it learns nothing more about it.
     if let Err(denied) = (shared.authorize)(principal, &record.operation, parts).await {
         return denied.answer(shared.operations.policy(&record.operation).profile);
     }
@@ -77,10 +78,10 @@ async fn operation(
     }
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let policy = shared.operations.policy(&record.operation);
-    // From memory where it is there: however many ask for it at a time, its bytes are there once.
+    // From memory if possible: its bytes are there once, however many requests ask for it at a time.
     let answer = match shared.cache.look(&record.id, record.head.fingerprint) {
         Some((Decision::Replay, settled)) => replay::replay_from_memory(&settled, policy),
-        Some(_) | None => service::looked(shared, Some(&record), look, found.now, Some(asked), policy),
+        Some(_) | None => recall::looked(shared, Some(&record), look, found.now, Some(asked), policy),
     };
     let answer = answer.for_codings(&Accepted::of(&parts.headers));
     let mut answer = fetch::present(shared, Some(parts), answer).await;
@@ -88,15 +89,15 @@ async fn operation(
     answer
 }
 
-/// A stored response at an address of its own: caches keep answers to GET, and browsers can be led to them. What its
-/// handler said about caching was said about another method; what it holds runs nothing with the rights of this origin.
+/// Shields a stored response at an address of its own: caches keep answers to GET, and browsers can be led to them. The
+/// handler's fields for caches were meant for another method, and the content must run nothing with the rights of this origin.
 fn shield(headers: &mut HeaderMap) {
     for for_caches in ["cdn-cache-control", "surrogate-control", "expires"] {
         headers.remove(for_caches);
     }
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Beside the handler's own, if it has one: browsers obey all of them.
+    // Beside the handler's own policy, if it has one: browsers obey all of them.
     headers.append(CONTENT_SECURITY_POLICY, HeaderValue::from_static("default-src 'none'; sandbox"));
 }
 

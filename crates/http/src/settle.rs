@@ -1,68 +1,37 @@
-//! Writes what came of a command, durably, before the client hears of it.
+//! Settles an executed command: writes its outcome, durably, and answers the client after that.
 //!
-//! Invariant: a client is told a handler's final answer only after the record has it; if the record says
-//! something else by then, the client gets the record's truth.
+//! Invariant: the client gets a handler's final answer only after the record has it. If the record says something else by
+//! then, the client gets what the record says.
 
 use std::sync::Arc;
-use std::time::Duration;
 
+use http::StatusCode;
 use http::header::CONTENT_LENGTH;
-use http::{HeaderMap, StatusCode, response};
 use semel_core::problem::Kind;
 use semel_core::{
-    Answer as StoreAnswer, Change, Claim, Decision, Event, Fence, Policy, Problem, Reason, Record, RecordId,
-    Response, Settlement, StoreError, StoredResult, transition,
+    Answer as StoreAnswer, Decision, Event, Policy, Problem, Reason, Record, Settlement, transition,
 };
 use semel_faults::{Point, reached};
 use tokio::time::Instant;
-use tracing::Instrument;
 
+use crate::acquired::Acquired;
 use crate::answer::{Answer, headers, problems};
 use crate::body::Body;
-use crate::execute::{Acquired, Content, Ran};
-use crate::layer::Shared;
+use crate::executed::{Content, Executed, Ran};
+use crate::late;
 use crate::observe;
-use crate::running::{Active, Registered};
-use crate::service;
+use crate::recall;
+use crate::settlement::{kept, observation, settlement, write};
+use crate::shared::Shared;
 
-/// How often a write is tried while the client waits, and how long to pause before each further try.
-const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(250)];
-
-/// How long a write is tried after the client was answered without it.
-const LAST_TRIES: Duration = Duration::from_secs(120);
-
-/// What is written about a command that provably did not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unexecuted {
-    /// Its key is free for one fresh request.
-    Release,
-    /// A worker starts it again, after this time.
-    Requeue(Duration),
-}
-
-impl Unexecuted {
-    fn change(self, fence: Fence, reason: Reason) -> Change {
-        match self {
-            Unexecuted::Release => Change::release(fence, reason),
-            Unexecuted::Requeue(after) => Change::requeue(fence, reason, after),
-        }
-    }
-}
-
-/// Settles the record and answers the one who asked.
-pub(crate) async fn settle(
-    shared: &Arc<Shared>,
-    acquired: &Acquired,
-    ran: Ran,
-    time: Duration,
-    registered: Registered,
-) -> Answer {
+/// Settles the record, and answers the client. A late answer of the handler is read in the background.
+pub(crate) async fn settle(shared: Arc<Shared>, acquired: Box<Acquired>, executed: Executed) -> Answer {
+    let Executed { ran, decision, time, registered, late } = executed;
     let (record, policy, about) = (&acquired.record, &*acquired.rule.policy, &acquired.about());
     let (settlement, kept) = (settlement(policy, &ran), kept(policy, &ran));
     let asked = Instant::now();
-    let seen = observation(acquired, &ran);
-    let written = write(shared, acquired, settlement, &kept, seen.as_deref()).await;
-    match written {
+    let seen = observation(&acquired, &ran);
+    let mut answer = match write(&shared, &acquired, settlement, &kept, seen.as_deref()).await {
         Ok(answer) if answer.decision == Decision::Applied => {
             let settled = Arc::new((answer.record.unwrap_or_else(|| (**record).clone()), answer.now));
             let (record, now) = &*settled;
@@ -79,7 +48,7 @@ pub(crate) async fn settle(
             registered.done(None);
             observe::zombie(about);
             tracing::warn!(operation_id = %record.operation_id, "an executor was fenced: the record stands");
-            truth(shared, record, &answer, policy)
+            fenced_answer(&shared, record, &answer, policy)
         }
         Err(_) => {
             registered.done(None);
@@ -94,38 +63,17 @@ pub(crate) async fn settle(
                 }
             }
         }
-    }
-}
-
-/// What is to be written about a command that came to this.
-pub(crate) fn settlement(policy: &Policy, ran: &Ran) -> Settlement {
-    match ran {
-        Ran::Answered { parts, declared, .. } => policy.settle(parts.status, *declared),
-        Ran::NotExecuted => Settlement::Release(Reason::NotExecuted),
-        Ran::Failed(reason, _) => Settlement::Abandon(*reason),
-    }
-}
-
-/// What the executor saw of a call whose outcome may be unknown: where an operator looks for its effect. Never a path with a
-/// caller's own things in it.
-fn observation(acquired: &Acquired, ran: &Ran) -> Option<String> {
-    let seen = match ran {
-        Ran::Answered { parts, .. } => format!("answered with {}", parts.status),
-        Ran::Failed(_, seen) => seen.clone(),
-        Ran::NotExecuted => return None,
     };
-    Some(format!("{}: {seen}", acquired.rule.route()))
-}
-
-/// The part of an answer that is stored.
-pub(crate) fn kept(policy: &Policy, ran: &Ran) -> Response {
-    match ran {
-        Ran::Answered { parts, content, .. } => keep(policy, parts, content),
-        Ran::NotExecuted | Ran::Failed(..) => Response::without_body(StatusCode::OK, &HeaderMap::new()),
+    answer.facts.decision = Some(decision);
+    answer.facts.handler_time = time;
+    if let Some(late) = late {
+        tokio::spawn(late::listen(shared, acquired, late));
     }
+    reached(Point::ResponseOut).await;
+    answer
 }
 
-/// The executor's own answer, once nothing speaks against it.
+/// Returns the executor's own answer, which nothing contradicts.
 fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy) -> Answer {
     match ran {
         Ran::Answered { parts, content, .. } => {
@@ -136,7 +84,7 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
             };
             let mut answer = Answer::of_handler(http::Response::from_parts(*parts, body));
             if whole {
-                // The server that sends it knows how long it is; a wrong length would split it in two.
+                // The server that sends the body knows its length; a wrong length would split it in two.
                 answer.headers_mut().remove(CONTENT_LENGTH);
             }
             headers::mark(answer.headers_mut(), record);
@@ -164,15 +112,15 @@ fn own_answer(record: &Record, ran: Ran, settlement: Settlement, policy: &Policy
     }
 }
 
-/// What the record says to an executor whose own word no longer counts.
-fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy) -> Answer {
+/// Returns what the record says to the client of an executor that was fenced.
+fn fenced_answer(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy) -> Answer {
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let head = answer.record.as_ref().map(|record| &record.head);
     match transition(head, &look, answer.now).decision {
         Decision::Replay | Decision::Wait | Decision::Reconcile | Decision::Expired => {
-            service::looked(shared, answer.record.as_ref(), look, answer.now, None, policy)
+            recall::looked(shared, answer.record.as_ref(), look, answer.now, None, policy)
         }
-        // The record was given up, or is another command's by now; this executor did run.
+        // The record was given up, or belongs to another command by now; this executor did run.
         Decision::Vacant
         | Decision::Mismatch
         | Decision::Duplicate
@@ -184,159 +132,5 @@ fn truth(shared: &Shared, record: &Record, answer: &StoreAnswer, policy: &Policy
             let detail = "The command ran, but its record had been given up by then.";
             problems::outcome_unknown(record.operation_id, StatusCode::INTERNAL_SERVER_ERROR, detail, policy)
         }
-    }
-}
-
-fn keep(policy: &Policy, parts: &response::Parts, content: &Content) -> Response {
-    match content {
-        Content::Whole { bytes, trailers, .. } => {
-            policy.keep(parts.status, &parts.headers, Some(bytes), trailers)
-        }
-        Content::Passing(_) => policy.keep(parts.status, &parts.headers, None, &HeaderMap::new()),
-    }
-}
-
-/// Writes the settlement, a few times if need be: its token makes a second time harmless.
-pub(crate) async fn write(
-    shared: &Arc<Shared>,
-    acquired: &Acquired,
-    settlement: Settlement,
-    kept: &Response,
-    seen: Option<&str>,
-) -> Result<StoreAnswer, StoreError> {
-    let record = &acquired.record;
-    let change = |kept: &Response| {
-        let change = change(record.head.fence(), settlement, acquired.unexecuted, kept);
-        match seen {
-            Some(seen) => change.observing(seen),
-            None => change,
-        }
-    };
-    let bare = || change(&Response::without_body(kept.status, &kept.headers));
-    let mut first = change(kept);
-    let mut written = try_to_write(shared, &record.id, &first).await;
-    if let (Err(StoreError::Rejected(why)), Some(_)) = (&written, first.result()) {
-        // The store can never take this response. The command is settled all the same, without it.
-        tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
-        first = bare();
-        written = try_to_write(shared, &record.id, &first).await;
-    }
-    if let Err(error) = &written {
-        tracing::error!(%error, operation_id = %record.operation_id, "an outcome could not be stored yet");
-        let writing = go_on_writing(shared.clone(), record.id, first, bare(), shared.running.hold());
-        tokio::spawn(writing.in_current_span());
-    }
-    written
-}
-
-fn change(fence: Fence, settlement: Settlement, unexecuted: Unexecuted, kept: &Response) -> Change {
-    let result = || StoredResult::of(kept);
-    match settlement {
-        Settlement::Complete => Change::complete(fence, result()),
-        Settlement::Fail(reason) => Change::fail(fence, reason, result()),
-        Settlement::Release(reason) => unexecuted.change(fence, reason),
-        Settlement::Abandon(reason) => Change::abandon(fence, reason),
-    }
-}
-
-/// Sends a change, a few times if need be.
-pub(crate) async fn try_to_write(
-    shared: &Shared,
-    id: &RecordId,
-    change: &Change,
-) -> Result<StoreAnswer, StoreError> {
-    let mut last = StoreError::Unavailable("it was not tried".into());
-    for pause in PAUSES {
-        // tokio lets even a pause of nothing last a millisecond.
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-        match shared.within("apply", shared.store.apply(id, change)).await {
-            Err(error @ (StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_))) => {
-                last = error;
-            }
-            settled => return settled,
-        }
-    }
-    Err(last)
-}
-
-/// The executor's late word is still evidence: it is offered for a while, though nobody waits for it.
-async fn go_on_writing(shared: Arc<Shared>, id: RecordId, mut change: Change, bare: Change, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(500);
-    while begun.elapsed() < LAST_TRIES {
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(10));
-        match shared.within("apply", shared.store.apply(&id, &change)).await {
-            Ok(_) => return,
-            Err(StoreError::Rejected(_)) => change = bare.clone(),
-            Err(_) => {}
-        }
-    }
-}
-
-/// Gives back a command that was acquired and not begun. `Some`: it was others' by then, and this is what the record says.
-pub(crate) async fn give_back(
-    shared: &Arc<Shared>,
-    record: &Record,
-    unexecuted: Unexecuted,
-    reason: Reason,
-) -> Option<StoreAnswer> {
-    let change = unexecuted.change(record.head.fence(), reason);
-    match try_to_write(shared, &record.id, &change).await {
-        Ok(answer) => (answer.decision != Decision::Applied).then_some(answer),
-        Err(_) => {
-            let held = shared.running.hold();
-            let writing = go_on_writing(shared.clone(), record.id, change.clone(), change, held);
-            tokio::spawn(writing.in_current_span());
-            None
-        }
-    }
-}
-
-/// Takes back a claim that could not be confirmed, so that no `Unknown` remains where nothing ran. It may yet
-/// arrive, so this goes on for a while after the lease it asked for would have ended.
-pub(crate) async fn release_unconfirmed(shared: Arc<Shared>, claim: Claim, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(50);
-    while begun.elapsed() < claim.attempt.terms.lease + LAST_TRIES {
-        for id in claim.record_ids() {
-            if let Ok(snapshot) = shared.within("get", shared.store.get(&id)).await
-                && let Some(record) = snapshot.record
-            {
-                if record.head.token != claim.attempt.token {
-                    if record.operation_id == claim.operation_id {
-                        // It arrived, and somebody else has the command by now: a worker that was to start it.
-                        return;
-                    }
-                    continue;
-                }
-                let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
-                if shared.within("apply", shared.store.apply(&id, &release)).await.is_ok() {
-                    return;
-                }
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
-    }
-}
-
-/// Takes back a start that could not be confirmed, so that no `Unknown` remains where nothing ran. It may yet arrive, so
-/// this goes on while the command still waits as it did.
-pub(crate) async fn requeue_unconfirmed(shared: Arc<Shared>, waiting: Record, own: Fence, _held: Active) {
-    let begun = Instant::now();
-    let mut pause = Duration::from_millis(50);
-    let requeue = Change::requeue(own, Reason::ClaimUnconfirmed, Duration::ZERO);
-    while begun.elapsed() < LAST_TRIES {
-        if let Ok(answer) = shared.within("apply", shared.store.apply(&waiting.id, &requeue)).await {
-            let still_waits = answer.record.is_some_and(|record| record.head.fence() == waiting.head.fence());
-            if answer.decision == Decision::Applied || !still_waits {
-                return;
-            }
-        }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(2));
     }
 }

@@ -1,7 +1,7 @@
-//! Carries out commands that were claimed for later, several at a time. Any number of workers may share a store.
+//! Executes asynchronous commands, several at a time. Any number of workers may share a store.
 //!
-//! Invariant: nothing runs before its start was answered, under a token of its own. What was started goes on in a task of
-//! its own, and is settled as a request's own execution is; whoever stops the worker cancels nothing.
+//! Invariant: a command runs only after the store has answered its start, under a token of its own. A started command goes on in
+//! a task of its own, and is settled like the execution of a request; stopping the worker cancels nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -20,35 +20,37 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use tokio::time::Instant;
 use tower::Service;
 
+use crate::acquired::{Acquired, Unexecuted};
 use crate::body::{self, Body, BoxError};
 use crate::command;
-use crate::execute::{self, Acquired, Handler};
+use crate::execute;
 use crate::execution::Asked;
-use crate::layer::Shared;
+use crate::handler::Handler;
 use crate::operations::Rule;
-use crate::settle::{self, Unexecuted};
+use crate::persist;
+use crate::settle;
+use crate::shared::Shared;
 use crate::shares::Share;
 
-/// How long a command that provably did not run waits before it is started again, at first and at last. The wait is drawn
-/// from the upper half.
+/// The backoff of a command that provably did not run, at first and at last. It is drawn from the upper half.
 const FIRST_RETRY: Duration = Duration::from_secs(2);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 
-/// How long a worker pauses at the most while it cannot work.
+/// The longest pause of a worker that cannot work.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
-/// Commands that cannot be carried out here are looked at again after this time.
+/// The interval at which commands that cannot run here are tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Commands that cannot be carried out here are named in the log, up to so many.
+/// The maximum number of commands that cannot run here and are named in the log.
 const MAX_NAMED: usize = 256;
 
-/// How a worker works.
+/// Settings of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// How many commands are carried out at the same time.
+    /// The number of commands that are executed at the same time.
     pub concurrency: usize,
-    /// How often an idle worker looks for commands. Those that are claimed in its own process wake it at once.
+    /// The interval at which an idle worker looks for commands. A claim in its own process wakes it at once.
     pub poll: Duration,
 }
 
@@ -58,20 +60,20 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Carries out asynchronous commands. Made by [`IdempotencyLayer::worker`](crate::IdempotencyLayer::worker).
+/// Executes asynchronous commands. Made by [`IdempotencyLayer::worker`](crate::IdempotencyLayer::worker).
 pub struct Worker<S> {
     shared: Arc<Shared>,
     inner: S,
     options: WorkerOptions,
     stop: watch::Sender<bool>,
-    /// What is being started: the store may still show it.
+    /// Commands that are being started: the store may still list them.
     starting: HashMap<Name, oneshot::Receiver<()>>,
     search: WaitingSearch,
-    /// Starts that failed: their commands are behind the search, which has to look for them again.
+    /// True after a failed start: the search is past that command, and has to begin again.
     failed_starts: Arc<AtomicBool>,
-    /// The moment from which on commands that were passed over are looked at again.
+    /// The time at which commands that were passed over are tried again.
     look_again: Instant,
-    /// Commands that cannot be carried out here, as far as the log names them.
+    /// Commands that cannot run here, as far as the log names them.
     named: HashSet<Name>,
 }
 
@@ -83,17 +85,17 @@ type Name = (OperationId, Epoch);
 pub struct Stop(watch::Sender<bool>);
 
 impl Stop {
-    /// Start no more commands, and end once those in hand are done.
+    /// Starts no more commands, and ends the worker once its running ones are settled.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// The mark of a request that a worker of this layer carries out.
+/// The mark of a request that a worker of this layer executes.
 #[derive(Clone)]
 pub(crate) struct ByWorker(pub(crate) Arc<Shared>);
 
-/// A command that can be carried out here, once it is started.
+/// A command that can run here, once it is started.
 struct Job {
     waiting: Record,
     rule: Rule,
@@ -101,29 +103,29 @@ struct Job {
     room: Arc<Share>,
 }
 
-/// The start of a command, which is answered when this is dropped.
+/// The start of a command, which the store has answered when this is dropped.
 struct Starting {
     _answered: oneshot::Sender<()>,
     failed: Arc<AtomicBool>,
 }
 
-/// Use of a waiting command for this worker.
+/// The fitness of a waiting command for this worker.
 enum Fit {
-    /// It can be carried out.
+    /// The command can run.
     Here(Box<Job>),
-    /// It is being started already.
+    /// The command is being started already.
     InHand,
-    /// There is no room for it in memory.
+    /// There is no memory for its body.
     NotNow,
-    /// It cannot be carried out here.
+    /// The command cannot run here.
     Never,
 }
 
-/// What a look for commands came to.
+/// The result of a look for commands.
 enum Looked {
-    /// There may be more of them.
+    /// There may be more commands.
     More,
-    /// There are none that could be started now.
+    /// There is no command that could be started now.
     Idle,
 }
 
@@ -145,13 +147,13 @@ impl<S> Worker<S> {
         }
     }
 
-    /// What stops it.
+    /// Returns the handle that stops the worker.
     pub fn stopper(&self) -> Stop {
         Stop(self.stop.clone())
     }
 
-    /// Works until it is stopped, or its layer is shut down, and then until what it has started is settled. If this is
-    /// dropped, what it has started goes on all the same.
+    /// Works until it is stopped, or its layer is shut down, and then until its started commands are settled. If this future is
+    /// dropped, started commands still go on.
     pub async fn run<R>(mut self)
     where
         S: Service<Request<Body>, Response = http::Response<R>> + Clone + Send + 'static,
@@ -173,7 +175,7 @@ impl<S> Worker<S> {
         let _ = places.acquire_many(all).await;
     }
 
-    /// Looks for commands again and again. May be dropped at any time: what has begun is not in this future.
+    /// Looks for commands again and again. It may be dropped at any time: started commands are not in this future.
     async fn work<R>(&mut self, places: &Arc<Semaphore>) -> Infallible
     where
         S: Handler<R> + Clone,
@@ -200,7 +202,7 @@ impl<S> Worker<S> {
         }
     }
 
-    /// Takes up as many commands as there are places for, once there is one.
+    /// Starts as many commands as there are places for, once there is one.
     async fn look<R>(&mut self, places: &Arc<Semaphore>) -> Result<Looked, BoxError>
     where
         S: Handler<R> + Clone,
@@ -211,13 +213,13 @@ impl<S> Worker<S> {
         if !self.shared.operations.has_async() {
             return Ok(Looked::Idle);
         }
-        // Before the store is asked: what it answered until now, it does not show any more.
+        // Before the store is asked: it does not list a command whose start it has answered.
         self.starting.retain(|_, answered| answered.try_recv() == Err(TryRecvError::Empty));
         if self.failed_starts.swap(false, Ordering::Relaxed) || Instant::now() >= self.look_again {
             self.search.forget();
             self.look_again = Instant::now() + LOOK_AGAIN;
         }
-        // Nobody else takes places, so there will not be fewer.
+        // Only this worker takes places, so there will not be fewer.
         self.search.begin(1 + places.available_permits());
         while let Some(filter) = self.search.page() {
             let page = self.shared.within("waiting", self.shared.store.waiting(&filter)).await?;
@@ -255,7 +257,7 @@ impl<S> Worker<S> {
         Ok(if self.search.has_more() { Looked::More } else { Looked::Idle })
     }
 
-    /// Says whether a command can be carried out, and makes a job of it.
+    /// Checks that a command can run here, and makes a job of it.
     fn fit(&mut self, waiting: Waiting) -> Fit {
         let name = name(&waiting);
         if self.starting.contains_key(&name) {
@@ -292,7 +294,7 @@ impl<S> Worker<S> {
         Fit::Here(Box::new(Job { waiting: record, rule, request, room: Arc::new(room) }))
     }
 
-    /// A clone of the service that may be called.
+    /// Returns a clone of the service that is ready to be called.
     async fn ready<R>(&mut self) -> Result<S, BoxError>
     where
         S: Handler<R> + Clone,
@@ -303,8 +305,8 @@ impl<S> Worker<S> {
     }
 }
 
-/// Checks that a kept request is the one that its record was made for: it has the record's fingerprint, and the key that the
-/// record is found by. Whoever may write to the store could have put another in its place.
+/// Checks that a stored request is the one that its record was made for: by the record's fingerprint, and by the key that the
+/// record is found by. A writer of the store could have put another one in its place.
 fn check_request(
     shared: &Shared,
     rule: &Rule,
@@ -332,7 +334,8 @@ fn name(waiting: &Waiting) -> Name {
     (waiting.record.operation_id, waiting.record.head.epoch)
 }
 
-/// Starts a command, and carries it out if nobody else has started it. Runs detached: nobody's leaving cancels it.
+/// Starts a command, and executes and settles it if no other worker has started it. Runs detached: stopping the worker does not
+/// cancel it.
 async fn carry_out<S, R>(
     shared: Arc<Shared>,
     job: Job,
@@ -349,28 +352,32 @@ async fn carry_out<S, R>(
     let Some(record) = start(&shared, &job.waiting, &starting.failed).await.map(Box::new) else { return };
     drop(starting);
     if shared.running.is_closing() {
-        settle::give_back(&shared, &record, Unexecuted::Requeue(Duration::ZERO), Reason::ShutDown).await;
+        persist::give_back(&shared, &record, Unexecuted::Requeue(Duration::ZERO), Reason::ShutDown).await;
         return;
     }
     let unexecuted = Unexecuted::Requeue(retry_after(&record));
-    let acquired = Acquired { record, rule: job.rule, asked, unexecuted };
-    let answer = execute::execute(shared, acquired, job.request, job.room, inner).await;
-    // Nobody asked for it. What is not kept of it is settled already, and its sender is not to be cut off.
+    let acquired = Box::new(Acquired { record, rule: job.rule, asked, unexecuted });
+    let answer = match execute::execute(&shared, &acquired, job.request, inner).await {
+        Ok(executed) => settle::settle(shared, acquired, executed).await,
+        Err(answer) => *answer,
+    };
+    drop(job.room);
+    // No client reads the answer. A body that is not stored is read to its end, so that its sender is not cut off.
     body::drain(answer.response.into_body()).await;
 }
 
-/// Starts a command under a token of its own. `None`: somebody else has it, or it could not be confirmed.
+/// Starts a command under a token of its own. `None`: another worker has it, or the start could not be confirmed.
 async fn start(shared: &Arc<Shared>, waiting: &Record, failed: &AtomicBool) -> Option<Record> {
     let token = shared.ids.attempt_token();
     let own = Fence { epoch: waiting.head.epoch, token };
     let start = Change::start(waiting.head.fence(), token);
-    match settle::try_to_write(shared, &waiting.id, &start).await {
+    match persist::apply(shared, &waiting.id, &start).await {
         Ok(answer) if answer.decision == Decision::Execute => answer.record,
         Ok(answer) => {
             if let Some(record) = answer.record.filter(|record| record.head.fence() == own) {
-                // Our own start: its answer was lost, and it was found again after its lease had ended. Nobody ran anything.
+                // This start itself: its answer was lost, and it was found again after the end of its lease. Nothing ran.
                 let unexecuted = Unexecuted::Requeue(Duration::ZERO);
-                settle::give_back(shared, &record, unexecuted, Reason::ClaimUnconfirmed).await;
+                persist::give_back(shared, &record, unexecuted, Reason::ClaimUnconfirmed).await;
             }
             None
         }
@@ -378,21 +385,20 @@ async fn start(shared: &Arc<Shared>, waiting: &Record, failed: &AtomicBool) -> O
             tracing::warn!(%error, operation_id = %waiting.operation_id, "a command was not started yet");
             failed.store(true, Ordering::Relaxed);
             if matches!(error, StoreError::Unavailable(_) | StoreError::Busy(_) | StoreError::Ambiguous(_)) {
-                let (shared, waiting, held) = (shared.clone(), waiting.clone(), shared.running.hold());
-                tokio::spawn(settle::requeue_unconfirmed(shared, waiting, own, held));
+                persist::requeue_unconfirmed(shared, waiting.clone(), own);
             }
             None
         }
     }
 }
 
-/// How long a command waits that this attempt did not carry out. Attempt tokens are random, and so is their wait.
+/// Returns the backoff of a command that this attempt did not execute. Attempt tokens are random, and so is the backoff.
 fn retry_after(record: &Record) -> Duration {
     let [a, b, c, d, ..] = *record.head.token.as_bytes();
     pause_after(record.head.epoch, u32::from_be_bytes([a, b, c, d]))
 }
 
-/// Twice as long after each attempt, and between a half and the whole of that, as `chance` has it.
+/// Returns a time that doubles after each attempt; `chance` picks it between the half and the whole.
 fn pause_after(attempt: Epoch, chance: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(attempt.saturating_sub(1));
     let half = FIRST_RETRY.saturating_mul(doubled).min(LAST_RETRY) / 2;

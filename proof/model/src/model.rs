@@ -1,6 +1,6 @@
 //! Who can do what: every step that anybody in the world can take, faults among them. What follows is in `steps.rs`.
 //!
-//! It acts as `crates/http` (`service.rs`, `execute.rs`, `settle.rs`, `worker.rs`, `cache.rs`) and `crates/flow`
+//! It acts as `crates/http` (`service.rs`, `claim.rs`, `execute.rs`, `settle.rs`, `worker.rs`, `cache.rs`) and `crates/flow`
 //! (`reconcile/look.rs`) do. Nothing is asleep or slow by itself: any task may take no step while time passes.
 
 use semel_core::State;

@@ -1,7 +1,7 @@
 //! Content codings of replays: a stored body is given only to a client that accepts its coding (RFC 9110, section 12.5.3).
 //!
-//! A handler is asked for a body without a coding (`execute.rs`), since whoever retries may accept another one than the
-//! first caller did. What is here is for handlers that apply one all the same.
+//! `execute.rs` asks a handler for a body without a coding, since a retry may accept another one than the first request did. This
+//! file is for handlers that apply a coding all the same.
 
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, VARY};
 
@@ -10,7 +10,7 @@ use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderValue, VA
 pub(crate) struct Accepted(Option<HeaderValue>);
 
 impl Accepted {
-    /// The codings that a request with this head accepts.
+    /// Returns the codings that a request with this head accepts.
     pub(crate) fn of(headers: &HeaderMap) -> Accepted {
         let mut lines = headers.get_all(ACCEPT_ENCODING).iter();
         let first = lines.next().cloned();
@@ -21,12 +21,12 @@ impl Accepted {
         }))
     }
 
-    /// Whether a body with the codings of this head may be sent.
+    /// Returns true if the client accepts all codings of this head.
     pub(crate) fn allows_all(&self, head: &HeaderMap) -> bool {
         codings(head).all(|coding| self.allows(coding))
     }
 
-    /// Whether a body with this coding may be sent. Without the field, any may.
+    /// Returns true if the client accepts this coding. Without the field, it accepts any.
     fn allows(&self, coding: &str) -> bool {
         let Some(line) = &self.0 else { return true };
         let offers = line.to_str().unwrap_or_default().split(',').map(offer);
@@ -41,7 +41,7 @@ impl Accepted {
     }
 }
 
-/// A coding of a list, and whether it is wanted: a weight of zero says that it is not.
+/// Returns a coding of a list, and false if its weight is zero: the client does not accept it.
 fn offer(element: &str) -> (&str, bool) {
     let (name, parameters) = element.split_once(';').unwrap_or((element, ""));
     let weight =
@@ -50,7 +50,7 @@ fn offer(element: &str) -> (&str, bool) {
     (name.trim(), !is_zero)
 }
 
-/// Names ignore case, and two have older spellings (RFC 9110, section 8.4.1).
+/// Compares two names, which ignore case; two of them have older spellings (RFC 9110, section 8.4.1).
 fn is_same(one: &str, other: &str) -> bool {
     let plain = |name: &str| {
         let name = name.to_ascii_lowercase();
@@ -63,20 +63,20 @@ fn is_same(one: &str, other: &str) -> bool {
     plain(one) == plain(other)
 }
 
-/// Whether a body has a coding that not everybody reads.
+/// Returns true for a body with a content coding.
 pub(crate) fn is_coded(head: &HeaderMap) -> bool {
     codings(head).next().is_some()
 }
 
-/// The codings of a body, without `identity`, which is none.
+/// Returns the codings of a body, without `identity`, which is none.
 fn codings(headers: &HeaderMap) -> impl Iterator<Item = &str> {
     let lines = headers.get_all(CONTENT_ENCODING).iter();
-    // What cannot be read is a coding that nobody accepts.
+    // A field that cannot be read is a coding that no client accepts.
     let names = lines.flat_map(|line| line.to_str().unwrap_or("?").split(',')).map(str::trim);
     names.filter(|name| !name.is_empty() && !name.eq_ignore_ascii_case("identity"))
 }
 
-/// Notes in a response's head that it depends on `Accept-Encoding`.
+/// Adds `Accept-Encoding` to the `Vary` of a response.
 pub(crate) fn vary(headers: &mut HeaderMap) {
     let is_named = |line: &HeaderValue| {
         let line = line.to_str().unwrap_or_default().to_ascii_lowercase();

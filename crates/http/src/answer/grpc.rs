@@ -1,7 +1,7 @@
-//! gRPC: its calls, and answers of ours in its own form.
+//! The gRPC form of answers.
 //!
-//! Invariant: a status that clients take for "try again" is given only where nothing ran. gRPC's own retries send the same
-//! metadata, and so the same key, but a caller above them may draw a new one.
+//! Invariant: an answer has a status that clients retry by themselves only if nothing ran. gRPC's own retries send the same
+//! metadata, and so the same key, but a caller above them may draw a new key.
 
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
@@ -14,7 +14,7 @@ use super::{AnswerDecision, AnswerFacts};
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
-/// The status codes of gRPC that answers of ours have.
+/// The gRPC status codes of Semel's own answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Status {
     Unknown = 2,
@@ -33,13 +33,14 @@ enum Status {
 pub fn is_grpc(headers: &HeaderMap) -> bool {
     let mut lines = headers.get_all(CONTENT_TYPE).iter();
     let (Some(line), None) = (lines.next(), lines.next()) else { return false };
-    // A list names several types, of which another reader may take another one.
+    // A list names several types, and another reader may take another one of them.
     let Some(media_type) = line.to_str().ok().filter(|text| !text.contains(',')) else { return false };
     let essence = media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     essence.strip_prefix("application/grpc").is_some_and(|rest| rest.is_empty() || rest.starts_with('+'))
 }
 
-/// An answer to a gRPC call: one of ours has a head and nothing else ("Trailers-Only"), every other stays as it is.
+/// Turns an answer to a gRPC call into its gRPC form: one of Semel's own gets a head and nothing else ("Trailers-Only"), every
+/// other stays as it is.
 pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
     let facts = AnswerFacts::of(&answer);
     let told = match (facts.code, facts.decision) {
@@ -66,7 +67,7 @@ pub fn as_grpc(answer: Response<Body>) -> Response<Body> {
     Response::from_parts(parts, Body::default())
 }
 
-/// The status of an answer with this code.
+/// Returns the gRPC status of an answer with this code.
 fn status(code: &str, http: StatusCode) -> Status {
     match Kind::ALL.into_iter().find(|kind| kind.code() == code) {
         // The command ran, runs, or may have run: another key could have a second effect. `ABORTED` would invite one.
@@ -78,7 +79,7 @@ fn status(code: &str, http: StatusCode) -> Status {
             | Kind::ResponseNotRetained,
         ) => Status::FailedPrecondition,
         Some(Kind::DuplicateBusinessReference) => Status::AlreadyExists,
-        // It was not protected, and may have run: `UNAVAILABLE` is what clients repeat by themselves.
+        // The call was not protected, and may have run: clients retry `UNAVAILABLE` by themselves.
         Some(Kind::UpstreamFailed) if http == StatusCode::GATEWAY_TIMEOUT => Status::DeadlineExceeded,
         Some(Kind::UpstreamFailed) => Status::Unknown,
         // Nothing ran.
@@ -95,14 +96,14 @@ fn status(code: &str, http: StatusCode) -> Status {
     }
 }
 
-/// The sentence of a problem document, in either form.
+/// Returns the sentence of a problem, in either profile.
 fn detail(body: Body) -> Option<String> {
     let document: serde_json::Value = serde_json::from_slice(&body.into_bytes().ok()?).ok()?;
     let told = document.get("detail").or_else(|| document.get("error")?.get("message"));
     told?.as_str().map(str::to_owned)
 }
 
-/// The encoding of `grpc-message`: printable ASCII but for `%` stays.
+/// Encodes `grpc-message`: printable ASCII except `%` stays.
 fn percent_encoded(text: &str) -> String {
     let encode = |byte: u8| match byte {
         b' '..=b'~' if byte != b'%' => char::from(byte).to_string(),

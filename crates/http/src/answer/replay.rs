@@ -8,7 +8,7 @@ use semel_core::problem::Kind;
 use semel_core::{Problem, Record, Response, RetryAdvice};
 
 use crate::body::Body;
-use crate::cache::Settlement;
+use crate::cache::SettledRecord;
 
 use super::coding::{self, Accepted};
 use super::headers::{self, BODY, EXPIRES, OPERATION_ID, REPLAYED, REPLAYED_STRIPE};
@@ -31,8 +31,8 @@ pub(crate) fn replay(record: &Record, stored: &Response, policy: &Policy) -> Ans
 }
 
 /// Replays a response from memory, where the head is made once.
-pub(crate) fn replay_from_memory(settled: &Settlement, policy: &Policy) -> Answer {
-    let Settlement { record, response: stored, head, .. } = settled;
+pub(crate) fn replay_from_memory(settled: &SettledRecord, policy: &Policy) -> Answer {
+    let SettledRecord { record, response: stored, head, .. } = settled;
     match &stored.body {
         Some(body) => {
             let head = head.get_or_init(|| replay_head(record, stored, policy));

@@ -1,4 +1,4 @@
-//! From an HTTP request to a command: who asks, under which key, for exactly what. Nothing here has an effect.
+//! Reads an HTTP request into a command: its caller, its key, its payload. Nothing here has an effect.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,40 +15,41 @@ use semel_core::{Command, IdempotencyKey, Principal, Problem, Scope, Timestamp};
 use crate::answer::{self, Answer};
 use crate::body::{self, Body, BoxError, Collected};
 use crate::command::{CommandRequest, KEY, fingerprint};
-use crate::layer::{Denied, Shared};
+use crate::identity::Denied;
 use crate::observe::{self, About};
 use crate::operations::{InPlace, Rule};
+use crate::resource;
 use crate::screened::ScreenedBody;
+use crate::shared::Shared;
 use crate::shares::Share;
 use crate::whole::WholeBody;
 
 /// Another header that carries credentials.
 const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The longest business reference.
+/// The maximum length of a business reference.
 const MAX_REFERENCE_BYTES: usize = 255;
 
-/// What a request turns out to be.
+/// A request that was read.
 pub(crate) enum Reading {
     /// A command.
     Command(Box<CommandRequest>),
-    /// Not protected: it passes through as it came.
+    /// A request that is not protected, and passes through.
     PassThrough(Box<Request<Body>>),
-    /// A command that is not let in, and what is known of it.
+    /// A request that is refused, and the labels for its observation.
     Refused(Box<Answer>, Box<About>),
-    /// A request for one of our own pages.
+    /// The answer at one of Semel's own paths.
     Answered(Box<Answer>),
 }
 
-/// Reads a request: ours, not protected, or a command. In the order of the contract: who asks, whether they may, under
-/// which key, how old, how large, for what.
+/// Reads a request, in the order of the contract: path, caller, authorization, key, age, size, payload.
 pub(crate) async fn read<B>(shared: &Shared, request: Request<B>) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
     let (mut parts, body) = request.into_parts();
-    // A client cannot speak as Semel.
+    // Fields that only Semel sets.
     fields::remove(&mut parts.headers, Section::RequestHead, Treatment::Strip);
     let (rule, profile) = match check_fields(&parts.headers).and_then(|()| put_in_place(shared, &mut parts)) {
         Ok(placed) => placed,
@@ -59,7 +60,7 @@ where
             return Reading::Refused(Box::new(answer), Box::new(about));
         }
     };
-    if let Some(answer) = crate::resource::answer(shared, &parts).await {
+    if let Some(answer) = resource::answer(shared, &parts).await {
         return Reading::Answered(Box::new(answer));
     }
     let passes = |rule: &Rule| {
@@ -97,13 +98,13 @@ where
     }
 }
 
-/// Returns whether a request shows no credential and asks for no protection.
+/// Returns true for a request without credentials and without a key.
 fn is_anonymous(headers: &HeaderMap) -> bool {
     [&KEY, &AUTHORIZATION, &API_KEY].iter().all(|name| !headers.contains_key(*name))
 }
 
-/// Gives the request's path its one form, and finds its rule and the profile of its answers: nobody behind this sees another
-/// spelling.
+/// Puts the request's path into its one form, which everything behind this sees, and finds its rule and the profile of its
+/// answers.
 fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Profile), Problem> {
     let malformed = |detail: String| Problem::new(Kind::MalformedRequest, detail);
     let sent = parts.uri.path();
@@ -124,7 +125,7 @@ fn put_in_place(shared: &Shared, parts: &mut Parts) -> Result<(Option<Rule>, Pro
     Ok((rule, profile))
 }
 
-/// The answer to a request that is refused before its body was read.
+/// Answers a request that is refused before its body was read.
 async fn turned_away<B>(refusal: Refusal, profile: Profile, parts: &Parts, body: B) -> Answer
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -132,7 +133,7 @@ where
 {
     let mut answer = refusal.answer(profile);
     if parts.headers.contains_key(EXPECT) {
-        // The client waits to be told to go on, and is told this instead.
+        // The client waits for `100 Continue`, and gets this answer instead.
         end_connection(&mut answer, parts.version);
     } else {
         // An answer that comes before the request has ended may never be read.
@@ -141,13 +142,13 @@ where
     answer
 }
 
-/// Refuses a head with a field that may not be there.
+/// Refuses a head with a forbidden field.
 fn check_fields(headers: &HeaderMap) -> Result<(), Problem> {
     let fault = |fault: fields::FieldFault| Problem::new(Kind::MalformedRequest, fault.to_string());
     fields::check_request_head(headers).map_err(fault)
 }
 
-/// Why a command is not let in.
+/// Reason to refuse a command.
 enum Refusal {
     Denied(Denied),
     Problem(Problem),
@@ -174,15 +175,15 @@ impl Refusal {
     }
 }
 
-/// HTTP/1 cannot go on after this answer: the rest of the request's body may still be coming.
+/// Closes an HTTP/1 connection after this answer: the rest of the request's body may still be coming.
 fn end_connection(answer: &mut Answer, version: Version) {
     if version <= Version::HTTP_11 {
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
-/// Checks that a caller does not ask too often, that it may, under which key, and in time. Without a key where none is needed
-/// it is no command.
+/// Checks the caller's quota and authorization, and the key and the age of the request. `None`: the request has no key, and needs
+/// none.
 async fn admit(
     shared: &Shared,
     rule: &Rule,
@@ -209,7 +210,7 @@ async fn admit(
     Ok(Some(key))
 }
 
-/// Whether the request asks for another protocol. HTTP/2 is another way to say the same, and may be ignored.
+/// Returns true if the request asks for another protocol. `h2c` may be ignored: HTTP/2 has the same meaning.
 fn switches_protocols(headers: &HeaderMap) -> bool {
     fields::elements(headers, &CONNECTION).any(|element| element.eq_ignore_ascii_case(b"upgrade"))
         && fields::elements(headers, &UPGRADE).any(|element| !element.eq_ignore_ascii_case(b"h2c"))
@@ -256,7 +257,7 @@ where
     Ok(Box::new(CommandRequest { command, rule, parts, body, trailers, room: Arc::new(room) }))
 }
 
-/// Reads a command's body, within its limits of size and time.
+/// Reads the body of a command, within its bounds of size and time.
 async fn read_body<B>(
     shared: &Shared,
     policy: &Policy,
@@ -281,7 +282,7 @@ where
             Err(Refusal::LastOnConnection(Problem::new(Kind::RequestTooLarge, detail), version))
         }
         Ok(Ok(Collected::NoRoom(rest))) => {
-            // Others may have what it took while the rest is thrown away.
+            // Other requests may have the memory while the rest is thrown away.
             room.release();
             body::drain(rest.rest()).await;
             let detail = "Too many commands are being carried out at this moment.";
@@ -297,7 +298,7 @@ where
     }
 }
 
-/// Passes a request on. Its extensions tell the service behind the layer in which [`Profile`] a problem is told.
+/// Passes a request on. Its extensions hold the [`Profile`] for problems of the service behind the layer.
 fn pass_through<B>(mut parts: Parts, body: B, profile: Profile) -> Reading
 where
     B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -313,7 +314,7 @@ where
     Reading::PassThrough(Box::new(Request::from_parts(parts, body)))
 }
 
-/// Refuses a request that is older than the operation allows, or that does not say how old it is.
+/// Refuses a request that is older than the operation allows, or that has no date.
 fn check_age(policy: &Policy, headers: &HeaderMap, now: Timestamp) -> Result<(), Problem> {
     let Some(max_age) = policy.max_request_age else { return Ok(()) };
     let header = &policy.timestamp_header;
@@ -340,7 +341,7 @@ fn read_time(text: &str) -> Option<Timestamp> {
     Timestamp::from_http_date(text).or_else(|| Timestamp::from_rfc3339(text))
 }
 
-/// An error's message as a sentence of a problem document.
+/// Returns an error's message as a sentence of a problem.
 fn sentence(message: &str) -> String {
     let mut letters = message.chars();
     match letters.next() {

@@ -1,0 +1,97 @@
+//! The state that all clones of a layer share, and that every stage of a request gets: the store, the settings, the memory and
+//! the counters of this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::uri::Authority;
+use semel_core::{
+    Clock, Evidence, Fingerprint, FingerprintInput, Ids, Principal, Problem, Record, Store, StoreError,
+};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::answer::problems;
+use crate::ask::Ask;
+use crate::body::Room;
+use crate::cache::ReplayCache;
+use crate::identity::{Authorize, Identify};
+use crate::observe::{self, Labels};
+use crate::operations::Operations;
+use crate::quotas::{Quotas, UsedUp};
+use crate::running::Running;
+use crate::shares::Shares;
+
+/// Removes from a request's header the fields that must not be stored.
+pub(crate) type BeforeKeeping = dyn Fn(&mut HeaderMap) + Send + Sync;
+
+/// The state that all clones of a layer share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) identify: Box<Identify>,
+    pub(crate) authorize: Box<Authorize>,
+    pub(crate) before_keeping: Box<BeforeKeeping>,
+    /// Wakes a worker of this process after a claim for one.
+    pub(crate) wake: Notify,
+    /// Asks the service for the result of a command.
+    pub(crate) ask: Option<Box<Ask>>,
+    /// Names of the service in its addresses, beside the host of a request.
+    pub(crate) origins: Vec<Authority>,
+    pub(crate) operations: Operations,
+    /// Computes the fingerprint of a request.
+    pub(crate) fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
+    pub(crate) cache: ReplayCache,
+    pub(crate) running: Arc<Running>,
+    /// Places for answers that are read after their timeout.
+    pub(crate) listeners: Shares,
+    pub(crate) evidence: Option<Arc<dyn Evidence>>,
+    /// The memory for the bodies of commands.
+    pub(crate) room: Room,
+    /// The memory for answers that are read to be stored.
+    pub(crate) answers: Room,
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) ids: Box<dyn Ids>,
+    /// The timeout of one store call.
+    pub(crate) store_timeout: Duration,
+    /// The timeout for the body of a request to arrive.
+    pub(crate) body_timeout: Duration,
+    pub(crate) labels: Labels,
+    pub(crate) quotas: Option<Arc<Quotas>>,
+}
+
+impl Shared {
+    /// Takes one look-up of the principal's quota.
+    pub(crate) async fn look_up(&self, principal: &Principal) -> Result<(), Problem> {
+        let Some(quotas) = &self.quotas else { return Ok(()) };
+        match quotas.look_up(principal).await {
+            Ok(taken) => taken.map_err(UsedUp::problem),
+            Err(error) => {
+                tracing::warn!(%error, "a quota could not be checked: nothing is looked up");
+                Err(problems::store_unavailable_problem())
+            }
+        }
+    }
+
+    /// Adds `bytes` to the stored size of the record's principal.
+    pub(crate) fn stored(&self, record: &Record, bytes: usize) {
+        if let Some(quotas) = &self.quotas {
+            quotas.stored(&record.principal, bytes);
+        }
+    }
+
+    /// Bounds a store call in time, and counts it. A call that took too long may still have been made.
+    pub(crate) async fn within<T>(
+        &self,
+        name: &'static str,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let result = match tokio::time::timeout(self.store_timeout, call).await {
+            Ok(result) => result,
+            Err(_) => Err(StoreError::Ambiguous("the store did not answer in time".into())),
+        };
+        observe::store_call(name, begun.elapsed(), result.as_ref().err());
+        result
+    }
+}
