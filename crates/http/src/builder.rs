@@ -24,7 +24,8 @@ use crate::identity::{self, Authenticated, Authorize, Denied, Identify, Identify
 use crate::late::MAX_LISTENERS;
 use crate::layer::IdempotencyLayer;
 use crate::observe::{self, Labels};
-use crate::operations::{ConfigError, Operation, Operations};
+use crate::operation::{ConfigError, Operation};
+use crate::operations::Operations;
 use crate::quotas::Quotas;
 use crate::running::Running;
 use crate::shared::{BeforeKeeping, Shared};

@@ -1,179 +1,23 @@
-//! Which requests are commands, and under which name and policy.
+//! The rules of all operations: which requests are commands, and their names and policies.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::fmt;
 use std::sync::Arc;
 
 use http::Method;
 use http::request::Parts;
-use semel_core::operation::OperationNameError;
-use semel_core::path::{PathException, PathExceptions};
-use semel_core::pointer::PointerError;
-use semel_core::policy::{KeyRequirement, Mode, PolicyError, Profile, Spelling, StoreResponse};
+use semel_core::path::PathExceptions;
+use semel_core::policy::{KeyRequirement, Mode, Profile, Spelling, StoreResponse};
 use semel_core::route::{ForeignRoute, RouteError, RoutePath, check_method, check_path};
-use semel_core::{JsonPointer, OperationName, Policy, Tier, TierTooLow, WaitingSearch};
+use semel_core::{JsonPointer, OperationName, Policy, Tier, WaitingSearch};
 
+use crate::operation::{ConfigError, Operation};
 use crate::routes::{Displaced, Placed, Routes};
 
-/// A rule for the commands of one route: a name, and what is different from the defaults.
-///
-/// ```
-/// use std::time::Duration;
-/// use semel_http::Operation;
-///
-/// let payments = Operation::new("payments.create", "POST /payments")
-///     .with(|policy| policy.ttl = Duration::from_secs(7 * 24 * 60 * 60))
-///     .exclude("/clientTimestamp");
-/// ```
-pub struct Operation {
-    name: String,
-    route: String,
-    change: Vec<ChangePolicy>,
-    exclude: Vec<String>,
-    reference: Option<String>,
-    aliases: Vec<String>,
-    allow: PathExceptions,
-    local: bool,
-    anonymous: bool,
-}
-
-type ChangePolicy = Box<dyn Fn(&mut Policy) + Send + Sync>;
-
-impl Operation {
-    /// The commands that match `route`: a method and a path such as `POST /accounts/{id}/payments`.
-    ///
-    /// The name becomes part of the scope: live keys of an operation that is renamed look new.
-    pub fn new(name: impl Into<String>, route: impl Into<String>) -> Operation {
-        Operation {
-            name: name.into(),
-            route: route.into(),
-            change: Vec::new(),
-            exclude: Vec::new(),
-            reference: None,
-            aliases: Vec::new(),
-            allow: PathExceptions::default(),
-            local: false,
-            anonymous: false,
-        }
-    }
-
-    /// Its handler carries the command out in one transaction of its own database, record and response included
-    /// (`transact`). The layer reads the request and tells the answer; it claims nothing itself.
-    pub fn local(mut self) -> Operation {
-        self.local = true;
-        self
-    }
-
-    /// Changes the defaults for this operation.
-    pub fn with(mut self, change: impl Fn(&mut Policy) + Send + Sync + 'static) -> Operation {
-        self.change.push(Box::new(change));
-        self
-    }
-
-    /// Needs a store of this tier: a layer on a store that promises less is not built, and commands are refused with 503 while the
-    /// store has dropped below it. Replays are still answered.
-    pub fn needs_tier(self, tier: Tier) -> Operation {
-        self.with(move |policy| policy.needs_tier = tier)
-    }
-
-    /// Leaves the JSON member at this pointer out of the fingerprint.
-    pub fn exclude(mut self, pointer: impl Into<String>) -> Operation {
-        self.exclude.push(pointer.into());
-        self
-    }
-
-    /// The string or number at this pointer is a name of the client's business for what it asks for, such as an
-    /// order number. No two commands of one tenant and operation may share one, whatever their keys, and however
-    /// long ago the first one was.
-    pub fn business_reference(mut self, pointer: impl Into<String>) -> Operation {
-        self.reference = Some(pointer.into());
-        self
-    }
-
-    /// Lets through paths of this operation with something in them that is refused otherwise, because others may read it in
-    /// another way.
-    pub fn allow(mut self, exception: PathException) -> Operation {
-        self.allow.add(exception);
-        self
-    }
-
-    /// Lets callers without credentials through where they send no key. Their requests are passed on unprotected, and without
-    /// a caller: nobody is asked whether they may. With a key, or with credentials that identify no caller, they get 401.
-    pub fn anonymous(mut self) -> Operation {
-        self.anonymous = true;
-        self
-    }
-
-    /// A former name of this operation: its live records still count. A rename is safe once no process uses the
-    /// former name any more.
-    pub fn alias(mut self, name: impl Into<String>) -> Operation {
-        self.aliases.push(name.into());
-        self
-    }
-}
-
-/// Why a layer cannot be built. Each names the operation that it is about.
-///
-/// `Debug` is the sentence of `Display`: these errors are unwrapped, or returned from `main`, by the author of the service.
-#[derive(thiserror::Error)]
-pub enum ConfigError {
-    /// Nothing says who is asking.
-    #[error(
-        "nothing says who is asking: name the principal of a request with `identify`, or the type that your authentication \
-         puts into its extensions with `identify_with_extension`"
-    )]
-    NoIdentity,
-    /// The name cannot be used.
-    #[error("operation {0:?}: {1}")]
-    Name(String, OperationNameError),
-    /// Two operations have one name.
-    #[error("operation {0:?} is there twice")]
-    Repeated(String),
-    /// The route is not a method and a path.
-    #[error("operation {0:?}: {1:?} is not a method and a path, such as \"POST /payments\"")]
-    Route(String, String),
-    /// The method never carries a command.
-    #[error("operation {0:?}: {1} is never a command")]
-    NeverACommand(String, Method),
-    /// The path cannot be matched, or another operation's path already matches the same.
-    #[error("operation {0:?}: {1}")]
-    Path(String, String),
-    /// Two former names are one, or one is a name of another operation.
-    #[error("operation {0:?}: the former name {1:?} is there twice, or is the name of another operation")]
-    Alias(String, String),
-    /// A route that requests pass without a rule cannot be used.
-    #[error("{0:?}: {1}")]
-    Pass(String, String),
-    /// The policy cannot be followed.
-    #[error("operation {0:?}: {1}")]
-    Policy(String, PolicyError),
-    /// The pointer cannot be used.
-    #[error("operation {0:?}: {1:?}: {2}")]
-    Pointer(String, String, PointerError),
-    /// The default policy cannot be followed.
-    #[error("defaults: {0}")]
-    Defaults(PolicyError),
-    /// The store promises less than an operation needs.
-    #[error("{0}: {1}")]
-    Tier(String, TierTooLow),
-    /// Nobody says where results are to be fetched.
-    #[error(
-        "{0}: `store_response` is \"reference\", and nothing says where results are: name the service with `results_from`"
-    )]
-    NoResults(String),
-}
-
-impl fmt::Debug for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// What is known about a command before its body is read.
+/// The rule of a command, which is known before its body is read.
 #[derive(Clone)]
 pub(crate) struct Rule {
-    /// The route, as the rule spells it; without a rule, the name is one.
+    /// The route in the spelling of the operation; `None` if no operation matches.
     route: Option<Arc<str>>,
     pub(crate) name: OperationName,
     /// The name for metrics and logs.
@@ -185,37 +29,37 @@ pub(crate) struct Rule {
     pub(crate) exclude: Arc<[JsonPointer]>,
     pub(crate) reference: Option<Arc<JsonPointer>>,
     pub(crate) former: Arc<[OperationName]>,
-    /// Its handler keeps the record itself, in the transaction of its effect.
+    /// True if the handler writes the record itself, in the transaction of its effect.
     pub(crate) local: bool,
-    /// Callers without credentials pass through unprotected, if they send no key.
+    /// True if requests without credentials and without a key pass through unprotected.
     pub(crate) anonymous: bool,
 }
 
 impl Rule {
-    /// Whether its commands are left to a worker.
+    /// Returns true if a worker executes its commands.
     pub(crate) fn is_async(&self) -> bool {
         self.policy.mode == Mode::Async && !self.local
     }
 
-    /// The method and the path of its requests, with parameters in place of what names a caller's own things.
+    /// Returns the method and the path of its requests, with parameters in place of identifiers.
     pub(crate) fn route(&self) -> &str {
         self.route.as_deref().unwrap_or(self.name.as_str())
     }
 
-    /// Its name, and its former ones.
+    /// Returns its name and its former names.
     fn names(&self) -> impl Iterator<Item = &OperationName> {
         std::iter::once(&self.name).chain(&*self.former)
     }
 }
 
-/// All rules, and the defaults for commands that match none.
+/// The rules of all operations, and the default policy of commands that match none.
 pub(crate) struct Operations {
     defaults: Arc<Policy>,
     routes: Routes<Rule>,
     by_name: HashMap<String, Arc<Policy>>,
     /// The labels of the rules.
     labels: Vec<Arc<str>>,
-    /// The names, former ones too, of operations that have a rule and are left to a worker.
+    /// The names, former ones too, of operations whose commands a worker executes.
     asynchronous: Vec<String>,
     unmatched: Arc<str>,
     /// Routes of gRPC calls that pass unprotected.
@@ -319,17 +163,17 @@ impl Operations {
         &self.labels
     }
 
-    /// The label of what matches no rule.
+    /// Returns the label of requests that match no rule.
     pub(crate) fn label(&self) -> Arc<str> {
         self.unmatched.clone()
     }
 
-    /// The policy of what matches no rule.
+    /// Returns the policy of commands that match no rule.
     pub(crate) fn defaults(&self) -> &Policy {
         &self.defaults
     }
 
-    /// Who keeps only the address of what a command made, if anybody does.
+    /// Returns the name of an operation that stores only the address of its result, if there is one.
     pub(crate) fn with_references(&self) -> Option<&str> {
         let keeps = |policy: &Policy| policy.store_response == StoreResponse::Reference;
         let named = || self.by_name.iter().find(|(_, policy)| keeps(policy)).map(|(name, _)| name.as_str());
@@ -347,35 +191,35 @@ impl Operations {
         tier("defaults".to_owned(), &self.defaults)
     }
 
-    /// The policy of the operation of that name.
+    /// Returns the policy of the operation of this name.
     pub(crate) fn policy(&self, name: &OperationName) -> &Policy {
         self.by_name.get(name.as_str()).unwrap_or(&self.defaults)
     }
 
-    /// Whether a gRPC call passes unprotected: a `pass` names its route, and no operation does.
+    /// Returns true for a gRPC call that passes unprotected: a `pass` names its route, and no operation does.
     pub(crate) fn passes_grpc(&self, rule: &Rule, parts: &Parts) -> bool {
         let is_unnamed = Arc::ptr_eq(&rule.label, &self.unmatched);
         is_unnamed && parts.method == Method::POST && self.grpc.at(parts.uri.path()).is_ok()
     }
 
-    /// A search for the commands that a worker carries out here.
+    /// Returns a search for the commands that a worker executes here.
     pub(crate) fn waiting(&self) -> WaitingSearch {
         let any = self.defaults.mode == Mode::Async;
         WaitingSearch::new(false, (!any).then(|| self.asynchronous.clone()))
     }
 
-    /// Whether any commands are left to a worker.
+    /// Returns true if there are asynchronous operations.
     pub(crate) fn has_async(&self) -> bool {
         self.defaults.mode == Mode::Async || !self.asynchronous.is_empty()
     }
 
-    /// The rule by which a worker carries out a command that was claimed under `name`; `None` if there is none any more.
+    /// Returns the rule of a command that was claimed for a worker under `name`; `None` if there is none any more.
     pub(crate) fn for_worker(&self, method: &Method, path: &str, name: &OperationName) -> Option<Rule> {
         let rule = self.place(method, path).ok()?.rule;
         rule.filter(|rule| rule.is_async() && rule.names().any(|own| own == name))
     }
 
-    /// The one form of a request's path, and its rule if it is a command; without one, it passes through.
+    /// Returns the one form of a request's path, and its rule if it is a command. A request without a rule passes through.
     pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<InPlace<'p>, Displaced> {
         if (*method == Method::OPTIONS && path == "*") || *method == Method::CONNECT {
             let profile = self.defaults.profile;
@@ -430,7 +274,7 @@ pub(crate) struct InPlace<'p> {
     pub(crate) matched: Option<Arc<str>>,
 }
 
-/// A method and a path.
+/// Splits a route into a method and a path.
 fn split_route(route: &str) -> Option<(Method, &str)> {
     let (word, path) = route.split_once(' ')?;
     let method: Method = word.parse().ok()?;
@@ -453,8 +297,8 @@ fn parse_route(name: &str, route: &str) -> Result<(Method, RoutePath), ConfigErr
     Ok((method, path))
 }
 
-/// Whether a request that matches no rule is a command. Methods that nobody registered are taken for one:
-/// what changes state unprotected must be named.
+/// Returns true if a request with this method is a command although it matches no rule. A method that is not registered counts
+/// as one: a request that changes state unprotected must be named.
 pub fn is_command(method: &Method) -> bool {
     let idempotent = method.is_idempotent() || *method == Method::CONNECT;
     !idempotent && !IDEMPOTENT_EXTENSIONS.contains(&method.as_str())
