@@ -17,10 +17,10 @@ use crate::shares::{Holder, Share, Shares};
 /// Any error, as tower and hyper pass them around.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// How much of a refused body is read and thrown away, so that the client can read the answer.
+/// The number of bytes of a refused body that are read and thrown away, so that the client can read the answer.
 const MAX_DRAIN: usize = 8 << 20;
 
-/// How long that may take.
+/// The time for that.
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 /// A request or response body: bytes in hand, or a stream that passes through.
@@ -34,12 +34,12 @@ enum Kind {
 }
 
 impl Body {
-    /// A body that is these bytes.
+    /// Makes a body of these bytes.
     pub fn full(bytes: impl Into<Bytes>) -> Body {
         Body(Kind::Full(Full::new(bytes.into())))
     }
 
-    /// These bytes, then these trailers.
+    /// Makes a body of these bytes, followed by these trailers.
     pub fn with_trailers(bytes: Bytes, trailers: HeaderMap) -> Body {
         if trailers.is_empty() {
             return Body::full(bytes);
@@ -48,10 +48,10 @@ impl Body {
         Body::stream(UnknownLength(Box::pin(body)))
     }
 
-    /// The bytes, where all of them are in hand.
+    /// Returns the bytes, if all of them are in hand.
     ///
     /// # Errors
-    /// The body itself, where they are not.
+    /// The body itself, if it is a stream.
     pub fn into_bytes(self) -> Result<Bytes, Body> {
         use http_body::Body as _;
         match self.0 {
@@ -66,7 +66,7 @@ impl Body {
         }
     }
 
-    /// A body that passes through.
+    /// Makes a body that passes through.
     pub fn stream<B>(body: B) -> Body
     where
         B: http_body::Body<Data = Bytes> + Send + 'static,
@@ -117,8 +117,8 @@ impl http_body::Body for Body {
     }
 }
 
-/// The memory that bodies of commands may take, all together, shared by tenant and caller. What has arrived counts, not what was
-/// announced.
+/// The memory for the bodies of commands, all together, shared by tenant and caller. Bytes count when they arrive, not when they
+/// are announced.
 pub(crate) struct Room(Shares);
 
 impl Room {
@@ -126,7 +126,7 @@ impl Room {
         Room(Shares::new(bytes))
     }
 
-    /// The part of this caller, for one body; nothing of it is taken yet.
+    /// Returns the part of this caller for one body; nothing of it is taken yet.
     pub(crate) fn of(&self, principal: &Principal) -> Share {
         self.0.part(Holder::new(principal.tenant(), principal.caller()))
     }
@@ -156,7 +156,7 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
-/// A body that was read to its end, or as far as it was allowed to.
+/// A body that was read to its end, or to its bound.
 pub(crate) enum Collected<B> {
     /// The whole body.
     Whole {
@@ -165,13 +165,13 @@ pub(crate) enum Collected<B> {
         /// Its trailers.
         trailers: HeaderMap,
     },
-    /// More than was allowed: what was read, and the rest.
+    /// More than the bound: the bytes that were read, and the rest.
     TooLarge(Prefixed<B>),
-    /// No room for more of it: what was read, and the rest.
+    /// More than the memory: the bytes that were read, and the rest.
     NoRoom(Prefixed<B>),
 }
 
-/// Reads a body, but not more than `limit` bytes of it, and not more than `room` can be grown by. It never waits for room.
+/// Reads a body of at most `limit` bytes, and of no more than `room` can grow by. It never waits for room.
 pub(crate) async fn collect<B>(
     mut body: B,
     limit: usize,
@@ -211,8 +211,8 @@ where
     Ok(Collected::Whole { bytes: read.join(), trailers })
 }
 
-/// The pieces of a body. One piece is kept as it is; from the second on they are copied together, so that many
-/// small pieces take no more room than what is in them.
+/// The pieces of a body. A single piece is kept as it is; from the second on they are copied together, so that many small pieces
+/// take no more memory than their bytes.
 #[derive(Default)]
 struct Pieces {
     first: Bytes,
@@ -241,21 +241,20 @@ impl Pieces {
     }
 }
 
-/// What was already read of a body, and then the body.
+/// The bytes that were already read of a body, and then the rest of it.
 pub(crate) struct Prefixed<B> {
     read: Bytes,
     rest: B,
 }
 
 impl<B> Prefixed<B> {
-    /// The rest alone. What was read is forgotten.
+    /// Returns the rest alone, and drops the bytes that were read.
     pub(crate) fn rest(self) -> B {
         self.rest
     }
 }
 
-/// Reads a body and throws it away, within bounds, so that a client that is still sending gets to read the
-/// answer.
+/// Reads a body and throws it away, within bounds, so that a client that is still sending can read the answer.
 pub(crate) async fn drain<B: http_body::Body<Data = Bytes>>(body: B) {
     let mut body = std::pin::pin!(body);
     let mut drained = 0_usize;

@@ -1,4 +1,4 @@
-//! What an execution hands over to settlement.
+//! The result of an execution, which `execute.rs` hands to `settle.rs`.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;

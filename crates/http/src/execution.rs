@@ -1,4 +1,4 @@
-//! What a handler knows about the execution it is part of, and how it says that nothing ran.
+//! The execution of a command, as its handler sees it, and the handler's error that proves that nothing ran.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use crate::delivery::Delivery;
 
 /// The moment at which a store was asked, by the clock of this process's timers, which stands still while the machine is suspended;
-/// and how long that had been so far.
+/// with the time that it had been suspended by then.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked {
     pub(crate) at: Instant,
@@ -27,42 +27,42 @@ impl Asked {
         Asked { at: self.at + length, ..self }
     }
 
-    /// Whether this moment is still to come, also if the machine was suspended for so long in all.
+    /// Returns true if this moment is still to come, after the machine was suspended for this time in all.
     fn is_ahead(self, suspended: Duration) -> bool {
         let suspended = suspended.saturating_sub(self.suspended);
-        // The two clocks behind it are not read at one moment.
+        // The two clocks are not read at the same moment.
         let counted = if suspended < SHORTEST_SUSPENSION { Duration::ZERO } else { suspended };
         Instant::now() + counted < self.at
     }
 }
 
-/// Less than this is how long it takes to read two clocks.
+/// The shortest suspension that counts: less may be the time between the readings of two clocks.
 const SHORTEST_SUSPENSION: Duration = Duration::from_millis(100);
 
-/// An executor's lease, on a clock that was read before the claim was sent and that nobody sets: by it the lease ends no later than
-/// by the store's.
+/// An executor's lease, on a monotonic clock that was read before the claim was sent: on it the lease ends no later than on the
+/// store's clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(Arc<Mutex<Option<Asked>>>);
 
 impl Lease {
-    /// A lease of this length, asked for at `asked`.
+    /// Makes a lease of this length, asked for at `asked`.
     pub(crate) fn new(asked: Asked, length: Duration) -> Lease {
         Lease(Arc::new(Mutex::new(Some(asked.plus(length)))))
     }
 
-    /// It was renewed for this length by a request sent at `asked`.
+    /// Renews the lease for this length, from the moment at which the renewal was sent.
     pub(crate) fn renewed(&self, asked: Asked, length: Duration) {
         let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let renewed = asked.plus(length);
         *end = end.map(|end| if end.at < renewed.at { renewed } else { end });
     }
 
-    /// It is over, whatever the clock says: the store fenced a renewal.
+    /// Ends the lease: the store fenced a renewal.
     pub(crate) fn lost(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether it still holds.
+    /// Returns true while the lease holds.
     pub(crate) fn is_held(&self) -> bool {
         self.0
             .lock()
@@ -85,51 +85,51 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// Names the command for good, the same in every attempt.
+    /// Returns the id of the command, the same in every attempt.
     pub fn operation_id(&self) -> OperationId {
         self.operation_id
     }
 
-    /// The digest of its scope: the same for the same key of the same caller, also when its record was forgotten and is made
+    /// Returns the digest of the scope: the same for the same key of the same caller, also if the record was forgotten and is made
     /// anew under another operation id.
     pub fn record_id(&self) -> RecordId {
         self.record_id
     }
 
-    /// What is asked for.
+    /// Returns the operation of the command.
     pub fn operation(&self) -> &OperationName {
         &self.operation
     }
 
-    /// The operation's name for metrics and logs: `unmatched` if no rule gave it one.
+    /// Returns the operation's name for metrics and logs: `unmatched` if no rule names it.
     pub fn label(&self) -> &str {
         &self.label
     }
 
-    /// Who is asking.
+    /// Returns the tenant and the caller of the command.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// Which attempt this is, from 1. There is a second one only if the first provably did nothing.
+    /// Returns the number of the attempt, from 1. There is a second one only if the first provably did nothing.
     pub fn attempt(&self) -> Epoch {
         self.attempt
     }
 
-    /// The key to send to a provider for one step of this command, the same in every attempt: a provider that
-    /// deduplicates on it carries the step out once.
+    /// Returns the key to send to a provider for one step of this command, the same in every attempt: a provider that
+    /// deduplicates on it executes the step once.
     pub fn downstream_key(&self, step: &str) -> String {
         format!("{}:{step}", self.operation_id)
     }
 
-    /// The way of its request to another process. For a proxy, which says when the request was sent whole; a handler that
-    /// carries the command out itself leaves it alone, and ends with its timeout.
+    /// Returns the delivery of the request to another process, for a proxy, which records when the request was sent whole. A
+    /// handler that executes the command itself does not use it, and ends with its timeout.
     pub fn delivery(&self) -> &Delivery {
         &self.delivery
     }
 
-    /// Whether this executor still holds the command. Ask right before an effect: if it is `Err`, do nothing
-    /// and return the error (or a response with [`Outcome::NotExecuted`](semel_core::Outcome::NotExecuted)).
+    /// Checks that this executor still holds the command. Call it right before an effect: on `Err`, do nothing and return the
+    /// error (or a response with [`Outcome::NotExecuted`](semel_core::Outcome::NotExecuted)).
     pub fn check_lease(&self) -> Result<(), NotExecuted> {
         if self.lease.is_held() {
             Ok(())
@@ -144,8 +144,8 @@ impl Execution {
 #[error("not executed: {0}")]
 pub struct NotExecuted(pub String);
 
-/// Says, in the extensions of a response, that only the end of a connection ended its body, as HTTP/1 allows where there is
-/// neither a length nor chunks. A sender that died looks alike, so the body is passed on and not stored.
+/// The mark, in the extensions of a response, of a body that only the end of its connection ended, as HTTP/1 allows without a
+/// length and without chunks. A sender that died looks the same, so the body is passed on and not stored.
 #[derive(Clone, Copy, Debug)]
 pub struct CloseDelimited;
 

@@ -1,4 +1,4 @@
-//! The sweeper and the reaper, and what they show about the store. Safe when several nodes run them.
+//! The sweeper and the reaper of a store, and the gauges of its records. Several nodes may run them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use metrics::{counter, gauge};
 use semel_core::{StateName, Store, StoreError};
 use tokio::time::Instant;
 
-/// How many records are swept in one transaction.
+/// The number of records that are swept in one transaction.
 const SWEEP_BATCH: usize = 100;
-/// How often records are counted.
+/// The interval at which records are counted.
 const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How often a store is looked after.
+/// The maintenance of a store, and its intervals.
 ///
-/// The layer does not look after its store by itself. Without this, settled records are never forgotten, and
-/// commands whose process died show as running until somebody asks for them again. It may run in every process.
+/// The layer does not maintain its store by itself. Without this, settled records are never forgotten, and commands whose process
+/// died show as running until they are retried. It may run in every process.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -26,11 +26,11 @@ const CENSUS_INTERVAL: Duration = Duration::from_secs(15);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Maintenance {
-    /// How often ended leases are looked for.
+    /// The interval at which expired leases are swept.
     pub sweep_interval: Duration,
-    /// How often expired records are removed.
+    /// The interval at which expired records are removed.
     pub reap_interval: Duration,
-    /// How many are removed at a time.
+    /// The number of records that are removed at a time.
     pub reap_batch: usize,
     /// Operations that have labels of their own in metrics; the rest is `unmatched`.
     pub named: Vec<String>,
@@ -104,7 +104,7 @@ async fn census(store: &dyn Store, named: &[String]) {
     let mut shown: Vec<(String, StateName)> = Vec::new();
     loop {
         if let (Ok(census), Ok(now)) = (store.census().await, store.now().await) {
-            // A group that is gone must not stay on the gauge.
+            // The gauge of a group without records goes to zero.
             for (operation, state) in shown.drain(..) {
                 gauge!("idempotency_records_active", "operation" => operation, "state" => state.as_str())
                     .set(0.0);

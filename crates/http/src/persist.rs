@@ -19,7 +19,7 @@ use crate::shared::Shared;
 /// The pauses before each try of a write while the client waits.
 const PAUSES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(250)];
 
-/// How long a write is retried in the background.
+/// The time for which a write is retried in the background.
 const LAST_TRIES: Duration = Duration::from_secs(120);
 
 /// Writes a change, with a few retries while the client waits.

@@ -1,4 +1,4 @@
-//! Which rule the path of a request belongs to, and the one form in which everybody behind this sees it.
+//! Finds the rule of a request's path, and puts the path into the one form that everything behind this sees.
 //!
 //! Invariant: a path that any reader may take for the route of a rule is matched by that rule, or refused, unless the rule says
 //! that it is another path.
@@ -43,7 +43,7 @@ pub(crate) struct Placed<'p, 't, T> {
     pub(crate) rule: Option<&'t T>,
 }
 
-/// Why a path has no place.
+/// Reason to refuse a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Displaced {
     #[error(transparent)]
@@ -120,7 +120,7 @@ impl<T> Routes<T> {
         routes.passing.insert(path.as_str(), allow).map_err(|error| error.to_string())
     }
 
-    /// The place of a path as it was sent, without its query.
+    /// Finds the place of a path as it was sent, without its query.
     pub(crate) fn place<'p>(&self, method: &Method, path: &'p str) -> Result<Placed<'p, '_, T>, Displaced> {
         let form = RequestPath::read(path)?;
         if is_reserved(form.as_str()) {

@@ -1,4 +1,4 @@
-//! The commands this process is carrying out: who waits for them, and how the process ends without losing one.
+//! The running commands of this process: their waiters, and a shutdown that loses none of them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,10 +9,10 @@ use tokio::sync::{broadcast, watch};
 /// A record as its executor left it, and the store's time then.
 pub(crate) type Settled = Arc<(Record, Timestamp)>;
 
-/// What waiters are told once, in the order in which they came: that the executor is done, with the record if it knows it.
+/// The signal that the executor is done, with the record if it knows it. Waiters get it once, in the order in which they came.
 pub(crate) type Signal = broadcast::Receiver<Option<Settled>>;
 
-/// The commands this process is carrying out.
+/// The running commands of this process.
 pub(crate) struct Running {
     closing: watch::Sender<bool>,
     active: watch::Sender<usize>,
@@ -41,39 +41,39 @@ impl Running {
     pub(crate) fn enter(self: &Arc<Self>) -> Option<Active> {
         self.active.send_modify(|count| *count += 1);
         let active = Active(self.clone());
-        // Counted before asked: a shutdown that begins now either is seen here or sees the count.
+        // Counted before the check: a shutdown that begins now either is seen here or sees the count.
         (!self.is_closing()).then_some(active)
     }
 
-    /// Counts in work that must be waited for although nobody waits for its answer.
+    /// Counts in background work that a drain must wait for.
     pub(crate) fn hold(self: &Arc<Self>) -> Active {
         self.active.send_modify(|count| *count += 1);
         Active(self.clone())
     }
 
-    /// Whether nothing may be begun any more.
+    /// Returns true once no command may begin any more.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
     }
 
-    /// Registers an execution, so that duplicates in this process are told when it is done.
+    /// Registers an execution, whose end is signalled to duplicates in this process.
     pub(crate) fn execute(self: &Arc<Self>, id: RecordId, fence: Fence) -> Registered {
         let signal = broadcast::Sender::new(1);
         self.executing().insert(id, Executing { fence, signal });
         Registered { running: self.clone(), id, fence }
     }
 
-    /// A signal for when the execution of this command in this process is done; `None` if there is none.
+    /// Returns the signal of this command's execution in this process; `None` if there is none.
     pub(crate) fn subscribe(&self, id: &RecordId) -> Option<Signal> {
         self.executing().get(id).map(|executing| executing.signal.subscribe())
     }
 
-    /// No command is claimed from now on.
+    /// Closes the process to new commands.
     pub(crate) fn close(&self) {
         self.closing.send_replace(true);
     }
 
-    /// Waits until nothing may be begun any more.
+    /// Waits until no command may begin any more.
     pub(crate) async fn closed(&self) {
         // The sender is in `self`, so waiting cannot fail.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
@@ -86,7 +86,7 @@ impl Running {
         let _ = active.wait_for(|count| *count == 0).await;
     }
 
-    /// What is still being executed, always in the same order.
+    /// Returns the commands that are still being executed, always in the same order.
     pub(crate) fn left(&self) -> Vec<(RecordId, Fence)> {
         let mut left: Vec<_> =
             self.executing().iter().map(|(id, executing)| (*id, executing.fence)).collect();
@@ -112,7 +112,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    /// The execution is done, and left the record like this.
+    /// Signals the end of the execution, with the settled record if it is known.
     pub(crate) fn done(self, settled: Option<Settled>) {
         self.tell(settled);
     }
@@ -123,14 +123,14 @@ impl Registered {
         if executing.get(&self.id).is_some_and(|current| current.fence == self.fence)
             && let Some(done) = executing.remove(&self.id)
         {
-            // Nobody may be waiting.
+            // There may be no waiter.
             let _ = done.signal.send(settled);
         }
     }
 }
 
 impl Drop for Registered {
-    /// Also on a panic: nobody waits for an executor that is gone. After `done` there is nothing left to tell.
+    /// Also on a panic: no waiter waits for an executor that is gone. After `done` this signals nothing.
     fn drop(&mut self) {
         self.tell(None);
     }

@@ -1,4 +1,4 @@
-//! A body whose trailers keep the rules for fields.
+//! A body whose trailers follow the rules for fields.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,8 +9,7 @@ use semel_core::fields::{self, Section, Treatment};
 
 use crate::body::BoxError;
 
-/// A body in place of which an error comes if the trailers of a request have a field that is refused. From a response, such
-/// fields are removed.
+/// A body that checks its trailers. A forbidden field in the trailers of a request is an error; from a response, it is removed.
 #[derive(Debug)]
 pub struct ScreenedBody<B> {
     body: B,
@@ -18,12 +17,12 @@ pub struct ScreenedBody<B> {
 }
 
 impl<B> ScreenedBody<B> {
-    /// The body of a request.
+    /// Wraps the body of a request.
     pub fn of_request(body: B) -> ScreenedBody<B> {
         ScreenedBody { body, section: Section::RequestTrailer }
     }
 
-    /// The body of a response.
+    /// Wraps the body of a response.
     pub fn of_response(body: B) -> ScreenedBody<B> {
         ScreenedBody { body, section: Section::ResponseTrailer }
     }

@@ -1,9 +1,9 @@
-//! A bounded amount that many use at a time: places, or bytes of memory. Nobody can use it up for the others.
+//! A bounded amount that many holders share: places, or bytes of memory. No holder can use it up for the others.
 //!
-//! A holder is a member of a group: a caller of a tenant, a connection from an address. Invariant: whoever holds much leaves
-//! much. A member holds at most twice what it leaves, and its group four times; a modest member, with no more than a 256th of
-//! all, may go on until its group holds sixteen times what is left. So one client alone gets two thirds, its neighbours in the
-//! group are not shut out by it, and other groups never are.
+//! A holder is a member of a group: a caller of a tenant, a connection from an address. Invariant: a holder of much leaves much. A
+//! member holds at most twice the amount that it leaves, and its group four times; a modest member, with no more than a 256th of
+//! all, may take more until its group holds sixteen times the amount that is left. So one client alone gets two thirds, and
+//! shuts out neither the other members of its group nor other groups.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -12,16 +12,16 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// A member may hold this many times what it leaves.
+/// A member may hold this many times the amount that it leaves.
 const MEMBER_WEIGHT: usize = 2;
-/// A group may hold this many times what it leaves.
+/// A group may hold this many times the amount that it leaves.
 const GROUP_WEIGHT: usize = 4;
-/// The same, while the member that takes is modest.
+/// A group may hold this many times the amount that it leaves, while the member that takes is modest.
 const MODEST_GROUP_WEIGHT: usize = 16;
 /// A member is modest with this part of all.
 const MODEST_PART: usize = 256;
 
-/// Somebody who holds a part: a member of a group.
+/// The holder of a part: a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
     group: u64,
@@ -29,9 +29,9 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// The member of this group.
+    /// Names the member of a group.
     pub fn new(group: &(impl Hash + ?Sized), member: &(impl Hash + ?Sized)) -> Holder {
-        // Secret keys: nobody can choose a name that counts as somebody else.
+        // Secret keys: no holder can choose a name that counts as another one.
         static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
         let group = KEYS.hash_one(group);
         Holder { group, member: KEYS.hash_one((group, KEYS.hash_one(member))) }
@@ -45,7 +45,7 @@ pub struct Shares(Arc<Pool>);
 struct Pool {
     total: usize,
     held: Mutex<Held>,
-    /// Something was given back.
+    /// Notified when a part is given back.
     released: Notify,
 }
 
@@ -57,23 +57,23 @@ struct Held {
 }
 
 impl Shares {
-    /// So much in all.
+    /// Makes a bounded amount of `total`.
     pub fn new(total: usize) -> Shares {
         Shares(Arc::new(Pool { total, held: Mutex::default(), released: Notify::new() }))
     }
 
-    /// The part of somebody who holds nothing of it yet, to be grown.
+    /// Returns an empty part for this holder, which can be grown.
     pub fn part(&self, holder: Holder) -> Share {
         Share { pool: self.0.clone(), holder, amount: 0 }
     }
 
-    /// So much for this holder; `None` if it is not there, or more than its part.
+    /// Takes this amount for a holder; `None` if the amount is not left, or is beyond the holder's bound.
     pub fn try_take(&self, holder: Holder, amount: usize) -> Option<Share> {
         let mut share = self.part(holder);
         share.grow(amount).then_some(share)
     }
 
-    /// The same, as soon as it is there. Whoever holds something that others wait for must not wait here.
+    /// Waits until this amount can be taken. A holder of something that others wait for must not wait here.
     pub async fn take(&self, holder: Holder, amount: usize) -> Share {
         loop {
             let mut released = std::pin::pin!(self.0.released.notified());
@@ -85,13 +85,13 @@ impl Shares {
         }
     }
 
-    /// So much for this holder, whether or not it may have it: for what is there already and cannot be refused.
+    /// Takes this amount for a holder even beyond its bound, for bytes that are there already and cannot be refused.
     pub fn charge(&self, holder: Holder, amount: usize) -> Share {
         self.0.held().add(holder, amount);
         Share { pool: self.0.clone(), holder, amount }
     }
 
-    /// How much is held in all.
+    /// Returns the amount that all holders have.
     pub fn held(&self) -> usize {
         self.0.held().all
     }
@@ -104,7 +104,7 @@ impl Pool {
 }
 
 impl Held {
-    /// Whether this holder may have so much more.
+    /// Returns true if this holder may take the amount.
     fn allows(&self, total: usize, holder: Holder, amount: usize) -> bool {
         if amount == 0 {
             return true;
@@ -141,7 +141,7 @@ impl Held {
     }
 }
 
-/// What somebody holds; given back when dropped.
+/// The part of a holder; given back when dropped.
 pub struct Share {
     pool: Arc<Pool>,
     holder: Holder,
@@ -149,7 +149,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// Takes so much more, and says whether it could. If not, it holds what it held.
+    /// Takes more, and returns true if it could. If not, the part stays as it was.
     #[must_use]
     pub fn grow(&mut self, amount: usize) -> bool {
         let mut held = self.pool.held();
@@ -170,7 +170,7 @@ impl Share {
         }
     }
 
-    /// How much it is.
+    /// Returns the amount of this part.
     pub fn amount(&self) -> usize {
         self.amount
     }

@@ -23,13 +23,13 @@ pub struct IncompleteBody;
 
 /// A received body that yields [`IncompleteBody`] in place of an end that its sender did not send.
 ///
-/// Whoever takes bodies from hyper, and hands them on or concludes something from a whole one, needs it around
-/// `hyper::body::Incoming`. The layer puts it around the requests that it gets. Middleware in front of the layer must
+/// Put it around a `hyper::body::Incoming` before you pass the body on, or rely on its end. The layer puts it around the requests
+/// that it gets. Middleware in front of the layer must
 /// forward `is_end_stream` of the bodies that it wraps: otherwise requests with a body over HTTP/2 are refused as incomplete.
 #[derive(Debug)]
 pub struct WholeBody<B> {
     body: B,
-    /// Whether `is_end_stream` must confirm the end.
+    /// True if `is_end_stream` must confirm the end.
     is_framed: bool,
     has_ended: bool,
     /// The last bytes of an announced length, held until the end of the stream is known: a next hop that was told the
@@ -40,7 +40,7 @@ pub struct WholeBody<B> {
 }
 
 impl<B> WholeBody<B> {
-    /// The body of a message that was received in this version of HTTP.
+    /// Wraps the body of a message that was received in this version of HTTP.
     pub fn new(version: Version, body: B) -> WholeBody<B> {
         let is_framed = version == Version::HTTP_2;
         WholeBody { body, is_framed, has_ended: false, last: None, trailers: None }
@@ -52,7 +52,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    /// The next frame of an HTTP/2 body, its end, or an error in place of an end that was not sent.
+    /// Polls the next frame of an HTTP/2 body, its end, or an error in place of an end that was not sent.
     fn poll_framed(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         loop {
             // Once the end was seen it stands: a connection that fails later takes nothing of it back.
@@ -74,7 +74,7 @@ where
         }
     }
 
-    /// Holds what must not be passed on before the end of the stream is known; gives everything else back.
+    /// Holds a frame that must not be passed on before the end of the stream is known; returns every other frame.
     fn hold(&mut self, frame: Frame<Bytes>) -> Option<Frame<Bytes>> {
         if self.last.is_some() {
             // Nothing but an empty frame or trailers can follow the announced length.
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What a stream brings, one after the other; `None` is an end as hyper reports it after NO_ERROR.
+    /// The frames of a stream, one after the other; `None` is an end as hyper reports it after NO_ERROR.
     struct Stream {
         frames: VecDeque<Frame<Bytes>>,
         length: Option<u64>,
