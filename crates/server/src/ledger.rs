@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use semel_core::{Clock, OperationId, StateName, Store, SystemClock};
-use semel_flow::reconcile::ledger::{self, Ages, Kind, Report};
+use semel_flow::reconcile::ledger::{self, Ages, FindingKind, Report};
 
 use crate::config::LedgerComparison;
 pub use watch::{check, check_files, watch};
@@ -49,7 +49,7 @@ pub async fn compare(
 /// Returns the states of commands that they carried out, and that did not succeed here.
 async fn our_states(report: &Report, store: &Arc<dyn Store>) -> anyhow::Result<HashMap<String, StateName>> {
     let mut states = HashMap::new();
-    for finding in &report.findings(Kind::MissingOurs).first {
+    for finding in &report.findings(FindingKind::MissingOurs).first {
         let Ok(id) = finding.reference.parse::<OperationId>() else { continue };
         if let Some(record) = store.find(id).await?.record {
             states.insert(finding.reference.clone(), record.head.state.name());
