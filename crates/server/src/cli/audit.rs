@@ -1,36 +1,10 @@
-//! `semel audit`: which endpoints of an OpenAPI document change state, and what they tell clients about retries.
-//!
-//! `reader` makes a `document` of the text, `operations` lists what it describes, `reference` follows its references,
-//! `judge` says what counts (with `key` for the names of keys, and `lifetime` for what is written in prose), `choice` leaves out
-//! what needs none, and `report` shows it, in `groups` where there is much. A document may come
-//! from anywhere: its size, its depth, and the work that it asks for are bounded.
+//! `semel audit`: finds the endpoints of an OpenAPI document without rules for retries. The crate `semel-verify` does it.
 
-mod choice;
-mod document;
-mod groups;
-mod judge;
-mod key;
-mod lifetime;
-mod operations;
-mod reader;
-mod reference;
-mod report;
-#[cfg(test)]
-mod tests;
-
-use std::fs::File;
-use std::io::Read;
-
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_verify::audit::{AuditOptions, LeftOut, audit, read_text};
 
 use super::{Done, say, show};
-use choice::LeftOut;
-use judge::Endpoint;
-use report::Report;
-
-/// How large a document may be. The largest public ones have about 12 MiB.
-const MAX_DOCUMENT_BYTES: u64 = 16 << 20;
 
 pub(super) fn command() -> Command {
     Command::new("audit")
@@ -123,14 +97,14 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     };
     let left_out = all("ignore").into_iter().map(LeftOut::named);
     let left_out = left_out.chain(all("exclude").into_iter().map(LeftOut::pattern));
-    let wanted = Wanted {
+    let options = AuditOptions {
         left_out: left_out.collect::<Result<_, _>>()?,
         key_names: all("key"),
         all_methods: matches.get_flag("all-methods"),
     };
     let text = read_text(file)?;
     let shown = if file == "-" { "the standard input" } else { file };
-    let report = audit(&text, &wanted).with_context(|| shown.to_owned())?;
+    let report = audit(&text, &options).with_context(|| shown.to_owned())?;
     if matches.get_flag("json") {
         say(format!("{:#}", report.to_json()));
     } else {
@@ -139,49 +113,25 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     Ok(if report.ok() { Done::Yes } else { Done::No })
 }
 
-fn read_text(file: &str) -> anyhow::Result<String> {
-    let source: Box<dyn Read> = if file == "-" {
-        Box::new(std::io::stdin())
-    } else {
-        Box::new(File::open(file).with_context(|| format!("cannot open {file}"))?)
-    };
-    let mut bytes = Vec::new();
-    source
-        .take(MAX_DOCUMENT_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .with_context(|| format!("cannot read {file}"))?;
-    ensure!(
-        bytes.len() as u64 <= MAX_DOCUMENT_BYTES,
-        "{file} is larger than {} MiB",
-        MAX_DOCUMENT_BYTES >> 20
-    );
-    String::from_utf8(bytes).map_err(|error| {
-        let good = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
-        anyhow::anyhow!("{file}: line {line}: it is not UTF-8")
-    })
-}
+#[cfg(test)]
+mod tests {
+    use http::Method;
 
-/// The part of a document that is audited, and the names of keys.
-#[derive(Default)]
-struct Wanted<'a> {
-    left_out: Vec<LeftOut<'a>>,
-    key_names: Vec<&'a str>,
-    all_methods: bool,
-}
+    use super::*;
 
-/// Audits the document in this text.
-fn audit(text: &str, wanted: &Wanted<'_>) -> anyhow::Result<Report> {
-    let document = reader::read(text)?;
-    let paths = operations::list(document.root())?;
-    let mut endpoints: Vec<Endpoint> = Vec::new();
-    for operation in &paths.operations {
-        endpoints.extend(judge::judge(operation, wanted.all_methods, &wanted.key_names)?);
+    /// The gateway and the audit each have a table of IANA's registry.
+    #[test]
+    fn the_audit_lists_the_methods_that_the_gateway_protects() {
+        let methods = "GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH QUERY ACL BASELINE-CONTROL BIND CHECKIN CHECKOUT COPY \
+             LABEL LINK LOCK MERGE MKACTIVITY MKCALENDAR MKCOL MKREDIRECTREF MKWORKSPACE MOVE ORDERPATCH PRI PROPFIND \
+             PROPPATCH REBIND REPORT SEARCH UNBIND UNCHECKOUT UNLINK UNLOCK UPDATE UPDATEREDIRECTREF VERSION-CONTROL \
+             PURGE post";
+        for name in methods.split_whitespace() {
+            let text = format!("openapi: 3.2.0\npaths: {{/a: {{additionalOperations: {{{name}: {{}}}}}}}}");
+            let report = audit(&text, &AuditOptions::default()).expect("it is read").to_json();
+            let listed = report["endpoints"].as_array().is_some_and(|endpoints| !endpoints.is_empty());
+            let method = Method::from_bytes(name.as_bytes()).expect("it is a method");
+            assert_eq!(listed, semel_http::is_command(&method), "{name}");
+        }
     }
-    endpoints.extend(paths.unseen.iter().map(judge::judge_unseen));
-    wanted.left_out.iter().try_for_each(|choice| choice.check(&endpoints))?;
-    let (left_out, endpoints): (Vec<_>, Vec<_>) =
-        endpoints.into_iter().partition(|endpoint| wanted.left_out.iter().any(|choice| choice.is(endpoint)));
-    let ignored = left_out.iter().map(|endpoint| format!("{} {}", endpoint.method, endpoint.path)).collect();
-    Ok(Report { version: paths.version.to_owned(), endpoints, ignored })
 }

@@ -1,28 +1,14 @@
-//! `semel verify`: tries any HTTP command endpoint from outside, and says which rules it keeps.
-//!
-//! `options` reads what to try, `client` sends it, `judge` tells how often it ran, `probes` try one promise after
-//! another, `rules` names the promises, `shape` judges refusals, and `report` shows what was found. Everything is bounded: the
-//! requests, how many are out at once, how much is read of an answer, and the time of one request and of the whole run.
+//! `semel verify`: tries an HTTP command endpoint from outside. The crate `semel-verify` does it.
 
-mod client;
-mod judge;
-mod options;
-mod probes;
-mod report;
-mod rules;
-mod shape;
-mod spelling;
-
-use std::time::Duration;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use semel_outgoing::{Address, AddressError, Trust};
+use semel_verify::{AnswerProfile, VerifyOptions, VerifySettings};
 
 use super::{Done, say, show};
-use options::Options;
-
-/// How long a whole run may take, whatever the endpoint does.
-const MAX_RUN: Duration = Duration::from_secs(20 * 60);
+use crate::config::{parse_duration, redact};
 
 pub(super) fn command() -> Command {
     let header = |name: &'static str| {
@@ -112,16 +98,12 @@ pub(super) fn command() -> Command {
 }
 
 pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let options = Options::read(matches)?;
+    let options = VerifyOptions::new(settings(matches)?)?;
     for warning in options.warnings() {
         eprintln!("warning: {warning}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let report = runtime.block_on(async {
-        tokio::time::timeout(MAX_RUN, probes::try_all(&options))
-            .await
-            .with_context(|| format!("gave up after {} s", MAX_RUN.as_secs()))?
-    })?;
+    let report = runtime.block_on(semel_verify::verify(&options))?;
     if matches.get_flag("json") {
         say(format!("{:#}", report.to_json()));
     } else {
@@ -129,4 +111,64 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         show(report.to_text(colour).trim_end());
     }
     Ok(if report.holds() { Done::Yes } else { Done::No })
+}
+
+fn settings(matches: &ArgMatches) -> anyhow::Result<VerifySettings> {
+    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
+    let all = |name: &str| matches.get_many::<String>(name).unwrap_or_default().cloned().collect();
+    Ok(VerifySettings {
+        timeout: text("timeout").and_then(parse_duration).context("--timeout wants a time, such as 10s")?,
+        url: address(text("url").context("--url is required")?)?,
+        count_url: text("count-url").map(address).transpose()?,
+        body: matches.get_one::<PathBuf>("body").context("--body is required")?.clone(),
+        headers: all("header"),
+        other_headers: all("other-header"),
+        profile: if text("profile") == Some("stripe") { AnswerProfile::Stripe } else { AnswerProfile::Ietf },
+        trust: match matches.get_flag("insecure") {
+            true => Trust::Insecure,
+            false => matches.get_one::<PathBuf>("ca").cloned().into(),
+        },
+    })
+}
+
+/// Reads an `http://` or `https://` URL.
+fn address(text: &str) -> anyhow::Result<Address> {
+    text.parse().map_err(|error| match error {
+        AddressError::Credentials => anyhow::anyhow!("give credentials with --header, not in the URL"),
+        error => anyhow::anyhow!("{:?}: {error}", redact(text)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_an_http_or_https_url() {
+        for text in ["http://127.0.0.1:8080/payments?x=1", "http://example.com/", "https://[::1]:99/"] {
+            assert_eq!(address(text).expect("it is one").to_string(), text);
+        }
+    }
+
+    #[test]
+    fn other_urls_are_refused_with_the_reason() {
+        let why = |text: &str| format!("{:#}", address(text).expect_err("it is refused"));
+        assert!(why("http://alice:secret@example.com/").contains("--header"));
+        for text in ["", "/payments", "ftp://example.com/", "http://", "example.com", "http://x:99999/"] {
+            assert!(address(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_refusal_shows_a_password() {
+        for text in [
+            "https://alice:hunter2@example.com/",
+            "ftp://alice:hunter2@example.com/",
+            "http://alice:hunter2@[::1/",
+            "http://alice:hunter2@example.com/",
+        ] {
+            let why = format!("{:#}", address(text).expect_err("it is refused"));
+            assert!(!why.contains("hunter2"), "{why}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! The report of an audit, as text and as JSON.
 
 use std::fmt::Write;
 
@@ -6,25 +6,25 @@ use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
 use super::document::printable;
-use super::groups::{self, Group};
-use super::judge::{ANSWERS, Endpoint, Expiry};
+use super::groups::{self, EndpointGroup};
+use super::judge::{ANSWERS, AuditedEndpoint, Expiry};
 
-/// Longer paths are shown, but do not make the table wider.
+/// The widest column. Longer paths are shown whole, but do not widen the table.
 const MAX_COLUMN: usize = 48;
 
 /// The result of an audit.
 #[derive(Debug)]
-pub(super) struct Report {
-    /// The version of OpenAPI, as the document says it.
+pub struct AuditReport {
+    /// The version of OpenAPI, as the document has it.
     pub(super) version: String,
-    pub(super) endpoints: Vec<Endpoint>,
-    /// Those that were left out on request, as method and path.
+    pub(super) endpoints: Vec<AuditedEndpoint>,
+    /// The endpoints that were left out on request, as method and path.
     pub(super) ignored: Vec<String>,
 }
 
-impl Report {
-    /// Whether no endpoint lacks anything.
-    pub(super) fn ok(&self) -> bool {
+impl AuditReport {
+    /// Returns whether every endpoint declares everything.
+    pub fn ok(&self) -> bool {
         self.lacking() == 0
     }
 
@@ -32,8 +32,8 @@ impl Report {
         self.endpoints.iter().filter(|endpoint| !endpoint.missing().is_empty()).count()
     }
 
-    /// The names are promises.
-    pub(super) fn to_json(&self) -> Value {
+    /// Returns the report for programs. Its names are part of the contract.
+    pub fn to_json(&self) -> Value {
         json!({
             "ok": self.ok(),
             "openapi": self.version,
@@ -43,7 +43,8 @@ impl Report {
         })
     }
 
-    pub(super) fn to_text(&self) -> String {
+    /// Returns the report for people.
+    pub fn to_text(&self) -> String {
         let mut out = String::new();
         if groups::are_wanted(&self.endpoints) {
             groups::of(&self.endpoints).iter().for_each(|group| show_group(&mut out, group));
@@ -74,8 +75,8 @@ impl Report {
     }
 }
 
-/// Everything about one endpoint, in sentences.
-fn show(out: &mut String, endpoint: &Endpoint) {
+/// Writes the missing parts and the notes of one endpoint.
+fn show(out: &mut String, endpoint: &AuditedEndpoint) {
     let missing = endpoint.missing();
     if missing.is_empty() && endpoint.notes.is_empty() {
         return;
@@ -91,8 +92,8 @@ fn show(out: &mut String, endpoint: &Endpoint) {
     line(out, "");
 }
 
-/// A group of a large document: its table, and each sentence once, with the number of endpoints that it is about.
-fn show_group(out: &mut String, group: &Group<'_>) {
+/// Writes a group: its table, and each sentence once, with the number of its endpoints.
+fn show_group(out: &mut String, group: &EndpointGroup<'_>) {
     let (name, all, lacking) = (printable(group.name), group.endpoints.len(), group.lacking());
     line(out, &format!("== {name}: {lacking} of {all} lack something =="));
     line(out, "");
@@ -113,7 +114,7 @@ fn show_group(out: &mut String, group: &Group<'_>) {
     }
 }
 
-fn table(out: &mut String, endpoints: &[&Endpoint]) {
+fn table(out: &mut String, endpoints: &[&AuditedEndpoint]) {
     let heads = ["METHOD", "PATH", "LINE", "KEY", ANSWERS[0], ANSWERS[1], ANSWERS[2], "EXPIRY"];
     let mut rows = vec![heads.map(str::to_owned)];
     rows.extend(endpoints.iter().map(|endpoint| row(endpoint)));
@@ -127,7 +128,7 @@ fn table(out: &mut String, endpoints: &[&Endpoint]) {
     }
 }
 
-fn row(endpoint: &Endpoint) -> [String; 8] {
+fn row(endpoint: &AuditedEndpoint) -> [String; 8] {
     let [first, second, third] =
         endpoint.answers.map(|declared| if declared { "yes" } else { "-" }.to_owned());
     let expiry = match &endpoint.expiry {
@@ -147,11 +148,11 @@ fn row(endpoint: &Endpoint) -> [String; 8] {
     ]
 }
 
-fn group_json(group: &Group<'_>) -> Value {
+fn group_json(group: &EndpointGroup<'_>) -> Value {
     json!({ "name": group.name, "endpoints": group.endpoints.len(), "lacking": group.lacking() })
 }
 
-fn endpoint_json(endpoint: &Endpoint) -> Value {
+fn endpoint_json(endpoint: &AuditedEndpoint) -> Value {
     let answers: Map<String, Value> = ANSWERS
         .into_iter()
         .zip(endpoint.answers)

@@ -1,10 +1,10 @@
-//! Finds in a description how long a key is kept, where its author has written it down for people only.
+//! Finds the lifetime of a key in a description that is written for people.
 
 const UNITS: [&str; 18] = [
     "s", "second", "seconds", "min", "minute", "minutes", "h", "hour", "hours", "d", "day", "days", "week",
     "weeks", "month", "months", "year", "years",
 ];
-/// How words begin that say that something is kept, or is kept no longer.
+/// The beginnings of words about keeping and deleting.
 const KEEPING: [&str; 14] = [
     "expir",
     "keep",
@@ -22,7 +22,7 @@ const KEEPING: [&str; 14] = [
     "lifetime",
 ];
 
-/// The time in the first sentence that has one and is about keeping: "24 hours" in "Keys expire after 24 hours."
+/// Returns the time in the first sentence that has one and is about keeping: "24 hours" in "Keys expire after 24 hours."
 pub(super) fn mentioned(description: &str) -> Option<String> {
     description.split_inclusive(['.', ';', '!', '?']).find_map(|sentence| {
         let words: Vec<String> = sentence
@@ -36,7 +36,7 @@ pub(super) fn mentioned(description: &str) -> Option<String> {
     })
 }
 
-/// A number and its unit: `24 hours`, `24-hour` (two words here), `24h`.
+/// Finds a number and its unit: `24 hours`, `24-hour` (two words here), `24h`.
 fn time(words: &[String]) -> Option<String> {
     words.iter().enumerate().find_map(|(at, word)| {
         let (number, unit) = word.split_at(word.find(|c: char| !c.is_ascii_digit()).unwrap_or(word.len()));

@@ -1,12 +1,13 @@
-//! Finds the key of an operation: a header, or a member of the body, by the names that services have for it.
+//! Finds the key of an operation: a header, or a member of the body, by the usual names for it.
 
 use super::document::{Node, excerpt, printable};
+use super::error::AuditError;
 use super::reference::{self, Unseen};
 
 /// Names of headers and members that mean a key, without their separators.
 const NAMES: [&str; 5] =
     ["idempotencykey", "idempotencytoken", "idempotencyid", "xidempotencykey", "paypalrequestid"];
-/// How deep schemas are looked into that are made of others (`allOf`).
+/// The deepest nesting of `allOf` that is searched.
 const MAX_SCHEMAS: usize = 4;
 
 /// A key that an operation declares.
@@ -22,11 +23,14 @@ pub(super) struct DeclaredKey<'d> {
 /// The part of a request that has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyPlace {
+    /// A header field.
     Header,
+    /// A member of the body.
     Body,
 }
 
 impl KeyPlace {
+    /// Returns the name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Header => "header",
@@ -35,8 +39,8 @@ impl KeyPlace {
     }
 }
 
-/// The key of an operation: of the operation itself, or else of its path; in a header, or else in the body. `others` are
-/// names that mean a key besides the known ones.
+/// Finds the key of an operation: at the operation, or else at its path; in a header, or else in the body. `others` are
+/// additional names of a key.
 ///
 /// # Errors
 /// If the document is broken.
@@ -45,7 +49,7 @@ pub(super) fn find<'d>(
     path_items: &[Node<'d>],
     others: &[&str],
     notes: &mut Vec<String>,
-) -> anyhow::Result<Option<DeclaredKey<'d>>> {
+) -> Result<Option<DeclaredKey<'d>>, AuditError> {
     let mut unseen: Vec<Unseen> = Vec::new();
     let (mut similar, mut in_body) = (None, None);
     for owner in std::iter::once(&operation).chain(path_items) {
@@ -68,7 +72,7 @@ pub(super) fn find<'d>(
             };
             match place {
                 "header" if is_key(name, others) => return Ok(Some(declared(KeyPlace::Header))),
-                // Of Swagger 2.0, which has the body among the parameters.
+                // Swagger 2.0 has the body among the parameters.
                 "formData" if is_key(name, others) => in_body = in_body.or(Some(declared(KeyPlace::Body))),
                 "body" if in_body.is_none() => {
                     in_body = parameter
@@ -106,7 +110,7 @@ pub(super) fn find<'d>(
     Ok(None)
 }
 
-/// Whether a header or a member of this name is a key: `Idempotency-Key`, `idempotency_key`, `PayPal-Request-Id`.
+/// Returns whether a header or a member of this name is a key: `Idempotency-Key`, `idempotency_key`, `PayPal-Request-Id`.
 fn is_key(name: &str, others: &[&str]) -> bool {
     if others.iter().any(|other| other.eq_ignore_ascii_case(name)) {
         return true;
@@ -116,8 +120,8 @@ fn is_key(name: &str, others: &[&str]) -> bool {
     NAMES.contains(&letters.as_str())
 }
 
-/// The key in a body of OpenAPI 3, of whichever type.
-fn in_request_body<'d>(operation: Node<'d>, others: &[&str]) -> anyhow::Result<Option<DeclaredKey<'d>>> {
+/// Finds the key in a request body of OpenAPI 3, of any media type.
+fn in_request_body<'d>(operation: Node<'d>, others: &[&str]) -> Result<Option<DeclaredKey<'d>>, AuditError> {
     let Some(body) = operation.get("requestBody") else { return Ok(None) };
     let Ok(body) = reference::follow(body)? else { return Ok(None) };
     let Some(content) = body.get("content") else { return Ok(None) };
@@ -130,8 +134,12 @@ fn in_request_body<'d>(operation: Node<'d>, others: &[&str]) -> anyhow::Result<O
     Ok(None)
 }
 
-/// The member of a schema that is a key.
-fn in_schema<'d>(schema: Node<'d>, others: &[&str], depth: usize) -> anyhow::Result<Option<DeclaredKey<'d>>> {
+/// Finds the member of a schema that is a key.
+fn in_schema<'d>(
+    schema: Node<'d>,
+    others: &[&str],
+    depth: usize,
+) -> Result<Option<DeclaredKey<'d>>, AuditError> {
     let Ok(schema) = reference::follow(schema)? else { return Ok(None) };
     let properties = schema.get("properties").map(Node::members).transpose()?.unwrap_or_default();
     if let Some((name, node)) = properties.into_iter().find(|(name, _)| is_key(name, others)) {

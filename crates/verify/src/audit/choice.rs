@@ -1,26 +1,27 @@
-//! Endpoints that need no key, by name (`--ignore`) or by a pattern (`--exclude`).
+//! Endpoints that need no key: by name (`--ignore`), or by a pattern (`--exclude`).
 
-use anyhow::{Context, ensure};
+use super::error::AuditError;
+use super::judge::AuditedEndpoint;
 
-use super::judge::Endpoint;
-
-/// Endpoints that are left out.
-pub(super) struct LeftOut<'a> {
-    /// The flag that names them.
+/// A choice of endpoints that the audit leaves out.
+pub struct LeftOut<'a> {
+    /// The flag of this choice.
     flag: &'static str,
     text: &'a str,
-    /// `None` means each method.
+    /// `None` stands for every method.
     method: Option<&'a str>,
     path: &'a str,
     is_pattern: bool,
 }
 
 impl<'a> LeftOut<'a> {
-    /// One endpoint: a method and a path as the document has them.
-    pub(super) fn named(text: &'a str) -> anyhow::Result<LeftOut<'a>> {
-        let (method, path) = text.trim().split_once(' ').with_context(|| {
-            format!("--ignore {text:?}: a method and a path are wanted, such as 'POST /login'")
-        })?;
+    /// Reads one endpoint: a method and a path, as the document has them.
+    ///
+    /// # Errors
+    /// If one of the two is missing.
+    pub fn named(text: &'a str) -> Result<LeftOut<'a>, AuditError> {
+        let (method, path) =
+            text.trim().split_once(' ').ok_or_else(|| AuditError::NoEndpoint(text.to_owned()))?;
         Ok(LeftOut {
             flag: "--ignore",
             text,
@@ -30,17 +31,23 @@ impl<'a> LeftOut<'a> {
         })
     }
 
-    /// All endpoints that a pattern matches: a path, or a method and a path, where `*` stands for any text.
-    pub(super) fn pattern(text: &'a str) -> anyhow::Result<LeftOut<'a>> {
+    /// Reads a pattern of endpoints: a path, or a method and a path, where `*` stands for any text.
+    ///
+    /// # Errors
+    /// If the path is missing.
+    pub fn pattern(text: &'a str) -> Result<LeftOut<'a>, AuditError> {
         let (method, path) = match text.trim().split_once(' ') {
             Some((method, path)) => (Some(method).filter(|method| *method != "*"), path.trim_start()),
             None => (None, text.trim()),
         };
-        ensure!(!path.is_empty(), "--exclude {text:?}: a path is wanted, such as '*/search'");
+        if path.is_empty() {
+            return Err(AuditError::NoPattern(text.to_owned()));
+        }
         Ok(LeftOut { flag: "--exclude", text, method, path, is_pattern: true })
     }
 
-    pub(super) fn is(&self, endpoint: &Endpoint) -> bool {
+    /// Returns whether the choice covers this endpoint.
+    pub(super) fn is(&self, endpoint: &AuditedEndpoint) -> bool {
         let method = self.method.is_none_or(|method| endpoint.method.eq_ignore_ascii_case(method));
         method
             && match self.is_pattern {
@@ -49,19 +56,16 @@ impl<'a> LeftOut<'a> {
             }
     }
 
-    /// Refuses a choice that leaves nothing out: the list does not outlive what it is about.
-    pub(super) fn check(&self, endpoints: &[Endpoint]) -> anyhow::Result<()> {
-        let flag = self.flag;
-        ensure!(
-            endpoints.iter().any(|endpoint| self.is(endpoint)),
-            "{flag} '{}': the audit lists no such endpoint",
-            self.text.trim()
-        );
-        Ok(())
+    /// Refuses a choice that covers no endpoint, so that a list of choices cannot go stale.
+    pub(super) fn check(&self, endpoints: &[AuditedEndpoint]) -> Result<(), AuditError> {
+        if endpoints.iter().any(|endpoint| self.is(endpoint)) {
+            return Ok(());
+        }
+        Err(AuditError::Unlisted { flag: self.flag, text: self.text.trim().to_owned() })
     }
 }
 
-/// Whether the text is the pattern, where `*` stands for any text.
+/// Returns whether the text matches the pattern, where `*` stands for any text.
 fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();

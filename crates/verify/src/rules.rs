@@ -1,17 +1,18 @@
-//! The promises, each with its level, and what was found about it.
+//! The rules, each with its level, and the findings about them.
 
-use super::client::Exchange;
+use crate::client::Exchange;
 
-/// How bad it is to break a rule. The levels are ours.
+/// The severity of a broken rule. The levels are Semel's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Level {
+pub(super) enum RuleLevel {
     /// Broken by a second execution, or by an answer that belongs to another command or caller.
     Must,
-    /// Codes, shapes and headers.
+    /// Broken by a wrong code, shape or header.
     Should,
 }
 
-impl Level {
+impl RuleLevel {
+    /// Returns the name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Must => "must",
@@ -19,6 +20,7 @@ impl Level {
         }
     }
 
+    /// Returns the explanation for reports.
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Must => "no second execution, and no answer that belongs to another command or caller",
@@ -27,27 +29,28 @@ impl Level {
     }
 }
 
-/// Makes the rules: each with its name, its level and what it promises.
+/// Defines the rules: each with its level, its name and its promise.
 macro_rules! rules {
     ($($rule:ident, $level:ident, $name:literal, $promise:literal;)*) => {
-        /// A promise that an endpoint keeps or breaks.
+        /// A rule that an endpoint keeps or breaks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Rule { $($rule),* }
+        pub(super) enum EndpointRule { $($rule),* }
 
-        impl Rule {
+        impl EndpointRule {
             /// Every rule, in the order of the report.
-            pub(super) const ALL: &[Rule] = &[$(Rule::$rule),*];
+            pub(super) const ALL: &[EndpointRule] = &[$(EndpointRule::$rule),*];
 
-            /// What a rule is called, in reports and by programs that read them.
+            /// Returns the name of the rule in reports. Programs rely on it.
             pub(super) fn name(self) -> &'static str {
                 match self { $(Self::$rule => $name),* }
             }
 
-            pub(super) fn level(self) -> Level {
-                match self { $(Self::$rule => Level::$level),* }
+            /// Returns the level of the rule.
+            pub(super) fn level(self) -> RuleLevel {
+                match self { $(Self::$rule => RuleLevel::$level),* }
             }
 
-            /// What is true of an endpoint that keeps it.
+            /// Returns the sentence that is true of an endpoint that keeps the rule.
             pub(super) fn promise(self) -> &'static str {
                 match self { $(Self::$rule => $promise),* }
             }
@@ -78,70 +81,79 @@ rules! {
     ExpiryPublished, Should, "expiry-published", "an answer says until when it can be had again: Idempotency-Expires";
 }
 
-/// What a rule came to, and on what ground.
+/// The outcome of a rule, with its reason.
 #[derive(Clone, Debug)]
-pub(super) enum Outcome {
+pub(super) enum RuleOutcome {
+    /// The endpoint keeps the rule.
     Pass(String),
+    /// The endpoint breaks the rule.
     Fail(String),
+    /// The rule could not be judged.
     NotTried(String),
 }
 
-/// A rule, what it came to, and the evidence.
+/// A rule, its outcome, and the evidence.
 #[derive(Clone, Debug)]
-pub(super) struct Finding {
-    pub(super) rule: Rule,
-    pub(super) outcome: Outcome,
+pub(super) struct RuleFinding {
+    pub(super) rule: EndpointRule,
+    pub(super) outcome: RuleOutcome,
     pub(super) evidence: Vec<Exchange>,
 }
 
-/// How many exchanges are kept as the evidence of one rule.
+/// The most exchanges that are kept as the evidence of one rule.
 const MAX_EVIDENCE: usize = 8;
 
-/// What was found so far: one finding for each rule, in the end.
+/// The findings of a run so far, at most one for each rule.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    found: Vec<Finding>,
-    /// Answers that refuse something because of its key.
+pub(super) struct RuleFindings {
+    found: Vec<RuleFinding>,
+    /// The exchanges that ended in a refusal because of the key.
     refusals: Vec<Exchange>,
 }
 
-impl Findings {
-    /// Records what a rule came to. The first word counts.
-    pub(super) fn record(&mut self, rule: Rule, outcome: Outcome, evidence: &[&Exchange]) {
+impl RuleFindings {
+    /// Records the outcome of a rule. A second outcome for the same rule is ignored.
+    pub(super) fn record(&mut self, rule: EndpointRule, outcome: RuleOutcome, evidence: &[&Exchange]) {
         if !self.found.iter().any(|finding| finding.rule == rule) {
             let evidence = evidence.iter().take(MAX_EVIDENCE).map(|exchange| (*exchange).clone()).collect();
-            self.found.push(Finding { rule, outcome, evidence });
+            self.found.push(RuleFinding { rule, outcome, evidence });
         }
     }
 
-    /// Records the same of several rules.
-    pub(super) fn record_all(&mut self, rules: &[Rule], outcome: &Outcome, evidence: &[&Exchange]) {
+    /// Records one outcome for several rules.
+    pub(super) fn record_all(
+        &mut self,
+        rules: &[EndpointRule],
+        outcome: &RuleOutcome,
+        evidence: &[&Exchange],
+    ) {
         for rule in rules {
             self.record(*rule, outcome.clone(), evidence);
         }
     }
 
-    /// Keeps an answer for the rule about refusals, if it is one.
+    /// Keeps the exchange for the rule about refusals, if its answer is one.
     pub(super) fn refusal(&mut self, exchange: &Exchange) {
-        if exchange.answer.as_ref().is_ok_and(super::client::Answer::refused) {
+        if exchange.answer.as_ref().is_ok_and(crate::client::HttpAnswer::refused) {
             self.refusals.push(exchange.clone());
         }
     }
 
+    /// Returns the refusals so far.
     pub(super) fn refusals(&self) -> &[Exchange] {
         &self.refusals
     }
 
-    /// Every rule with what it came to.
-    pub(super) fn into_all(self) -> Vec<Finding> {
-        let finding = |rule: &Rule| {
+    /// Returns a finding for every rule.
+    pub(super) fn into_all(self) -> Vec<RuleFinding> {
+        let finding = |rule: &EndpointRule| {
             let found = self.found.iter().find(|finding| finding.rule == *rule).cloned();
-            found.unwrap_or_else(|| Finding {
+            found.unwrap_or_else(|| RuleFinding {
                 rule: *rule,
-                outcome: Outcome::NotTried("no request came far enough to tell".to_owned()),
+                outcome: RuleOutcome::NotTried("no request came far enough to tell".to_owned()),
                 evidence: Vec::new(),
             })
         };
-        Rule::ALL.iter().map(finding).collect()
+        EndpointRule::ALL.iter().map(finding).collect()
     }
 }

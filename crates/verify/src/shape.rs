@@ -1,28 +1,33 @@
-//! The shape of a refusal: a problem document of RFC 9457, or the error envelope of Stripe.
+//! Checks the shape of a refusal: a problem document of RFC 9457, or the error envelope of Stripe.
 
-use semel_core::retry::{RETRY_ADVICE, RetryAdvice};
 use serde_json::Value;
 
-use super::client::Answer;
-use super::options::Profile;
+use crate::client::HttpAnswer;
+use crate::options::AnswerProfile;
 
-/// Checks the shape of a refusal. `is_changed`: what it refuses is a changed request under a used key.
-pub(super) fn check(answer: &Answer, profile: Profile, is_changed: bool) -> Result<(), String> {
+/// The field with the advice about a retry.
+const RETRY_ADVICE: &str = "idempotency-retry";
+/// The words of that field.
+const ADVICE: [&str; 3] = ["same-key", "poll", "never"];
+
+/// Checks the shape of a refusal. `is_changed` is true for the refusal of a changed request under a used key.
+pub(super) fn check(answer: &HttpAnswer, profile: AnswerProfile, is_changed: bool) -> Result<(), String> {
     let document: Value =
         serde_json::from_slice(&answer.body).map_err(|_| "its body is not JSON".to_owned())?;
     match profile {
-        Profile::Ietf => problem(answer, &document)?,
-        Profile::Stripe => envelope(answer, &document, is_changed)?,
+        AnswerProfile::Ietf => problem(answer, &document)?,
+        AnswerProfile::Stripe => envelope(answer, &document, is_changed)?,
     }
-    match answer.header(RETRY_ADVICE.as_str()) {
-        Some(word) if RetryAdvice::ALL.iter().all(|advice| advice.as_str() != word) => {
+    match answer.header(RETRY_ADVICE) {
+        Some(word) if !ADVICE.contains(&word) => {
             Err(format!("its Idempotency-Retry is {word:?}, and not same-key, poll or never"))
         }
         _ => Ok(()),
     }
 }
 
-fn media_type(answer: &Answer, expected: &str) -> Result<(), String> {
+/// Checks the media type of an answer.
+fn media_type(answer: &HttpAnswer, expected: &str) -> Result<(), String> {
     let media_type = answer.header("content-type").unwrap_or("").split(';').next().unwrap_or("").trim();
     if media_type.eq_ignore_ascii_case(expected) {
         return Ok(());
@@ -30,9 +35,9 @@ fn media_type(answer: &Answer, expected: &str) -> Result<(), String> {
     Err(format!("its content type is {media_type:?}, not {expected}"))
 }
 
-/// Checks a problem document. All its members are optional (RFC 9457, 3.1); one that is there has its type, and `status` is the
-/// answer's.
-fn problem(answer: &Answer, document: &Value) -> Result<(), String> {
+/// Checks a problem document. All members are optional (RFC 9457, 3.1); a present one has its type, and `status` is that of
+/// the answer.
+fn problem(answer: &HttpAnswer, document: &Value) -> Result<(), String> {
     media_type(answer, "application/problem+json")?;
     let Some(members) = document.as_object() else { return Err("its body is not a JSON object".to_owned()) };
     for name in ["type", "title", "detail", "instance"] {
@@ -47,8 +52,8 @@ fn problem(answer: &Answer, document: &Value) -> Result<(), String> {
     }
 }
 
-/// Checks Stripe's envelope: its `type` decides which exception an SDK raises.
-fn envelope(answer: &Answer, document: &Value, is_changed: bool) -> Result<(), String> {
+/// Checks Stripe's envelope, whose `type` decides the exception of an SDK.
+fn envelope(answer: &HttpAnswer, document: &Value, is_changed: bool) -> Result<(), String> {
     media_type(answer, "application/json")?;
     let error = &document["error"];
     if !error.is_object() {
@@ -73,12 +78,11 @@ mod tests {
 
     use super::*;
 
-    fn answer(media_type: &'static str, body: &'static str, advice: Option<&'static str>) -> Answer {
+    fn answer(media_type: &'static str, body: &'static str, advice: Option<&'static str>) -> HttpAnswer {
         let field =
             |name: &str, value: &str| (name.parse().expect("a name"), value.parse().expect("a value"));
-        let headers =
-            [Some(field("content-type", media_type)), advice.map(|word| field(RETRY_ADVICE.as_str(), word))];
-        Answer {
+        let headers = [Some(field("content-type", media_type)), advice.map(|word| field(RETRY_ADVICE, word))];
+        HttpAnswer {
             status: http::StatusCode::CONFLICT,
             headers: headers.into_iter().flatten().collect(),
             body: body.into(),
@@ -87,7 +91,7 @@ mod tests {
     }
 
     fn judged(media_type: &'static str, body: &'static str) -> Result<(), String> {
-        check(&answer(media_type, body, None), Profile::Ietf, false)
+        check(&answer(media_type, body, None), AnswerProfile::Ietf, false)
     }
 
     #[test]
@@ -123,7 +127,7 @@ mod tests {
     #[test]
     fn advice_that_is_there_is_one_of_its_three_words() {
         let advised =
-            |word| check(&answer("application/problem+json", "{}", Some(word)), Profile::Ietf, false);
+            |word| check(&answer("application/problem+json", "{}", Some(word)), AnswerProfile::Ietf, false);
         for word in ["same-key", "poll", "never"] {
             assert_eq!(advised(word), Ok(()), "{word}");
         }
@@ -134,7 +138,7 @@ mod tests {
     #[test]
     fn a_refusal_of_stripes_has_stripes_envelope() {
         let judged = |media_type, body, is_changed| {
-            check(&answer(media_type, body, None), Profile::Stripe, is_changed)
+            check(&answer(media_type, body, None), AnswerProfile::Stripe, is_changed)
         };
         let invalid = r#"{"error":{"type":"invalid_request_error","code":"c","message":"m"}}"#;
         let mismatch = r#"{"error":{"type":"idempotency_error","message":"m"}}"#;

@@ -1,7 +1,6 @@
-//! Sends requests, each on a connection of its own, and keeps what came back as evidence.
+//! Sends requests, each on a connection of its own, and keeps the answers as evidence.
 //!
-//! Whatever the server answers, what is held of it is bounded, and so is the time; a run cannot send more than
-//! [`MAX_REQUESTS`].
+//! The size of an answer, the time of a request and the number of requests of a run ([`MAX_REQUESTS`]) are bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,62 +13,68 @@ use http_body_util::Full;
 use semel_outgoing::Error;
 use tokio::io::AsyncWriteExt;
 
-use super::options::Address;
+use crate::options::TestedAddress;
 
-/// How many requests one run may send: more than the probes need, so that reaching it is a bug of ours.
+/// The most requests of one run. The probes need fewer: a run that reaches the bound has a bug.
 pub(super) const MAX_REQUESTS: usize = 400;
-/// How much of an answer's body is read.
+/// The largest body of an answer.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The field of a key.
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// A request, apart from where it goes.
+/// A request without its address.
 #[derive(Clone, Debug)]
-pub(super) struct Message {
+pub(super) struct ProbeRequest {
     pub(super) method: Method,
     pub(super) headers: HeaderMap,
-    /// One field line each.
+    /// The keys, one field line each.
     pub(super) keys: Vec<HeaderValue>,
     pub(super) body: Bytes,
 }
 
 /// A response, read to its end.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpAnswer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
     pub(super) took: Duration,
 }
 
-impl Answer {
-    /// The text of a field; `None` if it is missing, or no text.
+impl HttpAnswer {
+    /// Returns the text of a field; `None` if it is missing, or no text.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Whether the command succeeded. `303 See Other` is how some say that it did.
+    /// Returns whether the command succeeded. Some services say so with `303 See Other`.
     pub(super) fn succeeded(&self) -> bool {
         self.status.is_success() || self.status == StatusCode::SEE_OTHER
     }
 
-    /// Whether the request was refused, so that by the server's word nothing ran.
+    /// Returns whether the server refused the request, and so claims that nothing ran.
     pub(super) fn refused(&self) -> bool {
         self.status.is_client_error()
     }
 }
 
-/// Why there is no answer.
+/// The reason why a request has no answer.
 #[derive(Clone, Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
+pub enum NoAnswer {
+    /// The connection cannot be made.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// The answer took too long.
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
+    /// The connection broke, or the answer is not HTTP.
     #[error("no answer: {0}")]
     Broken(String),
+    /// The answer is too large.
     #[error("an answer of more than {MAX_ANSWER_BYTES} bytes")]
     TooLarge,
+    /// The run has sent too many requests.
     #[error("more than {MAX_REQUESTS} requests")]
     TooMany,
 }
@@ -86,40 +91,46 @@ impl From<Error> for NoAnswer {
     }
 }
 
-/// A request and what came of it: evidence.
+/// A request and its answer: evidence.
 #[derive(Clone, Debug)]
 pub(super) struct Exchange {
-    /// Why it was sent, where the request does not show it.
+    /// The purpose of the request.
     pub(super) note: &'static str,
     pub(super) target: String,
-    pub(super) message: Message,
-    pub(super) answer: Result<Answer, NoAnswer>,
+    pub(super) message: ProbeRequest,
+    pub(super) answer: Result<HttpAnswer, NoAnswer>,
 }
 
 /// Sends requests within the bounds of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct ProbeClient {
     timeout: Duration,
     sent: Arc<AtomicUsize>,
 }
 
-impl Client {
-    pub(super) fn new(timeout: Duration) -> Client {
-        Client { timeout, sent: Arc::default() }
+impl ProbeClient {
+    /// Makes a client with this timeout for each request.
+    pub(super) fn new(timeout: Duration) -> ProbeClient {
+        ProbeClient { timeout, sent: Arc::default() }
     }
 
-    /// How long one request may take.
+    /// Returns the timeout of one request.
     pub(super) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// How many requests were sent.
+    /// Returns the number of requests so far.
     pub(super) fn sent(&self) -> usize {
         self.sent.load(Ordering::Relaxed)
     }
 
     /// Sends a request on a connection of its own.
-    pub(super) async fn send(&self, note: &'static str, to: &Address, message: Message) -> Exchange {
+    pub(super) async fn send(
+        &self,
+        note: &'static str,
+        to: &TestedAddress,
+        message: ProbeRequest,
+    ) -> Exchange {
         let answer = match self.connect(to).await {
             Ok(connection) => connection.send(to, &message).await,
             Err(error) => Err(error),
@@ -128,16 +139,16 @@ impl Client {
     }
 
     /// Makes a connection for one request.
-    pub(super) async fn connect(&self, to: &Address) -> Result<Connection, NoAnswer> {
+    pub(super) async fn connect(&self, to: &TestedAddress) -> Result<ProbeConnection, NoAnswer> {
         self.count()?;
-        Ok(Connection { connection: to.client.connect().await?, timeout: self.timeout })
+        Ok(ProbeConnection { connection: to.client.connect().await?, timeout: self.timeout })
     }
 
-    /// Sends this much of the body, waits, and hangs up without reading a byte.
+    /// Sends the first `body_bytes` of the body, waits, and hangs up without reading a byte.
     pub(super) async fn hang_up(
         &self,
-        to: &Address,
-        message: &Message,
+        to: &TestedAddress,
+        message: &ProbeRequest,
         body_bytes: usize,
         after: Duration,
     ) -> Result<(), NoAnswer> {
@@ -174,15 +185,19 @@ impl Client {
     }
 }
 
-/// A connection that was made, for one request.
-pub(super) struct Connection {
+/// An open connection for one request.
+pub(super) struct ProbeConnection {
     connection: semel_outgoing::Connection,
     timeout: Duration,
 }
 
-impl Connection {
+impl ProbeConnection {
     /// Sends the request and reads the whole answer.
-    pub(super) async fn send(self, to: &Address, message: &Message) -> Result<Answer, NoAnswer> {
+    pub(super) async fn send(
+        self,
+        to: &TestedAddress,
+        message: &ProbeRequest,
+    ) -> Result<HttpAnswer, NoAnswer> {
         let mut request = Request::builder()
             .method(message.method.clone())
             .uri(to.target())
@@ -192,12 +207,12 @@ impl Connection {
         let begun = Instant::now();
         let answer = self.connection.send(request, self.timeout).await?.bytes(MAX_ANSWER_BYTES).await?;
         let (head, body) = answer.into_parts();
-        Ok(Answer { status: head.status, headers: head.headers, body, took: begun.elapsed() })
+        Ok(HttpAnswer { status: head.status, headers: head.headers, body, took: begun.elapsed() })
     }
 }
 
-/// All field lines of a request but its length.
-fn fields(to: &Address, message: &Message) -> HeaderMap {
+/// Returns the fields of a request, without its length.
+fn fields(to: &TestedAddress, message: &ProbeRequest) -> HeaderMap {
     let mut fields = message.headers.clone();
     if let (false, Ok(host)) =
         (fields.contains_key(header::HOST), HeaderValue::from_str(to.client.address().authority()))

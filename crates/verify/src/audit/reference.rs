@@ -1,21 +1,21 @@
-//! Following `$ref` within one document. What stands in another one is not read, and never guessed.
+//! Follows `$ref` within one document. Other documents are not read.
 
 use std::fmt;
 
-use anyhow::bail;
 use percent_encoding::percent_decode_str;
 
 use super::document::{Node, excerpt, printable};
+use super::error::AuditError;
 
-/// How many references may follow each other.
+/// The longest chain of references.
 const MAX_HOPS: usize = 32;
 
-/// A place that a reference names and that cannot be looked at.
+/// A reference that cannot be followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unseen {
-    /// In another document.
+    /// It names another document.
     Elsewhere(String),
-    /// In this document, where it is not.
+    /// It names a place that this document does not have.
     Nowhere(String),
 }
 
@@ -32,26 +32,28 @@ impl fmt::Display for Unseen {
     }
 }
 
-/// A node, what it refers to, what that refers to, and so on; and what could not be looked at in the end.
+/// A chain of references: its nodes, and the reference at its end if that cannot be followed.
 pub(super) struct Chain<'d> {
     pub(super) nodes: Vec<Node<'d>>,
     pub(super) unseen: Option<Unseen>,
 }
 
-/// Everything that this node refers to, itself first.
+/// Follows the references of a node to their end; the node itself comes first.
 ///
 /// # Errors
-/// If it goes in a circle.
-pub(super) fn chain(node: Node<'_>) -> anyhow::Result<Chain<'_>> {
+/// If the references form a circle.
+pub(super) fn chain(node: Node<'_>) -> Result<Chain<'_>, AuditError> {
     let mut nodes = vec![node];
     let mut last = node;
     while let Some(reference) = last.get("$ref").and_then(Node::text) {
         if nodes.len() > MAX_HOPS {
-            bail!(
-                "line {}: the reference `{}` does not end after {MAX_HOPS} others: does it go in a circle?",
+            let first = printable(node.get("$ref").and_then(Node::text).unwrap_or_default());
+            return Err(AuditError::at(
                 node.line(),
-                printable(node.get("$ref").and_then(Node::text).unwrap_or_default())
-            );
+                format!(
+                    "the reference `{first}` does not end after {MAX_HOPS} others: does it go in a circle?"
+                ),
+            ));
         }
         match look_up(last.root(), reference)? {
             Ok(found) => {
@@ -64,11 +66,11 @@ pub(super) fn chain(node: Node<'_>) -> anyhow::Result<Chain<'_>> {
     Ok(Chain { nodes, unseen: None })
 }
 
-/// What this node means: itself, or what it refers to.
+/// Returns the node at the end of a chain of references: the node itself if it has none.
 ///
 /// # Errors
-/// If its references go in a circle.
-pub(super) fn follow(node: Node<'_>) -> anyhow::Result<Result<Node<'_>, Unseen>> {
+/// If the references form a circle.
+pub(super) fn follow(node: Node<'_>) -> Result<Result<Node<'_>, Unseen>, AuditError> {
     let Chain { nodes, unseen } = chain(node)?;
     Ok(match (unseen, nodes.last()) {
         (Some(unseen), _) => Err(unseen),
@@ -76,11 +78,11 @@ pub(super) fn follow(node: Node<'_>) -> anyhow::Result<Result<Node<'_>, Unseen>>
     })
 }
 
-/// The place that a reference names.
-fn look_up<'d>(root: Node<'d>, reference: &str) -> anyhow::Result<Result<Node<'d>, Unseen>> {
+/// Finds the place that a reference names.
+fn look_up<'d>(root: Node<'d>, reference: &str) -> Result<Result<Node<'d>, Unseen>, AuditError> {
     root.step(1 + reference.len())?;
     let (document, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-    // From OpenAPI 3.2 on, a document can have a name of its own.
+    // Since OpenAPI 3.2, a document can have a name of its own.
     let own_name = root.get("$self").and_then(Node::text);
     if !document.is_empty() && Some(document) != own_name {
         return Ok(Err(Unseen::Elsewhere(excerpt(reference))));

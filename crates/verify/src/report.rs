@@ -1,23 +1,24 @@
-//! What was found, for people and for programs.
+//! The report of a run, as text and as JSON.
 //!
-//! What a server sent is shown cut short and without control characters, and no request header but the key: reports
-//! are pasted into tickets.
+//! Texts of a server are cut short and made safe for a terminal. Of a request's headers, only the key is shown: reports are
+//! pasted into tickets.
 
 use std::fmt::Write;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Exchange, Message};
-use super::options::Profile;
-use super::rules::{Finding, Level, Outcome};
+use crate::client::{Exchange, HttpAnswer, ProbeRequest};
+use crate::options::AnswerProfile;
+use crate::rules::{RuleFinding, RuleLevel, RuleOutcome};
+use crate::text;
 
-/// How much of a body, or of a field's value, is shown.
+/// The length of an excerpt of a body or of a field's value.
 const MAX_EXCERPT_CHARS: usize = 200;
-/// How many exchanges are shown to people as evidence; programs get them all.
+/// The most exchanges that the text shows as evidence; JSON has all of them.
 const MAX_SHOWN: usize = 3;
-/// How many fields of an answer are shown to programs.
+/// The most fields of an answer in JSON.
 const MAX_FIELDS: usize = 40;
-/// Fields that are shown to people, if an answer has them.
+/// The fields of an answer that the text shows.
 const TELLING_FIELDS: [&str; 7] = [
     "content-type",
     "location",
@@ -27,7 +28,7 @@ const TELLING_FIELDS: [&str; 7] = [
     "idempotency-operation-id",
     "idempotency-expires",
 ];
-/// Fields whose values are nobody's business.
+/// The fields whose values are secret.
 const SECRET_FIELDS: [&str; 4] = ["set-cookie", "set-cookie2", "authorization", "authentication-info"];
 
 const GREEN: &str = "\u{1b}[32m";
@@ -36,38 +37,39 @@ const YELLOW: &str = "\u{1b}[33m";
 const DIM: &str = "\u{1b}[2m";
 const RESET: &str = "\u{1b}[0m";
 
-/// The result of a run.
+/// The report of a run.
 #[derive(Debug)]
-pub(super) struct Report {
+pub struct VerifyReport {
     pub(super) url: String,
-    pub(super) profile: Profile,
-    /// How many requests it took.
+    pub(super) profile: AnswerProfile,
+    /// The number of requests.
     pub(super) requests: usize,
-    /// What executions were judged by.
+    /// The means by which executions were counted and told apart.
     pub(super) basis: Vec<String>,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<RuleFinding>,
 }
 
-impl Report {
-    /// Whether no must is broken.
-    pub(super) fn holds(&self) -> bool {
-        self.broken(Level::Must).is_empty()
+impl VerifyReport {
+    /// Returns whether no rule of level `must` is broken.
+    pub fn holds(&self) -> bool {
+        self.broken(RuleLevel::Must).is_empty()
     }
 
-    fn broken(&self, level: Level) -> Vec<&'static str> {
-        self.of_level(level, |outcome| matches!(outcome, Outcome::Fail(_)))
+    fn broken(&self, level: RuleLevel) -> Vec<&'static str> {
+        self.of_level(level, |outcome| matches!(outcome, RuleOutcome::Fail(_)))
     }
 
-    fn not_tried(&self, level: Level) -> Vec<&'static str> {
-        self.of_level(level, |outcome| matches!(outcome, Outcome::NotTried(_)))
+    fn not_tried(&self, level: RuleLevel) -> Vec<&'static str> {
+        self.of_level(level, |outcome| matches!(outcome, RuleOutcome::NotTried(_)))
     }
 
-    fn of_level(&self, level: Level, wanted: fn(&Outcome) -> bool) -> Vec<&'static str> {
+    fn of_level(&self, level: RuleLevel, wanted: fn(&RuleOutcome) -> bool) -> Vec<&'static str> {
         let of_level = self.findings.iter().filter(|finding| finding.rule.level() == level);
         of_level.filter(|finding| wanted(&finding.outcome)).map(|finding| finding.rule.name()).collect()
     }
 
-    pub(super) fn to_json(&self) -> Value {
+    /// Returns the report for programs. Its names are part of the contract.
+    pub fn to_json(&self) -> Value {
         let findings = self.findings.iter().map(|finding| {
             let (outcome, why) = words(&finding.outcome);
             json!({
@@ -85,13 +87,14 @@ impl Report {
             "requests": self.requests,
             "executions": self.basis.iter().map(|line| printable(line)).collect::<Vec<_>>(),
             "holds": self.holds(),
-            "broken": self.broken(Level::Must),
-            "notTried": self.not_tried(Level::Must),
+            "broken": self.broken(RuleLevel::Must),
+            "notTried": self.not_tried(RuleLevel::Must),
             "rules": findings.collect::<Vec<_>>(),
         })
     }
 
-    pub(super) fn to_text(&self, colour: bool) -> String {
+    /// Returns the report for people.
+    pub fn to_text(&self, colour: bool) -> String {
         let paint = Paint { colour };
         let mut out = String::new();
         line(&mut out, &format!("POST {}, profile {}, {} requests", self.url, self.profile, self.requests));
@@ -99,7 +102,7 @@ impl Report {
             line(&mut out, &format!("executions are {}", printable(basis)));
         }
         let width = self.findings.iter().map(|finding| finding.rule.name().len()).max().unwrap_or(0);
-        for level in [Level::Must, Level::Should] {
+        for level in [RuleLevel::Must, RuleLevel::Should] {
             line(&mut out, "");
             line(&mut out, &format!("{}: {}", level.name(), level.meaning()));
             for finding in self.findings.iter().filter(|finding| finding.rule.level() == level) {
@@ -112,8 +115,8 @@ impl Report {
     }
 
     fn summary(&self, paint: Paint) -> String {
-        let (musts, shoulds) = (self.broken(Level::Must), self.broken(Level::Should));
-        let verdict = match (musts.as_slice(), self.not_tried(Level::Must).as_slice()) {
+        let (musts, shoulds) = (self.broken(RuleLevel::Must), self.broken(RuleLevel::Should));
+        let verdict = match (musts.as_slice(), self.not_tried(RuleLevel::Must).as_slice()) {
             ([], []) => paint.in_colour(GREEN, "Every must holds."),
             ([], not_tried) => {
                 let not_tried = not_tried.join(", ");
@@ -125,7 +128,7 @@ impl Report {
                 paint.in_colour(RED, &format!("{} musts are broken: {}.", many.len(), many.join(", ")))
             }
         };
-        match (shoulds.as_slice(), self.not_tried(Level::Should).as_slice()) {
+        match (shoulds.as_slice(), self.not_tried(RuleLevel::Should).as_slice()) {
             ([], []) => format!("{verdict}\nEvery should holds."),
             ([], not_tried) => {
                 format!(
@@ -149,12 +152,12 @@ impl Paint {
         if self.colour { format!("{colour}{text}{RESET}") } else { text.to_owned() }
     }
 
-    fn finding(self, out: &mut String, finding: &Finding, width: usize) {
+    fn finding(self, out: &mut String, finding: &RuleFinding, width: usize) {
         let (word, why) = words(&finding.outcome);
         let colour = match finding.outcome {
-            Outcome::Pass(_) => GREEN,
-            Outcome::Fail(_) => RED,
-            Outcome::NotTried(_) => YELLOW,
+            RuleOutcome::Pass(_) => GREEN,
+            RuleOutcome::Fail(_) => RED,
+            RuleOutcome::NotTried(_) => YELLOW,
         };
         let word = self.in_colour(colour, &format!("{word:9}"));
         line(out, &format!("  {word}  {:width$}  {}", finding.rule.name(), finding.rule.promise()));
@@ -162,7 +165,7 @@ impl Paint {
         if !why.is_empty() {
             line(out, &self.in_colour(DIM, &format!("             {why}")));
         }
-        if matches!(finding.outcome, Outcome::Fail(_)) {
+        if matches!(finding.outcome, RuleOutcome::Fail(_)) {
             for exchange in finding.evidence.iter().take(MAX_SHOWN) {
                 line(out, &format!("             > {}", request(exchange)));
                 let answer = match &exchange.answer {
@@ -182,15 +185,15 @@ fn line(out: &mut String, text: &str) {
     writeln!(out, "{}", text.trim_end()).expect("a string takes whatever is written");
 }
 
-fn words(outcome: &Outcome) -> (&'static str, &str) {
+fn words(outcome: &RuleOutcome) -> (&'static str, &str) {
     match outcome {
-        Outcome::Pass(why) => ("pass", why),
-        Outcome::Fail(why) => ("fail", why),
-        Outcome::NotTried(why) => ("not tried", why),
+        RuleOutcome::Pass(why) => ("pass", why),
+        RuleOutcome::Fail(why) => ("fail", why),
+        RuleOutcome::NotTried(why) => ("not tried", why),
     }
 }
 
-fn keys(message: &Message) -> Vec<String> {
+fn keys(message: &ProbeRequest) -> Vec<String> {
     message.keys.iter().map(|key| excerpt(key.as_bytes())).collect()
 }
 
@@ -200,7 +203,7 @@ fn request(exchange: &Exchange) -> String {
     format!("{note}: {} {}{} {}", message.method, printable(target), keys.concat(), excerpt(&message.body))
 }
 
-fn response(answer: &Answer) -> String {
+fn response(answer: &HttpAnswer) -> String {
     let fields = TELLING_FIELDS.into_iter().filter_map(|name| {
         let value = answer.headers.get(name)?;
         Some(format!(" {name}: {}", excerpt(value.as_bytes())))
@@ -235,9 +238,9 @@ fn exchange_json(exchange: &Exchange) -> Value {
     })
 }
 
-/// The beginning of something a server or a user sent, on one line.
+/// Returns the beginning of a body or value on one line.
 pub(super) fn excerpt(bytes: &[u8]) -> String {
-    // A character has at most four bytes; no more of a large body needs to be looked at.
+    // A character has at most four bytes, so the rest of a large body need not be decoded.
     let start = bytes.get(..4 * (MAX_EXCERPT_CHARS + 1)).unwrap_or(bytes);
     let text = printable(&String::from_utf8_lossy(start));
     match text.char_indices().nth(MAX_EXCERPT_CHARS) {
@@ -246,10 +249,10 @@ pub(super) fn excerpt(bytes: &[u8]) -> String {
     }
 }
 
-/// Text that cannot steer a terminal: whitespace becomes one space, and other control characters are shown as such.
+/// Returns text that is safe for a terminal, with a single space for each run of whitespace.
 fn printable(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
-    crate::cli::printable(&words.join(" "))
+    text::printable(&words.join(" "))
 }
 
 #[cfg(test)]

@@ -1,22 +1,23 @@
-//! Keys where they do not belong, missing keys, keys that are none, another caller's keys; and what is said of them.
+//! Probes about keys on GET, missing and malformed keys, keys of another caller, refusals and expiry.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method};
-use semel_core::Timestamp;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::{DateTimeParser, DateTimePrinter};
 
-use super::super::client::{Answer, Exchange};
-use super::super::judge::Counted;
-use super::super::options::Profile;
-use super::super::rules::{Findings, Outcome, Rule};
-use super::super::shape;
-use super::{CHANGED, Subject, fresh_key, spelled, unanswered};
+use super::{CHANGED, TriedEndpoint, fresh_key, spelled, unanswered};
+use crate::client::{Exchange, HttpAnswer};
+use crate::judge::CounterChange;
+use crate::options::AnswerProfile;
+use crate::rules::{EndpointRule, RuleFindings, RuleOutcome};
+use crate::shape;
 
-/// Longer than any key may be.
+/// A length beyond that of any key.
 const TOO_LONG: usize = 300;
 
-impl Subject<'_> {
-    /// GET without a key, and under the key of the first command.
-    pub(super) async fn get(&self, findings: &mut Findings) {
+impl TriedEndpoint<'_> {
+    /// Sends GET without a key, and under the key of the first command.
+    pub(super) async fn get(&self, findings: &mut RuleFindings) {
         let mut message = self.command(&self.key);
         message.method = Method::GET;
         message.body = Bytes::new();
@@ -29,34 +30,34 @@ impl Subject<'_> {
         let (without, with) = match (&plain.answer, &keyed.answer) {
             (Ok(without), Ok(with)) => (without, with),
             (Err(error), _) | (_, Err(error)) => {
-                let rules = [Rule::GetIsNoReplay, Rule::GetIgnoresKey];
+                let rules = [EndpointRule::GetIsNoReplay, EndpointRule::GetIgnoresKey];
                 return findings.record_all(&rules, &unanswered(error), &evidence);
             }
         };
         let marked = with.header(self.options.profile.replay_mark()) == Some("true");
         let the_same =
-            |answer: &Answer| answer.status == self.answer.status && answer.body == self.answer.body;
+            |answer: &HttpAnswer| answer.status == self.answer.status && answer.body == self.answer.body;
         let replayed = marked || (the_same(with) && !the_same(without));
         let no_replay = if replayed {
-            Outcome::Fail("it got the answer of the command".to_owned())
+            RuleOutcome::Fail("it got the answer of the command".to_owned())
         } else {
-            Outcome::Pass(format!("{}", with.status))
+            RuleOutcome::Pass(format!("{}", with.status))
         };
-        findings.record(Rule::GetIsNoReplay, no_replay, &evidence);
+        findings.record(EndpointRule::GetIsNoReplay, no_replay, &evidence);
         let (without, with) = (without.status, with.status);
         let ignored = if without == with {
-            Outcome::Pass(format!("{with} with a key and without"))
+            RuleOutcome::Pass(format!("{with} with a key and without"))
         } else {
-            Outcome::Fail(format!("{without} without a key, {with} with one"))
+            RuleOutcome::Fail(format!("{without} without a key, {with} with one"))
         };
-        findings.record(Rule::GetIgnoresKey, ignored, &evidence);
+        findings.record(EndpointRule::GetIgnoresKey, ignored, &evidence);
     }
 
-    /// The first command's key and body, sent by somebody else.
-    pub(super) async fn call_as_another(&self, findings: &mut Findings) {
-        let skip = |findings: &mut Findings, why: String, evidence: &[&Exchange]| {
-            let rules = [Rule::CallersAreApart, Rule::CallersAreIndependent];
-            findings.record_all(&rules, &Outcome::NotTried(why), evidence);
+    /// Sends the first command's key and body as another caller.
+    pub(super) async fn call_as_another(&self, findings: &mut RuleFindings) {
+        let skip = |findings: &mut RuleFindings, why: String, evidence: &[&Exchange]| {
+            let rules = [EndpointRule::CallersAreApart, EndpointRule::CallersAreIndependent];
+            findings.record_all(&rules, &RuleOutcome::NotTried(why), evidence);
         };
         let Some(headers) = &self.options.other_caller else {
             return skip(findings, "there is no second caller: give --other-header".to_owned(), &[]);
@@ -67,58 +68,62 @@ impl Subject<'_> {
             message
         };
         let own = self.send("the second caller, under a key of its own", by_other(&fresh_key())).await;
-        if !own.answer.as_ref().is_ok_and(Answer::succeeded) {
+        if !own.answer.as_ref().is_ok_and(HttpAnswer::succeeded) {
             return skip(findings, "the second caller's own command did not succeed".to_owned(), &[&own]);
         }
         let before = self.count().await;
         let exchange = self
             .send_until_settled("the second caller, under the first one's key", &by_other(&self.key))
             .await;
-        let counted = Counted::between(before, self.settled_count().await);
+        let counted = CounterChange::between(before, self.settled_count().await);
         let evidence = [&self.first, &exchange];
         let answer = match &exchange.answer {
             Ok(answer) => answer,
             Err(error) => return skip(findings, error.to_string(), &evidence),
         };
-        findings.record(Rule::CallersAreApart, self.kept_apart(answer, &counted), &evidence);
+        findings.record(EndpointRule::CallersAreApart, self.kept_apart(answer, &counted), &evidence);
         let independent = if answer.succeeded() {
-            Outcome::Pass(format!("{}", answer.status))
+            RuleOutcome::Pass(format!("{}", answer.status))
         } else {
-            Outcome::Fail(format!("answered {}: the key of another caller is in the way", answer.status))
+            RuleOutcome::Fail(format!("answered {}: the key of another caller is in the way", answer.status))
         };
-        findings.record(Rule::CallersAreIndependent, independent, &evidence);
+        findings.record(EndpointRule::CallersAreIndependent, independent, &evidence);
     }
 
-    fn kept_apart(&self, answer: &Answer, counted: &Counted) -> Outcome {
-        let name = |answer: &Answer| self.judge.identity.and_then(|identity| identity.of(answer));
-        let foreign = || Outcome::Fail("it got the first caller's answer".to_owned());
+    fn kept_apart(&self, answer: &HttpAnswer, counted: &CounterChange) -> RuleOutcome {
+        let name = |answer: &HttpAnswer| self.judge.identity.and_then(|identity| identity.of(answer));
+        let foreign = || RuleOutcome::Fail("it got the first caller's answer".to_owned());
         match (answer.succeeded(), counted, name(answer)) {
-            (false, _, _) if answer.refused() => Outcome::Pass(format!("refused with {}", answer.status)),
-            (false, _, _) => Outcome::NotTried(format!("{} does not say what happened", answer.status)),
+            (false, _, _) if answer.refused() => RuleOutcome::Pass(format!("refused with {}", answer.status)),
+            (false, _, _) => RuleOutcome::NotTried(format!("{} does not say what happened", answer.status)),
             (true, _, Some(named)) if Some(&named) == name(&self.answer).as_ref() => foreign(),
-            (true, Counted::By(0), _) => foreign(),
-            (true, Counted::By(1..), _) => Outcome::Pass("it ran as a command of its own".to_owned()),
-            (true, _, Some(_)) => Outcome::Pass("its answer names another resource".to_owned()),
-            (true, _, None) => Outcome::NotTried(
+            (true, CounterChange::By(0), _) => foreign(),
+            (true, CounterChange::By(1..), _) => {
+                RuleOutcome::Pass("it ran as a command of its own".to_owned())
+            }
+            (true, _, Some(_)) => RuleOutcome::Pass("its answer names another resource".to_owned()),
+            (true, _, None) => RuleOutcome::NotTried(
                 "executions can neither be counted nor told apart, so nobody can tell whose answer it is"
                     .to_owned(),
             ),
         }
     }
 
-    pub(super) async fn omit_key(&self, findings: &mut Findings) {
-        if self.options.profile == Profile::Stripe {
+    /// Sends a command without a key.
+    pub(super) async fn omit_key(&self, findings: &mut RuleFindings) {
+        if self.options.profile == AnswerProfile::Stripe {
             let why = "in this profile a key is optional".to_owned();
-            return findings.record(Rule::MissingKeyRefused, Outcome::NotTried(why), &[]);
+            return findings.record(EndpointRule::MissingKeyRefused, RuleOutcome::NotTried(why), &[]);
         }
         let mut message = self.command(&self.key);
         message.keys.clear();
         let exchange = self.send("no key", message).await;
         findings.refusal(&exchange);
-        findings.record(Rule::MissingKeyRefused, refused_with_400(&[&exchange]), &[&exchange]);
+        findings.record(EndpointRule::MissingKeyRefused, refused_with_400(&[&exchange]), &[&exchange]);
     }
 
-    pub(super) async fn malform_keys(&self, findings: &mut Findings) {
+    /// Sends commands with malformed keys.
+    pub(super) async fn malform_keys(&self, findings: &mut RuleFindings) {
         let text = |text: &str| HeaderValue::from_str(text).expect("keys of ours are printable");
         let long = fresh_key() + &"0".repeat(TOO_LONG);
         let mut malformed = vec![
@@ -126,8 +131,8 @@ impl Subject<'_> {
             ("a key of more than 300 characters", vec![spelled(self.options, &long)]),
             ("two keys", vec![spelled(self.options, &fresh_key()), spelled(self.options, &fresh_key())]),
         ];
-        // Where a key is any text, a quote that is never closed is part of it.
-        if self.options.profile == Profile::Ietf {
+        // Where any text is a key, an open quote is part of it.
+        if self.options.profile == AnswerProfile::Ietf {
             malformed.push(("a quote that is never closed", vec![text(&format!("\"{}", fresh_key()))]));
         }
         let mut exchanges = Vec::new();
@@ -144,44 +149,56 @@ impl Subject<'_> {
             |exchange: &&Exchange| !exchange.answer.as_ref().is_ok_and(|answer| answer.status == 400);
         let (wrong, right): (Vec<_>, Vec<_>) = exchanges.into_iter().partition(accepted);
         let evidence = if wrong.is_empty() { right } else { wrong };
-        findings.record(Rule::MalformedKeysRefused, outcome, &evidence);
+        findings.record(EndpointRule::MalformedKeysRefused, outcome, &evidence);
     }
 
-    /// The shape of every refusal that was seen.
-    pub(super) fn look_at_refusals(&self, findings: &mut Findings) {
+    /// Checks the shape of every refusal so far.
+    pub(super) fn look_at_refusals(&self, findings: &mut RuleFindings) {
         let refusals = findings.refusals().to_vec();
         let refusals: Vec<&Exchange> = refusals.iter().collect();
         if refusals.is_empty() {
             let why = "nothing was refused".to_owned();
-            return findings.record(Rule::ProblemDetails, Outcome::NotTried(why), &[]);
+            return findings.record(EndpointRule::ProblemDetails, RuleOutcome::NotTried(why), &[]);
         }
         for exchange in &refusals {
             let Ok(answer) = &exchange.answer else { continue };
             if let Err(why) = shape::check(answer, self.options.profile, exchange.note == CHANGED) {
                 let why = format!("{}: {why}", exchange.note);
-                return findings.record(Rule::ProblemDetails, Outcome::Fail(why), &[exchange]);
+                return findings.record(EndpointRule::ProblemDetails, RuleOutcome::Fail(why), &[exchange]);
             }
         }
-        let outcome = Outcome::Pass(format!("{} refusals", refusals.len()));
-        findings.record(Rule::ProblemDetails, outcome, &refusals);
+        let outcome = RuleOutcome::Pass(format!("{} refusals", refusals.len()));
+        findings.record(EndpointRule::ProblemDetails, outcome, &refusals);
     }
 
-    pub(super) fn look_at_expiry(&self, findings: &mut Findings) {
+    /// Checks the expiry date of the first answer.
+    pub(super) fn look_at_expiry(&self, findings: &mut RuleFindings) {
         let name = "idempotency-expires";
-        let date = |name| self.answer.header(name).map(Timestamp::from_http_date);
+        let date = |name| self.answer.header(name).map(http_date);
         let outcome = match (date(name), date("date").flatten()) {
-            (None, _) => Outcome::Fail(format!("the answer has no {name}")),
-            (Some(None), _) => Outcome::Fail(format!("{name} is not an HTTP date")),
+            (None, _) => RuleOutcome::Fail(format!("the answer has no {name}")),
+            (Some(None), _) => RuleOutcome::Fail(format!("{name} is not an HTTP date")),
             (Some(Some(expires)), Some(now)) if expires <= now => {
-                Outcome::Fail(format!("{name} is not after the answer's own Date"))
+                RuleOutcome::Fail(format!("{name} is not after the answer's own Date"))
             }
-            (Some(Some(expires)), _) => Outcome::Pass(expires.to_http_date()),
+            (Some(Some(expires)), _) => RuleOutcome::Pass(shown_date(expires)),
         };
-        findings.record(Rule::ExpiryPublished, outcome, &[&self.first]);
+        findings.record(EndpointRule::ExpiryPublished, outcome, &[&self.first]);
     }
 }
 
-fn refused_with_400(exchanges: &[&Exchange]) -> Outcome {
+/// Reads the date of a header field.
+fn http_date(text: &str) -> Option<Timestamp> {
+    DateTimeParser::new().parse_timestamp(text).ok()
+}
+
+/// Writes a date as header fields do.
+fn shown_date(date: Timestamp) -> String {
+    DateTimePrinter::new().timestamp_to_rfc9110_string(&date).unwrap_or_else(|_| date.to_string())
+}
+
+/// Returns the outcome of requests that must all be refused with 400.
+fn refused_with_400(exchanges: &[&Exchange]) -> RuleOutcome {
     let wrong = |exchange: &&Exchange| match &exchange.answer {
         Ok(answer) if answer.status == 400 => None,
         Ok(answer) if answer.succeeded() => {
@@ -192,8 +209,8 @@ fn refused_with_400(exchanges: &[&Exchange]) -> Outcome {
     };
     let wrong: Vec<String> = exchanges.iter().filter_map(wrong).collect();
     if !wrong.is_empty() {
-        return Outcome::Fail(wrong.join("; "));
+        return RuleOutcome::Fail(wrong.join("; "));
     }
     let tried: Vec<&str> = exchanges.iter().map(|exchange| exchange.note).collect();
-    Outcome::Pass(tried.join(", "))
+    RuleOutcome::Pass(tried.join(", "))
 }

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::choice::LeftOut;
-use super::report::Report;
-use super::{Wanted, audit};
+use super::report::AuditReport;
+use super::{AuditOptions, audit};
 
 const ANSWERS: &str = "{201: {}, 400: {}, 409: {}, '422': {}}";
 
@@ -15,13 +15,13 @@ fn document(rest: &str) -> String {
 }
 
 /// What is said about the document.
-fn found(document: &str) -> Report {
-    audit(document, &Wanted::default()).unwrap_or_else(|error| panic!("{error:#}: {document}"))
+fn found(document: &str) -> AuditReport {
+    audit(document, &AuditOptions::default()).unwrap_or_else(|error| panic!("{error:#}: {document}"))
 }
 
 /// An audit of PUT and DELETE too.
-fn every_method() -> Wanted<'static> {
-    Wanted { all_methods: true, ..Wanted::default() }
+fn every_method() -> AuditOptions<'static> {
+    AuditOptions { all_methods: true, ..AuditOptions::default() }
 }
 
 /// Why the document is refused.
@@ -44,7 +44,7 @@ fn post(members: &str) -> Value {
     only(&document(&format!("paths:\n  /a:\n    post:\n      {}", members.replace('\n', "\n      "))))
 }
 
-fn listed(report: &Report) -> Vec<String> {
+fn listed(report: &AuditReport) -> Vec<String> {
     report.endpoints.iter().map(|endpoint| format!("{} {}", endpoint.method, endpoint.path)).collect()
 }
 
@@ -145,7 +145,8 @@ fn another_name_of_the_key_can_be_given() {
     let text =
         document("paths: {/a: {post: {parameters: [{name: X-Request-Token, in: header, required: true}]}}}");
     assert_eq!(only(&text)["key"], "missing");
-    let report = audit(&text, &Wanted { key_names: vec!["x-request-token"], ..Wanted::default() });
+    let report =
+        audit(&text, &AuditOptions { key_names: vec!["x-request-token"], ..AuditOptions::default() });
     assert_eq!(report.expect("it is read").to_json()["endpoints"][0]["key"], "required");
 }
 
@@ -188,7 +189,7 @@ fn endpoints_are_left_out_by_a_pattern() {
     );
     let with = |pattern: &str| {
         let left_out = vec![LeftOut::pattern(pattern).expect("it is a pattern")];
-        audit(&text, &Wanted { left_out, ..Wanted::default() })
+        audit(&text, &AuditOptions { left_out, ..AuditOptions::default() })
     };
     let report = with("POST */search").expect("it is read");
     assert_eq!(listed(&report), ["POST /orders", "PATCH /orders"]);
@@ -530,7 +531,7 @@ fn an_endpoint_can_be_ignored_by_name() {
     let text = document("paths: {/login: {post: {}}, /a: {post: {}, patch: {}}}");
     let without = |names: &[&'static str]| {
         let left_out = names.iter().map(|name| LeftOut::named(name)).collect::<Result<_, _>>()?;
-        audit(&text, &Wanted { left_out, ..Wanted::default() })
+        audit(&text, &AuditOptions { left_out, ..AuditOptions::default() })
     };
     let report = without(&["post /login", "PATCH  /a", "PATCH /a"]).expect("it is read");
     assert_eq!(

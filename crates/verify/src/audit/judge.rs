@@ -1,26 +1,31 @@
-//! What an operation declares about its key, and what it does not. Here it is decided what counts.
+//! The judgement of one operation: which parts of the key's contract it declares, and which are missing.
 
 use super::document::{Node, excerpt, printable};
+use super::error::AuditError;
 use super::key::{self, DeclaredKey, KeyPlace};
 use super::lifetime;
-use super::operations::{Kind, Operation, UnseenPath};
+use super::operations::{ListedOperation, MethodKind, UnseenPath};
 use super::reference::{self, Unseen};
 
 const EXPIRES: &str = "Idempotency-Expires";
 const TTL: &str = "x-idempotency-ttl";
 
-/// The answers that a client needs to tell apart.
+/// The statuses that a client needs to tell apart.
 pub(super) const ANSWERS: [&str; 3] = ["400", "409", "422"];
 
-/// Whether the key is declared.
+/// The declaration of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum KeyDeclaration {
+    /// Every client must send the key.
     Required,
+    /// A client may send the key.
     Optional,
+    /// No key is declared.
     Missing,
 }
 
-impl Key {
+impl KeyDeclaration {
+    /// Returns the name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Required => "required",
@@ -30,27 +35,30 @@ impl Key {
     }
 }
 
-/// How an operation says for how long a key is kept.
+/// The declaration of a key's lifetime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expiry {
-    /// By `x-idempotency-ttl`, with this value.
+    /// The extension `x-idempotency-ttl`, with this value.
     Extension(String),
-    /// By the header `Idempotency-Expires` of an answer, each time anew.
+    /// The header `Idempotency-Expires` of each answer.
     Header,
-    /// In the description of the key, by these words.
+    /// These words in the description of the key.
     Description(String),
 }
 
-/// What an endpoint does not declare.
+/// A part of the contract that an endpoint does not declare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingPart {
+    /// The key itself.
     Key,
     /// One of [`ANSWERS`].
     Answer(&'static str),
+    /// The lifetime of a key.
     Expiry,
 }
 
-impl Missing {
+impl MissingPart {
+    /// Returns the name for reports.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Key => "key",
@@ -59,7 +67,7 @@ impl Missing {
         }
     }
 
-    /// What that means for clients.
+    /// Returns the consequence for clients.
     pub(super) fn sentence(self) -> &'static str {
         match self {
             Self::Key => "no key was found, in a header or in the body: no client can know that it may retry",
@@ -71,44 +79,45 @@ impl Missing {
     }
 }
 
-/// What was found out about one endpoint.
+/// One endpoint, with its declarations.
 #[derive(Debug)]
-pub(super) struct Endpoint {
-    /// `*` where only its path is known.
+pub(super) struct AuditedEndpoint {
+    /// The method, or `*` where only the path is known.
     pub(super) method: String,
     pub(super) path: String,
     pub(super) operation_id: Option<String>,
     pub(super) line: usize,
     /// The first tag of the operation.
     pub(super) tag: Option<String>,
-    pub(super) key: Key,
+    pub(super) key: KeyDeclaration,
     /// The part of a request that has the key, and its name there.
     pub(super) key_place: Option<(KeyPlace, String)>,
-    /// Whether each of [`ANSWERS`] is declared.
+    /// For each of [`ANSWERS`], true if it is declared.
     pub(super) answers: [bool; 3],
     pub(super) expiry: Option<Expiry>,
-    /// Whether its description could be looked at; if not, a note says why.
+    /// False if the description is out of reach; then a note says why.
     pub(super) seen: bool,
     pub(super) notes: Vec<String>,
 }
 
-impl Endpoint {
-    pub(super) fn missing(&self) -> Vec<Missing> {
-        let key = (self.key == Key::Missing).then_some(Missing::Key);
+impl AuditedEndpoint {
+    /// Returns the parts of the contract that are not declared.
+    pub(super) fn missing(&self) -> Vec<MissingPart> {
+        let key = (self.key == KeyDeclaration::Missing).then_some(MissingPart::Key);
         let answers = ANSWERS.into_iter().zip(self.answers).filter(|(_, declared)| !declared);
-        let expiry = self.expiry.is_none().then_some(Missing::Expiry);
-        key.into_iter().chain(answers.map(|(status, _)| Missing::Answer(status))).chain(expiry).collect()
+        let expiry = self.expiry.is_none().then_some(MissingPart::Expiry);
+        key.into_iter().chain(answers.map(|(status, _)| MissingPart::Answer(status))).chain(expiry).collect()
     }
 
-    /// What cannot be looked at: nothing is known to be declared.
-    fn unseen(method: &str, path: &str, line: usize, unseen: &Unseen) -> Endpoint {
-        Endpoint {
+    /// Makes an endpoint whose description is out of reach: nothing counts as declared.
+    fn unseen(method: &str, path: &str, line: usize, unseen: &Unseen) -> AuditedEndpoint {
+        AuditedEndpoint {
             method: method.to_owned(),
             path: path.to_owned(),
             operation_id: None,
             line,
             tag: None,
-            key: Key::Missing,
+            key: KeyDeclaration::Missing,
             key_place: None,
             answers: [false; 3],
             expiry: None,
@@ -118,32 +127,32 @@ impl Endpoint {
     }
 }
 
-/// A path whose operations cannot be looked at, as one endpoint.
-pub(super) fn judge_unseen(path: &UnseenPath<'_>) -> Endpoint {
-    Endpoint::unseen("*", path.path, path.line, &path.unseen)
+/// Returns a path whose operations are out of reach as one endpoint.
+pub(super) fn judge_unseen(path: &UnseenPath<'_>) -> AuditedEndpoint {
+    AuditedEndpoint::unseen("*", path.path, path.line, &path.unseen)
 }
 
-/// Looks at one operation; `None` if there is no need for a key. A method that is idempotent by definition is judged if
-/// it declares the key all the same, or if `all_methods` are wanted.
+/// Judges one operation; `None` if it needs no key. A method that is idempotent by definition is judged only if it
+/// declares a key, or if `all_methods` is true.
 ///
 /// # Errors
 /// If the document is broken.
 pub(super) fn judge(
-    operation: &Operation<'_>,
+    operation: &ListedOperation<'_>,
     all_methods: bool,
     key_names: &[&str],
-) -> anyhow::Result<Option<Endpoint>> {
-    let kind = Kind::of(operation.method);
-    if kind == Kind::Safe {
+) -> Result<Option<AuditedEndpoint>, AuditError> {
+    let kind = MethodKind::of(operation.method);
+    if kind == MethodKind::Safe {
         return Ok(None);
     }
-    let Operation { method, path, .. } = *operation;
-    let wanted = kind == Kind::Command || all_methods;
+    let ListedOperation { method, path, .. } = *operation;
+    let wanted = kind == MethodKind::Command || all_methods;
     let node = match reference::follow(operation.node)? {
         Ok(node) => node,
         Err(unseen) => {
             let line = operation.node.line();
-            return Ok(wanted.then(|| Endpoint::unseen(method, path, line, &unseen)));
+            return Ok(wanted.then(|| AuditedEndpoint::unseen(method, path, line, &unseen)));
         }
     };
     let mut notes = Vec::new();
@@ -152,11 +161,11 @@ pub(super) fn judge(
         return Ok(None);
     }
     let key = match &declared {
-        None => Key::Missing,
-        Some(declared) if declared.required => Key::Required,
+        None => KeyDeclaration::Missing,
+        Some(declared) if declared.required => KeyDeclaration::Required,
         Some(_) => {
             notes.push("the key is optional: a client that sends none cannot retry safely".to_owned());
-            Key::Optional
+            KeyDeclaration::Optional
         }
     };
     if let Some(DeclaredKey { place: KeyPlace::Body, name, .. }) = &declared {
@@ -186,7 +195,7 @@ pub(super) fn judge(
     let tag = node.get("tags").and_then(|tags| tags.item(0)).and_then(Node::text).map(excerpt);
     let key_place = declared.map(|declared| (declared.place, declared.name));
     let (method, path) = (method.to_owned(), path.to_owned());
-    Ok(Some(Endpoint {
+    Ok(Some(AuditedEndpoint {
         method,
         path,
         operation_id,
@@ -201,9 +210,9 @@ pub(super) fn judge(
     }))
 }
 
-/// Which of the answers are declared by name. A range says that something may come, and not what it means, and a framework's
-/// own answer to what it cannot read says nothing about keys.
-fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow::Result<[bool; 3]> {
+/// Finds the statuses of [`ANSWERS`] that are declared by name. A range does not say what an answer means, and a framework's
+/// own answer to an invalid request says nothing about keys.
+fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> Result<[bool; 3], AuditError> {
     let Some(responses) = responses else { return Ok([false; 3]) };
     let mut answers = ANSWERS.map(|status| responses.get(status).is_some());
     if let Some(response) = responses.get(ANSWERS[2])
@@ -225,9 +234,9 @@ fn find_answers(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow:
     Ok(answers)
 }
 
-/// Whether this is the answer that FastAPI declares for each operation by itself. One whose description speaks of the key is the
-/// service's own.
-fn is_validation(response: Node<'_>) -> anyhow::Result<bool> {
+/// Returns whether this is the answer that FastAPI declares for every operation. An answer whose description mentions the key
+/// is the service's own.
+fn is_validation(response: Node<'_>) -> Result<bool, AuditError> {
     let Ok(response) = reference::follow(response)? else { return Ok(false) };
     let description = response.get("description").and_then(Node::text).map(excerpt).unwrap_or_default();
     if description.to_ascii_lowercase().contains("key")
@@ -242,7 +251,7 @@ fn is_validation(response: Node<'_>) -> anyhow::Result<bool> {
     }))
 }
 
-/// The extension, at the first of these that has it.
+/// Finds the extension `x-idempotency-ttl` at the first of these nodes that has it.
 fn find_ttl(owners: &[Node<'_>], notes: &mut Vec<String>) -> Option<Expiry> {
     let ttl = owners.iter().find_map(|owner| owner.get(TTL))?;
     match ttl.text().map(str::trim) {
@@ -256,8 +265,8 @@ fn find_ttl(owners: &[Node<'_>], notes: &mut Vec<String>) -> Option<Expiry> {
     }
 }
 
-/// The header, on any answer that says that it was done.
-fn find_header(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow::Result<Option<Expiry>> {
+/// Finds the header `Idempotency-Expires` on any answer of success.
+fn find_header(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> Result<Option<Expiry>, AuditError> {
     for (status, response) in responses.map(Node::members).transpose()?.unwrap_or_default() {
         if !(status.len() == 3 && status.starts_with('2')) {
             continue;
@@ -277,8 +286,8 @@ fn find_header(responses: Option<Node<'_>>, notes: &mut Vec<String>) -> anyhow::
     Ok(None)
 }
 
-/// The description of the key.
-fn find_words(parameter: Option<Node<'_>>) -> anyhow::Result<Option<Expiry>> {
+/// Finds a lifetime in the description of the key.
+fn find_words(parameter: Option<Node<'_>>) -> Result<Option<Expiry>, AuditError> {
     let Some(description) = parameter.and_then(|parameter| parameter.get("description")) else {
         return Ok(None);
     };
