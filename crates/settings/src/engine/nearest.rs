@@ -1,45 +1,27 @@
-//! The nearest known spelling of a name somebody mistyped.
+//! The nearest known spelling of a mistyped name.
 
-/// Longer names are no typing mistake, and comparing them costs their product.
+use strsim::osa_distance;
+
+/// The longest name that is compared. A longer one is no typing mistake, and the work grows with the product of both lengths.
 const MAX_LENGTH: usize = 64;
 
-/// Returns the known name that `name` was probably meant to be, if one is near enough: at most one wrong character in
-/// three, an exchange of neighbours counting as one.
+/// Returns the known name that `name` probably stands for: at most one character in three differs, and swapped neighbours
+/// count as one difference.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = fold(name);
-    if wanted.len() > MAX_LENGTH {
+    let length = wanted.chars().count();
+    if length > MAX_LENGTH {
         return None;
     }
-    let distances = known.into_iter().map(|candidate| (distance(&wanted, &fold(candidate)), candidate));
+    let distances = known.into_iter().map(|candidate| (osa_distance(&wanted, &fold(candidate)), candidate));
     let (distance, candidate) = distances.min_by_key(|(distance, _)| *distance)?;
-    let longer = wanted.len().max(candidate.chars().count());
+    let longer = length.max(candidate.chars().count());
     (distance <= (longer / 3).max(1) && distance < longer).then_some(candidate)
 }
 
-/// Case and the choice of dash are no difference.
-fn fold(name: &str) -> Vec<char> {
+/// Returns the name in lower case and with underscores for dashes, which make no difference.
+fn fold(name: &str) -> String {
     name.chars().flat_map(char::to_lowercase).map(|c| if c == '-' { '_' } else { c }).collect()
-}
-
-/// Insertions, deletions, replacements and exchanges of neighbours from one to the other (optimal string
-/// alignment).
-fn distance(from: &[char], to: &[char]) -> usize {
-    let mut before_last = Vec::new();
-    let mut last: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.iter().enumerate() {
-        let mut row = vec![i + 1];
-        for (j, b) in to.iter().enumerate() {
-            let replaced = last[j] + usize::from(a != b);
-            let mut best = replaced.min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && *a == to[j - 1] && from[i - 1] == *b {
-                let exchanged: usize = before_last[j - 1];
-                best = best.min(exchanged + 1);
-            }
-            row.push(best);
-        }
-        before_last = std::mem::replace(&mut last, row);
-    }
-    last[to.len()]
 }
 
 #[cfg(test)]
@@ -69,14 +51,5 @@ mod tests {
             assert_eq!(nearest(typed, KNOWN), None, "{typed}");
         }
         assert_eq!(nearest("ttl", []), None);
-    }
-
-    #[test]
-    fn the_distance_counts_edits() {
-        let edits = |a: &str, b: &str| distance(&fold(a), &fold(b));
-        assert_eq!(edits("", "abc"), 3);
-        assert_eq!(edits("abc", ""), 3);
-        assert_eq!(edits("abc", "acb"), 1);
-        assert_eq!(edits("kitten", "sitting"), 3);
     }
 }
