@@ -164,6 +164,7 @@ pub struct PostgresStore {
     reports: Upkeep,
     outbox: outbox::Connections,
     dialer: Dialer,
+    #[cfg_attr(not(feature = "test-levers"), allow(dead_code, reason = "only tests pull them"))]
     levers: Levers,
     counters: Arc<Counters>,
     tier: Arc<std::sync::Mutex<KnownTier>>,
