@@ -11,7 +11,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use semel_core::KeyRules;
 
-use self::lab::{Conversation, Lab, Seen};
+use self::lab::{AsksHead, Conversation, Lab, Seen};
 use crate::http1::{self, Kind, Message, Read};
 
 /// What is another text for each input, so that its keys are new ones.
@@ -47,10 +47,13 @@ pub fn check(input: &[u8]) {
     if bytes.starts_with(b"PRI") || bytes.len() > MAX_INPUT {
         return;
     }
-    let sent = requests(&bytes);
-    let methods: Vec<bool> = sent.iter().map(|request| request.start[0] == b"HEAD").collect();
+    let (sent, rest) = requests(&bytes);
+    let asks_head = AsksHead {
+        whole: sent.iter().map(|request| request.start[0] == b"HEAD").collect(),
+        rest: rest.strip_prefix(b"\r\n").unwrap_or(rest).starts_with(b"HEAD "),
+    };
     let lab = front.lab.as_mut().expect("it was started above");
-    let Conversation { answers, is_broken, seen } = lab.converse(&bytes, &methods);
+    let Conversation { answers, is_broken, seen } = lab.converse(&bytes, &asks_head);
     let seen: Vec<Message> = seen.iter().filter_map(|seen| well_formed(seen, &bytes)).collect();
     check_order(&sent, &seen, &bytes);
     seen.iter().for_each(check_named);
@@ -74,14 +77,14 @@ fn bytes(input: &[u8], number: usize) -> Vec<u8> {
     bytes
 }
 
-/// The whole requests in these bytes, up to where they end or cannot be read beyond doubt.
-fn requests(bytes: &[u8]) -> Vec<Message> {
+/// The whole requests in these bytes, up to where they end or cannot be read beyond doubt; and the bytes from there on.
+fn requests(bytes: &[u8]) -> (Vec<Message>, &[u8]) {
     let (mut requests, mut at) = (Vec::new(), 0);
     while let Read::Whole(request) = http1::read(&bytes[at..], Kind::Request) {
         at += request.length;
         requests.push(request);
     }
-    requests
+    (requests, &bytes[at..])
 }
 
 /// What came in on one connection of the upstream is one request and nothing else; or the beginning of one, if the client

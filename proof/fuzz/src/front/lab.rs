@@ -65,7 +65,7 @@ impl Lab {
         // Whatever is only made when it is first needed is made now.
         lab.at_rest = usize::MAX;
         let first = b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n";
-        let answers = lab.converse(first, &[false]).answers.len();
+        let answers = lab.converse(first, &AsksHead { whole: vec![false], rest: false }).answers.len();
         assert_eq!(answers, 1, "the gateway answers");
         lab.at_rest = lab.runtime.block_on(async {
             let mut tasks = alive();
@@ -80,8 +80,8 @@ impl Lab {
         lab
     }
 
-    /// Sends these bytes, of whose whole requests some ask with `HEAD`, and waits until nothing is left to be done for them.
-    pub(super) fn converse(&mut self, bytes: &[u8], asks_head: &[bool]) -> Conversation {
+    /// Sends these bytes, of whose requests some ask with `HEAD`, and waits until nothing is left to be done for them.
+    pub(super) fn converse(&mut self, bytes: &[u8], asks_head: &AsksHead) -> Conversation {
         self.runtime.block_on(async {
             let talking = tokio::time::timeout(FOREVER, talk(self.address, bytes, asks_head));
             let Ok((answers, is_broken)) = talking.await else {
@@ -98,23 +98,37 @@ impl Lab {
     }
 }
 
+/// Requests by `HEAD`, whose answers have no body.
+pub(super) struct AsksHead {
+    /// For each whole request.
+    pub(super) whole: Vec<bool>,
+    /// For the bytes after them, which are refused.
+    pub(super) rest: bool,
+}
+
+impl AsksHead {
+    fn at(&self, number: usize) -> bool {
+        self.whole.get(number).copied().unwrap_or(self.rest)
+    }
+}
+
 fn alive() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
 /// Says everything at once, and listens: first for as many answers as there are whole requests; then, having said that
 /// nothing more comes, until the other side has nothing to say either.
-async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &[bool]) -> (Vec<Message>, bool) {
+async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &AsksHead) -> (Vec<Message>, bool) {
     let mut stream = TcpStream::connect(address).await.expect("the gateway listens");
     let (mut answers, mut heard, mut is_broken) = (Vec::new(), Vec::new(), false);
     let mut is_open = stream.write_all(bytes).await.is_ok();
     loop {
-        while let Some(answer) = next(&mut heard, asks_head.get(answers.len()).copied()) {
+        while let Some(answer) = next(&mut heard, asks_head.at(answers.len())) {
             if answer.status() >= 200 {
                 answers.push(answer);
             }
         }
-        if is_open && answers.len() >= asks_head.len() {
+        if is_open && answers.len() >= asks_head.whole.len() {
             is_open = false;
             let _ = stream.shutdown().await;
         }
@@ -130,15 +144,15 @@ async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &[bool]) -> (Vec<Mes
     }
     // A head that cannot be understood is refused in the same way whatever its method was meant to be, and nothing follows.
     let was_refused = |answer: &Message| answer.status() == 400 && answer.values("connection") == [b"close"];
-    let to_head = answers.len().checked_sub(1).and_then(|last| asks_head.get(last)) == Some(&true);
+    let to_head = answers.len().checked_sub(1).is_some_and(|last| asks_head.at(last));
     let is_whole = heard.is_empty() || to_head && answers.last().is_some_and(was_refused);
     assert!(is_whole || is_broken, "half an answer: {}", heard.escape_ascii());
     (answers, is_broken)
 }
 
 /// Takes the next answer off what was heard, once it is whole.
-fn next(heard: &mut Vec<u8>, to_head: Option<bool>) -> Option<Message> {
-    match http1::read(heard, Kind::Response { to_head: to_head.unwrap_or(false) }) {
+fn next(heard: &mut Vec<u8>, to_head: bool) -> Option<Message> {
+    match http1::read(heard, Kind::Response { to_head }) {
         Read::Whole(answer) => {
             heard.drain(..answer.length);
             Some(answer)
