@@ -259,9 +259,8 @@ pub struct Statement {
     pub attempt: Option<Epoch>,
     /// When it was heard, by the store's clock; `None` before it is kept.
     pub received_at: Option<Timestamp>,
-    /// Digest of what it says, which tells an event that comes again from another one of its name. `None`: kept before there
-    /// was one.
-    pub content: Option<[u8; 32]>,
+    /// Digest of what it says, which tells an event that comes again from another one of its name.
+    pub content: [u8; 32],
     found: Found,
     verdict: Verdict,
 }
@@ -278,7 +277,7 @@ impl Statement {
     ) -> Option<Statement> {
         let verdict =
             found.verdict().filter(|verdict| *verdict != Verdict::NotExecuted(Proof::Quarantine))?;
-        let (attempt, received_at, content) = (None, None, None);
+        let (attempt, received_at, content) = (None, None, [0; 32]);
         let said =
             Statement { source, event_id, operation_id, seen, attempt, received_at, content, found, verdict };
         Some(said.digested(true))
@@ -314,12 +313,12 @@ impl Statement {
             digest.update(result.status.to_be_bytes());
             digest.update(&result.response.bytes);
         }
-        Statement { content: Some(digest.finalize().into()), ..self }
+        Statement { content: digest.finalize().into(), ..self }
     }
 
     /// Returns true for a statement that says something else than one of the same name that was kept before.
     pub fn differs_from(&self, kept: &[u8]) -> bool {
-        self.content.is_some_and(|content| content != kept)
+        self.content != kept
     }
 
     /// The attempt of its command that it is about: the one that it names, or one that was begun when it was heard.

@@ -16,6 +16,18 @@ pub use point::{Lever, Point};
 /// The variable that names the folder.
 pub const VARIABLE: &str = "SEMEL_FAULTS";
 
+/// The variable that has a process know the version of the schema that only tests have, so that a store of the last release is an
+/// older one to it.
+pub const NEXT_SCHEMA: &str = "SEMEL_FAULTS_NEXT_SCHEMA";
+
+/// Returns true in a process that knows the version of the schema that only tests have.
+pub fn knows_next_schema() -> bool {
+    #[cfg(debug_assertions)]
+    return std::env::var_os(NEXT_SCHEMA).is_some();
+    #[cfg(not(debug_assertions))]
+    false
+}
+
 /// Whether this build can be held at all.
 pub const BUILT_IN: bool = cfg!(feature = "fault-points");
 

@@ -43,7 +43,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) reconcile_after: Option<i64>,
     pub(crate) attempts: Option<u32>,
     pub(crate) quarantine_until: Option<i64>,
-    pub(crate) earlier_may_have_run: Option<bool>,
+    pub(crate) earlier_may_have_run: bool,
     pub(crate) partly_done: bool,
     pub(crate) created_at: i64,
     pub(crate) updated_at: i64,
@@ -119,8 +119,7 @@ impl<'a> Columns<'a> {
             reconcile_after: None,
             attempts: None,
             quarantine_until: None,
-            // A first attempt has none before it, and says nothing.
-            earlier_may_have_run: (earlier_may_have_run || epoch > 1).then_some(earlier_may_have_run),
+            earlier_may_have_run,
             partly_done,
             created_at: record.created_at.as_millis(),
             updated_at: record.updated_at.as_millis(),
@@ -190,9 +189,7 @@ impl<'a> Columns<'a> {
             state: self.state()?,
             reason: Reason::parse(&self.reason)
                 .ok_or_else(|| damage("reason", format!("{:?} is not a reason", self.reason)))?,
-            // Nothing is written with a first claim, which has none before it. Nor did versions write it that had no
-            // such column: what came of an attempt that they took for over is not known, and so it may have run.
-            earlier_may_have_run: self.earlier_may_have_run.unwrap_or(self.epoch > 1),
+            earlier_may_have_run: self.earlier_may_have_run,
             partly_done: self.partly_done,
         })
     }
@@ -211,9 +208,7 @@ impl<'a> Columns<'a> {
         let name = name.ok_or_else(|| damage("state", format!("{:?} is not a state", self.state)))?;
         Ok(match name {
             StateName::Claimed => {
-                // Written by a version that had no other moment to be ready at.
-                let ready_at = Timestamp::from_millis(self.ready_at.unwrap_or(self.updated_at));
-                State::Claimed { start_by: due_at()?, ready_at }
+                State::Claimed { start_by: due_at()?, ready_at: moment("ready_at", self.ready_at)? }
             }
             StateName::Processing => State::Processing {
                 lease_until: due_at()?,
@@ -277,7 +272,7 @@ pub(crate) struct StatementColumns<'a> {
     pub(crate) why: String,
     pub(crate) received_at: i64,
     pub(crate) attempt: Option<u32>,
-    pub(crate) content: Option<[u8; 32]>,
+    pub(crate) content: [u8; 32],
     pub(crate) result: Option<ResultColumns<'a>>,
 }
 

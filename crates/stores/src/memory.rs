@@ -370,7 +370,7 @@ impl Evidence for MemoryStore {
         let (mut tables, received_at) = (self.tables(), self.clock.now());
         let name = (statement.source.clone(), statement.event_id.clone());
         if let Some(kept) = tables.evidence.get(&name) {
-            let differs = kept.statement.content.is_some_and(|content| statement.differs_from(&content));
+            let differs = statement.differs_from(&kept.statement.content);
             return Ok(if differs { Heard::Other } else { Heard::Before });
         }
         let statement = Statement::clone(statement).heard_at(received_at);

@@ -370,7 +370,7 @@ pub(crate) fn logs(folder: &Path) -> String {
 }
 
 /// The marker beside a file, which names the store in it.
-pub(crate) fn marker(file: &Path) -> PathBuf {
+fn marker(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".id");
     PathBuf::from(name)

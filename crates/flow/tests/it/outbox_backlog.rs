@@ -17,7 +17,7 @@ both!(
     nothing_is_forgotten_while_messages_are_marked_delivered_and_pushed_at_once,
 );
 
-/// Commands whose first message is dead and whose second waits for it, all due for ever, as an older version leaves them.
+/// Commands whose first message is dead and whose second waits for it, all due for ever, none of them marked yet.
 async fn fill(lab: &impl Lab, commands: usize) {
     let (id, text) = match lab_is_postgres(lab) {
         true => ("('00000000-0000-4000-8000-' || lpad(to_hex(x), 12, '0'))::uuid", "operation_id::text"),

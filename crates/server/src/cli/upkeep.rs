@@ -88,8 +88,8 @@ pub(super) fn run(name: &str, matches: &ArgMatches) -> anyhow::Result<Done> {
         // Opening it was the migration.
         let schema = match location {
             StoreLocation::Memory => 0,
-            StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::SCHEMA_VERSION),
-            StoreLocation::Postgres(_) => semel_stores::postgres::SCHEMA_VERSION,
+            StoreLocation::Sqlite(_) => i64::from(semel_stores::sqlite::known_version()),
+            StoreLocation::Postgres(_) => semel_stores::postgres::known_version(),
         };
         match json {
             true => say(json!({ "schema": schema })),

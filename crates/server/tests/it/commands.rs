@@ -353,43 +353,41 @@ const LOOKS: [&[&str]; 9] = [
     &["keys", "encryption"],
 ];
 
+/// Runs a program that knows one version of the schema more than the one that made the store.
+pub(crate) fn run_newer(folder: &Path, arguments: &[&str]) -> Output {
+    let mut newer = semel(folder);
+    newer.env(semel_faults::NEXT_SCHEMA, "1").args(arguments).output().expect("the program runs")
+}
+
 #[test]
 fn commands_that_only_look_leave_an_older_store_as_it_is() {
     let folder = TempDir::new().expect("there is room");
     let upstream = ["--upstream", "http://127.0.0.1:1"];
     run(folder.path(), &["keys", "create", "--tenant", "t", "--caller", "c"]);
     let path = folder.path().join("semel.db");
-    let file = rusqlite::Connection::open(&path).expect("the file opens");
-    let older = "DROP TABLE semel_store; ALTER TABLE semel_evidence DROP COLUMN attempt;
-                 ALTER TABLE semel_evidence DROP COLUMN content; ALTER TABLE semel_records DROP COLUMN partly_done;
-                 DROP INDEX semel_records_turn; DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
-                 ALTER TABLE semel_outbox DROP COLUMN blocked;
-                 CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
-                 CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
-                 ALTER TABLE semel_usage DROP COLUMN new_keys_whole_at;
-                 ALTER TABLE semel_usage DROP COLUMN lookups_whole_at;
-                 UPDATE semel_schema SET version = 9";
-    file.execute_batch(older).expect("it is older");
-    drop(file);
-    std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
     let before = std::fs::read(&path).expect("it is there");
     for look in LOOKS {
-        let looked = run(folder.path(), look);
+        let looked = run_newer(folder.path(), look);
         assert_eq!(looked.status.code(), Some(2), "{look:?}: {looked:?}");
         let said = text(&looked.stderr);
-        assert!(said.contains("schema version 9") && said.contains("semel migrate"), "{look:?}: {said}");
+        assert!(said.contains("schema version 1") && said.contains("semel migrate"), "{look:?}: {said}");
     }
-    let checked = run(folder.path(), &[&["config", "check"], &upstream[..]].concat());
+    let checked = run_newer(folder.path(), &[&["config", "check"], &upstream[..]].concat());
     assert_eq!(checked.status.code(), Some(0), "{checked:?}");
     assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
-    let examined = run(folder.path(), &[&["doctor"], &upstream[..]].concat());
-    assert!(text(&examined.stdout).contains("version 9"), "{examined:?}");
+    let examined = run_newer(folder.path(), &[&["doctor"], &upstream[..]].concat());
+    assert!(text(&examined.stdout).contains("version 1, older than"), "{examined:?}");
     assert_eq!(std::fs::read(&path).expect("it is there"), before, "nothing was written");
-    assert!(!folder.path().join("semel.db.id").exists(), "nor beside it");
-    assert!(run(folder.path(), &["migrate"]).status.success());
+    assert!(run_newer(folder.path(), &["migrate"]).status.success());
     for look in LOOKS.iter().filter(|look| look.len() < 3) {
-        let looked = run(folder.path(), look);
+        let looked = run_newer(folder.path(), look);
         assert_eq!(looked.status.code(), Some(0), "{look:?}: {looked:?}");
+        let refused = run(folder.path(), look);
+        assert_eq!(
+            refused.status.code(),
+            Some(2),
+            "a program of the version before it: {look:?}: {refused:?}"
+        );
     }
 }
 
@@ -400,21 +398,21 @@ fn commands_that_only_look_leave_an_older_database_as_it_is() {
     let database = database.expect("a database can be made");
     let url = database.url();
     assert!(run(folder.path(), &["migrate", "--store", &url]).status.success());
-    let older = "DROP TABLE semel_store; UPDATE semel_schema SET version = 5";
-    database.sql(older).expect("it is older");
     for look in LOOKS {
-        let looked = run(folder.path(), &[look, &["--store", &url]].concat());
+        let looked = run_newer(folder.path(), &[look, &["--store", &url]].concat());
         assert_eq!(looked.status.code(), Some(2), "{look:?}: {looked:?}");
         let said = text(&looked.stderr);
-        assert!(said.contains("schema version 5") && said.contains("semel migrate"), "{look:?}: {said}");
+        assert!(said.contains("schema version 1") && said.contains("semel migrate"), "{look:?}: {said}");
     }
-    let checked = run(folder.path(), &["config", "check", "--store", &url]);
+    let checked = run_newer(folder.path(), &["config", "check", "--store", &url]);
     assert!(text(&checked.stdout).contains("the records were not looked at"), "{checked:?}");
-    let examined = run(folder.path(), &["doctor", "--store", &url]);
-    assert!(text(&examined.stdout).contains("version 5"), "{examined:?}");
-    assert_eq!(database.sql("SELECT to_regclass('semel_store') IS NULL").expect("it reads").trim(), "t");
+    let examined = run_newer(folder.path(), &["doctor", "--store", &url]);
+    assert!(text(&examined.stdout).contains("version 1, older than"), "{examined:?}");
     let version = database.sql("SELECT max(version) FROM semel_schema").expect("it reads");
-    assert_eq!(version.trim(), "5", "nothing was written");
+    assert_eq!(version.trim(), "1", "nothing was written");
+    assert!(run_newer(folder.path(), &["migrate", "--store", &url]).status.success());
+    assert_eq!(run_newer(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(0));
+    assert_eq!(run(folder.path(), &["records", "list", "--store", &url]).status.code(), Some(2));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use semel_core::{Clock, SystemClock, Tier, Timestamp};
 use super::errors::DbError;
 use super::executor::{Executor, Row, Value};
 use super::link::Link;
-use super::schema::{self, Found, SCHEMA_VERSION};
+use super::schema::{self, Found};
 use super::{Address, OpenError, PostgresOptions, connect, reseal, upkeep};
 use crate::doctor::telling::{self, Waiting};
 use crate::doctor::{Check, Examination, Upkeep, in_bytes, in_words};
@@ -31,7 +31,7 @@ const PARTS: &str = "
     SELECT tgname::text FROM pg_trigger
     WHERE tgname = ANY($1) AND tgrelid = to_regclass('semel_audit') AND tgenabled <> 'D'";
 
-/// Privileges that a gateway needs, by table. A table that an older version does not have needs none.
+/// Privileges that a gateway needs, by table. A table that is not there needs none.
 const NEEDED: [(&str, &[&str]); 12] = [
     ("semel_records", ALL),
     ("semel_references", ALL),
@@ -92,9 +92,9 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
         told("store", server(&mut db, address).await),
         told("durability", durability(&mut db).await),
         told("clock", clock(&mut db).await),
-        told("schema", version.map(|found| telling::schema(found, SCHEMA_VERSION))),
+        told("schema", version.map(|found| telling::schema(found, schema::known_version()))),
     ];
-    if found > SCHEMA_VERSION {
+    if found > schema::known_version() {
         // What a newer version means by its tables is not for this one to say.
         return Examination { checks, tier, ..Examination::default() };
     }
@@ -109,7 +109,8 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
         told("expiry", expiry(&mut db, upkeep).await),
     ]);
     let api_keys = waiting(&mut db, API_KEYS, &[]).await.ok().map(|keys| keys.count);
-    let key_uses = if found == SCHEMA_VERSION { key_uses(&mut db).await.ok().flatten() } else { None };
+    let key_uses =
+        if found == schema::known_version() { key_uses(&mut db).await.ok().flatten() } else { None };
     Examination { checks, tier, api_keys, key_uses }
 }
 
@@ -150,7 +151,7 @@ fn told(name: &'static str, check: Result<Check, DbError>) -> Check {
 
 async fn version(db: &mut ReadOnly) -> Result<i64, DbError> {
     Ok(match schema::version(db).await? {
-        Found::Current => SCHEMA_VERSION,
+        Found::Current => schema::known_version(),
         Found::Older(version) | Found::Newer(version) => version,
     })
 }
@@ -280,12 +281,9 @@ async fn records(db: &mut ReadOnly) -> Result<Check, DbError> {
     Ok(telling::records(unknown, now(db).await?, census.as_deref()))
 }
 
-/// The store's time. An older schema has none but the database's.
+/// The store's time.
 async fn now(db: &mut ReadOnly) -> Result<Timestamp, DbError> {
-    match schema::now(db).await {
-        Err(DbError::Refused { .. }) => schema::clock(db).await,
-        now => now,
-    }
+    schema::now(db).await
 }
 
 async fn leases(db: &mut ReadOnly, upkeep: &Upkeep) -> Result<Check, DbError> {

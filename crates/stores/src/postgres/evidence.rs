@@ -95,7 +95,10 @@ fn statement(row: &Row) -> Result<Statement, DbError> {
         why: text(5),
         received_at: row.int(11).unwrap_or_default(),
         attempt: row.int(12).and_then(|attempt| u32::try_from(attempt).ok()),
-        content: row.bytes(13).and_then(|content| content[..].try_into().ok()),
+        content: row
+            .bytes(13)
+            .and_then(|content| content[..].try_into().ok())
+            .ok_or_else(|| DbError::unreadable("content", "no digest"))?,
         result,
     };
     columns.statement().map_err(|damage| DbError::unreadable(damage.column, damage.what))
@@ -138,7 +141,7 @@ impl Evidence for PostgresStore {
                     Value::Text(result.and_then(|result| result.encryption_key_id.as_deref())),
                     Value::Bytes(result.map(|result| &result.response[..])),
                     Value::Int(statement.attempt.map(i64::from)),
-                    Value::Bytes(statement.content.as_ref().map(|content| &content[..])),
+                    Value::Bytes(Some(&statement.content)),
                 ];
                 if lent.link()?.query(TAKE_IN, &values).await?.len() == 1 {
                     return Ok(Heard::New);

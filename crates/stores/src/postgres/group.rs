@@ -342,7 +342,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
         bytes(rows, |row| result(row).map(|result| &result.response[..])),
         ints(rows, |row| row.start_by),
         ints(rows, |row| row.ready_at),
-        ints(rows, |row| row.earlier_may_have_run.map(Into::into)),
+        ints(rows, |row| Some(row.earlier_may_have_run.into())),
         ints(rows, |row| Some(row.partly_done.into())),
     ]
 }

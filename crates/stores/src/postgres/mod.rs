@@ -70,7 +70,7 @@ pub use queries::{
     Attempted, apply, claim, confirm, has_message, is_claimed_by, lock_command, push_message, settle_first,
 };
 use schema::Found;
-pub use schema::SCHEMA_VERSION;
+pub use schema::{SCHEMA_VERSION, known_version};
 pub use session::{GIVE_LOCKS_BACK, IS_SESSION_UNCHANGED, RESET_LOCK_TIMEOUT, begin};
 pub use standbys::Standbys;
 pub use steps::confirm_phase;
@@ -112,8 +112,9 @@ pub enum OpenError {
     },
     /// It was written by a newer version.
     #[error(
-        "{address} has schema version {found}, and this version of Semel knows versions up to {SCHEMA_VERSION}; run \
-         the version of Semel that wrote it, or a newer one"
+        "{address} has schema version {found}, and this version of Semel knows versions up to {}; run \
+         the version of Semel that wrote it, or a newer one",
+        known_version()
     )]
     NewerSchema {
         /// The database.
@@ -123,8 +124,9 @@ pub enum OpenError {
     },
     /// It was written by an older version, and may only be read.
     #[error(
-        "{address} has schema version {found}, and this version of Semel reads version {SCHEMA_VERSION}. Nothing was changed: run \
-         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it"
+        "{address} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
+         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
+        known_version()
     )]
     OlderSchema {
         /// The database.
@@ -134,8 +136,9 @@ pub enum OpenError {
     },
     /// The tables cannot be made or changed.
     #[error(
-        "{address}: cannot bring it to schema version {SCHEMA_VERSION}: {why}; run `semel migrate` with a role that \
-         may create tables"
+        "{address}: cannot bring it to schema version {}: {why}; run `semel migrate` with a role that \
+         may create tables",
+        known_version()
     )]
     NotMigrated {
         /// The database.
@@ -316,7 +319,7 @@ impl PostgresStore {
 pub async fn migrate_database(address: &Address) -> Result<i64, OpenError> {
     let (_, mut link) = connect(address, &PostgresOptions::default()).await?;
     migrate(address, &mut link).await?;
-    Ok(SCHEMA_VERSION)
+    Ok(schema::known_version())
 }
 
 /// Whether the database has the tables of any version of Semel. Changes nothing.

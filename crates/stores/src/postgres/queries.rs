@@ -420,7 +420,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Bytes(result.map(|result| &result.response[..])),
         Value::Int(row.start_by),
         Value::Int(row.ready_at),
-        Value::Int(row.earlier_may_have_run.map(Into::into)),
+        Value::Int(Some(row.earlier_may_have_run.into())),
         Value::Int(Some(row.partly_done.into())),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };

@@ -66,7 +66,7 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         reconcile_after: cells.maybe_number("reconcile_after")?,
         attempts: cells.maybe_number("attempts")?,
         quarantine_until: cells.maybe_number("quarantine_until")?,
-        earlier_may_have_run: cells.maybe_number("earlier_may_have_run")?.map(|number: u8| number != 0),
+        earlier_may_have_run: cells.number::<u8>("earlier_may_have_run")? != 0,
         partly_done: cells.number::<u8>("partly_done")? != 0,
         created_at: cells.number("created_at")?,
         updated_at: cells.number("updated_at")?,

@@ -13,7 +13,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::place::{self, beside};
-use super::schema::{self, SCHEMA_VERSION};
+use super::schema;
 use super::{SqliteOptions, TIER, api_keys, reseal};
 use crate::doctor::{Check, Examination, Upkeep, telling};
 
@@ -147,14 +147,14 @@ fn look(
             checks::file(&look),
             durability,
             checks::permissions(path),
-            telling::schema(version.into(), SCHEMA_VERSION.into()),
+            telling::schema(version.into(), schema::known_version().into()),
             Check::ok("clock", "the store has no clock but this machine's"),
         ],
         tier: Some(TIER),
         api_keys: Some(0),
         key_uses: None,
     };
-    if version > SCHEMA_VERSION {
+    if version > schema::known_version() {
         // What a newer version means by its tables is not for this one to say.
         return Examination { api_keys: None, ..examination };
     }
@@ -165,7 +165,7 @@ fn look(
         examination.checks.extend(checks::of_tables(&look));
         examination.api_keys = api_keys::count(&look.connection).ok();
     }
-    if version == SCHEMA_VERSION {
+    if version == schema::known_version() {
         examination.key_uses = reseal::key_uses(&look.connection).ok();
     }
     examination

@@ -54,7 +54,7 @@ pub use join::{
 use known::KnownRecords;
 pub use phases::{has_phase, is_held};
 pub use place::Place;
-pub use schema::SCHEMA_VERSION;
+pub use schema::{SCHEMA_VERSION, known_version};
 use writer::{Counters, Levers, Writer};
 
 /// How many pages the log has before they are written to the file itself: 16 MiB. Most of them belong to the latest records,
@@ -126,8 +126,9 @@ pub enum OpenError {
     },
     /// The file was written by a newer version.
     #[error(
-        "{path} has schema version {found}, and this version of Semel knows versions up to {SCHEMA_VERSION}; \
-         run the version of Semel that wrote it, or a newer one"
+        "{path} has schema version {found}, and this version of Semel knows versions up to {}; \
+         run the version of Semel that wrote it, or a newer one",
+        known_version()
     )]
     NewerSchema {
         /// The file.
@@ -137,8 +138,9 @@ pub enum OpenError {
     },
     /// The file was written by an older version, and may only be read.
     #[error(
-        "{path} has schema version {found}, and this version of Semel reads version {SCHEMA_VERSION}. Nothing was changed: run \
-         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it"
+        "{path} has schema version {found}, and this version of Semel reads version {}. Nothing was changed: run \
+         `semel migrate`, or start the gateway, to bring it forward; or read it with the version of Semel that wrote it",
+        known_version()
     )]
     OlderSchema {
         /// The file.

@@ -72,10 +72,11 @@ pub(super) fn adopt(
     // Before anything is written to a file that is not ours to change.
     expect_store(connection, path, options)?;
     if options.access == Access::Read {
-        return match schema::version(connection)?.unwrap_or(0) {
-            schema::SCHEMA_VERSION => Ok(()),
-            found if found > schema::SCHEMA_VERSION => Err(Trouble::NewerSchema(found)),
-            found => Err(Trouble::OlderSchema(found)),
+        let found = schema::version(connection)?.unwrap_or(0);
+        return match found.cmp(&schema::known_version()) {
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(Trouble::NewerSchema(found)),
+            std::cmp::Ordering::Less => Err(Trouble::OlderSchema(found)),
         };
     }
     schema::migrate(connection)?;
@@ -104,7 +105,7 @@ pub(super) fn expect_store(
     match schema::version(connection)? {
         None => Err(Trouble::Gone(marker)),
         // A newer version says by itself that it cannot be read.
-        Some(version) if version > schema::SCHEMA_VERSION => Ok(()),
+        Some(version) if version > schema::known_version() => Ok(()),
         Some(_) if schema::store_id(connection)? == Some(expected) => Ok(()),
         Some(_) => Err(Trouble::Other(marker)),
     }

@@ -9,54 +9,66 @@ use super::Trouble;
 use crate::identity::StoreId;
 
 /// One script for each released version, each from the version before it. Never edit one that was released.
-const MIGRATIONS: [&str; 10] = [
-    VERSION_1, VERSION_2, VERSION_3, VERSION_4, VERSION_5, VERSION_6, VERSION_7, VERSION_8, VERSION_9,
-    VERSION_10,
-];
+///
+/// A script only adds: a program of the version before it must be able to read and write what it leaves. A column is added with a
+/// constant default or NULL, and what nobody reads any more goes one version later.
+const MIGRATIONS: [&str; 1] = [VERSION_1];
 
-/// The version that this build reads and writes.
+/// The version that a release reads and writes.
 pub const SCHEMA_VERSION: u32 = MIGRATIONS.len() as u32;
 
 const VERSION_1: &str = "
+CREATE TABLE semel_store (
+    id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
+    skipped_ms      INTEGER NOT NULL DEFAULT 0, -- how far the machine's clock jumped forward: this much does not count
+    clock           TEXT,                       -- the boot of the machine whose clock was last seen
+    clock_offset_ms INTEGER                     -- how far that clock was ahead of the time since that boot
+) STRICT;
+INSERT INTO semel_store (id) VALUES (randomblob(16));
+
 CREATE TABLE semel_records (
-    id                  BLOB    NOT NULL PRIMARY KEY, -- SHA-256 of the scope: unique for each, and no key in a dump
-    operation_id        BLOB    NOT NULL UNIQUE,      -- what clients and operators call it
-    tenant              TEXT    NOT NULL,             -- the scope in plain, for operators
-    caller              TEXT    NOT NULL,
-    operation           TEXT    NOT NULL,
-    key_hash_prefix     TEXT    NOT NULL,             -- finds the record of a log line
-    fingerprint_version INTEGER NOT NULL,             -- a fingerprint is compared in its own version
-    fingerprint         BLOB    NOT NULL,
-    state               TEXT    NOT NULL,
-    reason              TEXT    NOT NULL,             -- why it is in that state
-    epoch               INTEGER NOT NULL,             -- fences late writes, together with the token
-    token               BLOB    NOT NULL,             -- kept after completion, to recognise a write sent twice
-    lease_ms            INTEGER NOT NULL,             -- the terms it was claimed under
-    ttl_ms              INTEGER NOT NULL,
-    tombstone_ttl_ms    INTEGER,                      -- NULL: forgotten at once
-    on_lease_expired    TEXT    NOT NULL,
-    quarantine_ms       INTEGER NOT NULL,
-    due_at              INTEGER,                      -- claimed: to be started by; processing: the lease's end
-    expires_at          INTEGER,                      -- settled: may be forgotten from then on
-    settled_by          TEXT,                         -- succeeded, failed_final: executor or verdict
-    unknown_since       INTEGER,                      -- unknown: from here to quarantine_until
-    reconcile_after     INTEGER,
-    attempts            INTEGER,
-    quarantine_until    INTEGER,
-    created_at          INTEGER NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
-    updated_at          INTEGER NOT NULL,
-    status              INTEGER,                      -- of the stored response, readable without a key
-    resource            TEXT,                         -- what the command made
-    response_format     INTEGER,
-    encryption_key_id   TEXT,
-    response            BLOB                          -- last, so that no other column lies behind its pages
+    id                   BLOB    NOT NULL PRIMARY KEY, -- SHA-256 of the scope: unique for each, and no key in a dump
+    operation_id         BLOB    NOT NULL UNIQUE,      -- what clients and operators call it
+    tenant               TEXT    NOT NULL,             -- the scope in plain, for operators
+    caller               TEXT    NOT NULL,
+    operation            TEXT    NOT NULL,
+    key_hash_prefix      TEXT    NOT NULL,             -- finds the record of a log line
+    fingerprint_version  INTEGER NOT NULL,             -- a fingerprint is compared in its own version
+    fingerprint          BLOB    NOT NULL,
+    state                TEXT    NOT NULL,
+    reason               TEXT    NOT NULL,             -- why it is in that state
+    epoch                INTEGER NOT NULL,             -- fences late writes, together with the token
+    token                BLOB    NOT NULL,             -- kept after completion, to recognise a write sent twice
+    lease_ms             INTEGER NOT NULL,             -- the terms it was claimed under
+    ttl_ms               INTEGER NOT NULL,
+    tombstone_ttl_ms     INTEGER,                      -- NULL: forgotten at once
+    on_lease_expired     TEXT    NOT NULL,
+    quarantine_ms        INTEGER NOT NULL,
+    due_at               INTEGER,                      -- claimed: to be started by; processing: the lease's end
+    start_by             INTEGER,                      -- processing: until when a worker may start it again
+    ready_at             INTEGER,                      -- claimed: from when on a worker may start it
+    expires_at           INTEGER,                      -- settled: may be forgotten from then on
+    settled_by           TEXT,                         -- succeeded, failed_final: executor or verdict
+    unknown_since        INTEGER,                      -- unknown: from here to quarantine_until
+    reconcile_after      INTEGER,
+    attempts             INTEGER,
+    quarantine_until     INTEGER,
+    earlier_may_have_run INTEGER NOT NULL DEFAULT 0,   -- 1: an attempt before the last one may have had an effect
+    partly_done          INTEGER NOT NULL DEFAULT 0,   -- 1: it is continued or settled, never taken back
+    created_at           INTEGER NOT NULL,             -- milliseconds since 1970, by this database's clock, as all
+    updated_at           INTEGER NOT NULL,
+    history              TEXT    NOT NULL,             -- its steps, one a line, for people
+    status               INTEGER,                      -- of the stored response, readable without a key
+    resource             TEXT,                         -- what the command made
+    response_format      INTEGER,
+    encryption_key_id    TEXT,
+    response             BLOB                          -- last, so that no other column lies behind its pages
 ) STRICT;
 CREATE INDEX semel_records_due ON semel_records (due_at, id) WHERE due_at IS NOT NULL;
+CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
 CREATE INDEX semel_records_expiry ON semel_records (expires_at, id) WHERE expires_at IS NOT NULL;
 CREATE INDEX semel_records_reconcile ON semel_records (reconcile_after) WHERE reconcile_after IS NOT NULL;
-";
 
-const VERSION_2: &str = "
 CREATE TABLE semel_references (
     tenant       TEXT NOT NULL,
     operation    TEXT NOT NULL,
@@ -69,82 +81,15 @@ CREATE TABLE semel_references (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX semel_references_held ON semel_references (tenant, operation, reference) WHERE given_back = 0;
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
-CREATE TABLE semel_api_keys (
-    id         TEXT    NOT NULL PRIMARY KEY, -- what an operator calls it
-    tenant     TEXT    NOT NULL,
-    caller     TEXT    NOT NULL,
-    mac        BLOB    NOT NULL UNIQUE,      -- HMAC of the key, which is not kept
-    created_at INTEGER NOT NULL,
-    revoked_at INTEGER
-) STRICT;
-CREATE TABLE semel_secrets (
-    name  TEXT NOT NULL PRIMARY KEY,
-    value BLOB NOT NULL                      -- the HMAC key, drawn once
-) STRICT;
-";
 
-const VERSION_3: &str = "
-CREATE TABLE semel_audit (
-    id           INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, -- a gap would show
-    at           INTEGER NOT NULL,
-    operation_id BLOB    NOT NULL,
-    who          TEXT    NOT NULL,
-    action       TEXT    NOT NULL,
-    why          TEXT    NOT NULL
-) STRICT;
-CREATE INDEX semel_audit_operation ON semel_audit (operation_id, id);
-CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE ON semel_audit
-    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
-CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
-    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
-";
-
-const VERSION_4: &str = "
-ALTER TABLE semel_records ADD COLUMN history TEXT NOT NULL DEFAULT ''; -- its steps, one a line, for people
-";
-
-const VERSION_5: &str = "
-CREATE TABLE semel_outbox (
-    event_id     TEXT    NOT NULL PRIMARY KEY, -- operationId:kind, what the receiver may deduplicate on
-    operation_id BLOB    NOT NULL,             -- the command that sends it
-    position     INTEGER NOT NULL,             -- its place among the messages of its command
-    kind         TEXT    NOT NULL,
-    payload      BLOB    NOT NULL,
-    state        TEXT    NOT NULL,             -- pending, delivered or dead
-    created_at   INTEGER NOT NULL
-) STRICT;
-CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
-";
-
-/// Delivery. Defaults mean what a message is that nobody has tried.
-const VERSION_6: &str = "
-ALTER TABLE semel_outbox ADD COLUMN due_at INTEGER NOT NULL DEFAULT 0;   -- pending: when it is tried next; while a
-                                                                         -- worker has it, when its lease ends
-ALTER TABLE semel_outbox ADD COLUMN attempts INTEGER NOT NULL DEFAULT 0; -- how often it was taken: bounded, also for
-                                                                         -- one that kills its workers
-ALTER TABLE semel_outbox ADD COLUMN epoch INTEGER NOT NULL DEFAULT 0;    -- rises when it is taken: fences late writes
-ALTER TABLE semel_outbox ADD COLUMN token BLOB;                          -- who has it, or had it last; NULL: it waits
-ALTER TABLE semel_outbox ADD COLUMN provider_reference TEXT;             -- what the receiver calls it: not sent again
-                                                                         -- once it is here
-ALTER TABLE semel_outbox ADD COLUMN last_error TEXT;                     -- what the last try that failed came to
-ALTER TABLE semel_outbox ADD COLUMN done_at INTEGER;                     -- delivered or dead: since when
-CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
-CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
-CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
-";
-
-/// Commands that a worker carries out, or resumes; and evidence about those whose outcome is unknown.
-const VERSION_7: &str = "
-ALTER TABLE semel_records ADD COLUMN start_by INTEGER;   -- processing: until when a worker may start it again
-ALTER TABLE semel_records ADD COLUMN ready_at INTEGER;   -- claimed: from when on a worker may start it
-CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
 CREATE TABLE semel_requests (
-    operation_id      BLOB    NOT NULL PRIMARY KEY, -- the command that a worker may have to start
+    operation_id      BLOB    NOT NULL PRIMARY KEY, -- the command
     format            INTEGER NOT NULL,
     encryption_key_id TEXT,
     kept_at           INTEGER NOT NULL,
     request           BLOB    NOT NULL
 ) STRICT;
+
 CREATE TABLE semel_phases (
     operation_id BLOB    NOT NULL,          -- the command
     position     INTEGER NOT NULL,          -- its place among the steps of its command
@@ -157,10 +102,39 @@ CREATE TABLE semel_phases (
     done_at      INTEGER,
     PRIMARY KEY (operation_id, name)
 ) STRICT, WITHOUT ROWID;
+
+CREATE TABLE semel_outbox (
+    event_id           TEXT    NOT NULL PRIMARY KEY, -- operationId:kind, what the receiver may deduplicate on
+    operation_id       BLOB    NOT NULL,             -- the command that sends it
+    position           INTEGER NOT NULL,             -- its place among the messages of its command
+    kind               TEXT    NOT NULL,
+    payload            BLOB    NOT NULL,
+    state              TEXT    NOT NULL,             -- pending, delivered or dead
+    created_at         INTEGER NOT NULL,
+    due_at             INTEGER NOT NULL DEFAULT 0,   -- pending: when it is tried next; while a worker has it, when its
+                                                     -- lease ends
+    attempts           INTEGER NOT NULL DEFAULT 0,   -- how often it was taken: bounded, also for one that kills its
+                                                     -- workers
+    epoch              INTEGER NOT NULL DEFAULT 0,   -- rises when it is taken: fences late writes
+    token              BLOB,                         -- who has it, or had it last; NULL: it waits
+    provider_reference TEXT,                         -- what the receiver calls it: not sent again once it is here
+    last_error         TEXT,                         -- what the last try that failed came to
+    done_at            INTEGER,                      -- delivered or dead: since when
+    blocked            INTEGER NOT NULL DEFAULT 0    -- 1: an earlier one of its command is not delivered; 0: whoever
+                                                     -- takes it looks, and marks it if so
+) STRICT;
+CREATE UNIQUE INDEX semel_outbox_order ON semel_outbox (operation_id, position);
+CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
+CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
+CREATE INDEX semel_outbox_done ON semel_outbox (done_at, event_id) WHERE state = 'delivered';
+CREATE INDEX semel_outbox_dead ON semel_outbox (event_id) WHERE state = 'dead';
+
 CREATE TABLE semel_evidence (
     source            TEXT    NOT NULL,     -- who said so
     event_id          TEXT    NOT NULL,     -- by which name, so that it is heard once
     operation_id      BLOB    NOT NULL,     -- the command it is about
+    attempt           INTEGER,              -- the attempt of it; NULL: it names none
+    content           BLOB    NOT NULL,     -- digest of what it says: tells it from another one of its name
     verdict           TEXT    NOT NULL,     -- succeeded, failed_final or not_executed
     proof             TEXT,                 -- not_executed: why no call can still land
     why               TEXT    NOT NULL,     -- what was seen, for people
@@ -176,76 +150,89 @@ CREATE TABLE semel_evidence (
 ) STRICT;
 CREATE INDEX semel_evidence_open ON semel_evidence (operation_id) WHERE done_at IS NULL;
 CREATE INDEX semel_evidence_age ON semel_evidence (received_at);
-";
 
-/// What everybody has used, for quotas.
-const VERSION_8: &str = "
 CREATE TABLE semel_usage (
-    tenant   TEXT    NOT NULL,
-    caller   TEXT    NOT NULL, -- empty: the tenant with all its callers
-    new_keys INTEGER NOT NULL, -- ever, as far as it is remembered
-    lookups  INTEGER NOT NULL,
-    used_at  INTEGER NOT NULL, -- when that last changed
+    tenant            TEXT    NOT NULL,
+    caller            TEXT    NOT NULL,           -- empty: the tenant with all its callers
+    new_keys          INTEGER NOT NULL,           -- ever, as far as it is remembered
+    lookups           INTEGER NOT NULL,
+    used_at           INTEGER NOT NULL,           -- when that last changed
+    new_keys_whole_at INTEGER NOT NULL DEFAULT 0, -- when the quota is whole again, if nobody uses more of it
+    lookups_whole_at  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (tenant, caller)
 ) STRICT, WITHOUT ROWID;
-";
 
-/// What an attempt before the last one may have done. Records that were acquired again before this version say nothing, which
-/// means that it may have run: kept too long is better than given away.
-const VERSION_9: &str = "
-ALTER TABLE semel_records ADD COLUMN earlier_may_have_run INTEGER; -- 1 if so; NULL: only the first attempt has not
-";
-
-/// The identity of the store, and its clock; the attempt that evidence names, and what tells an event that comes again from
-/// another one of its name; an index of waiting commands by tenant; messages that have to wait for others of their command
-/// leave the index of those that are due (the first take that meets such a message marks it); which commands have
-/// committed a part that stays; and the levels of quotas, which outlast a restart.
-const VERSION_10: &str = "
-CREATE TABLE semel_store (
-    id              BLOB    NOT NULL,           -- drawn here and never again: tells this store from any other
-    skipped_ms      INTEGER NOT NULL DEFAULT 0, -- how far the machine's clock jumped forward: this much does not count
-    clock           TEXT,                       -- the boot of the machine whose clock was last seen
-    clock_offset_ms INTEGER                     -- how far that clock was ahead of the time since that boot
+CREATE TABLE semel_audit (
+    id           INTEGER NOT NULL PRIMARY KEY AUTOINCREMENT, -- a gap would show
+    at           INTEGER NOT NULL,
+    operation_id BLOB    NOT NULL,
+    who          TEXT    NOT NULL,
+    action       TEXT    NOT NULL,
+    why          TEXT    NOT NULL
 ) STRICT;
-INSERT INTO semel_store (id) VALUES (randomblob(16));
-ALTER TABLE semel_evidence ADD COLUMN attempt INTEGER; -- NULL: it names none
-ALTER TABLE semel_evidence ADD COLUMN content BLOB;    -- digest of what it says; NULL: kept before there was one
-CREATE INDEX semel_records_turn ON semel_records (tenant, ready_at, id) WHERE ready_at IS NOT NULL;
-DROP INDEX semel_records_ready;
-ALTER TABLE semel_outbox ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0; -- 1: an earlier one of its command is not
-                                                                        -- delivered; 0: whoever takes it looks
-UPDATE semel_outbox SET blocked = 1 WHERE state = 'pending' AND EXISTS (
-    SELECT 1 FROM semel_outbox AS earlier WHERE earlier.operation_id = semel_outbox.operation_id
-        AND earlier.position < semel_outbox.position AND earlier.state <> 'delivered');
-DROP INDEX semel_outbox_due;
-CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending' AND blocked = 0;
-CREATE INDEX semel_outbox_blocked ON semel_outbox (event_id) WHERE state = 'pending' AND blocked = 1;
-ALTER TABLE semel_records ADD COLUMN partly_done INTEGER NOT NULL DEFAULT 0; -- 1: it is continued or settled, never
-                                                                             -- taken back
-UPDATE semel_records SET partly_done = 1
-WHERE reason IN ('deferred', 'deferral_expired', 'message_dead')
-   OR operation_id IN (SELECT operation_id FROM semel_phases WHERE kind = 'item' OR output IS NOT NULL);
-ALTER TABLE semel_usage ADD COLUMN new_keys_whole_at INTEGER NOT NULL DEFAULT 0; -- when the quota is whole again, if
-ALTER TABLE semel_usage ADD COLUMN lookups_whole_at INTEGER NOT NULL DEFAULT 0;  -- nobody uses more of it
+CREATE INDEX semel_audit_operation ON semel_audit (operation_id, id);
+CREATE TRIGGER semel_audit_is_not_rewritten BEFORE UPDATE ON semel_audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+CREATE TRIGGER semel_audit_is_not_shortened BEFORE DELETE ON semel_audit
+    BEGIN SELECT RAISE(ABORT, 'the audit log is append-only'); END;
+
+CREATE TABLE semel_api_keys (
+    id         TEXT    NOT NULL PRIMARY KEY, -- what an operator calls it
+    tenant     TEXT    NOT NULL,
+    caller     TEXT    NOT NULL,
+    mac        BLOB    NOT NULL UNIQUE,      -- HMAC of the key, which is not kept
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER
+) STRICT;
+CREATE TABLE semel_secrets (
+    name  TEXT NOT NULL PRIMARY KEY,
+    value BLOB NOT NULL                      -- the HMAC key, drawn once
+) STRICT;
 ";
 
-/// Brings the file to [`SCHEMA_VERSION`]; refuses one that is newer. Safe when several processes open at once.
+/// The version after the last one, which only tests have: they bring a store from one version to the next with it.
+#[cfg(debug_assertions)]
+const NEXT_VERSION: &str = "
+CREATE TABLE semel_next (operation_id BLOB NOT NULL PRIMARY KEY) STRICT;
+ALTER TABLE semel_records ADD COLUMN next INTEGER NOT NULL DEFAULT 0;
+";
+
+/// The scripts that this process knows: those of the releases, and one more where a test wants it.
+fn scripts() -> &'static [&'static str] {
+    #[cfg(debug_assertions)]
+    if semel_faults::knows_next_schema() {
+        return &[VERSION_1, NEXT_VERSION];
+    }
+    &MIGRATIONS
+}
+
+/// The version that this process reads and writes: [`SCHEMA_VERSION`], but in tests.
+pub fn known_version() -> u32 {
+    u32::try_from(scripts().len()).unwrap_or(u32::MAX)
+}
+
+/// Brings the file to this version's schema; refuses one that is newer. Safe when several processes open at once.
 pub(super) fn migrate(connection: &mut Connection) -> Result<(), Trouble> {
-    if version(connection)? == Some(SCHEMA_VERSION) {
+    migrate_by(connection, scripts())
+}
+
+fn migrate_by(connection: &mut Connection, scripts: &[&str]) -> Result<(), Trouble> {
+    let known = u32::try_from(scripts.len()).unwrap_or(u32::MAX);
+    if version(connection)? == Some(known) {
         return Ok(());
     }
     reached_by_thread(Point::MigrationSent);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     transaction.execute_batch("CREATE TABLE IF NOT EXISTS semel_schema (version INTEGER NOT NULL) STRICT")?;
     let found = version(&transaction)?.unwrap_or(0);
-    if found > SCHEMA_VERSION {
+    if found > known {
         return Err(Trouble::NewerSchema(found));
     }
-    for script in &MIGRATIONS[found as usize..] {
+    for script in &scripts[found as usize..] {
         transaction.execute_batch(script)?;
     }
     transaction.execute("DELETE FROM semel_schema", [])?;
-    transaction.execute("INSERT INTO semel_schema (version) VALUES (?1)", [SCHEMA_VERSION])?;
+    transaction.execute("INSERT INTO semel_schema (version) VALUES (?1)", [known])?;
     reached_by_thread(Point::MigrationWritten);
     transaction.commit()?;
     reached_by_thread(Point::MigrationCommitted);
@@ -289,7 +276,7 @@ pub(super) struct Part {
 /// The parts that a file of this version has, if nobody changed it.
 pub(super) fn expected_parts(version: u32) -> rusqlite::Result<Vec<Part>> {
     let connection = Connection::open_in_memory()?;
-    for script in &MIGRATIONS[..MIGRATIONS.len().min(version as usize)] {
+    for script in scripts().iter().take(version as usize) {
         connection.execute_batch(script)?;
     }
     parts(&connection)
@@ -314,27 +301,63 @@ pub(super) fn parts(connection: &Connection) -> rusqlite::Result<Vec<Part>> {
 
 #[cfg(test)]
 mod tests {
+    use semel_core::{Event, Record, Timestamp, transition};
+
+    use super::super::queries;
     use super::*;
 
+    const TWO_VERSIONS: [&str; 2] = [VERSION_1, NEXT_VERSION];
+
+    fn opened() -> Connection {
+        Connection::open_in_memory().expect("memory can be opened")
+    }
+
     #[test]
-    fn a_file_of_every_released_version_comes_forward() {
-        for start in 0..=MIGRATIONS.len() {
-            let mut connection = Connection::open_in_memory().expect("memory can be opened");
+    fn a_file_of_every_version_comes_forward_and_keeps_its_rows() {
+        let key = "INSERT INTO semel_secrets VALUES ('key', x'01')";
+        for start in 0..=TWO_VERSIONS.len() {
+            let mut connection = opened();
             if start > 0 {
-                let mut setup = String::from("CREATE TABLE semel_schema (version INTEGER NOT NULL) STRICT;");
-                setup.extend(MIGRATIONS[..start].iter().copied());
-                setup.push_str(&format!("INSERT INTO semel_schema VALUES ({start});"));
-                connection.execute_batch(&setup).expect("released scripts run");
+                assert!(migrate_by(&mut connection, &TWO_VERSIONS[..start]).is_ok(), "it is new");
+                connection.execute(key, []).expect("the table is there");
             }
-            assert!(migrate(&mut connection).is_ok(), "from {start}");
-            assert_eq!(version(&connection).expect("it has a version"), Some(SCHEMA_VERSION), "from {start}");
-            assert!(migrate(&mut connection).is_ok(), "a second time changes nothing");
+            assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "from {start}");
+            assert_eq!(version(&connection).expect("it has a version"), Some(2), "from {start}");
+            let parts = parts(&connection).expect("they can be read");
+            assert!(parts.iter().any(|part| part.name == "semel_records.next"), "from {start}");
+            let rows = connection.query_row("SELECT count(*) FROM semel_secrets", [], |row| row.get(0));
+            assert_eq!(rows, Ok(i64::from(start > 0)), "from {start}");
+            assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "a second time changes nothing");
         }
     }
 
     #[test]
+    fn a_script_that_fails_leaves_the_version_before_it() {
+        let mut connection = opened();
+        assert!(migrate_by(&mut connection, &MIGRATIONS).is_ok(), "it is new");
+        let before = parts(&connection).expect("they can be read");
+        let broken =
+            "CREATE TABLE semel_next (a INTEGER) STRICT; ALTER TABLE semel_nowhere ADD COLUMN next INTEGER;";
+        assert!(migrate_by(&mut connection, &[VERSION_1, broken]).is_err(), "there is no such table");
+        assert_eq!(version(&connection).expect("it has a version"), Some(1));
+        assert_eq!(parts(&connection).expect("they can be read"), before);
+    }
+
+    #[test]
+    fn what_the_next_version_leaves_takes_the_writes_of_this_one() {
+        let mut connection = opened();
+        assert!(migrate_by(&mut connection, &TWO_VERSIONS).is_ok(), "it is new");
+        let claim = semel_testkit::sample::claim("k");
+        let now = Timestamp::from_millis(1);
+        let step = transition(None, &Event::Claim(claim.attempt), now);
+        let record = Record::after(None, step.write, Some(&claim), None, now);
+        let record = record.expect("it is a first claim");
+        assert_eq!(queries::insert(&connection, &record), Ok(true));
+    }
+
+    #[test]
     fn a_newer_schema_is_refused_and_left_alone() {
-        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+        let mut connection = opened();
         assert!(migrate(&mut connection).is_ok(), "it is new");
         connection.execute("UPDATE semel_schema SET version = 99", []).expect("the table is there");
         assert!(matches!(migrate(&mut connection), Err(Trouble::NewerSchema(99))));
@@ -342,8 +365,8 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_every_version_has_the_parts_that_are_expected_of_it() {
-        let mut connection = Connection::open_in_memory().expect("memory can be opened");
+    fn a_file_has_the_parts_that_are_expected_of_it() {
+        let mut connection = opened();
         assert!(migrate(&mut connection).is_ok(), "it is new");
         let found = parts(&connection).expect("they can be read");
         assert_eq!(found, expected_parts(SCHEMA_VERSION).expect("the scripts run"));
@@ -355,8 +378,6 @@ mod tests {
         ] {
             assert!(found.iter().any(|part| part.kind == kind && part.name == name), "{kind} {name}");
         }
-        let first = expected_parts(1).expect("the script runs");
-        assert!(first.len() < found.len() && first.iter().all(|part| found.contains(part)));
         assert_eq!(expected_parts(0).expect("there is nothing to run"), []);
     }
 }

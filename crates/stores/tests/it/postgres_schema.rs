@@ -1,8 +1,9 @@
 //! Tables that are made by several at once, are newer than this build, or may not be made: all of it, or nothing.
 
-use semel_core::{Change, Decision, Reason, Store};
+use semel_core::{Decision, Store};
 use semel_stores::PostgresStore;
-use semel_stores::postgres::{Address, OpenError, SCHEMA_VERSION, migrate_database};
+use semel_stores::access::Access;
+use semel_stores::postgres::{Address, OpenError, PostgresOptions, SCHEMA_VERSION, migrate_database};
 use semel_testkit::postgres::{self, Database};
 use semel_testkit::sample;
 
@@ -62,38 +63,18 @@ async fn a_newer_schema_is_refused_and_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_an_older_version_acquired_again_may_have_run_before() {
+async fn an_older_schema_is_refused_by_whoever_only_reads() {
     let database = database().await;
-    let address = address(&database.url());
-    let store = PostgresStore::open(&address).await.expect("it is there");
-    let mut ids = Vec::new();
-    for key in ["once", "twice", "twice"] {
-        let claim = sample::claim(key);
-        let claimed = store.claim(&claim).await.expect("it is decided");
-        assert_eq!(claimed.decision, Decision::Execute);
-        ids.push(sample::id(&claim));
-        if ids.len() == 2 {
-            let fence = claimed.record.expect("it is acquired").head.fence();
-            let release = Change::release(fence, Reason::NotExecuted);
-            store.apply(&sample::id(&claim), &release).await.expect("it is released");
-        }
-    }
-    drop(store);
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run, DROP COLUMN partly_done; DROP TABLE semel_store;
-        ALTER TABLE semel_evidence DROP COLUMN attempt, DROP COLUMN content;
-        DROP INDEX semel_records_turn;
-        CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
-        DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
-        ALTER TABLE semel_outbox DROP COLUMN blocked, DROP COLUMN holds;
-        CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
-        ALTER TABLE semel_usage DROP COLUMN new_keys_whole_at, DROP COLUMN lookups_whole_at;
-        UPDATE semel_schema SET version = 4";
-    database.sql(back).expect("an older version would have left it so");
-    let store = PostgresStore::open(&address).await.expect("it is migrated");
-    for (id, expected) in [(ids[0], false), (ids[1], true)] {
-        let found = store.get(&id).await.expect("it is read").record.expect("it is there");
-        assert_eq!(found.head.earlier_may_have_run, expected, "epoch {}", found.head.epoch);
-    }
+    database.sql("UPDATE semel_schema SET version = 0").expect("it is there");
+    let options = PostgresOptions { access: Access::Read, ..PostgresOptions::default() };
+    let opened = PostgresStore::open_with(&address(&database.url()), &options).await;
+    let error = opened.err().expect("it is refused");
+    assert!(matches!(error, OpenError::OlderSchema { found: 0, .. }), "{error}");
+    assert!(error.to_string().contains("`semel migrate`"), "{error}");
+    // And a migration that cannot be from there leaves all as it is.
+    let error = refuse(&database.url()).await;
+    assert!(matches!(error, OpenError::NotMigrated { .. }), "{error}");
+    assert_eq!(database.sql("SELECT version FROM semel_schema").expect("it is there"), "0");
 }
 
 /// A role that may log in, and nothing else. Roles are the server's, so it goes with this.

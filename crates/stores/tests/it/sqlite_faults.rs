@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::Connection;
-use semel_core::{Change, Claim, Decision, Principal, Reason, Store, StoreError};
+use semel_core::{Change, Claim, Decision, Principal, Store, StoreError};
 use semel_stores::SqliteStore;
+use semel_stores::access::Access;
 use semel_stores::sqlite::{OpenError, SqliteOptions};
 use semel_testkit::sample;
 use tempfile::TempDir;
@@ -89,38 +90,22 @@ fn a_newer_schema_is_refused_and_left_alone() {
     assert_eq!(version, 99);
 }
 
-#[tokio::test]
-async fn what_an_older_version_acquired_again_may_have_run_before() {
+#[test]
+fn an_older_schema_is_refused_by_whoever_only_reads() {
     let folder = folder();
-    let store = open(folder.path());
-    let once = acquire(&store, "once").await;
-    let twice = acquire(&store, "twice").await;
-    let id = sample::id(&twice);
-    let record = store.get(&id).await.expect("it is read").record.expect("it was claimed");
-    let release = Change::release(record.head.fence(), Reason::NotExecuted);
-    store.apply(&id, &release).await.expect("it is released");
-    acquire(&store, "twice").await;
-    drop(store);
-    let file = Connection::open(folder.path().join("semel.db")).expect("the file opens");
-    let back = "ALTER TABLE semel_records DROP COLUMN earlier_may_have_run; DROP TABLE semel_store;
-        ALTER TABLE semel_records DROP COLUMN partly_done;
-        ALTER TABLE semel_usage DROP COLUMN new_keys_whole_at;
-        ALTER TABLE semel_usage DROP COLUMN lookups_whole_at;
-        ALTER TABLE semel_evidence DROP COLUMN attempt; ALTER TABLE semel_evidence DROP COLUMN content;
-        DROP INDEX semel_records_turn;
-        CREATE INDEX semel_records_ready ON semel_records (ready_at, id) WHERE ready_at IS NOT NULL;
-        DROP INDEX semel_outbox_due; DROP INDEX semel_outbox_blocked;
-        ALTER TABLE semel_outbox DROP COLUMN blocked;
-        CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
-        UPDATE semel_schema SET version = 8";
-    file.execute_batch(back).expect("an older version would have left it so");
-    std::fs::remove_file(folder.path().join("semel.db.id")).expect("an older version left none");
-    drop(file);
-    let store = open(folder.path());
-    for (claim, expected) in [(once, false), (twice, true)] {
-        let found = store.get(&sample::id(&claim)).await.expect("it is read").record.expect("it is there");
-        assert_eq!(found.head.earlier_may_have_run, expected, "epoch {}", found.head.epoch);
-    }
+    let path = folder.path().join("semel.db");
+    drop(open(folder.path()));
+    let file = Connection::open(&path).expect("the file opens");
+    file.execute("UPDATE semel_schema SET version = 0", []).expect("the table is there");
+    let options = SqliteOptions { access: Access::Read, ..SqliteOptions::default() };
+    let error = SqliteStore::open_with(&path, &options).err().expect("it is refused");
+    assert!(matches!(error, OpenError::OlderSchema { found: 0, .. }), "{error}");
+    assert!(error.to_string().contains("run `semel migrate`"), "{error}");
+    // And a migration that cannot be from there leaves all as it is.
+    refuse(&path);
+    let version: u32 =
+        file.query_row("SELECT version FROM semel_schema", [], |row| row.get(0)).expect("still there");
+    assert_eq!(version, 0);
 }
 
 #[test]

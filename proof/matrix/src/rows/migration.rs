@@ -1,8 +1,7 @@
 //! Step 19: a store of an older version meets this one. `semel migrate`, or a gateway that does the same as it starts, is
 //! held where it changes the tables, and struck; in the end two gateways open the store at once.
 //!
-//! The older store is made from a new one with records in it, by taking away what later versions have added: an older
-//! program would have left it so. What a program of that time wrote is in the columns of that time.
+//! The program that comes then knows one version of the schema more: one that only tests have.
 
 mod judge;
 
@@ -13,7 +12,7 @@ use semel_faults::Point;
 use semel_testkit::proxy::Matching;
 
 use crate::client;
-use crate::lab::{Lab, marker};
+use crate::lab::Lab;
 use crate::patience;
 use crate::process::tail;
 use crate::rows::tool::{self, Meanwhile, Stage, When, Work};
@@ -27,27 +26,11 @@ use judge::{Migrated, Refused};
 /// The steps that are brought about here.
 pub(crate) const STEPS: [usize; 1] = [19];
 
-/// From which version to which it goes back, and how.
-const BACK_IN_A_FILE: (u32, u32) = (10, 6);
-const BACK_ON_A_SERVER: (u32, u32) = (6, 2);
-const BACK: &str = "
-    DROP INDEX semel_outbox_due;
-    DROP INDEX semel_outbox_blocked;
-    ALTER TABLE semel_outbox DROP COLUMN blocked;
-    CREATE INDEX semel_outbox_due ON semel_outbox (due_at, event_id) WHERE state = 'pending';
-    ALTER TABLE semel_records DROP COLUMN earlier_may_have_run;
-    ALTER TABLE semel_records DROP COLUMN partly_done;
-    DROP TABLE semel_store;
-    DROP TABLE semel_usage;
-    DROP TABLE semel_evidence;
-    DROP TABLE semel_phases;
-    DROP TABLE semel_requests;
-    DROP INDEX semel_records_turn;
-    ALTER TABLE semel_records DROP COLUMN ready_at;
-    ALTER TABLE semel_records DROP COLUMN start_by;";
-
-/// A server has this beside it.
-const BACK_ON_A_SERVER_ALONE: &str = "ALTER TABLE semel_outbox DROP COLUMN holds;";
+/// The parts that the next version adds.
+const ADDED_TO_A_FILE: [&str; 3] =
+    ["column semel_next.operation_id", "column semel_records.next", "table semel_next"];
+const ADDED_ON_A_SERVER: [&str; 3] =
+    ["column semel_next.operation_id", "column semel_records.next", "index semel_next_pkey"];
 
 const PARTS_OF_A_FILE: &str = "
     SELECT type || ' ' || name AS part FROM sqlite_schema WHERE name LIKE 'semel%'
@@ -60,15 +43,15 @@ const PARTS_ON_A_SERVER: &str = "
     UNION SELECT 'index ' || indexname FROM pg_indexes WHERE indexname LIKE 'semel%'
     UNION SELECT 'version ' || version FROM semel_schema ORDER BY 1";
 
-/// Settled before the store was an older one.
+/// Settled before the next version came.
 const SETTLED: [&str; 2] = ["one", "two"];
 
 /// Runs a cell.
 pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
-    let site = Site::start(lab, Mood::BreaksOffAfter).await?;
-    let log =
-        || ["first", "a", "b"].map(|name| tail(&site.folder.join(format!("{name}.log")))).join("\n    ");
-    let seen = migrated(&site, cell).await.map_err(|why| format!("{why}\n    {}", log()))?;
+    let mut site = Site::start(lab, Mood::BreaksOffAfter).await?;
+    let folder = site.folder.clone();
+    let log = || ["first", "a", "b"].map(|name| tail(&folder.join(format!("{name}.log")))).join("\n    ");
+    let seen = migrated(&mut site, cell).await.map_err(|why| format!("{why}\n    {}", log()))?;
     Ok(Found { violated: judge::judge(&seen), seen: vec![seen.tell(), log()] })
 }
 
@@ -83,7 +66,7 @@ fn work(site: &Site<'_>, fault: Fault) -> Work {
         before: Point::MigrationSent,
         within: Some(Point::MigrationWritten),
         after: Point::MigrationCommitted,
-        statement: Matching::statement("CREATE TABLE semel_usage"),
+        statement: Matching::statement("CREATE TABLE semel_next"),
         commit: Matching::commit(),
     }
 }
@@ -91,22 +74,26 @@ fn work(site: &Site<'_>, fault: Fault) -> Work {
 /// What the tables are made of, and their version.
 fn parts(site: &Site<'_>) -> Result<Vec<String>, String> {
     let query = if site.place.file().is_some() { PARTS_OF_A_FILE } else { PARTS_ON_A_SERVER };
-    Ok(site.ask(query)?.iter().filter_map(|row| row.get("part").map(str::to_owned)).collect())
+    let mut parts: Vec<String> =
+        site.ask(query)?.iter().filter_map(|row| row.get("part").map(str::to_owned)).collect();
+    parts.sort_unstable();
+    Ok(parts)
 }
 
-/// Makes the store one of an older version.
-fn go_back(site: &Site<'_>) -> Result<(), String> {
-    let (from, to) = if site.place.file().is_some() { BACK_IN_A_FILE } else { BACK_ON_A_SERVER };
-    if !parts(site)?.contains(&format!("version {from}")) {
-        return Err(format!("the schema has another version than {from}: `BACK` must go back from there"));
+/// The parts of the next version, from those of this one.
+fn next(site: &Site<'_>, old: &[String]) -> Result<Vec<String>, String> {
+    let added = if site.place.file().is_some() { ADDED_TO_A_FILE } else { ADDED_ON_A_SERVER };
+    if !old.iter().any(|part| part == "version 1") {
+        return Err("the schema has another version than 1: the next one is another, too".to_owned());
     }
-    let alone = if site.place.file().is_some() { "" } else { BACK_ON_A_SERVER_ALONE };
-    site.change(&format!("{BACK} {alone} UPDATE semel_schema SET version = {to}"))?;
-    let Some(file) = site.place.file() else { return Ok(()) };
-    std::fs::remove_file(marker(file)).map_err(|error| format!("the identity beside the file: {error}"))
+    let kept = old.iter().filter(|part| *part != "version 1").cloned();
+    let mut next: Vec<String> =
+        kept.chain(added.map(str::to_owned)).chain(["version 2".to_owned()]).collect();
+    next.sort_unstable();
+    Ok(next)
 }
 
-async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {
+async fn migrated(site: &mut Site<'_>, cell: Cell) -> Result<Migrated, String> {
     let mut gateway = site.gateway("planted", 1, "semel.toml")?;
     let mut first = BTreeMap::new();
     first.insert("unknown".to_owned(), site.pay(&gateway, "unknown").await);
@@ -114,9 +101,10 @@ async fn migrated(site: &Site<'_>, cell: Cell) -> Result<Migrated, String> {
         first.insert(key.to_owned(), site.must_pay(&gateway, key).await?.0);
     }
     gateway.kill();
-    let new = parts(site)?;
-    go_back(site)?;
+    site.set_variable(semel_faults::NEXT_SCHEMA, "1");
+    let site = &*site;
     let old = parts(site)?;
+    let new = next(site, &old)?;
     if cell.fault == Fault::Failover {
         site.place.keep_copy()?;
     }
@@ -228,17 +216,16 @@ async fn refused(site: &Site<'_>, arguments: &[&str]) -> Result<Refused, String>
 
 /// A store that a newer program wrote, and one in which somebody else has a table of that name.
 async fn poison(site: &Site<'_>) -> Result<Vec<Refused>, String> {
-    let (_, version) = if site.place.file().is_some() { BACK_IN_A_FILE } else { BACK_ON_A_SERVER };
     let serving = site.serving("semel.toml");
     let serving: Vec<&str> = serving.iter().map(String::as_str).collect();
     site.change("UPDATE semel_schema SET version = 99")?;
     let mut all = vec![refused(site, &["migrate"]).await?, refused(site, &serving).await?];
     all.push(refused(site, &["sweep"]).await?);
-    site.change(&format!("UPDATE semel_schema SET version = {version}"))?;
-    site.change("CREATE TABLE semel_usage (somebody_else INTEGER)")?;
+    site.change("UPDATE semel_schema SET version = 1")?;
+    site.change("CREATE TABLE semel_next (somebody_else INTEGER)")?;
     all.push(refused(site, &["migrate"]).await?);
     all.push(refused(site, &serving).await?);
-    site.change("DROP TABLE semel_usage")?;
+    site.change("DROP TABLE semel_next")?;
     Ok(all)
 }
 

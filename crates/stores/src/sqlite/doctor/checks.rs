@@ -208,10 +208,7 @@ fn expiry(look: &Look<'_>) -> rusqlite::Result<Check> {
     Ok(telling::expiry(queries::not_reaped(&look.connection, before)?, now))
 }
 
-/// The store's time. An older schema has none but the machine's.
+/// The store's time.
 fn now(look: &Look<'_>) -> rusqlite::Result<Timestamp> {
-    match look.version {
-        schema::SCHEMA_VERSION => clock::peek(&look.connection, 0),
-        _ => queries::now(&look.connection).map(Timestamp::from_millis),
-    }
+    clock::peek(&look.connection, 0)
 }

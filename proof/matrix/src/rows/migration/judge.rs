@@ -7,7 +7,7 @@ use crate::site::Row;
 use crate::violations::Violations;
 
 /// Columns that a newer version adds with a value of their own.
-const ADDED: [&str; 1] = ["partly_done"];
+const ADDED: [&str; 1] = ["next"];
 
 /// All that was seen.
 #[derive(Clone, Debug)]
