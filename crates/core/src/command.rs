@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::fingerprint::Fingerprint;
 use crate::ids::{AttemptToken, OperationId};
 use crate::operation::OperationName;
-use crate::policy::{OnLeaseExpired, Policy};
+use crate::policy::{KeepRequest, OnLeaseExpired, Policy};
 use crate::record::Claim;
 use crate::request::StoredRequest;
 use crate::scope::{RecordId, Scope};
@@ -41,14 +41,36 @@ impl Command {
         self.claim_as(operation_id, token, Start::Now, None)
     }
 
-    /// Returns the claim of an attempt that a worker starts within `start_within`.
+    /// Returns the claim of an attempt that the claimer executes at once, and whose request is kept as long as the policy's
+    /// `keep_request` says.
+    pub fn claim_keeping(
+        &self,
+        operation_id: OperationId,
+        token: AttemptToken,
+        request: impl FnOnce() -> StoredRequest,
+    ) -> Claim {
+        match self.policy.keep_request {
+            KeepRequest::Off => self.claim(operation_id, token),
+            KeepRequest::WhileUnknown => {
+                self.claim_as(operation_id, token, Start::Now, Some(request())).kept_while_unknown()
+            }
+        }
+    }
+
+    /// Returns the claim of an attempt that a worker starts within `start_within`. Its request is kept until it is carried out,
+    /// and after that as long as the policy's `keep_request` says.
     pub fn claim_for_later(
         &self,
         operation_id: OperationId,
         token: AttemptToken,
         request: StoredRequest,
     ) -> Claim {
-        self.claim_as(operation_id, token, Start::Within(self.policy.start_within), Some(request))
+        let start = Start::Within(self.policy.start_within);
+        let claim = self.claim_as(operation_id, token, start, Some(request));
+        match self.policy.keep_request {
+            KeepRequest::Off => claim,
+            KeepRequest::WhileUnknown => claim.kept_while_unknown(),
+        }
     }
 
     /// Returns the claim of an attempt in phases, which the claimer executes at once. If the claimer dies, a worker resumes the

@@ -404,9 +404,9 @@ pub enum ReferenceWrite {
 pub enum RequestWrite {
     /// Nothing.
     Keep,
-    /// It is kept, since a worker may have to start the command.
+    /// It is kept, since a worker may have to start the command, or since its terms want it.
     Store,
-    /// It is erased, since nobody starts the command any more.
+    /// It is erased, since nobody starts the command any more, and its outcome is known.
     Erase,
 }
 

@@ -120,6 +120,16 @@ pub enum StoreResponse {
     Reference,
 }
 
+/// How long the request of a command is kept for people, beside the time that a worker needs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeepRequest {
+    /// Not at all.
+    #[default]
+    Off,
+    /// From its claim until its outcome is known, so that whoever looks into an unknown outcome sees what was asked for.
+    WhileUnknown,
+}
+
 /// What an operation wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -148,9 +158,11 @@ pub struct Policy {
     pub on_lease_expired: OnLeaseExpired,
     /// How long a command may wait for a worker, where `mode` is `Async`.
     pub start_within: Duration,
-    /// Whether every field of a request is kept with it for a worker, credentials included, where `mode` is `Async`.
+    /// How long the request is kept for people.
+    pub keep_request: KeepRequest,
+    /// Whether every field of a request is kept with it, credentials included, where `mode` is `Async` or `keep_request` says so.
     pub store_credentials: bool,
-    /// Fields of a request that are kept with it for a worker, beside [those that always are](crate::keep::is_kept_field).
+    /// Fields of a request that are kept with it, beside [those that always are](crate::keep::is_kept_field).
     pub store_request_headers: Vec<HeaderName>,
     /// What a server error means.
     pub on_server_error: OnServerError,
@@ -198,6 +210,7 @@ impl Default for Policy {
             in_progress: InProgress::Conflict,
             on_lease_expired: OnLeaseExpired::Unknown,
             start_within: Duration::from_secs(15 * 60),
+            keep_request: KeepRequest::Off,
             store_credentials: false,
             store_request_headers: Vec::new(),
             on_server_error: OnServerError::Unknown,

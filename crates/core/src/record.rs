@@ -67,7 +67,7 @@ pub struct Claim {
     pub business_reference: Option<String>,
     /// Former names of its operation. A record that is still live under one of them is the record.
     pub former: Vec<OperationName>,
-    /// What a worker needs to carry it out, where that may be left to one.
+    /// The request, where a worker may have to carry it out, or where it is kept until the outcome is known.
     pub request: Option<StoredRequest>,
 }
 
@@ -81,6 +81,13 @@ pub struct Holder {
 }
 
 impl Claim {
+    /// The same claim, with its request kept until the outcome is known. A claim without a request stays as it is.
+    #[must_use]
+    pub fn kept_while_unknown(mut self) -> Claim {
+        self.attempt.terms.keep_request = self.request.is_some();
+        self
+    }
+
     /// The ids of the records that this claim may be about, those of former names first, its own last.
     pub fn record_ids(&self) -> impl Iterator<Item = RecordId> {
         let under =

@@ -177,19 +177,6 @@ impl State {
         }
     }
 
-    /// Whether its request is kept, since a worker may yet have to start it.
-    pub const fn keeps_request(&self) -> bool {
-        match self {
-            State::Claimed { .. } | State::Processing { start_by: Some(_), .. } => true,
-            State::Processing { start_by: None, .. }
-            | State::Succeeded { .. }
-            | State::FailedFinal { .. }
-            | State::FailedRetryable { .. }
-            | State::Unknown { .. }
-            | State::Expired { .. } => false,
-        }
-    }
-
     /// When a sweeper has something to do: a lease ends, or the time to start.
     pub const fn due_to_sweep(&self) -> Option<Timestamp> {
         match *self {
@@ -375,9 +362,18 @@ impl Head {
         matches!(self.terms.on_lease_expired, OnLeaseExpired::Resume)
     }
 
-    /// Whether its request is kept: a worker may have to start it, or to resume it after a verdict on its open call.
+    /// Whether its request is kept: a worker may have to start it, or to resume it after a verdict on its open call; or its
+    /// terms have it kept until its outcome is known.
     pub const fn keeps_request(&self) -> bool {
-        self.state.keeps_request() || (self.is_phased() && matches!(self.state, State::Unknown { .. }))
+        match self.state {
+            State::Claimed { .. } | State::Processing { start_by: Some(_), .. } => true,
+            State::Processing { start_by: None, .. } => self.terms.keep_request,
+            State::Unknown { .. } => self.terms.keep_request || self.is_phased(),
+            State::Succeeded { .. }
+            | State::FailedFinal { .. }
+            | State::FailedRetryable { .. }
+            | State::Expired { .. } => false,
+        }
     }
 
     /// What the executor of the current attempt proves itself with.
@@ -400,6 +396,7 @@ impl Head {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::FingerprintVersion;
 
     #[test]
     fn names_read_back() {
@@ -440,8 +437,20 @@ mod tests {
     fn what_each_state_keeps() {
         let terminal = states().map(|state| state.is_terminal());
         assert_eq!(terminal, [false, false, false, true, true, false, false, false]);
-        let requests = states().map(|state| state.keeps_request());
-        assert_eq!(requests, [true, false, true, false, false, false, false, false]);
+        let keeps = |keep_request, on_lease_expired| {
+            let fingerprint = Fingerprint::from_parts(FingerprintVersion::CURRENT, [0; 32]);
+            let terms = Terms { keep_request, on_lease_expired, ..crate::Policy::default().terms() };
+            let (token, reason) = (AttemptToken::from_bytes([1; 16]), Reason::Claimed);
+            let (epoch, earlier_may_have_run, partly_done) = (1, false, false);
+            states().map(|state| {
+                Head { fingerprint, epoch, token, terms, state, reason, earlier_may_have_run, partly_done }
+                    .keeps_request()
+            })
+        };
+        let (unknown, resume) = (OnLeaseExpired::Unknown, OnLeaseExpired::Resume);
+        assert_eq!(keeps(false, unknown), [true, false, true, false, false, false, false, false]);
+        assert_eq!(keeps(false, resume), [true, false, true, false, false, false, true, false]);
+        assert_eq!(keeps(true, unknown), [true, true, true, false, false, false, true, false]);
     }
 
     #[test]

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::ids::OperationId;
 use crate::progress::{InvalidOutput, Item, OpenCall, Progress};
 use crate::record::{Claim, Holder, Record, StoredResult};
+use crate::request::StoredRequest;
 use crate::scope::{Principal, RecordId};
 use crate::state::{Epoch, Fence, Reason, StateName};
 use crate::tier::Tier;
@@ -84,6 +85,14 @@ pub trait Store: Send + Sync + 'static {
 
     /// The notes that were taken about the command of this operation id, the oldest first. They outlive its record.
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError>;
+
+    /// The request that is kept of the command of this operation id, if one is, and takes the note that somebody reads it: nobody
+    /// reads it without a note. Where none is kept, nothing is noted.
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError>;
 
     /// The records that `filter` describes, in the order of their operation ids, which is roughly by age. A
     /// store may leave out [`Record::result`] here: lists do not show responses.

@@ -19,10 +19,13 @@ pub struct Terms {
     /// How long, from when the outcome became unknown, a call of the last attempt may still be on its way:
     /// a whole lease, the deadline of one call, the time in which its answer is still read after that, and a margin.
     pub quarantine: Duration,
+    /// Whether the request, which the claim brings, is kept until the outcome is known. Never without a request.
+    pub keep_request: bool,
 }
 
 impl Policy {
-    /// Returns the part of this policy that goes with the record.
+    /// Returns the part of this policy that goes with the record. That the request is kept goes with the claim that brings it:
+    /// [`Command::claim_keeping`](crate::Command::claim_keeping).
     pub fn terms(&self) -> Terms {
         Terms {
             lease: self.lease,
@@ -37,6 +40,7 @@ impl Policy {
                 .saturating_add(self.timeout)
                 .saturating_add(self.late_answer.unwrap_or_default())
                 .saturating_add(self.quarantine_margin),
+            keep_request: false,
         }
     }
 }

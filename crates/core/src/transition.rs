@@ -42,12 +42,14 @@ pub fn transition(head: Option<&Head>, event: &Event, now: Timestamp) -> Transit
     Transition { write, reference, request, decision }
 }
 
-/// A request is kept as long as a worker may have to start or resume its command.
+/// A request is stored when its command is acquired, and kept as long as a worker may have to start or resume the command, or
+/// as its terms want it.
 fn request(before: Option<Head>, aged: Option<Head>, after: Option<Head>) -> RequestWrite {
     let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
     // What is unknown never had one, if it has none now.
-    let acquired = aged.is_none_or(|aged| !aged.keeps_request())
-        && after.is_some_and(|after| after.state.keeps_request());
+    let acquired = !kept(aged)
+        && kept(after)
+        && !after.is_some_and(|after| matches!(after.state, State::Unknown { .. }));
     match (kept(before), kept(after)) {
         (_, true) if acquired => RequestWrite::Store,
         (true, false) => RequestWrite::Erase,

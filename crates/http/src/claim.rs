@@ -41,10 +41,18 @@ pub(crate) async fn claim(shared: &Arc<Shared>, command: &CommandRequest, new_ke
     let (id, token) = (shared.ids.operation_id(shared.clock.now()), shared.ids.attempt_token());
     // The lease counts from before the claim was sent, so that it ends here before it ends in the store.
     let asked = Asked::now();
-    let answer = match send(shared, &command.command.claim(id, token), &command.rule, new_key).await {
+    let (sent, kept) = {
+        let claim = command.command.claim_keeping(id, token, || command.to_keep(&shared.before_keeping));
+        let sent = send(shared, &claim, &command.rule, new_key).await;
+        (sent, claim.request.map(|request| request.bytes.len()))
+    };
+    let answer = match sent {
         Ok(answer) => answer,
         Err(answer) => return Claimed::Answered(answer),
     };
+    if let (Decision::Execute, Some(record), Some(bytes)) = (answer.decision, &answer.record, kept) {
+        shared.stored(record, bytes);
+    }
     match (answer.decision, answer.record) {
         (Decision::Execute, Some(record)) if shared.running.is_closing() => {
             give_back(shared, &record, Reason::ShutDown, problems::shutting_down, policy).await

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable, WaitingFilter, WaitingPage,
+    Answer, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId, Principal, Progress,
+    Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, Unreadable, WaitingFilter,
+    WaitingPage,
 };
 use tokio::time::Instant;
 
@@ -207,6 +208,14 @@ impl Store for Breaker {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.read(self.inner.notes(operation_id)).await
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        self.read(self.inner.read_request(operation_id, note)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

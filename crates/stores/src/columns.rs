@@ -34,6 +34,7 @@ pub(crate) struct Columns<'a> {
     pub(crate) tombstone_ttl_ms: Option<i64>,
     pub(crate) on_lease_expired: Cow<'a, str>,
     pub(crate) quarantine_ms: i64,
+    pub(crate) keep_request: bool,
     pub(crate) due_at: Option<i64>,
     pub(crate) start_by: Option<i64>,
     pub(crate) ready_at: Option<i64>,
@@ -110,6 +111,7 @@ impl<'a> Columns<'a> {
             }
             .into(),
             quarantine_ms: millis(terms.quarantine),
+            keep_request: terms.keep_request,
             due_at: state.due_to_sweep().map(Timestamp::as_millis),
             start_by: None,
             ready_at: None,
@@ -185,6 +187,7 @@ impl<'a> Columns<'a> {
                     other => return Err(damage("on_lease_expired", format!("{other:?} is not a choice"))),
                 },
                 quarantine: duration(self.quarantine_ms),
+                keep_request: self.keep_request,
             },
             state: self.state()?,
             reason: Reason::parse(&self.reason)

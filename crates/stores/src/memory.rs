@@ -78,6 +78,19 @@ impl MemoryStore {
         MemoryStore { clock: Box::new(clock), tables: Mutex::default() }
     }
 
+    /// A command whose request is there and should not be, or is not there and should be, for tests. Commands in phases may have
+    /// been claimed without their input, and are passed over.
+    pub fn misplaced_request(&self) -> Option<OperationId> {
+        let tables = self.tables();
+        let misplaced = |record: &&Record| {
+            let kept = tables.requests.contains_key(&record.operation_id);
+            kept != record.head.keeps_request() && !record.head.is_phased()
+        };
+        let known = |id: &&OperationId| tables.records.values().any(|record| record.operation_id == **id);
+        let of_record = tables.records.values().find(misplaced).map(|record| record.operation_id);
+        of_record.or_else(|| tables.requests.keys().find(|id| !known(id)).copied())
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         // Nothing that is done under the lock can panic half-way.
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
@@ -249,6 +262,19 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let about = tables.notes.iter().filter(|(id, _)| *id == operation_id);
         Ok(about.map(|(_, taken)| taken.clone()).collect())
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let (mut tables, now) = (self.tables(), self.clock.now());
+        let request = tables.requests.get(&operation_id).cloned();
+        if request.is_some() {
+            tables.notes.push((operation_id, NoteTaken { at: now, note: note.clone() }));
+        }
+        Ok(request)
     }
 
     async fn get(&self, id: &RecordId) -> Result<Snapshot, StoreError> {

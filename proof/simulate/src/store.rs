@@ -9,7 +9,8 @@ use semel_core::reconcile::{Heard, LastHeard, OpenStatements, StatementOutcome};
 use semel_core::transition::ReferenceWrite;
 use semel_core::{
     Census, Change, Claim, Evidence, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Statement as Said, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Snapshot, Statement as Said, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter,
+    WaitingPage,
 };
 use semel_stores::MemoryStore;
 
@@ -112,6 +113,16 @@ impl Store for RemoteStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.read("notes", move |store| at_once(store.notes(operation_id))).await
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let note = note.clone();
+        let read = move |store: &MemoryStore| at_once(store.read_request(operation_id, &note));
+        self.write("read request", self.tries, read).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -12,8 +12,8 @@ use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Proof;
 use semel_core::{
     Answer, AttemptToken, Census, Change, Claim, Clock, Decision, Event, Fence, Filter, Head, History, Item,
-    NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, StepKind, Store,
-    StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage,
+    Note, NoteTaken, OperationId, Progress, Record, RecordId, Scope, Snapshot, State, StateName, StepKind,
+    Store, StoreError, StoredRequest, StoredResult, Tier, Timestamp, Waiting, WaitingFilter, WaitingPage,
     WaitingPlace, Write, transition,
 };
 
@@ -68,6 +68,12 @@ pub enum Flaw {
     ForgetsHowItCameThere,
     /// Keeps the first request of a command, whoever claims it later.
     KeepsTheFirstRequest,
+    /// Erases the request of a command that became unknown.
+    ErasesRequestsOfUnknowns,
+    /// Keeps the request of a command that is settled.
+    KeepsRequestsForGood,
+    /// Hands out every command to workers whose request is kept.
+    HandsOutWhateverHasARequest,
     /// Hands out commands to workers before they are ready.
     HandsOutTooEarly,
     /// Keeps of a command only what its last attempt may have done.
@@ -84,7 +90,7 @@ pub enum Flaw {
 
 impl Flaw {
     /// Every flaw, each with a case that must notice it.
-    pub const ALL: [(Flaw, &'static str); 28] = [
+    pub const ALL: [(Flaw, &'static str); 31] = [
         (Flaw::ChecksThenInserts, "one_of_64_racing_claims_wins"),
         (Flaw::DoesNotFence, "a_wrong_epoch_or_token_changes_nothing"),
         (Flaw::FencesByEpochOnly, "a_wrong_epoch_or_token_changes_nothing"),
@@ -107,6 +113,9 @@ impl Flaw {
         (Flaw::PurgesAtOnce, "a_purge_leaves_a_tombstone_until_caches_have_noticed"),
         (Flaw::ForgetsHowItCameThere, "a_record_remembers_how_it_came_there"),
         (Flaw::KeepsTheFirstRequest, "a_new_attempt_brings_its_own_request"),
+        (Flaw::ErasesRequestsOfUnknowns, "the_request_of_an_executor_that_died_is_kept"),
+        (Flaw::KeepsRequestsForGood, "a_request_is_kept_until_the_outcome_is_known"),
+        (Flaw::HandsOutWhateverHasARequest, "a_request_is_kept_until_the_outcome_is_known"),
         (Flaw::HandsOutTooEarly, "a_requeued_command_waits_until_it_is_ready"),
         (
             Flaw::ForgetsEarlierAttempts,
@@ -404,6 +413,24 @@ impl Store for BrokenStore {
         Ok(Vec::new())
     }
 
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        _: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let records = self.records();
+        let Some(record) = records.values().find(|record| record.operation_id == operation_id) else {
+            return Ok(None);
+        };
+        let kept = match (self.flaw, record.head.state) {
+            (Some(Flaw::ErasesRequestsOfUnknowns), State::Unknown { .. }) => false,
+            (Some(Flaw::KeepsRequestsForGood), _) => true,
+            _ => record.head.keeps_request(),
+        };
+        let requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(requests.get(&record.id).filter(|_| kept).cloned())
+    }
+
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {
         let mut records: Vec<Record> = self.records().values().cloned().collect();
         records.retain(|record| {
@@ -425,7 +452,7 @@ impl Store for BrokenStore {
             State::Claimed { ready_at, start_by } => {
                 (ready_at <= now || self.has(Flaw::HandsOutTooEarly)) && start_by > now
             }
-            _ => false,
+            _ => self.has(Flaw::HandsOutWhateverHasARequest) && record.head.keeps_request(),
         };
         let wanted = |record: &&Record| {
             let phased = record.head.terms.on_lease_expired == OnLeaseExpired::Resume;

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, Census, Change, Claim, Event, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Answer, Census, Change, Claim, Event, Filter, Item, Note, NoteTaken, OperationId, Progress, Record,
+    RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 
 /// A call of a store.
@@ -150,6 +150,14 @@ impl Store for FaultyStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.through(Call::Other, self.inner.notes(operation_id)).await
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        self.through(Call::Other, self.inner.read_request(operation_id, note)).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use semel_core::policy::OnLeaseExpired;
+use semel_core::policy::{KeepRequest, OnLeaseExpired};
 use semel_core::state::SettledBy;
 use semel_core::{
     AttemptToken, Claim, Command, Fingerprint, FingerprintInput, Head, IdempotencyKey, KeyRules, OperationId,
@@ -183,10 +183,36 @@ fn a_claim_says_who_carries_it_out_and_brings_what_that_needs() {
     assert_eq!(later.attempt.start, Start::Within(Duration::from_secs(77)));
     assert_eq!((&later.request, later.attempt.terms), (&Some(input.clone()), command.policy.terms()));
 
+    let unasked = command.claim_keeping(COMMAND, TOKEN, || panic!("nobody wants it"));
+    assert_eq!(unasked, now);
+
     let resume_for = Duration::from_secs(99);
     let phases = command.claim_in_phases(COMMAND, TOKEN, input.clone(), resume_for);
     assert_eq!((phases.attempt.start, phases.request), (Start::Resumable(resume_for), Some(input)));
     assert_eq!(phases.attempt.terms.on_lease_expired, OnLeaseExpired::Resume);
+}
+
+#[test]
+fn a_claim_whose_request_is_kept_brings_it() {
+    let policy = Policy { keep_request: KeepRequest::WhileUnknown, ..Policy::default() };
+    let command = Command { policy: policy.into(), ..command() };
+    let resume_for = Duration::from_secs(99);
+    let claims = [
+        command.claim(COMMAND, TOKEN),
+        command.claim_keeping(COMMAND, TOKEN, request),
+        command.claim_for_later(COMMAND, TOKEN, request()),
+        command.claim_in_phases(COMMAND, TOKEN, request(), resume_for),
+    ];
+    let kept = claims.each_ref().map(|claim| claim.attempt.terms.keep_request);
+    assert_eq!(
+        kept,
+        [false, true, true, false],
+        "a transaction has nothing to keep, and phases keep their input"
+    );
+    assert!(claims.iter().all(|claim| claim.request.is_some() || !claim.attempt.terms.keep_request));
+    assert_eq!(claims[1].attempt.start, Start::Now);
+    let empty = Claim { request: None, ..claims[1].clone() }.kept_while_unknown();
+    assert!(!empty.attempt.terms.keep_request, "there is nothing to keep");
 }
 
 #[test]

@@ -315,6 +315,111 @@ fn a_request_is_kept_as_long_as_a_worker_may_need_it() {
     assert_eq!(write(Some(plain), &Event::Free, NOW), RequestWrite::Erase);
 }
 
+/// Every head that a command can have whose claim brought its request, and its counterpart that brought none.
+fn heads_with_and_without_a_request() -> Vec<Option<Head>> {
+    let executing =
+        [None, Some(later(99))].map(|start_by| State::Processing { lease_until: later(60), start_by });
+    let states = columns().into_iter().flatten().map(|head| head.state).chain(executing);
+    let mut heads = vec![None];
+    for state in states {
+        for on_lease_expired in [OnLeaseExpired::Unknown, OnLeaseExpired::Rerun] {
+            for keep_request in [true, false] {
+                let plain = head(state);
+                heads.push(Some(Head {
+                    terms: Terms { on_lease_expired, keep_request, ..plain.terms },
+                    ..plain
+                }));
+            }
+        }
+    }
+    heads.extend(long_running().map(|(_, head)| Some(head)));
+    heads
+}
+
+#[test]
+fn a_request_is_stored_with_its_acquisition_and_erased_when_its_time_ends() {
+    let starts =
+        [Start::Now, Start::Within(Duration::from_secs(9)), Start::Resumable(Duration::from_secs(9))];
+    let claims = starts.into_iter().flat_map(|start| {
+        [true, false].map(|keep_request| {
+            let plain = attempt(FRESH, "body");
+            let terms = Terms { keep_request, ..plain.terms };
+            Event::Claim(Attempt { start, terms, ..plain })
+        })
+    });
+    let events: Vec<Event> = table().into_iter().map(|(_, event, _)| event).chain(claims).collect();
+    let mut seen = HashMap::new();
+    for (before, event) in heads_with_and_without_a_request()
+        .iter()
+        .flat_map(|head| events.iter().map(move |event| (head, event)))
+    {
+        for now in [NOW, later(60), later(61), later(9_999), later(999_999_999)] {
+            let step = transition(before.as_ref(), event, now);
+            let after = match step.write {
+                Write::Keep => *before,
+                Write::Create(after) | Write::Update(after) => Some(after),
+                Write::Delete => None,
+            };
+            let kept = |head: &Option<Head>| head.is_some_and(|head| head.keeps_request());
+            let fence = |head: &Option<Head>| head.map(|head| head.fence());
+            let aged = before.and_then(|head| age(head, now));
+            let acquires = match event {
+                Event::Claim(attempt) => {
+                    after.is_some_and(|after| after.token == attempt.token) && fence(&aged) != fence(&after)
+                }
+                _ => false,
+            };
+            let expected = match (kept(before), kept(&after)) {
+                (_, true) if acquires => RequestWrite::Store,
+                (true, false) => RequestWrite::Erase,
+                (true, true) | (false, false) => RequestWrite::Keep,
+                (false, true) => panic!("{event:?} has it kept, and nobody brings it: {before:?}"),
+            };
+            assert_eq!(step.request, expected, "{event:?} at {now} on {before:?}");
+            *seen.entry(step.request).or_insert(0) += 1;
+        }
+    }
+    assert!(seen.len() == 3 && seen.values().all(|count| *count > 20), "{seen:?}");
+}
+
+#[test]
+fn a_request_that_its_terms_keep_is_there_until_the_outcome_is_known() {
+    let keeping = |state| {
+        let plain = head(state);
+        Some(Head { terms: Terms { keep_request: true, ..plain.terms }, ..plain })
+    };
+    let write = |head: Option<Head>, event: &Event, now| transition(head.as_ref(), event, now).request;
+    let plain = attempt(FRESH, "body");
+    let claim = Event::Claim(Attempt { terms: Terms { keep_request: true, ..plain.terms }, ..plain });
+    let fence = Fence { epoch: EPOCH, token: MINE };
+    let running = keeping(State::Processing { lease_until: later(60), start_by: None });
+    let lost = keeping(unknown(later(60)));
+    assert_eq!(write(None, &claim, NOW), RequestWrite::Store);
+    assert_eq!(write(running, &claim, NOW), RequestWrite::Keep, "a duplicate");
+    assert_eq!(write(running, &Event::Renew { fence }, NOW), RequestWrite::Keep);
+    assert_eq!(write(running, &Event::Abandon { fence, reason: Reason::TimedOut }, NOW), RequestWrite::Keep);
+    assert_eq!(write(running, &Event::Age, later(60)), RequestWrite::Keep, "its executor died");
+    assert_eq!(write(running, &Event::Complete { fence }, NOW), RequestWrite::Erase);
+    let postpone = Event::Postpone { until: later(9), attempts: 0, counts: true };
+    assert_eq!(write(lost, &postpone, NOW), RequestWrite::Keep);
+    for event in [
+        Event::Complete { fence },
+        Event::Fail { fence, reason: Reason::Answered },
+        Event::Release { fence, reason: Reason::NotExecuted },
+        Event::resolve(Verdict::Succeeded),
+        Event::resolve(Verdict::FailedFinal),
+        Event::resolve(Verdict::NotExecuted(Proof::ProviderTombstone)),
+    ] {
+        assert_eq!(write(lost, &event, NOW), RequestWrite::Erase, "{event:?}");
+    }
+    // Declared safe to repeat: the next claim brings its own, with or without a sweep between.
+    let terms = Terms { on_lease_expired: OnLeaseExpired::Rerun, keep_request: true, ..plain.terms };
+    let rerun = running.map(|head| Head { terms, ..head });
+    assert_eq!(write(rerun, &Event::Age, later(60)), RequestWrite::Erase);
+    assert_eq!(write(rerun, &claim, later(60)), RequestWrite::Store);
+    assert_eq!(write(rerun, &Event::Claim(plain), later(60)), RequestWrite::Erase, "which is not kept");
+}
+
 #[test]
 fn what_may_still_land_is_not_freed_by_hand() {
     // The provider deduplicates: a call of this command may land, and is answered as the next one is. But the next request after
@@ -712,8 +817,8 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
     let reruns =
         prop::sample::select(vec![OnLeaseExpired::Unknown, OnLeaseExpired::Rerun, OnLeaseExpired::Resume]);
     let tombstones = prop::option::of(Just(Duration::from_secs(500)));
-    (0..60_u64, 0..21_u8, tokens, 1..6_u32, bodies, reruns, tombstones).prop_map(
-        |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl)| {
+    (0..60_u64, 0..21_u8, tokens, 1..6_u32, bodies, reruns, tombstones, any::<bool>()).prop_map(
+        |(seconds, which, token, epoch, body, on_lease_expired, tombstone_ttl, keep_request)| {
             let fence = Fence { epoch, token };
             let reason = Reason::Answered;
             let mut attempt = attempt(token, body);
@@ -723,6 +828,8 @@ fn events() -> impl Strategy<Value = (u64, Event)> {
                 tombstone_ttl,
                 on_lease_expired,
                 quarantine: Duration::from_secs(60),
+                // Commands in phases keep their input anyway.
+                keep_request: keep_request && on_lease_expired != OnLeaseExpired::Resume,
             };
             let event = match which {
                 0..4 => Event::Claim(attempt),
@@ -782,8 +889,17 @@ proptest! {
         // Of the present life: the epoch of the last claim, and those whose execution may have had an effect.
         let (mut claimed, mut suspects, mut committed) = (0, HashSet::new(), false);
         let mut lives = 0;
+        // Whether the last acquisition brought a request, and whether it is there.
+        let (mut brought, mut stored) = (false, false);
         for (seconds, event) in life {
             now = now.plus(Duration::from_secs(seconds));
+            let event = match event {
+                Event::ResolvePhase { epoch, verdict, seen, within, recorded } => {
+                    let recorded = Recorded { has_input: stored, ..recorded };
+                    Event::ResolvePhase { epoch, verdict, seen, within, recorded }
+                }
+                other => other,
+            };
             let step = transition(head.as_ref(), &event, now);
 
             // A sweeper that comes first changes neither the answer nor the record.
@@ -830,17 +946,22 @@ proptest! {
                 let open = matches!(before.state, State::Processing { .. } | State::Unknown { .. });
                 prop_assert!(!open, "what runs or is unknown is never forgotten");
             }
-            let kept = |head: Option<Head>| head.is_some_and(|head| head.keeps_request());
-            match step.request {
-                RequestWrite::Keep => {
-                    // Unknown, or resumed from there: with its request, if it ever had one.
-                    let never_had_one = matches!(next, Some(Head { state: State::Unknown { .. }, .. }))
-                        || matches!(event, Event::ResolvePhase { .. });
-                    prop_assert!(kept(head) == kept(next) || never_had_one, "{:?}", event);
-                }
-                RequestWrite::Store => prop_assert!(kept(next)),
-                RequestWrite::Erase => prop_assert!(kept(head) && !kept(next)),
+            let fence = |head: Option<Head>| head.map(|head| head.fence());
+            if let (Event::Claim(attempt), Some(after)) = (event, next)
+                && after.token == attempt.token && fence(next) != fence(swept)
+            {
+                brought = attempt.start != Start::Now || attempt.terms.keep_request;
+                prop_assert_eq!(step.request == RequestWrite::Store, brought, "{:?}", event);
+            } else {
+                prop_assert!(step.request != RequestWrite::Store, "nobody brings one: {:?}", event);
             }
+            stored = match step.request {
+                RequestWrite::Keep => stored,
+                RequestWrite::Store => true,
+                RequestWrite::Erase => false,
+            };
+            let kept = next.is_some_and(|head| head.keeps_request());
+            prop_assert_eq!(stored, brought && kept, "{:?} leads to {:?}", event, next);
             if let (Event::Claim(_), Some(after)) = (event, next)
                 && Some(after.epoch) != swept.map(|swept| swept.epoch)
             {

@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, NoteTaken, OperationId, Principal,
-    Progress, Record, RecordId, Snapshot, Store, StoreError, StoredResult, Tier, Timestamp, Unreadable,
-    Vault, VaultError, Waiting, WaitingFilter, WaitingPage,
+    Answer, AttemptToken, Census, Change, Claim, Decision, Filter, Item, Note, NoteTaken, OperationId,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, StoredResult, Tier,
+    Timestamp, Unreadable, Vault, VaultError, Waiting, WaitingFilter, WaitingPage,
 };
 
 /// As many commands in hand as are remembered by their attempts. Others are looked up before they are settled.
@@ -135,6 +135,22 @@ impl Store for SealedStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.inner.notes(operation_id).await
+    }
+
+    /// A request that does not open is handed on sealed.
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let found = self.inner.find(operation_id).await?.record;
+        let mut request = self.inner.read_request(operation_id, note).await?;
+        if let (Some(record), Some(request)) = (&found, &mut request)
+            && let Err(why) = self.vault.open_request(record, request)
+        {
+            tracing::error!(%operation_id, %why, "a kept request stays sealed");
+        }
+        Ok(request)
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -55,19 +55,20 @@ const UPDATE: &str = "
         created_at = i.created_at, updated_at = i.updated_at, history = i.history, status = i.status,
         resource = i.resource, response_format = i.response_format, encryption_key_id = i.encryption_key_id,
         response = i.response, start_by = i.start_by, ready_at = i.ready_at,
-        earlier_may_have_run = i.earlier_may_have_run, partly_done = i.partly_done, revision = r.revision + 1
+        earlier_may_have_run = i.earlier_may_have_run, partly_done = i.partly_done, keep_request = i.keep_request,
+        revision = r.revision + 1
     FROM unnest(
             $1::bytea[], $2::bytea[], $3::bigint[], $4::uuid[], $5::bigint[], $6::bytea[], $7::text[], $8::text[],
             $9::bigint[], $10::bytea[], $11::bigint[], $12::bigint[], $13::bigint[], $14::text[], $15::bigint[],
             $16::bigint[], $17::bigint[], $18::text[], $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[],
             $23::bigint[], $24::bigint[], $25::text[], $26::bigint[], $27::text[], $28::bigint[], $29::text[],
-            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[]
+            $30::bytea[], $31::bigint[], $32::bigint[], $33::bigint[], $34::bigint[], $35::bigint[]
         ) AS i (
             id, token_before, revision_before, operation_id, fingerprint_version, fingerprint, state, reason, epoch,
             token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, expires_at, settled_by,
             unknown_since, reconcile_after, attempts, quarantine_until, created_at, updated_at, history, status,
             resource, response_format, encryption_key_id, response, start_by, ready_at, earlier_may_have_run,
-            partly_done
+            partly_done, keep_request
         )
     WHERE r.id = i.id AND r.token = i.token_before AND r.revision = i.revision_before
     RETURNING r.id";
@@ -344,6 +345,7 @@ fn update_values<'a>(updates: &[Update<'a>], rows: &'a [Columns<'a>]) -> Vec<Val
         ints(rows, |row| row.ready_at),
         ints(rows, |row| Some(row.earlier_may_have_run.into())),
         ints(rows, |row| Some(row.partly_done.into())),
+        ints(rows, |row| Some(row.keep_request.into())),
     ]
 }
 

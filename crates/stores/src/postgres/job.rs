@@ -88,6 +88,7 @@ impl Work {
                 claim.business_reference.is_some()
                     || !claim.former.is_empty()
                     || claim.attempt.start != Start::Now
+                    || claim.request.is_some()
             }
             Work::Apply(_, change) => change.call().is_some(),
             Work::Get(_) | Work::Now => false,

@@ -49,9 +49,9 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use semel_core::{
-    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable,
-    WaitingFilter, WaitingPage,
+    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp,
+    Unreadable, WaitingFilter, WaitingPage,
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
@@ -406,6 +406,14 @@ impl Store for PostgresStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.polls.notes(operation_id).await
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        self.polls.read_request(operation_id, note).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -30,9 +30,9 @@ macro_rules! insert {
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state,
                  reason, epoch, token, revision, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms,
-                 due_at, created_at, updated_at, history, start_by, ready_at)
+                 due_at, created_at, updated_at, history, start_by, ready_at, keep_request)
              SELECT $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, 1, $14, $15, $16, $17, $18, n.now + $19,
-                 n.now, n.now, n.now::text || $20, n.now + $21, n.now + $22
+                 n.now, n.now, n.now::text || $20, n.now + $21, n.now + $22, $23
              FROM ",
             now!(),
             " ON CONFLICT DO NOTHING RETURNING ",
@@ -55,7 +55,7 @@ macro_rules! update {
         expires_at = $17, settled_by = $18, unknown_since = $19, reconcile_after = $20, attempts = $21,
         quarantine_until = $22, created_at = $23, updated_at = $24, history = $25, status = $26, resource = $27,
         response_format = $28, encryption_key_id = $29, response = $30, start_by = $31, ready_at = $32,
-        earlier_may_have_run = $33, partly_done = $34, revision = revision + 1
+        earlier_may_have_run = $33, partly_done = $34, keep_request = $35, revision = revision + 1
     WHERE id = $1 AND token = $2 AND revision = $3", $($guard,)* " RETURNING revision" $(, $returning)*)
     };
 }
@@ -112,6 +112,12 @@ const KEEP_REQUEST: &str = "
     ON CONFLICT (operation_id) DO UPDATE SET format = $2, encryption_key_id = $3, request = $4, kept_at = $5";
 
 pub(super) const ERASE_REQUESTS: &str = "DELETE FROM semel_requests WHERE operation_id = ANY($1)";
+
+/// The request of a command, if it is kept, and a note that somebody reads it.
+const READ_REQUEST: &str = "
+    WITH kept AS (SELECT format, encryption_key_id, request FROM semel_requests WHERE operation_id = $3),
+    noted AS (INSERT INTO semel_audit (id, at, operation_id, who, action, why) SELECT $1, $2, $3, $4, $5, $6 FROM kept)
+    SELECT format, encryption_key_id, request FROM kept";
 
 const HAS_REQUEST: &str = "SELECT 1::bigint FROM semel_requests WHERE operation_id = $1";
 
@@ -341,12 +347,14 @@ async fn insert<E: Executor>(db: &mut E, claim: &Claim, offset: i64) -> Attempte
     let row = Columns::of(&fresh);
     let sql = if E::JOINED && claim.business_reference.is_none() { INSERT_JOINED } else { INSERT };
     let mut values = first_values(&row, offset);
-    values.extend([Value::Int(row.start_by), Value::Int(row.ready_at)]);
+    let keeps = Value::Int(Some(row.keep_request.into()));
+    values.extend([Value::Int(row.start_by), Value::Int(row.ready_at), keeps]);
     let rows = db.query(sql, &values).await?;
     let Some(now) = rows.first().and_then(|row| row.int(0)).map(Timestamp::from_millis) else {
         return Ok(None);
     };
-    if let Some(request) = &claim.request {
+    let step = transition(None, &Event::Claim(claim.attempt), now);
+    if let (RequestWrite::Store, Some(request)) = (step.request, &claim.request) {
         keep_request(db, claim.operation_id, request, now).await?;
     }
     Ok(Some(first(claim, now)))
@@ -422,6 +430,7 @@ async fn update<E: Executor>(db: &mut E, before: &Versioned, after: &Record) -> 
         Value::Int(row.ready_at),
         Value::Int(Some(row.earlier_may_have_run.into())),
         Value::Int(Some(row.partly_done.into())),
+        Value::Int(Some(row.keep_request.into())),
     ];
     let sql = if E::JOINED { UPDATE_JOINED } else { UPDATE };
     let rows = db.query(sql, &values).await?;
@@ -559,6 +568,24 @@ async fn take_note(
     db.query(TAKE_NOTE, &note_values(RandomIds.operation_id(now).as_bytes(), id.as_bytes(), note, now))
         .await?;
     Ok(())
+}
+
+/// The request that is kept of a command. The note is taken in the same statement; where none is kept, nothing is noted.
+pub(super) async fn read_request(
+    db: &mut impl Executor,
+    id: OperationId,
+    note: &Note,
+    now: Timestamp,
+) -> Result<Option<StoredRequest>, DbError> {
+    let own = RandomIds.operation_id(now);
+    let rows = db.query(READ_REQUEST, &note_values(own.as_bytes(), id.as_bytes(), note, now)).await?;
+    let Some(row) = rows.into_iter().next() else { return Ok(None) };
+    let format = row.int(0).and_then(|format| u8::try_from(format).ok());
+    Ok(Some(StoredRequest {
+        format: format.ok_or_else(|| DbError::unreadable("format", "it is not known here"))?,
+        encryption_key_id: row.text(1).map(str::to_owned),
+        bytes: row.bytes(2).cloned().ok_or_else(|| DbError::unreadable("request", "no bytes"))?,
+    }))
 }
 
 /// A note's values. Its own id is in the order of time.

@@ -10,7 +10,7 @@ use crate::columns::{Columns, ResultColumns};
 macro_rules! record_columns {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
-         reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
+         reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, \
          start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
          partly_done, created_at, updated_at, history, revision, status, resource, response_format, encryption_key_id, response"
     };
@@ -21,7 +21,7 @@ pub(super) use record_columns;
 macro_rules! record_columns_without_response {
     () => {
         "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, \
-         reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, \
+         reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, \
          start_by, ready_at, expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until, earlier_may_have_run, \
          partly_done, created_at, updated_at, history, revision, NULL::bigint, NULL::text, NULL::bigint, NULL::text, NULL::bytea"
     };
@@ -57,6 +57,7 @@ pub(super) fn record(row: Row, skip: usize) -> Result<Versioned, DbError> {
         tombstone_ttl_ms: cells.maybe_number("tombstone_ttl_ms")?,
         on_lease_expired: cells.text("on_lease_expired")?.into(),
         quarantine_ms: cells.number("quarantine_ms")?,
+        keep_request: cells.number::<u8>("keep_request")? != 0,
         due_at: cells.maybe_number("due_at")?,
         start_by: cells.maybe_number("start_by")?,
         ready_at: cells.maybe_number("ready_at")?,

@@ -45,6 +45,7 @@ CREATE TABLE semel_records (
     tombstone_ttl_ms     bigint,                      -- NULL: forgotten at once
     on_lease_expired     text   NOT NULL,
     quarantine_ms        bigint NOT NULL,
+    keep_request         bigint NOT NULL DEFAULT 0,   -- 1: its request is kept until its outcome is known
     due_at               bigint,                      -- claimed: to be started by; processing: the lease's end
     start_by             bigint,                      -- processing: until when a worker may start it again
     ready_at             bigint,                      -- claimed: from when on a worker may start it
@@ -85,7 +86,7 @@ CREATE UNIQUE INDEX semel_references_held ON semel_references (tenant, operation
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
 
 CREATE TABLE semel_requests (
-    operation_id      uuid   NOT NULL PRIMARY KEY, -- the command
+    operation_id      uuid   NOT NULL PRIMARY KEY, -- the command, while a worker may start it or its outcome is not known
     format            bigint NOT NULL,
     encryption_key_id text,
     kept_at           bigint NOT NULL,

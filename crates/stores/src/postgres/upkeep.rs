@@ -2,11 +2,12 @@
 //! no command.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use semel_core::{
-    AuditEntry, AuditId, Census, Decision, Event, Filter, Item, NoteTaken, OperationId, Principal, Progress,
-    Record, RecordId, Snapshot, StateName, StoreError, Tier, Timestamp, Transition, Unreadable,
-    WaitingFilter, WaitingPage, Write, transition,
+    AuditEntry, AuditId, Census, Decision, Event, Filter, Item, Note, NoteTaken, OperationId, Principal,
+    Progress, Record, RecordId, Snapshot, StateName, StoreError, StoredRequest, Tier, Timestamp, Transition,
+    Unreadable, WaitingFilter, WaitingPage, Write, transition,
     transition::{ReferenceWrite, RequestWrite},
 };
 use tokio::sync::{Mutex, OwnedMutexGuard};
@@ -19,8 +20,7 @@ use super::group::{Side, SideWrite, Update, Writes};
 use super::link::{Dialer, Link};
 use super::queries::{self, lock_command, snapshot, tell};
 use super::rows::{Versioned, record, record_columns, record_columns_without_response};
-use super::steps;
-use super::waiting;
+use super::{schema, steps, waiting};
 
 const FIND: &str = concat!(
     "SELECT n.now, ",
@@ -179,6 +179,20 @@ impl Upkeep {
 
     pub(super) async fn notes(&self, id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.with(move |mut lent| async move { queries::notes(lent.link()?, id).await }).await
+    }
+
+    pub(super) async fn read_request(
+        &self,
+        id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let note = note.clone();
+        self.with(move |mut lent| async move {
+            let offset = Duration::from_millis(u64::try_from(lent.offset).unwrap_or(0));
+            let now = schema::now(lent.link()?).await?.plus(offset);
+            queries::read_request(lent.link()?, id, &note, now).await
+        })
+        .await
     }
 
     pub(super) async fn audit(

@@ -6,12 +6,12 @@
 use rusqlite::Connection;
 use semel_core::transition::{ReferenceWrite, RequestWrite, age as age_of};
 use semel_core::{
-    Answer, Change, Claim, Decision, Event, Head, Item, OpenCall, OperationId, Record, RecordId, Reference,
-    StoreError, StoredResult, Timestamp, Transition, Write, transition,
+    Answer, Change, Claim, Decision, Event, Head, Item, Note, OpenCall, OperationId, Record, RecordId,
+    Reference, StoreError, StoredResult, Timestamp, Transition, Write, transition,
 };
 use semel_faults::{Point, reached_by_thread};
 
-use super::errors::store_error;
+use super::errors::{store_error, stored};
 use super::savepoint::all_or_nothing;
 use super::{phases, queries};
 
@@ -59,6 +59,19 @@ pub(super) fn announce(
         tell_command(connection, id, |head| (!head.partly_done).then_some(Event::Advance), now)?;
         queries::announce(connection, id, items, now).map_err(|error| store_error(&error))
     })
+}
+
+/// Takes a note that somebody reads the request of a command. Returns 0 if none is kept.
+pub(super) fn note_reading(
+    connection: &Connection,
+    id: OperationId,
+    note: &Note,
+    now: Timestamp,
+) -> Result<usize, StoreError> {
+    stored(queries::has_request(connection, id).and_then(|kept| match kept {
+        true => queries::take_note(connection, id, note, now),
+        false => Ok(0),
+    }))
 }
 
 /// The event of a change. One about the open call of a command is decided on the steps that are recorded of it.

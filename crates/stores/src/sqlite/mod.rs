@@ -36,9 +36,9 @@ use async_trait::async_trait;
 use rusqlite::limits::Limit;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 use semel_core::{
-    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, NoteTaken, OperationId,
-    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, Tier, Timestamp, Unreadable,
-    WaitingFilter, WaitingPage,
+    Answer, AuditEntry, AuditId, AuditLog, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId,
+    Principal, Progress, Record, RecordId, Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp,
+    Unreadable, WaitingFilter, WaitingPage,
 };
 use semel_faults::Point;
 use tokio::sync::{Semaphore, mpsc};
@@ -469,6 +469,22 @@ impl Store for SqliteStore {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.read(move |connection, _| queries::notes(connection, operation_id)).await
+    }
+
+    /// Noted first, read then: nobody reads it without a note.
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        let note = note.clone();
+        // A note that is taken twice is about a request that was read at least once.
+        let take_note =
+            move |turn: &mut Turn<'_>| change::note_reading(turn.connection, operation_id, &note, turn.now);
+        match self.write(Task::new(take_note)).await? {
+            0 => Ok(None),
+            _ => self.read(move |connection, _| queries::request(connection, operation_id)).await,
+        }
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

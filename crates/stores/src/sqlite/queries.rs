@@ -246,9 +246,9 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             "INSERT INTO semel_records (
                  id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint,
                  state, reason, epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired,
-                 quarantine_ms, due_at, expires_at, created_at, updated_at, history, start_by, ready_at
+                 quarantine_ms, due_at, expires_at, created_at, updated_at, history, start_by, ready_at, keep_request
              ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?20, ?21,
-                 ?22, ?23)
+                 ?22, ?23, ?24)
              ON CONFLICT DO NOTHING",
         )?
         .execute(params![
@@ -275,6 +275,7 @@ pub(super) fn insert(connection: &Connection, record: &Record) -> rusqlite::Resu
             row.history,
             row.start_by,
             row.ready_at,
+            row.keep_request,
         ])?;
     Ok(changed == 1)
 }
@@ -297,9 +298,10 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
                  attempts = ?15, quarantine_until = ?16, updated_at = ?17,
                  status = ?18, resource = ?19, response_format = ?20,
                  encryption_key_id = ?21, response = ?22, history = ?23,
-                 start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26, partly_done = ?27
-             WHERE id = ?28 AND epoch = ?29 AND token = ?30 AND state = ?31 AND due_at IS ?32
-               AND start_by IS ?33 AND reason = ?34 AND partly_done = ?35",
+                 start_by = ?24, ready_at = ?25, earlier_may_have_run = ?26, partly_done = ?27,
+                 keep_request = ?28
+             WHERE id = ?29 AND epoch = ?30 AND token = ?31 AND state = ?32 AND due_at IS ?33
+               AND start_by IS ?34 AND reason = ?35 AND partly_done = ?36",
         )?
         .execute(params![
             row.state,
@@ -329,6 +331,7 @@ pub(super) fn update(connection: &Connection, before: &Head, record: &Record) ->
             row.ready_at,
             row.earlier_may_have_run,
             row.partly_done,
+            row.keep_request,
             row.id,
             before.epoch,
             before.token.as_bytes(),
@@ -374,6 +377,19 @@ pub(super) fn keep_request(
         &bytes[..],
         now.as_millis()
     ])
+}
+
+/// The request that is kept of a command.
+pub(super) fn request(connection: &Connection, id: OperationId) -> rusqlite::Result<Option<StoredRequest>> {
+    connection
+        .prepare_cached(
+            "SELECT format, encryption_key_id, request FROM semel_requests WHERE operation_id = ?1",
+        )?
+        .query_row([id.as_bytes()], |row| {
+            let bytes = row.get::<_, Vec<u8>>(2)?.into();
+            Ok(StoredRequest { format: row.get(0)?, encryption_key_id: row.get(1)?, bytes })
+        })
+        .optional()
 }
 
 /// Erases the request of a command.

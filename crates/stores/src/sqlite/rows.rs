@@ -14,7 +14,8 @@ macro_rules! record_columns {
     ($response:literal) => {
         concat!(
             "id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason,
-             epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, due_at, start_by, ready_at,
+             epoch, token, lease_ms, ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, keep_request, due_at, start_by,
+             ready_at,
              expires_at, settled_by, unknown_since, reconcile_after, attempts, quarantine_until,
              earlier_may_have_run, partly_done, created_at, updated_at, history,",
             $response
@@ -50,6 +51,7 @@ pub(super) fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         tombstone_ttl_ms: cells.next()?,
         on_lease_expired: cells.text()?,
         quarantine_ms: cells.next()?,
+        keep_request: cells.next()?,
         due_at: cells.next()?,
         start_by: cells.next()?,
         ready_at: cells.next()?,

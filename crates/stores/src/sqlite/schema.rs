@@ -44,6 +44,7 @@ CREATE TABLE semel_records (
     tombstone_ttl_ms     INTEGER,                      -- NULL: forgotten at once
     on_lease_expired     TEXT    NOT NULL,
     quarantine_ms        INTEGER NOT NULL,
+    keep_request         INTEGER NOT NULL DEFAULT 0,   -- 1: its request is kept until its outcome is known
     due_at               INTEGER,                      -- claimed: to be started by; processing: the lease's end
     start_by             INTEGER,                      -- processing: until when a worker may start it again
     ready_at             INTEGER,                      -- claimed: from when on a worker may start it
@@ -83,7 +84,7 @@ CREATE UNIQUE INDEX semel_references_held ON semel_references (tenant, operation
 CREATE INDEX semel_references_holder ON semel_references (operation_id);
 
 CREATE TABLE semel_requests (
-    operation_id      BLOB    NOT NULL PRIMARY KEY, -- the command
+    operation_id      BLOB    NOT NULL PRIMARY KEY, -- the command, while a worker may start it or its outcome is not known
     format            INTEGER NOT NULL,
     encryption_key_id TEXT,
     kept_at           INTEGER NOT NULL,

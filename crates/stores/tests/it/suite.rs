@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use semel_core::{
-    Answer, Census, Change, Claim, Filter, Item, NoteTaken, OperationId, Progress, Record, RecordId,
-    Snapshot, Store, StoreError, Tier, Timestamp, WaitingFilter, WaitingPage,
+    Answer, Census, Change, Claim, Filter, Item, Note, NoteTaken, OperationId, Progress, Record, RecordId,
+    Snapshot, Store, StoreError, StoredRequest, Tier, Timestamp, WaitingFilter, WaitingPage,
 };
 use semel_stores::MemoryStore;
 use semel_testkit::ManualClock;
@@ -50,6 +50,14 @@ impl Store for WithoutReferences {
 
     async fn notes(&self, operation_id: OperationId) -> Result<Vec<NoteTaken>, StoreError> {
         self.0.notes(operation_id).await
+    }
+
+    async fn read_request(
+        &self,
+        operation_id: OperationId,
+        note: &Note,
+    ) -> Result<Option<StoredRequest>, StoreError> {
+        self.0.read_request(operation_id, note).await
     }
 
     async fn list(&self, filter: &Filter) -> Result<Vec<Record>, StoreError> {

@@ -11,6 +11,7 @@ mod fencing;
 mod leases;
 mod records;
 mod references;
+mod requests;
 mod verdicts;
 mod workers;
 
@@ -139,6 +140,11 @@ macro_rules! for_each_conformance_case {
             references: a_reference_is_kept_while_an_earlier_attempt_may_have_run
             references: a_claim_that_is_taken_back_after_its_lease_gives_its_reference_back
             references: a_former_name_of_an_operation_still_counts
+            requests: a_request_is_kept_until_the_outcome_is_known
+            requests: the_request_of_an_executor_that_died_is_kept
+            requests: a_command_that_is_claimed_again_keeps_its_last_request
+            requests: a_workers_command_keeps_its_request_while_it_is_unknown
+            requests: nobody_reads_a_request_without_a_note
             workers: a_command_for_later_waits_with_its_request
             workers: waiting_commands_are_listed_page_by_page
             workers: one_tenants_backlog_leaves_room_for_others
