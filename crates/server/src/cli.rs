@@ -1,4 +1,4 @@
-//! The command line: what each command is called, and who does it.
+//! The command line: the name of each command, and the module that runs it.
 //!
 //! Exit codes: 0 done, 1 the answer is no, 2 wrong use or cannot run.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 
-use clap::{Arg, ArgMatches, Command};
+use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use semel_core::{Outbox, Store, StoreError};
 use semel_stores::access::Access;
 use tokio::runtime::Runtime;
@@ -41,24 +41,28 @@ pub(crate) enum Done {
 
 /// Runs the command line of this process.
 pub fn main() -> ExitCode {
-    let matches = command().get_matches();
-    let result = match matches.subcommand() {
-        Some(("serve", matches)) => serve::run(matches),
-        Some(("demo", matches)) => demo::run(matches),
-        Some(("demo-service", matches)) => demo::run_service(matches),
-        Some(("config", matches)) => configuration::run(matches),
-        Some(("doctor", matches)) => doctor::run(matches),
-        Some(("keys", matches)) => keys::run(matches),
-        Some(("records", matches)) => records::run(matches),
-        Some(("outbox", matches)) => outbox::run(matches),
-        Some(("quotas", matches)) => quotas::run(matches),
-        Some(("reconcile", matches)) => reconcile::run(matches),
-        Some((name @ ("sweep" | "reap" | "migrate"), matches)) => upkeep::run(name, matches),
-        Some(("fingerprint", matches)) => fingerprint::run(matches),
-        Some(("verify", matches)) => verify::run(matches),
-        Some(("audit", matches)) => audit::run(matches),
-        Some(("completions", matches)) => completions::run(matches),
-        _ => Ok(Done::Yes),
+    let Cli { config, command } = Cli::<AnyCommand>::parse();
+    let config = config.as_deref();
+    let result = match command {
+        AnyCommand::DemoService(args) => demo::run_service(&args),
+        AnyCommand::Shown(command) => match command {
+            ShownCommand::Demo(args) => demo::run(&args),
+            ShownCommand::Serve(args) => serve::run(&args, config),
+            ShownCommand::Config(args) => configuration::run(&args, config),
+            ShownCommand::Doctor(args) => doctor::run(&args, config),
+            ShownCommand::Records(args) => records::run(&args, config),
+            ShownCommand::Outbox(args) => outbox::run(&args, config),
+            ShownCommand::Quotas(args) => quotas::run(&args, config),
+            ShownCommand::Reconcile(args) => reconcile::run(&args, config),
+            ShownCommand::Sweep(args) => upkeep::sweep(&args, config),
+            ShownCommand::Reap(args) => upkeep::reap(&args, config),
+            ShownCommand::Migrate(args) => upkeep::migrate(&args, config),
+            ShownCommand::Fingerprint(args) => fingerprint::run(&args, config),
+            ShownCommand::Keys(args) => keys::run(&args, config),
+            ShownCommand::Verify(args) => verify::run(&args),
+            ShownCommand::Audit(args) => audit::run(&args),
+            ShownCommand::Completions(args) => completions::run(&args),
+        },
     };
     match result {
         Ok(Done::Yes) => ExitCode::SUCCESS,
@@ -70,82 +74,152 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Every command and argument.
+/// The command line of the program, with these commands.
+#[derive(Debug, Parser)]
+#[command(
+    name = "semel",
+    version,
+    about = "Makes HTTP commands safe to retry: one durable outcome for each Idempotency-Key",
+    after_help = "Begin with `semel demo`, which shows what it is for, then `semel serve --upstream URL`.\n\
+        `semel COMMAND --help` says what a command does, when to use it, and gives an example.\n\n\
+        Exit codes of all commands: 0 done, 1 the answer is no, 2 wrong use, or it cannot be done."
+)]
+struct Cli<C: Subcommand> {
+    #[arg(
+        long,
+        value_name = "FILE",
+        global = true,
+        help = "The configuration; ./semel.toml where there is one"
+    )]
+    config: Option<PathBuf>,
+    #[command(subcommand)]
+    command: C,
+}
+
+#[derive(Debug, Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "one value is made, at the start")]
+enum AnyCommand {
+    #[command(flatten)]
+    Shown(ShownCommand),
+    #[command(hide = true)]
+    DemoService(demo::ServiceArgs),
+}
+
+/// The commands for people, in the order of the help.
+#[derive(Debug, Subcommand)]
+enum ShownCommand {
+    Demo(demo::DemoArgs),
+    Serve(serve::ServeArgs),
+    Config(configuration::ConfigArgs),
+    Doctor(doctor::DoctorArgs),
+    Records(records::RecordsArgs),
+    Outbox(outbox::OutboxArgs),
+    Quotas(quotas::QuotasArgs),
+    Reconcile(reconcile::ReconcileArgs),
+    Sweep(upkeep::SweepArgs),
+    Reap(upkeep::ReapArgs),
+    Migrate(upkeep::MigrateArgs),
+    Fingerprint(fingerprint::FingerprintArgs),
+    Keys(keys::KeysArgs),
+    Verify(verify::VerifyArgs),
+    Audit(audit::AuditArgs),
+    Completions(completions::CompletionsArgs),
+}
+
+/// Returns every command and argument, hidden ones included.
 pub fn command() -> Command {
-    shown_command().subcommand(demo::service_command())
+    Cli::<AnyCommand>::command()
 }
 
-/// The same, without what is hidden: a completion offers whatever it is given.
+/// Returns every command and argument without the hidden ones, which a completion script would offer.
 fn shown_command() -> Command {
-    Command::new("semel")
-        .version(env!("CARGO_PKG_VERSION"))
-        .about("Makes HTTP commands safe to retry: one durable outcome for each Idempotency-Key")
-        .after_help(
-            "Begin with `semel demo`, which shows what it is for, then `semel serve --upstream URL`.\n\
-             `semel COMMAND --help` says what a command does, when to use it, and gives an example.\n\n\
-             Exit codes of all commands: 0 done, 1 the answer is no, 2 wrong use, or it cannot be done.",
-        )
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .value_name("FILE")
-                .global(true)
-                .value_parser(clap::value_parser!(PathBuf))
-                .help("The configuration; ./semel.toml where there is one"),
-        )
-        .subcommand(demo::command())
-        .subcommand(serve::command())
-        .subcommand(configuration::command())
-        .subcommand(doctor::command())
-        .subcommand(records::command())
-        .subcommand(outbox::command())
-        .subcommand(quotas::command())
-        .subcommand(reconcile::command())
-        .subcommands(upkeep::commands())
-        .subcommand(fingerprint::command())
-        .subcommand(keys::command())
-        .subcommand(verify::command())
-        .subcommand(audit::command())
-        .subcommand(completions::command())
+    Cli::<ShownCommand>::command()
 }
 
-/// `--store`, for commands that need nothing else of the configuration.
-pub(crate) fn store_flag() -> Arg {
-    Arg::new("store")
-        .long("store")
-        .value_name("STORE")
-        .help("Where records are kept, if not as configured: sqlite:PATH or postgres://…")
+/// `--store`, for commands that need no other setting.
+#[derive(Debug, Args)]
+pub(crate) struct StoreFlag {
+    #[arg(
+        long,
+        value_name = "STORE",
+        help = "Where records are kept, if not as configured: sqlite:PATH or postgres://…"
+    )]
+    pub(crate) store: Option<String>,
 }
 
-/// `--json`.
-pub(crate) fn json_flag() -> Arg {
-    Arg::new("json").long("json").action(clap::ArgAction::SetTrue).help("Print JSON")
-}
-
-/// Access of a command that does this: those that only look change nothing, not even an older schema.
-pub(crate) fn access_of(name: &str) -> Access {
-    match name {
-        "list" | "show" | "explain" => Access::Read,
-        _ => Access::Write,
+impl StoreFlag {
+    /// Returns the flag as a setting.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.store.iter().map(|store| ("store", store.as_str()))
     }
 }
 
-/// Opens the store that the configuration names. A file that is not there holds nothing to work on.
-pub(crate) fn open_store(matches: &ArgMatches, access: Access) -> anyhow::Result<Arc<dyn Store>> {
-    let config = load(matches)?.config;
+/// `--json`.
+#[derive(Debug, Args)]
+pub(crate) struct OutputFlags {
+    #[arg(long, help = "Print JSON")]
+    pub(crate) json: bool,
+}
+
+/// The flags of all settings, each with its value. They come from the table of settings, so they have no fields.
+#[derive(Debug)]
+pub(crate) struct SettingFlags(Vec<(String, String)>);
+
+impl SettingFlags {
+    /// Returns the given flags with their values.
+    pub(crate) fn flags(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+impl FromArgMatches for SettingFlags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<SettingFlags, clap::Error> {
+        let names = config::settings().into_iter().filter_map(|setting| setting.flag());
+        let given = names.filter_map(|name| {
+            let value = matches.get_one::<String>(&name)?.clone();
+            Some((name, value))
+        });
+        Ok(SettingFlags(given.collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = SettingFlags::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for SettingFlags {
+    fn augment_args(command: Command) -> Command {
+        command.args(setting_flags())
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        SettingFlags::augment_args(command)
+    }
+}
+
+/// Opens the store of the configuration, which must exist.
+pub(crate) fn open_store(
+    config: Option<&Path>,
+    flag: &StoreFlag,
+    access: Access,
+) -> anyhow::Result<Arc<dyn Store>> {
+    let config = load(config, flag.flags())?.config;
     existing(&config.store)?;
     runtime()?.block_on(crate::gateway::open_store(&config, access))
 }
 
-/// The same for the messages in it.
-pub(crate) fn open_outbox(matches: &ArgMatches, access: Access) -> anyhow::Result<Arc<dyn Outbox>> {
-    let location = existing(&load(matches)?.config.store)?;
+/// Opens the outbox of the configured store, which must exist.
+pub(crate) fn open_outbox(
+    config: Option<&Path>,
+    flag: &StoreFlag,
+    access: Access,
+) -> anyhow::Result<Arc<dyn Outbox>> {
+    let location = existing(&load(config, flag.flags())?.config.store)?;
     runtime()?.block_on(crate::gateway::open_outbox(&location, access))
 }
 
-/// This store, if there is one.
+/// Returns the store if it exists.
 pub(crate) fn existing(store: &StoreLocation) -> anyhow::Result<StoreLocation> {
     match store {
         StoreLocation::Memory => {
@@ -200,8 +274,8 @@ pub(crate) fn show(text: impl std::fmt::Display) {
     say(crate::terminal::fit(&text.to_string()));
 }
 
-/// A flag for each setting that has one.
-pub(crate) fn setting_flags() -> Vec<Arg> {
+/// Returns a flag for each setting that has one.
+fn setting_flags() -> Vec<Arg> {
     config::settings()
         .into_iter()
         .filter_map(|setting| {
@@ -219,15 +293,14 @@ pub(crate) fn setting_flags() -> Vec<Arg> {
         .collect()
 }
 
-/// Reads the configuration for a command, and shows what is wrong with it, or doubtful about it.
-pub(crate) fn load(matches: &ArgMatches) -> anyhow::Result<Loaded> {
-    let file = matches.get_one::<PathBuf>("config").map(PathBuf::as_path);
+/// Reads the configuration for a command: the file, the environment, and these flags.
+pub(crate) fn load<'a>(
+    file: Option<&Path>,
+    flags: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> anyhow::Result<Loaded> {
     let mut sources = Sources::gather(file, Path::new("."), std::env::vars_os())?;
-    for setting in config::settings() {
-        let Some(name) = setting.flag() else { continue };
-        if let Ok(Some(value)) = matches.try_get_one::<String>(&name) {
-            sources = sources.flag(&name, value);
-        }
+    for (name, value) in flags {
+        sources = sources.flag(name, value);
     }
     Ok(config::load(&sources)?)
 }

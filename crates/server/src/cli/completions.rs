@@ -3,44 +3,36 @@
 use std::io::Write;
 
 use anyhow::Context;
-use clap::{Arg, ArgMatches, Command};
 use clap_complete::Shell;
 
 use super::Done;
 
-pub(super) fn command() -> Command {
-    Command::new("completions")
-        .about("Print the script by which a shell completes this program's commands and flags")
-        .long_about(
-            "Prints a script. Once your shell has read it, the Tab key completes commands, flags and file names. \
-             Print it again after an update: it knows the commands of this version only.",
-        )
-        .after_help(
-            "Examples, with where each shell looks for it:\n  \
-             bash        semel completions bash > ~/.local/share/bash-completion/completions/semel\n              \
-             (create the folder first; it needs the package bash-completion)\n  \
-             zsh         semel completions zsh > ~/.zfunc/_semel\n              \
-             (with `fpath+=~/.zfunc` before `autoload -U compinit && compinit` in ~/.zshrc)\n  \
-             fish        semel completions fish > ~/.config/fish/completions/semel.fish\n  \
-             elvish      semel completions elvish > ~/.config/elvish/lib/semel.elv\n              \
-             (with `use semel` in ~/.config/elvish/rc.elv)\n  \
-             powershell  semel completions powershell >> $PROFILE\n\n\
-             To try it in this shell alone: source <(semel completions bash)\n\n\
-             Exit codes: 0 printed, 2 wrong use.",
-        )
-        .arg(
-            Arg::new("shell")
-                .value_name("SHELL")
-                .required(true)
-                .value_parser(clap::value_parser!(Shell))
-                .help("The shell that will read it"),
-        )
+/// The command line of `semel completions`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Print the script by which a shell completes this program's commands and flags",
+    long_about = "Prints a script. Once your shell has read it, the Tab key completes commands, flags and file names. \
+        Print it again after an update: it knows the commands of this version only.",
+    after_help = "Examples, with where each shell looks for it:\n  \
+        bash        semel completions bash > ~/.local/share/bash-completion/completions/semel\n              \
+        (create the folder first; it needs the package bash-completion)\n  \
+        zsh         semel completions zsh > ~/.zfunc/_semel\n              \
+        (with `fpath+=~/.zfunc` before `autoload -U compinit && compinit` in ~/.zshrc)\n  \
+        fish        semel completions fish > ~/.config/fish/completions/semel.fish\n  \
+        elvish      semel completions elvish > ~/.config/elvish/lib/semel.elv\n              \
+        (with `use semel` in ~/.config/elvish/rc.elv)\n  \
+        powershell  semel completions powershell >> $PROFILE\n\n\
+        To try it in this shell alone: source <(semel completions bash)\n\n\
+        Exit codes: 0 printed, 2 wrong use."
+)]
+pub(super) struct CompletionsArgs {
+    #[arg(value_name = "SHELL", help = "The shell that will read it")]
+    shell: Shell,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let shell = *matches.get_one::<Shell>("shell").context("a shell is required")?;
+pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<Done> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut super::shown_command(), "semel", &mut script);
+    clap_complete::generate(args.shell, &mut super::shown_command(), "semel", &mut script);
     // Half a script is worth saying something about, unlike half of what people read.
     std::io::stdout().write_all(&script).context("cannot write the script")?;
     Ok(Done::Yes)

@@ -2,79 +2,92 @@
 
 mod check;
 
-use clap::{ArgMatches, Command};
+use std::path::Path;
 
-use super::{Done, say};
+use super::{Done, OutputFlags, SettingFlags, say};
 use crate::config;
 
-pub(super) fn command() -> Command {
-    Command::new("config")
-        .about("Check, show or begin a configuration")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("check")
-                .about("Say whether the configuration can be used, and what is doubtful about it")
-                .long_about(
-                    "Reads the configuration as `semel serve` would, and says what is wrong with it, each error with \
-                     its place and what would be right, or what is doubtful about it. If there is a store already, it \
-                     is asked for records that no operation names any more, and for encryption keys that it needs, and not \
-                     changed: an older schema stays as it is. Use \
-                     it before you restart a gateway, and in the CI of whoever owns the file.",
-                )
-                .after_help(
-                    "Examples:\n  \
-                     semel config check\n  \
-                     semel config check --config /etc/semel.toml --json\n\n\
-                     Exit codes: 0 it can be used, warnings or not; 1 it cannot; 2 wrong use, or the store cannot be \
-                     asked.",
-                )
-                .args(super::setting_flags())
-                .arg(super::json_flag()),
-        )
-        .subcommand(
-            Command::new("show")
-                .about("Print every setting in force, and where it comes from")
-                .long_about(
-                    "Prints every setting in force, and where it comes from: a flag, a SEMEL_… variable, a line of the \
-                     file, or the default. Use it when a gateway does not do what the file seems to say. Passwords are \
-                     hidden. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, such as \
-                     \"24h\".",
-                )
-                .after_help(
-                    "Examples:\n  \
-                     semel config show\n  \
-                     SEMEL_TTL=7d semel config show --json\n\n\
-                     Exit codes: 0 shown, 2 wrong use, or the configuration cannot be used.",
-                )
-                .args(super::setting_flags())
-                .arg(super::json_flag()),
-        )
-        .subcommand(
-            Command::new("init")
-                .about("Print a commented configuration with every default")
-                .long_about(
-                    "Prints a configuration that says what every setting means, with its default. As it is, it \
-                     changes nothing: take out the `#` of what you want otherwise. Nothing is written to a file.",
-                )
-                .after_help("Example:\n  semel config init > semel.toml\n\nExit codes: 0 printed, 2 wrong use."),
-        )
+/// The command line of `semel config`.
+#[derive(Debug, clap::Args)]
+#[command(about = "Check, show or begin a configuration")]
+pub(super) struct ConfigArgs {
+    #[command(subcommand)]
+    command: ConfigCommand,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    match matches.subcommand() {
-        Some(("check", matches)) => check::run(matches),
-        Some(("show", matches)) => show(matches),
-        _ => {
+#[derive(Debug, clap::Subcommand)]
+enum ConfigCommand {
+    Check(CheckArgs),
+    Show(ShowArgs),
+    Init(InitArgs),
+}
+
+/// The command line of `semel config check`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Say whether the configuration can be used, and what is doubtful about it",
+    long_about = "Reads the configuration as `semel serve` would, and says what is wrong with it, each error with \
+        its place and what would be right, or what is doubtful about it. If there is a store already, it \
+        is asked for records that no operation names any more, and for encryption keys that it needs, and not \
+        changed: an older schema stays as it is. Use \
+        it before you restart a gateway, and in the CI of whoever owns the file.",
+    after_help = "Examples:\n  \
+        semel config check\n  \
+        semel config check --config /etc/semel.toml --json\n\n\
+        Exit codes: 0 it can be used, warnings or not; 1 it cannot; 2 wrong use, or the store cannot be \
+        asked."
+)]
+struct CheckArgs {
+    #[command(flatten)]
+    settings: SettingFlags,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel config show`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Print every setting in force, and where it comes from",
+    long_about = "Prints every setting in force, and where it comes from: a flag, a SEMEL_… variable, a line of the \
+        file, or the default. Use it when a gateway does not do what the file seems to say. Passwords are \
+        hidden. With --json, values are those of JSON: numbers, booleans, lists, and texts for all else, such as \
+        \"24h\".",
+    after_help = "Examples:\n  \
+        semel config show\n  \
+        SEMEL_TTL=7d semel config show --json\n\n\
+        Exit codes: 0 shown, 2 wrong use, or the configuration cannot be used."
+)]
+struct ShowArgs {
+    #[command(flatten)]
+    settings: SettingFlags,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel config init`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Print a commented configuration with every default",
+    long_about = "Prints a configuration that says what every setting means, with its default. As it is, it \
+        changes nothing: take out the `#` of what you want otherwise. Nothing is written to a file.",
+    after_help = "Example:\n  semel config init > semel.toml\n\nExit codes: 0 printed, 2 wrong use."
+)]
+struct InitArgs {}
+
+pub(super) fn run(args: &ConfigArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    match &args.command {
+        ConfigCommand::Check(args) => check::run(args, config),
+        ConfigCommand::Show(args) => show(args, config),
+        ConfigCommand::Init(InitArgs {}) => {
             say(config::init().trim_end());
             Ok(Done::Yes)
         }
     }
 }
 
-fn show(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let loaded = super::load(matches)?;
-    if matches.get_flag("json") {
+fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let loaded = super::load(config, args.settings.flags())?;
+    if args.output.json {
         let rows = loaded
             .rows
             .iter()

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Done, say};
@@ -22,7 +21,7 @@ use crate::config::{Config, StoreLocation};
 use crate::gateway::Gateway;
 use crate::telemetry;
 
-pub(super) use service::{command as service_command, run as run_service};
+pub(super) use service::{ServiceArgs, run as run_service};
 
 /// How long the demo waits for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -33,45 +32,40 @@ const SERVICE_PORT: u16 = 8081;
 /// Where the metrics are.
 const ADMIN_PORT: u16 = 9090;
 
-pub(super) fn command() -> Command {
-    Command::new("demo")
-        .about("See it work: a payment that is charged once, whatever happens")
-        .long_about(
-            "Starts a gateway on a SQLite file and a small payment service behind it, and tells the story of a \
-             payment: a lost answer, a changed amount, fifty duplicates at once, a service killed in the middle of \
-             a charge. Each step shows the request, the answer, and how many charges the ledger counts. Then it \
-             stays up for you to try, and says at which addresses.\n\n\
-             On a terminal it takes its time, so that it can be read: about a minute. `--fast` tells it at once, and so does a \
-             file or a pipe.\n\n\
-             The gateway is at 127.0.0.1:8080, or where `--listen` says, its metrics at :9090, and the bare payment \
-             service at :8081; where a port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
-             the demo.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel demo                             then Ctrl-C\n  \
-             semel demo --fast --listen 127.0.0.1:7070\n  \
-             semel demo --once                      for a test, or a recording\n\n\
-             Exit codes: 0 the ledger proves every claim, 1 it does not, 2 wrong use, or the demo cannot run.",
-        )
-        .arg(
-            Arg::new("once")
-                .long("once")
-                .action(ArgAction::SetTrue)
-                .help("Exit after the story; 0 only if the ledger proves every claim"),
-        )
-        .arg(Arg::new("fast").long("fast").action(ArgAction::SetTrue).help("Tell the story without pauses"))
-        .arg(
-            Arg::new("listen")
-                .long("listen")
-                .value_name("ADDRESS")
-                .value_parser(clap::value_parser!(SocketAddr))
-                .help("Where the gateway listens, on this machine only [default: 127.0.0.1:8080]"),
-        )
+/// The command line of `semel demo`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "See it work: a payment that is charged once, whatever happens",
+    long_about = "Starts a gateway on a SQLite file and a small payment service behind it, and tells the story of a \
+        payment: a lost answer, a changed amount, fifty duplicates at once, a service killed in the middle of \
+        a charge. Each step shows the request, the answer, and how many charges the ledger counts. Then it \
+        stays up for you to try, and says at which addresses.\n\n\
+        On a terminal it takes its time, so that it can be read: about a minute. `--fast` tells it at once, and so does a \
+        file or a pipe.\n\n\
+        The gateway is at 127.0.0.1:8080, or where `--listen` says, its metrics at :9090, and the bare payment \
+        service at :8081; where a port is taken, it says which it uses instead. Everything is kept in a temporary folder, which goes with \
+        the demo.",
+    after_help = "Examples:\n  \
+        semel demo                             then Ctrl-C\n  \
+        semel demo --fast --listen 127.0.0.1:7070\n  \
+        semel demo --once                      for a test, or a recording\n\n\
+        Exit codes: 0 the ledger proves every claim, 1 it does not, 2 wrong use, or the demo cannot run."
+)]
+pub(super) struct DemoArgs {
+    #[arg(long, help = "Exit after the story; 0 only if the ledger proves every claim")]
+    once: bool,
+    #[arg(long, help = "Tell the story without pauses")]
+    fast: bool,
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        help = "Where the gateway listens, on this machine only [default: 127.0.0.1:8080]"
+    )]
+    listen: Option<SocketAddr>,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let listen = matches.get_one::<SocketAddr>("listen").copied();
+pub(super) fn run(args: &DemoArgs) -> anyhow::Result<Done> {
+    let DemoArgs { once, fast, listen } = *args;
     if let Some(address) = listen {
         ensure!(
             address.ip().is_loopback(),
@@ -80,7 +74,6 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
             address.port()
         );
     }
-    let (once, fast) = (matches.get_flag("once"), matches.get_flag("fast"));
     let settings = Settings { once, listen, is_paced: !fast && std::io::stdout().is_terminal() };
     let folder = Folder::new()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

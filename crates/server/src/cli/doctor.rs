@@ -8,16 +8,16 @@ mod network;
 mod report;
 mod rules;
 
+use std::path::Path;
 use std::time::Duration;
 
-use clap::{ArgMatches, Command};
 use semel_core::{Clock, Plaintext, SystemClock, Tier};
 use semel_stores::doctor::{Check, Examination, Upkeep, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
-use super::{Done, say, show};
+use super::{Done, OutputFlags, SettingFlags, say, show};
 use crate::certificates::Shown;
 use crate::config::{
     CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
@@ -25,33 +25,34 @@ use crate::config::{
 use crate::encryption::{Counted, counted};
 use crate::identity::{introspection, jwt};
 
-pub(super) fn command() -> Command {
-    Command::new("doctor")
-        .about("Look at everything that a gateway stands on, and say what to do about it")
-        .long_about(
-            "Looks at the configuration, the store, the machine, the upstream, and who may call, and says of each \
-             whether it is as it should be. Each line is `ok`, `warn` or `fail`; below the last two stands what to do \
-             about it.\n\n\
-             Nothing is changed by looking: no file is made, no schema migrated, no command sent. It may run beside a \
-             gateway, on the same file, at any time. The upstream gets one connection for each of its addresses and \
-             one HEAD request for `/`.\n\n\
-             Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: it \
-             looks at the same settings, files and limits then.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel doctor\n  \
-             semel doctor --config /etc/semel.toml --json\n\n\
-             Exit codes: 0 nothing failed, 1 something did, 2 wrong use, or the configuration cannot be used.",
-        )
-        .args(super::setting_flags())
-        .arg(super::json_flag())
+/// The command line of `semel doctor`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Look at everything that a gateway stands on, and say what to do about it",
+    long_about = "Looks at the configuration, the store, the machine, the upstream, and who may call, and says of each \
+        whether it is as it should be. Each line is `ok`, `warn` or `fail`; below the last two stands what to do \
+        about it.\n\n\
+        Nothing is changed by looking: no file is made, no schema migrated, no command sent. It may run beside a \
+        gateway, on the same file, at any time. The upstream gets one connection for each of its addresses and \
+        one HEAD request for `/`.\n\n\
+        Give it the flags that you give to `semel serve`, and run it as the same user on the same machine: it \
+        looks at the same settings, files and limits then.",
+    after_help = "Examples:\n  \
+        semel doctor\n  \
+        semel doctor --config /etc/semel.toml --json\n\n\
+        Exit codes: 0 nothing failed, 1 something did, 2 wrong use, or the configuration cannot be used."
+)]
+pub(super) struct DoctorArgs {
+    #[command(flatten)]
+    settings: SettingFlags,
+    #[command(flatten)]
+    output: OutputFlags,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let loaded = super::load(matches)?;
+pub(super) fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let loaded = super::load(config, args.settings.flags())?;
     let checks = super::runtime()?.block_on(examine(&loaded));
-    match matches.get_flag("json") {
+    match args.output.json {
         true => say(report::to_json(&checks)),
         false => show(report::to_text(&checks)),
     }

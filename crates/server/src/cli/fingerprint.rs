@@ -5,103 +5,128 @@ mod explain;
 mod shown;
 
 use std::io::{Read, Write};
+use std::path::Path;
 
 use anyhow::{Context, ensure};
-use clap::{Arg, ArgAction, ArgMatches, Command, ValueHint};
+use clap::ValueHint;
 use semel_core::path::{RequestPath, one_form};
 use semel_core::{FingerprintInput, JsonPointer};
 use serde_json::json;
 
-use super::{Done, say};
+use super::{Done, OutputFlags, say};
 use compare::Comparison;
 use explain::Explained;
 
-pub(super) fn command() -> Command {
-    let flag =
-        |name: &'static str, help: &'static str| Arg::new(name).long(name).value_name("TEXT").help(help);
-    let switch = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
-    };
-    let of_the_other = |name: &'static str, help: &'static str| flag(name, help).requires("against");
-    Command::new("fingerprint")
-        .about("Print the fingerprint of a request, and why two of them differ")
-        .long_about(
-            "Prints the fingerprint of a request. Two requests with the same key are the same command if, and only \
-             if, their fingerprints are equal; otherwise the second gets 422.\n\n\
-             --explain shows everything that is hashed: method, path, query, content type, content encoding and \
-             body, each in the form in which it is hashed. A JSON body goes in as canonical JSON, so that its \
-             spelling does not count; any other goes in byte by byte, and --explain says why. Headers such as \
-             dates, trace ids and credentials are not hashed.\n\n\
-             --against names the body of a second request and says what differs between the two: which field, and \
-             in JSON bodies the JSON Pointer of each member that was added, removed or changed, with both values, \
-             cut short. Members that differ on purpose, such as a client's timestamp, can be left out: try \
-             --exclude here, then set `fingerprint_exclude` for the operation. What the configuration leaves out for \
-             the operation that the request matches is left out here, too.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel fingerprint --path /payments --content-type application/json --explain payment.json\n  \
-             semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
-             --against retry.json\n  \
-             semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
-             --against retry.json --against-path /payments?dry_run=1 --exclude /sentAt\n\n\
-             Exit codes: 0 done, or the two are the same command; 1 they are not; 2 wrong use.",
-        )
-        .arg(flag("method", "The method").default_value("POST"))
-        .arg(flag("path", "The path, and the query after `?`").required(true))
-        .arg(flag("content-type", "The Content-Type, if there is one"))
-        .arg(flag("content-encoding", "The Content-Encoding, if there is one"))
-        .arg(
-            Arg::new("exclude")
-                .long("exclude")
-                .value_name("POINTER")
-                .action(ArgAction::Append)
-                .help("A JSON member that does not count, such as /sentAt; may be repeated"),
-        )
-        .arg(switch("explain", "Show every field that is hashed, in the form in which it is hashed"))
-        .arg(
-            Arg::new("against")
-                .long("against")
-                .value_name("FILE")
-                .value_hint(ValueHint::FilePath)
-                .help("The body of a second request: say what differs between the two"),
-        )
-        .arg(of_the_other("against-method", "The second request's method, if it is another"))
-        .arg(of_the_other("against-path", "The second request's path and query, if they are others"))
-        .arg(of_the_other("against-content-type", "The second request's Content-Type, if it is another"))
-        .arg(of_the_other("against-content-encoding", "The second request's Content-Encoding, if it is another"))
-        .arg(
-            switch("canonical", "Print the exact bytes that are hashed for the body instead")
-                .conflicts_with_all(["explain", "against", "json"]),
-        )
-        .arg(super::json_flag())
-        .arg(
-            Arg::new("body")
-                .value_name("FILE")
-                .required(true)
-                .value_hint(ValueHint::FilePath)
-                .help("The body; `-` reads the standard input"),
-        )
+/// The command line of `semel fingerprint`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Print the fingerprint of a request, and why two of them differ",
+    long_about = "Prints the fingerprint of a request. Two requests with the same key are the same command if, and only \
+        if, their fingerprints are equal; otherwise the second gets 422.\n\n\
+        --explain shows everything that is hashed: method, path, query, content type, content encoding and \
+        body, each in the form in which it is hashed. A JSON body goes in as canonical JSON, so that its \
+        spelling does not count; any other goes in byte by byte, and --explain says why. Headers such as \
+        dates, trace ids and credentials are not hashed.\n\n\
+        --against names the body of a second request and says what differs between the two: which field, and \
+        in JSON bodies the JSON Pointer of each member that was added, removed or changed, with both values, \
+        cut short. Members that differ on purpose, such as a client's timestamp, can be left out: try \
+        --exclude here, then set `fingerprint_exclude` for the operation. What the configuration leaves out for \
+        the operation that the request matches is left out here, too.",
+    after_help = "Examples:\n  \
+        semel fingerprint --path /payments --content-type application/json --explain payment.json\n  \
+        semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
+        --against retry.json\n  \
+        semel fingerprint --path /payments --content-type application/json payment.json \\\n      \
+        --against retry.json --against-path /payments?dry_run=1 --exclude /sentAt\n\n\
+        Exit codes: 0 done, or the two are the same command; 1 they are not; 2 wrong use."
+)]
+pub(super) struct FingerprintArgs {
+    #[arg(long, value_name = "TEXT", default_value = "POST", help = "The method")]
+    method: String,
+    #[arg(long, value_name = "TEXT", help = "The path, and the query after `?`")]
+    path: String,
+    #[arg(long, value_name = "TEXT", help = "The Content-Type, if there is one")]
+    content_type: Option<String>,
+    #[arg(long, value_name = "TEXT", help = "The Content-Encoding, if there is one")]
+    content_encoding: Option<String>,
+    #[arg(
+        long,
+        value_name = "POINTER",
+        help = "A JSON member that does not count, such as /sentAt; may be repeated"
+    )]
+    exclude: Vec<String>,
+    #[arg(long, help = "Show every field that is hashed, in the form in which it is hashed")]
+    explain: bool,
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help = "The body of a second request: say what differs between the two"
+    )]
+    against: Option<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "against",
+        help = "The second request's method, if it is another"
+    )]
+    against_method: Option<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "against",
+        help = "The second request's path and query, if they are others"
+    )]
+    against_path: Option<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "against",
+        help = "The second request's Content-Type, if it is another"
+    )]
+    against_content_type: Option<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "against",
+        help = "The second request's Content-Encoding, if it is another"
+    )]
+    against_content_encoding: Option<String>,
+    #[arg(
+        long,
+        conflicts_with_all = ["explain", "against", "json"],
+        help = "Print the exact bytes that are hashed for the body instead"
+    )]
+    canonical: bool,
+    #[command(flatten)]
+    output: OutputFlags,
+    #[arg(
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        help = "The body; `-` reads the standard input"
+    )]
+    body: String,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let exclude = matches.get_many::<String>("exclude").unwrap_or_default();
-    let exclude: Vec<JsonPointer> = exclude
+pub(super) fn run(args: &FingerprintArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let exclude: Vec<JsonPointer> = args
+        .exclude
+        .iter()
         .map(|pointer| JsonPointer::parse(pointer).with_context(|| format!("{pointer:?}")))
         .collect::<Result<_, _>>()?;
-    let (request, against) = requests(matches)?;
+    let (request, against) = requests(args)?;
     ensure!(request.target.starts_with('/'), "--path begins with a slash, such as /payments");
     for request in std::iter::once(&request).chain(&against) {
         let path = request.path();
         RequestPath::read(path).with_context(|| format!("no request has the path {path}"))?;
     }
-    let exclude = [exclude, configured(matches, &request)?].concat();
+    let exclude = [exclude, configured(config, &request)?].concat();
     let input = request.input(&exclude);
-    if matches.get_flag("canonical") {
+    if args.canonical {
         std::io::stdout().write_all(input.canonical_body().as_bytes()).context("cannot write")?;
         return Ok(Done::Yes);
     }
-    let (explain, json) = (matches.get_flag("explain"), matches.get_flag("json"));
+    let (explain, json) = (args.explain, args.output.json);
     let Some(against) = against else {
         match (explain, json) {
             (true, true) => say(Explained::of(input).to_json()),
@@ -128,8 +153,8 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
 }
 
 /// What the configuration leaves out of the fingerprint of such a request.
-fn configured(matches: &ArgMatches, request: &Request) -> anyhow::Result<Vec<JsonPointer>> {
-    let operations = super::load(matches)?.config.operations;
+fn configured(config: Option<&Path>, request: &Request) -> anyhow::Result<Vec<JsonPointer>> {
+    let operations = super::load(config, None)?.config.operations;
     let mut routes = matchit::Router::new();
     for operation in operations.iter().filter(|operation| operation.route.method == request.method.as_str()) {
         routes.insert(operation.route.path.as_str(), operation)?;
@@ -147,28 +172,26 @@ struct Request {
 }
 
 /// The request, and the one that it is compared with, which is like it in all that is not said of it.
-fn requests(matches: &ArgMatches) -> anyhow::Result<(Request, Option<Request>)> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let file = text("body").unwrap_or_default();
-    let against = text("against");
+fn requests(args: &FingerprintArgs) -> anyhow::Result<(Request, Option<Request>)> {
     ensure!(
-        file != "-" || against.as_deref() != Some("-"),
+        args.body != "-" || args.against.as_deref() != Some("-"),
         "the standard input can be read once: give one of the two bodies as a file"
     );
     let request = Request {
-        method: text("method").unwrap_or_default(),
-        target: text("path").unwrap_or_default(),
-        content_type: text("content-type"),
-        content_encoding: text("content-encoding"),
-        body: read(&file)?,
+        method: args.method.clone(),
+        target: args.path.clone(),
+        content_type: args.content_type.clone(),
+        content_encoding: args.content_encoding.clone(),
+        body: read(&args.body)?,
     };
-    let Some(file) = against else { return Ok((request, None)) };
+    let Some(file) = &args.against else { return Ok((request, None)) };
+    let or_first = |other: &Option<String>, first: &str| other.as_deref().unwrap_or(first).to_owned();
     let other = Request {
-        method: text("against-method").unwrap_or_else(|| request.method.clone()),
-        target: text("against-path").unwrap_or_else(|| request.target.clone()),
-        content_type: text("against-content-type").or_else(|| request.content_type.clone()),
-        content_encoding: text("against-content-encoding").or_else(|| request.content_encoding.clone()),
-        body: read(&file)?,
+        method: or_first(&args.against_method, &request.method),
+        target: or_first(&args.against_path, &request.target),
+        content_type: args.against_content_type.clone().or_else(|| request.content_type.clone()),
+        content_encoding: args.against_content_encoding.clone().or_else(|| request.content_encoding.clone()),
+        body: read(file)?,
     };
     Ok((request, Some(other)))
 }

@@ -3,120 +3,132 @@
 
 mod encryption;
 
-use anyhow::{Context, bail};
-use clap::{Arg, ArgMatches, Command};
+use std::path::Path;
+
+use anyhow::bail;
 use semel_core::{Principal, Timestamp};
+use semel_stores::access::Access;
 use semel_stores::api_keys::ApiKey;
 
-use super::{Done, access_of, runtime, say};
+use super::{Done, OutputFlags, StoreFlag, load, runtime, say};
 use crate::config::StoreLocation;
 use crate::keys::Keys;
+use encryption::{EncryptionArgs, RotateArgs};
 
-pub(super) fn command() -> Command {
-    let (store, json) = (super::store_flag, super::json_flag);
-    let name = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name("NAME").required(true).help(help)
-    };
-    Command::new("keys")
-        .about("API keys, which callers send, and encryption keys, which protect what is stored")
-        .long_about(
-            "Two sorts of keys. API keys say who calls, where `identity.source` is `api-key`: `create`, `list` and `revoke` \
-             are about them. Encryption keys protect what is stored, where `[encryption]` is configured: `encryption` and \
-             `rotate` are about those.",
-        )
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("create")
-                .about("API keys: make one, and print it: nobody can see it again")
-                .long_about(
-                    "Makes a key for a caller and prints it, once: the store keeps only a digest. The caller sends it \
-                     as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys count where `identity.source` is \
-                     `api-key`; a running gateway knows a new one within 2 s. To rotate, make a second key for the \
-                     same caller, then revoke the first: retries under either are the same command.",
-                )
-                .after_help(
-                    "Example:\n  \
-                     semel keys create --tenant acme --caller shop\n\n\
-                     Exit codes: 0 made, 2 wrong use, or the store cannot be used.",
-                )
-                .arg(name("tenant", "The tenant that the caller belongs to"))
-                .arg(name("caller", "Who calls with it; several keys may have the same caller"))
-                .args([store(), json()]),
-        )
-        .subcommand(
-            Command::new("list")
-                .about("API keys: list all, without the keys")
-                .long_about(
-                    "Lists every key that was made: its id, whose it is, since when, and whether it is revoked. The \
-                     keys themselves cannot be shown, since nobody has them.",
-                )
-                .after_help(
-                    "Example:\n  semel keys list\n\nExit codes: 0 listed, 2 wrong use, or the store cannot be used.",
-                )
-                .args([store(), json()]),
-        )
-        .subcommand(
-            Command::new("revoke")
-                .about("API keys: revoke one; a running gateway notices within 2 s")
-                .long_about(
-                    "Revokes a key for good. A running gateway notices within 2 s; from then on, whoever sends the key \
-                     gets 401. Records of its caller stay as they are.",
-                )
-                .after_help(
-                    "Example:\n  \
-                     semel keys revoke key_3d735fd4ca06\n\n\
-                     Exit codes: 0 revoked, 1 there is no such key or it was revoked before, 2 wrong use, or the store \
-                     cannot be used.",
-                )
-                .arg(Arg::new("id").value_name("KEY_ID").required(true).help("The id that `list` shows"))
-                .args([store(), json()]),
-        )
-        .subcommands(encryption::commands())
+/// The command line of `semel keys`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "API keys, which callers send, and encryption keys, which protect what is stored",
+    long_about = "Two sorts of keys. API keys say who calls, where `identity.source` is `api-key`: `create`, `list` and `revoke` \
+        are about them. Encryption keys protect what is stored, where `[encryption]` is configured: `encryption` and \
+        `rotate` are about those."
+)]
+pub(super) struct KeysArgs {
+    #[command(subcommand)]
+    command: KeysCommand,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    match name {
-        "encryption" => return encryption::list(matches),
-        "rotate" => return encryption::rotate(matches),
-        _ => {}
+#[derive(Debug, clap::Subcommand)]
+enum KeysCommand {
+    Create(CreateArgs),
+    List(ListArgs),
+    Revoke(RevokeArgs),
+    Encryption(EncryptionArgs),
+    Rotate(RotateArgs),
+}
+
+/// The command line of `semel keys create`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "API keys: make one, and print it: nobody can see it again",
+    long_about = "Makes a key for a caller and prints it, once: the store keeps only a digest. The caller sends it \
+        as `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Keys count where `identity.source` is \
+        `api-key`; a running gateway knows a new one within 2 s. To rotate, make a second key for the \
+        same caller, then revoke the first: retries under either are the same command.",
+    after_help = "Example:\n  \
+        semel keys create --tenant acme --caller shop\n\n\
+        Exit codes: 0 made, 2 wrong use, or the store cannot be used."
+)]
+struct CreateArgs {
+    #[arg(long, value_name = "NAME", help = "The tenant that the caller belongs to")]
+    tenant: String,
+    #[arg(long, value_name = "NAME", help = "Who calls with it; several keys may have the same caller")]
+    caller: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel keys list`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "API keys: list all, without the keys",
+    long_about = "Lists every key that was made: its id, whose it is, since when, and whether it is revoked. The \
+        keys themselves cannot be shown, since nobody has them.",
+    after_help = "Example:\n  semel keys list\n\nExit codes: 0 listed, 2 wrong use, or the store cannot be used."
+)]
+struct ListArgs {
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel keys revoke`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "API keys: revoke one; a running gateway notices within 2 s",
+    long_about = "Revokes a key for good. A running gateway notices within 2 s; from then on, whoever sends the key \
+        gets 401. Records of its caller stay as they are.",
+    after_help = "Example:\n  \
+        semel keys revoke key_3d735fd4ca06\n\n\
+        Exit codes: 0 revoked, 1 there is no such key or it was revoked before, 2 wrong use, or the store \
+        cannot be used."
+)]
+struct RevokeArgs {
+    #[arg(value_name = "KEY_ID", help = "The id that `list` shows")]
+    id: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) fn run(args: &KeysArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    match &args.command {
+        KeysCommand::Create(args) => create(args, config),
+        KeysCommand::List(args) => runtime()?.block_on(list(args, config)),
+        KeysCommand::Revoke(args) => runtime()?.block_on(revoke(args, config)),
+        KeysCommand::Encryption(args) => encryption::list(args, config),
+        KeysCommand::Rotate(args) => encryption::rotate(args, config),
     }
-    let loaded = super::load(matches)?;
-    let location = &loaded.config.store;
-    if let StoreLocation::Sqlite(path) = location
-        && name != "create"
-        && !path.exists()
-    {
-        bail!("there is no store at {}, and so there are no keys", path.display());
-    }
-    let json = matches.get_flag("json");
-    runtime()?.block_on(async {
-        if let StoreLocation::Postgres(url) = location
-            && name != "create"
-            && !semel_stores::postgres::has_tables(&url.address()?).await?
-        {
+}
+
+/// Opens the keys of a store that must exist.
+async fn open(store: &StoreFlag, config: Option<&Path>, access: Access) -> anyhow::Result<Keys> {
+    let location = load(config, store.flags())?.config.store;
+    match &location {
+        StoreLocation::Sqlite(path) if !path.exists() => {
+            bail!("there is no store at {}, and so there are no keys", path.display());
+        }
+        StoreLocation::Postgres(url) if !semel_stores::postgres::has_tables(&url.address()?).await? => {
             bail!("there is no store at {location}, and so there are no keys");
         }
-        let keys = Keys::open(location, access_of(name)).await?;
-        match name {
-            "create" => create(&keys, location, matches, json).await,
-            "list" => list(&keys, json).await,
-            _ => revoke(&keys, matches, json).await,
-        }
-    })
+        StoreLocation::Memory | StoreLocation::Sqlite(_) | StoreLocation::Postgres(_) => {}
+    }
+    Keys::open(&location, access).await
 }
 
-async fn create(
-    keys: &Keys,
-    location: &StoreLocation,
-    matches: &ArgMatches,
-    json: bool,
-) -> anyhow::Result<Done> {
-    let text = |name: &str| matches.get_one::<String>(name).map_or("", String::as_str);
-    let principal = Principal::new(text("tenant"), text("caller"))?;
-    let (made, key) = keys.create(&principal).await?;
-    if json {
+fn create(args: &CreateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let location = load(config, args.store.flags())?.config.store;
+    let (principal, made, key) = runtime()?.block_on(async {
+        let keys = Keys::open(&location, Access::Write).await?;
+        let principal = Principal::new(&args.tenant, &args.caller)?;
+        let (made, key) = keys.create(&principal).await?;
+        anyhow::Ok((principal, made, key))
+    })?;
+    if args.output.json {
         let mut shown = document(&made);
         shown["key"] = key.into();
         say(format!("{shown}"));
@@ -128,9 +140,9 @@ async fn create(
     Ok(Done::Yes)
 }
 
-async fn list(keys: &Keys, json: bool) -> anyhow::Result<Done> {
-    let keys = keys.list().await?;
-    if json {
+async fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let keys = open(&args.store, config, Access::Read).await?.list().await?;
+    if args.output.json {
         say(format!("{}", serde_json::Value::Array(keys.iter().map(document).collect())));
         return Ok(Done::Yes);
     }
@@ -147,10 +159,10 @@ async fn list(keys: &Keys, json: bool) -> anyhow::Result<Done> {
     Ok(Done::Yes)
 }
 
-async fn revoke(keys: &Keys, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let id = matches.get_one::<String>("id").map_or("", String::as_str);
-    let revoked = keys.revoke(id).await?;
-    match (json, revoked) {
+async fn revoke(args: &RevokeArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let id = args.id.as_str();
+    let revoked = open(&args.store, config, Access::Write).await?.revoke(id).await?;
+    match (args.output.json, revoked) {
         (true, _) => say(format!("{}", serde_json::json!({ "id": id, "revoked": revoked }))),
         (false, true) => say(format!("{id} is revoked")),
         (false, false) => eprintln!("there is no key {id} that could be revoked"),

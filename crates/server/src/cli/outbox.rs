@@ -1,15 +1,15 @@
 //! `semel outbox list|show|retry|discard`: messages that wait, that arrived, and that nobody wanted. Every action wants a
 //! reason, and is noted for good together with it.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
-use clap::{Arg, ArgMatches, Command};
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
+use semel_stores::access::Access;
 use serde_json::Value;
 
 use super::records::{reason, who};
-use super::{Done, access_of, blocking, open_outbox, printable, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, open_outbox, printable, say};
 use crate::operate::Acted;
 use crate::operate::messages::{self, Wanted, summary};
 
@@ -19,116 +19,141 @@ const PAGE: usize = 500;
 /// An event id as examples show it.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292:payment.created";
 
-pub(super) fn command() -> Command {
-    let id = || {
-        Arg::new("id")
-            .value_name("EVENT_ID")
-            .required(true)
-            .help("The id that receivers get: operationId:kind")
-    };
-    let reason = || {
-        Arg::new("reason").long("reason").value_name("TEXT").required(true).help("Why; it is kept for good")
-    };
-    let common = || [super::store_flag(), super::json_flag()];
-    Command::new("outbox")
-        .about("Look at messages to others, and retry or discard those that are dead")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("list")
-                .about("List messages, roughly the oldest first")
-                .long_about(
-                    "Lists messages that commands have sent: event id, state, tries, since when, and what went wrong \
-                     last. Begin with `--state dead`: these wait for somebody, and hold back later messages of the same \
-                     command. Payloads are not shown.",
-                )
-                .after_help(
-                    "Examples:\n  \
-                     semel outbox list --state dead\n  \
-                     semel outbox list --state pending --kind payment.created --older-than 5m --json\n\n\
-                     Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used.",
-                )
-                .arg(
-                    Arg::new("state")
-                        .long("state")
-                        .value_name("STATE")
-                        .value_parser(MessageState::ALL.map(MessageState::as_str))
-                        .help("Only this state"),
-                )
-                .arg(Arg::new("kind").long("kind").value_name("KIND").help("Only this kind, such as payment.created"))
-                .arg(
-                    Arg::new("older-than")
-                        .long("older-than")
-                        .value_name("TIME")
-                        .help("Only those that were made longer ago than this, such as 5m"),
-                )
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("show")
-                .about("Show one message, without what it says")
-                .long_about(
-                    "Shows all that is known about one message: where it is, how often it was tried, when it is tried \
-                     next or who has it until when, what went wrong last, and what the receiver calls it. Its payload \
-                     is not shown, only how long it is. What was done by hand is in `semel records show OPERATION_ID`.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel outbox show {EXAMPLE}\n\n\
-                     Exit codes: 0 shown, 1 there is no such message, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("retry")
-                .about("Try a dead message again now, or one that waits")
-                .long_about(
-                    "Makes a dead message pending again, due now and with all its tries before it; the next worker \
-                     sends it, under the same event id. A message that waits for its next try is tried now. It is \
-                     refused for one that is delivered, and while a worker has it in hand.\n\n\
-                     Who did it and why is kept for good.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel outbox retry {EXAMPLE} \\\n      --reason 'the receiver is repaired'\n\n\
-                     Exit codes: 0 it is tried again, 1 it cannot be, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .arg(reason())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("discard")
-                .about("Give up a message for good: later ones of its command wait no longer")
-                .long_about(
-                    "Deletes a message that is dead, or that waits. It is never sent again, and messages of the same \
-                     command that waited for it go out. A try that failed may have reached the receiver all the same. \
-                     It is refused for one that is delivered, and while a worker has it in hand.\n\n\
-                     Who did it and why is kept for good.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel outbox discard {EXAMPLE} \\\n      --reason 'the receiver is gone'\n\n\
-                     Exit codes: 0 discarded, 1 it cannot be, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .arg(reason())
-                .args(common()),
-        )
+/// The command line of `semel outbox`.
+#[derive(Debug, clap::Args)]
+#[command(about = "Look at messages to others, and retry or discard those that are dead")]
+pub(super) struct OutboxArgs {
+    #[command(subcommand)]
+    command: OutboxCommand,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let outbox = open_outbox(matches, access_of(name))?;
-    let json = matches.get_flag("json");
-    match name {
-        "list" => list(&outbox, matches, json),
-        "show" => show(&outbox, matches, json),
-        "retry" => act(&outbox, matches, Intervention::Retry, json),
-        _ => act(&outbox, matches, Intervention::Discard, json),
+#[derive(Debug, clap::Subcommand)]
+enum OutboxCommand {
+    List(ListArgs),
+    Show(ShowArgs),
+    Retry(RetryArgs),
+    Discard(DiscardArgs),
+}
+
+/// The command line of `semel outbox list`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "List messages, roughly the oldest first",
+    long_about = "Lists messages that commands have sent: event id, state, tries, since when, and what went wrong \
+        last. Begin with `--state dead`: these wait for somebody, and hold back later messages of the same \
+        command. Payloads are not shown.",
+    after_help = "Examples:\n  \
+        semel outbox list --state dead\n  \
+        semel outbox list --state pending --kind payment.created --older-than 5m --json\n\n\
+        Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used."
+)]
+struct ListArgs {
+    #[arg(
+        long,
+        value_name = "STATE",
+        value_parser = MessageState::ALL.map(MessageState::as_str),
+        help = "Only this state"
+    )]
+    state: Option<String>,
+    #[arg(long, value_name = "KIND", help = "Only this kind, such as payment.created")]
+    kind: Option<String>,
+    #[arg(long, value_name = "TIME", help = "Only those that were made longer ago than this, such as 5m")]
+    older_than: Option<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel outbox show`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Show one message, without what it says",
+    long_about = "Shows all that is known about one message: where it is, how often it was tried, when it is tried \
+        next or who has it until when, what went wrong last, and what the receiver calls it. Its payload \
+        is not shown, only how long it is. What was done by hand is in `semel records show OPERATION_ID`.",
+    after_help = format!(
+                    "Example:\n  semel outbox show {EXAMPLE}\n\n\
+        Exit codes: 0 shown, 1 there is no such message, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct ShowArgs {
+    #[arg(value_name = "EVENT_ID", help = "The id that receivers get: operationId:kind")]
+    id: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel outbox retry`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Try a dead message again now, or one that waits",
+    long_about = "Makes a dead message pending again, due now and with all its tries before it; the next worker \
+        sends it, under the same event id. A message that waits for its next try is tried now. It is \
+        refused for one that is delivered, and while a worker has it in hand.\n\n\
+        Who did it and why is kept for good.",
+    after_help = format!(
+                    "Example:\n  semel outbox retry {EXAMPLE} \\\n      --reason 'the receiver is repaired'\n\n\
+        Exit codes: 0 it is tried again, 1 it cannot be, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct RetryArgs {
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+/// The command line of `semel outbox discard`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Give up a message for good: later ones of its command wait no longer",
+    long_about = "Deletes a message that is dead, or that waits. It is never sent again, and messages of the same \
+        command that waited for it go out. A try that failed may have reached the receiver all the same. \
+        It is refused for one that is delivered, and while a worker has it in hand.\n\n\
+        Who did it and why is kept for good.",
+    after_help = format!(
+                    "Example:\n  semel outbox discard {EXAMPLE} \\\n      --reason 'the receiver is gone'\n\n\
+        Exit codes: 0 discarded, 1 it cannot be, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct DiscardArgs {
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+/// The arguments of an action on a message.
+#[derive(Debug, clap::Args)]
+struct ActArgs {
+    #[arg(value_name = "EVENT_ID", help = "The id that receivers get: operationId:kind")]
+    id: String,
+    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    reason: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) fn run(args: &OutboxArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    match &args.command {
+        OutboxCommand::List(args) => list(args, config),
+        OutboxCommand::Show(args) => show(args, config),
+        OutboxCommand::Retry(RetryArgs { act: args }) => act(args, config, Intervention::Retry),
+        OutboxCommand::Discard(DiscardArgs { act: args }) => act(args, config, Intervention::Discard),
     }
 }
 
-fn list(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let wanted = Wanted::read(|name| matches.get_one::<String>(name).cloned()).map_err(anyhow::Error::msg)?;
+fn list(args: &ListArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let outbox = &open_outbox(config, &args.store, Access::Read)?;
+    let json = args.output.json;
+    let given = |name: &str| match name {
+        "state" => args.state.clone(),
+        "kind" => args.kind.clone(),
+        "older-than" => args.older_than.clone(),
+        _ => None,
+    };
+    let wanted = Wanted::read(given).map_err(anyhow::Error::msg)?;
     let mut filter = blocking(wanted.page(&**outbox, None, PAGE))?;
     if json {
         let mut all = Vec::new();
@@ -165,14 +190,15 @@ fn next_page(outbox: &Arc<dyn Outbox>, filter: &mut MessageFilter) -> anyhow::Re
     Ok((!page.is_empty()).then_some(page))
 }
 
-fn show(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let id = event_id(matches);
+fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let outbox = open_outbox(config, &args.store, Access::Read)?;
+    let id = args.id.as_str();
     let (Some(message), now) = blocking(outbox.message(id))? else {
         eprintln!("{}", messages::absent(id));
         return Ok(Done::No);
     };
     let shown = messages::full(&message, now);
-    if json {
+    if args.output.json {
         say(shown);
         return Ok(Done::Yes);
     }
@@ -183,16 +209,12 @@ fn show(outbox: &Arc<dyn Outbox>, matches: &ArgMatches, json: bool) -> anyhow::R
     Ok(Done::Yes)
 }
 
-/// Does it, and notes who did and why.
-fn act(
-    outbox: &Arc<dyn Outbox>,
-    matches: &ArgMatches,
-    intervention: Intervention,
-    json: bool,
-) -> anyhow::Result<Done> {
-    let id = event_id(matches);
-    let why = reason(matches)?;
-    match (blocking(messages::act(&**outbox, id, intervention, who(), why))?, intervention) {
+/// Acts on a message, and notes the person and the reason.
+fn act(args: &ActArgs, config: Option<&Path>, intervention: Intervention) -> anyhow::Result<Done> {
+    let outbox = open_outbox(config, &args.store, Access::Write)?;
+    let (id, json) = (args.id.as_str(), args.output.json);
+    let why = reason(&args.reason)?;
+    match (blocking(messages::act(&*outbox, id, intervention, who(), why))?, intervention) {
         (Acted::Done(state), _) if json => say(messages::done(id, state)),
         (Acted::Done(_), Intervention::Retry) => say(format!("{id} is pending now, and due")),
         (Acted::Done(_), Intervention::Discard) => say(format!("{id} is discarded")),
@@ -202,8 +224,4 @@ fn act(
         }
     }
     Ok(Done::Yes)
-}
-
-fn event_id(matches: &ArgMatches) -> &str {
-    matches.get_one::<String>("id").map_or("", String::as_str)
 }

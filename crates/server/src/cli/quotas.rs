@@ -1,57 +1,67 @@
 //! `semel quotas list`: how much is left to tenants and callers, and when they have all of it again.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context;
-use clap::{Arg, ArgMatches, Command};
 use semel_core::quota::{Limits, Usage, UsageFilter};
+use semel_stores::access::Access;
 use serde_json::Value;
 
-use super::{Done, access_of, blocking, existing, load, printable, runtime, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
 use crate::operate::quotas::{RateLeft, SubjectQuotas};
 
 /// Subjects that are read from the store at a time.
 const PAGE: usize = 500;
 
-pub(super) fn command() -> Command {
-    Command::new("quotas")
-        .about("Look at what tenants and callers have used of their quotas")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("list")
-                .about("List tenants and callers with what is left to them, by name")
-                .long_about(
-                    "Lists the tenants and callers that have used something lately: how many new keys and look-ups are \
-                     left to each, how many records and bytes are kept for it, and when its rates are whole again if it \
-                     uses no more. A tenant with all its callers has the caller `*`. What is not limited by `[limits]` or \
-                     `[[limit]]` is shown as `-`.\n\n\
-                     Gateways report their use once a second, so what is shown is a moment old. Nobody is listed who has \
-                     used nothing for a day and has all of its quota.",
-                )
-                .after_help(
-                    "Examples:\n  \
-                     semel quotas list\n  \
-                     semel quotas list --tenant acme --json\n\n\
-                     Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used.",
-                )
-                .arg(Arg::new("tenant").long("tenant").value_name("TENANT").help("Only this tenant and its callers"))
-                .args([super::store_flag(), super::json_flag()]),
-        )
+/// The command line of `semel quotas`.
+#[derive(Debug, clap::Args)]
+#[command(about = "Look at what tenants and callers have used of their quotas")]
+pub(super) struct QuotasArgs {
+    #[command(subcommand)]
+    command: QuotasCommand,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let config = load(matches)?.config;
+#[derive(Debug, clap::Subcommand)]
+enum QuotasCommand {
+    List(ListArgs),
+}
+
+/// The command line of `semel quotas list`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "List tenants and callers with what is left to them, by name",
+    long_about = "Lists the tenants and callers that have used something lately: how many new keys and look-ups are \
+        left to each, how many records and bytes are kept for it, and when its rates are whole again if it \
+        uses no more. A tenant with all its callers has the caller `*`. What is not limited by `[limits]` or \
+        `[[limit]]` is shown as `-`.\n\n\
+        Gateways report their use once a second, so what is shown is a moment old. Nobody is listed who has \
+        used nothing for a day and has all of its quota.",
+    after_help = "Examples:\n  \
+        semel quotas list\n  \
+        semel quotas list --tenant acme --json\n\n\
+        Exit codes: 0 listed, even if there are none; 2 wrong use, or the store cannot be used."
+)]
+struct ListArgs {
+    #[arg(long, value_name = "TENANT", help = "Only this tenant and its callers")]
+    tenant: Option<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) fn run(args: &QuotasArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let QuotasCommand::List(args) = &args.command;
+    let config = load(config, args.store.flags())?.config;
     let location = existing(&config.store)?;
-    let opened = runtime()?.block_on(crate::gateway::open_plain(&location, access_of(name)))?;
-    let tenant = matches.get_one::<String>("tenant").cloned();
+    let opened = runtime()?.block_on(crate::gateway::open_plain(&location, Access::Read))?;
+    let tenant = args.tenant.clone();
     let pages = Pages {
         usage: opened.usage,
         limits: config.limits,
         filter: UsageFilter { tenant, after: None, limit: PAGE },
     };
-    list(pages, matches.get_flag("json"))
+    list(pages, args.output.json)
 }
 
 /// The subjects, a page at a time.

@@ -3,22 +3,22 @@
 
 mod ledger;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::bail;
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_core::reconcile::is_dead_letter;
 use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
 use semel_flow::reconcile::{Look, Outcome, Reconciler};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
-use super::{Done, blocking, existing, load, printable, runtime, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
 use crate::gateway::{self, Opened};
 use crate::operate::looks::shown;
 use crate::operate::{operation_id, records};
 use crate::reconcile::{is_wanted, reconciler};
+use ledger::LedgerArgs;
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;
@@ -26,54 +26,76 @@ const PAGE: usize = 500;
 /// How many passes are made at most: what is due does not come to an end while commands become unknown.
 const MAX_PASSES: usize = 50;
 
-pub(super) fn command() -> Command {
-    Command::new("reconcile")
-        .about("Find out what became of commands whose outcome is unknown, and compare ledgers")
-        .long_about(
-            "Looks for evidence about commands whose outcome is unknown: what providers have sent as events, and what they \
-             answer when they are asked, as `[operation.reconcile]` of the configuration says. What was executed is \
-             settled with the answer that retries get; what provably was not is free for one retry; the rest is looked \
-             for again later, and left to an operator when that was in vain too often. A running gateway does this by \
-             itself.\n\n\
-             With an OPERATION_ID, one command is looked for now, whether or not it is due, one that was given up \
-             included. With --list, nothing is asked: it lists what is unknown.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel reconcile --list\n  \
-             semel reconcile --config /etc/semel.toml\n  \
-             semel reconcile 01a1df32-caa3-786d-a196-45c465f24292\n\n\
-             Exit codes: 0 nothing is unknown (with OPERATION_ID: it is not; with --list: listed), 1 something still is, \
-             2 wrong use, or it cannot be done.",
-        )
-        .subcommand(ledger::command())
-        .arg(Arg::new("id").value_name("OPERATION_ID").help("Look for this command only, and now").conflicts_with("list"))
-        .arg(
-            Arg::new("list")
-                .long("list")
-                .action(ArgAction::SetTrue)
-                .help("List what is unknown: since when, how often and when it is looked for, and what is given up"),
-        )
-        .args([super::store_flag(), super::json_flag()])
+/// The command line of `semel reconcile`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Find out what became of commands whose outcome is unknown, and compare ledgers",
+    long_about = "Looks for evidence about commands whose outcome is unknown: what providers have sent as events, and what they \
+        answer when they are asked, as `[operation.reconcile]` of the configuration says. What was executed is \
+        settled with the answer that retries get; what provably was not is free for one retry; the rest is looked \
+        for again later, and left to an operator when that was in vain too often. A running gateway does this by \
+        itself.\n\n\
+        With an OPERATION_ID, one command is looked for now, whether or not it is due, one that was given up \
+        included. With --list, nothing is asked: it lists what is unknown.",
+    after_help = "Examples:\n  \
+        semel reconcile --list\n  \
+        semel reconcile --config /etc/semel.toml\n  \
+        semel reconcile 01a1df32-caa3-786d-a196-45c465f24292\n\n\
+        Exit codes: 0 nothing is unknown (with OPERATION_ID: it is not; with --list: listed), 1 something still is, \
+        2 wrong use, or it cannot be done."
+)]
+pub(super) struct ReconcileArgs {
+    #[command(subcommand)]
+    command: Option<ReconcileCommand>,
+    #[arg(
+        value_name = "OPERATION_ID",
+        conflicts_with = "list",
+        help = "Look for this command only, and now"
+    )]
+    id: Option<String>,
+    #[arg(
+        long,
+        help = "List what is unknown: since when, how often and when it is looked for, and what is given up"
+    )]
+    list: bool,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    if let Some(("ledger", below)) = matches.subcommand() {
-        let given = |name: &&str| matches.value_source(name) == Some(ValueSource::CommandLine);
-        if let Some(name) = ["id", "list", "store", "json"].into_iter().find(given) {
-            let name = if name == "id" { "OPERATION_ID".to_owned() } else { format!("--{name}") };
+#[derive(Debug, clap::Subcommand)]
+enum ReconcileCommand {
+    Ledger(Box<LedgerArgs>),
+}
+
+impl ReconcileArgs {
+    /// Returns the first argument that does not go with a subcommand.
+    fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.id.is_some(), "OPERATION_ID"),
+            (self.list, "--list"),
+            (self.store.store.is_some(), "--store"),
+            (self.output.json, "--json"),
+        ];
+        given.into_iter().find_map(|(is_given, name)| is_given.then_some(name))
+    }
+}
+
+pub(super) fn run(args: &ReconcileArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    if let Some(ReconcileCommand::Ledger(below)) = &args.command {
+        if let Some(name) = args.given() {
             bail!("{name} does not go with `ledger`; what is meant for the ledger stands after that word");
         }
-        return ledger::run(below);
+        return ledger::run(below, config);
     }
-    let json = matches.get_flag("json");
-    let id =
-        matches.get_one::<String>("id").map(|id| operation_id(id)).transpose().map_err(anyhow::Error::msg)?;
-    let config = load(matches)?.config;
+    let json = args.output.json;
+    let id = args.id.as_deref().map(operation_id).transpose().map_err(anyhow::Error::msg)?;
+    let config = load(config, args.store.flags())?.config;
     existing(&config.store)?;
-    let access = if matches.get_flag("list") { Access::Read } else { Access::Write };
+    let access = if args.list { Access::Read } else { Access::Write };
     let Opened { store, evidence, .. } = runtime()?.block_on(gateway::open(&config, access))?;
-    if matches.get_flag("list") {
+    if args.list {
         return list(&store, json);
     }
     if !is_wanted(&config) {

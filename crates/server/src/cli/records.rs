@@ -3,19 +3,21 @@
 
 mod explain;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::{
     Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
     Unreadable,
 };
+use semel_stores::access::Access;
 use serde_json::Value;
 
-use super::{Done, access_of, blocking, load, open_store, printable, say};
+use super::{Done, StoreFlag, blocking, load, open_store, printable, say};
 use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
 use crate::operate::{self, Acted, records};
 
@@ -25,7 +27,32 @@ const PAGE: usize = 500;
 /// An operation id as examples show it.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
 
-pub(super) fn command() -> Command {
+/// The command line of `semel records`, read by the names of its arguments.
+#[derive(Debug)]
+pub(super) struct RecordsArgs(ArgMatches);
+
+impl FromArgMatches for RecordsArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<RecordsArgs, clap::Error> {
+        Ok(RecordsArgs(matches.clone()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        self.0 = matches.clone();
+        Ok(())
+    }
+}
+
+impl Args for RecordsArgs {
+    fn augment_args(records: Command) -> Command {
+        command(records)
+    }
+
+    fn augment_args_for_update(records: Command) -> Command {
+        command(records)
+    }
+}
+
+fn command(records: Command) -> Command {
     let id = || {
         Arg::new("id")
             .value_name("OPERATION_ID")
@@ -35,8 +62,16 @@ pub(super) fn command() -> Command {
     let reason = || {
         Arg::new("reason").long("reason").value_name("TEXT").required(true).help("Why; it is kept for good")
     };
-    let common = || [super::store_flag(), super::json_flag()];
-    Command::new("records")
+    let common = || {
+        [
+            Arg::new("store")
+                .long("store")
+                .value_name("STORE")
+                .help("Where records are kept, if not as configured: sqlite:PATH or postgres://…"),
+            Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON"),
+        ]
+    };
+    records
         .about("Look at records, and settle those that nobody else can settle")
         .subcommand_required(true)
         .arg_required_else_help(true)
@@ -193,16 +228,18 @@ pub(super) fn command() -> Command {
         )
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+pub(super) fn run(RecordsArgs(matches): &RecordsArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let store = open_store(matches, access_of(name))?;
+    let flag = StoreFlag::from_arg_matches(matches)?;
+    let store = open_store(config, &flag, access_of(name))?;
     let json = matches.get_flag("json");
     match name {
         "list" => list(&store, matches, json),
         "show" => show(&store, matches, json),
-        "explain" => explain::run(&store, matches, json),
+        "explain" => explain::run(&store, operation_id(matches)?, &explain::same_store(config, &flag)?, json),
         "resolve" => {
-            let (said, attempt, config) = (said(matches)?, attempt(matches)?, load(matches)?.config);
+            let (said, attempt, config) =
+                (said(matches)?, attempt(matches)?, load(config, flag.flags())?.config);
             let change = |record: &Record| {
                 let policy = config.policy_of(&record.operation);
                 if said.loses_its_body(policy) {
@@ -214,6 +251,14 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         }
         "release" => act(&store, matches, "release", |_| Change::free(), json),
         _ => act(&store, matches, "purge", |_| Change::purge(), json),
+    }
+}
+
+/// Returns the access that a command needs: a command that only reads changes nothing, not even an older schema.
+fn access_of(name: &str) -> Access {
+    match name {
+        "list" | "show" | "explain" => Access::Read,
+        _ => Access::Write,
     }
 }
 
@@ -389,7 +434,7 @@ fn act(
     json: bool,
 ) -> anyhow::Result<Done> {
     let id = operation_id(matches)?;
-    let why = reason(matches)?;
+    let why = reason(matches.get_one::<String>("reason").map_or("", String::as_str))?;
     let note = Note { who: who(), action: action.to_owned(), why };
     match blocking(records::act(&**store, id, change, note))? {
         Acted::Done(state) if json => say(done(id, state)),
@@ -403,9 +448,8 @@ fn act(
     Ok(Done::Yes)
 }
 
-/// Why it is done.
-pub(super) fn reason(matches: &ArgMatches) -> anyhow::Result<String> {
-    let text = matches.get_one::<String>("reason").map_or("", String::as_str);
+/// Reads the reason for an action.
+pub(super) fn reason(text: &str) -> anyhow::Result<String> {
     operate::reason(text).map_err(|wrong| anyhow::anyhow!("--reason {wrong}"))
 }
 

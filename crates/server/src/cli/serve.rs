@@ -1,41 +1,42 @@
 //! `semel serve`: the gateway, until somebody stops it.
 
-use clap::{ArgMatches, Command};
+use std::path::Path;
+
 use semel_core::Tier;
 
 use super::signals::{Request, Signals};
-use super::{Done, say};
+use super::{Done, SettingFlags, say};
 use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::telemetry;
 
-pub(super) fn command() -> Command {
-    Command::new("serve")
-        .about("Stand in front of an HTTP service and make its commands safe to retry")
-        .long_about(
-            "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
-             first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
-             several gateways share a PostgreSQL.\n\n\
-             It prints where it listens and what its store promises, and logs to the standard error.\n\n\
-             SIGTERM or Ctrl-C stops it: running commands get the time of `--drain` to finish. More signals within 5 \
-             seconds change nothing; a later one ends the wait, and commands that still run become unknown. SIGHUP never \
-             stops it: certificate files are read again, as they are when they change; settings are not.\n\n\
-             Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
-             order; `semel config show` prints which.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel serve --upstream http://127.0.0.1:3000\n  \
-             semel serve --config /etc/semel.toml\n  \
-             semel serve --upstream http://127.0.0.1:3000 --store postgres://semel@db.internal/semel\n\n\
-             Exit codes: 0 stopped, and every command has its outcome; 1 stopped, and commands are left unknown; 2 wrong \
-             use, or it cannot start.",
-        )
-        .args(super::setting_flags())
+/// The command line of `semel serve`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Stand in front of an HTTP service and make its commands safe to retry",
+    long_about = "Stands in front of an HTTP service. Every POST and PATCH needs an Idempotency-Key; a retry gets the \
+        first answer, and the service sees one request. Nothing is needed but this program and its SQLite file; \
+        several gateways share a PostgreSQL.\n\n\
+        It prints where it listens and what its store promises, and logs to the standard error.\n\n\
+        SIGTERM or Ctrl-C stops it: running commands get the time of `--drain` to finish. More signals within 5 \
+        seconds change nothing; a later one ends the wait, and commands that still run become unknown. SIGHUP never \
+        stops it: certificate files are read again, as they are when they change; settings are not.\n\n\
+        Settings come from flags, SEMEL_… variables, the configuration file and built-in defaults, in this \
+        order; `semel config show` prints which.",
+    after_help = "Examples:\n  \
+        semel serve --upstream http://127.0.0.1:3000\n  \
+        semel serve --config /etc/semel.toml\n  \
+        semel serve --upstream http://127.0.0.1:3000 --store postgres://semel@db.internal/semel\n\n\
+        Exit codes: 0 stopped, and every command has its outcome; 1 stopped, and commands are left unknown; 2 wrong \
+        use, or it cannot start."
+)]
+pub(super) struct ServeArgs {
+    #[command(flatten)]
+    settings: SettingFlags,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let loaded = super::load(matches)?;
+pub(super) fn run(args: &ServeArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let loaded = super::load(config, args.settings.flags())?;
     for warning in &loaded.warnings {
         eprintln!("{warning}");
     }

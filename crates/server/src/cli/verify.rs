@@ -3,108 +3,110 @@
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::{Arg, ArgAction, ArgMatches, Command};
 use semel_outgoing::{Address, AddressError, Trust};
 use semel_verify::{AnswerProfile, VerifyOptions, VerifySettings};
 
-use super::{Done, say, show};
+use super::{Done, OutputFlags, say, show};
 use crate::config::{parse_duration, redact};
 
-pub(super) fn command() -> Command {
-    let header = |name: &'static str| {
-        Arg::new(name).long(name).value_name("NAME: VALUE").action(ArgAction::Append).num_args(1)
-    };
-    Command::new("verify")
-        .about("Try an HTTP command endpoint from outside: is it safe to retry?")
-        .long_about(
-            "Sends a command to an HTTP endpoint the way networks and clients do: twice, twenty times at once, hung \
-             up in the middle, re-spelled, changed, under another caller's name. Then it says, rule by rule and \
-             with the evidence, whether the endpoint keeps the promises of an Idempotency-Key. The endpoint may be \
-             anything that speaks HTTP; it need not be Semel.\n\n\
-             The command REALLY RUNS: about ten times where the rules are kept, and up to sixty times where keys \
-             are ignored. Use an endpoint where that does no harm, a body that may be sent many times, and a \
-             moment when nobody else sends any. Keys are random and fresh.\n\n\
-             Levels are ours. A `must` is broken by a second execution, or by an answer that belongs to another \
-             command or another caller: money is lost. A `should` is about codes, shapes and headers: clients \
-             are left to guess. A rule that cannot be judged is `not tried`, and says why; nothing is guessed.\n\n\
-             How often a command ran is judged by --count-url, and by what the answers name: the Location header, \
-             the member `id` of a JSON body, or the whole body, whichever differs between two commands. With \
-             neither, executions cannot be counted. What happens to a command whose client hung up can only be \
-             judged with --count-url, since its answer is lost.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel verify --url http://127.0.0.1:8080/payments --body payment.json\n  \
-             semel verify --url https://shop.internal/payments --body payment.json --ca internal-ca.crt\n  \
-             semel verify --url http://127.0.0.1:8080/payments --body payment.json \\\n      \
-             --header 'Authorization: Bearer alice' --other-header 'Authorization: Bearer bob' \\\n      \
-             --count-url http://127.0.0.1:8080/payments/count\n\n\
-             Exit codes: 0 every must that could be tried holds, 1 a must is broken, 2 wrong use, or the endpoint \
-             cannot be reached or refuses the command itself.",
-        )
-        .arg(
-            Arg::new("url")
-                .long("url")
-                .value_name("URL")
-                .required(true)
-                .help("Where the command is sent, by POST: http:// or https://"),
-        )
-        .arg(
-            Arg::new("body")
-                .long("body")
-                .value_name("FILE")
-                .required(true)
-                .value_parser(clap::value_parser!(std::path::PathBuf))
-                .help("The command, as the endpoint accepts it; unless it is JSON, give its Content-Type with --header"),
-        )
-        .arg(header("header").help("Sent with every request, such as credentials; may be repeated"))
-        .arg(
-            header("other-header")
-                .help("What another caller sends in its place; tries that callers are kept apart"),
-        )
-        .arg(
-            Arg::new("count-url")
-                .long("count-url")
-                .value_name("URL")
-                .help("Answers GET with how often the command ran: a number, or JSON with one number"),
-        )
-        .arg(
-            Arg::new("profile")
-                .long("profile")
-                .value_name("NAME")
-                .value_parser(["ietf", "stripe"])
-                .default_value("ietf")
-                .help("Which answers to expect: of the IETF draft, or of Stripe (400 for a reused key, {\"error\": …})"),
-        )
-        .arg(super::json_flag())
-        .arg(
-            Arg::new("ca")
-                .long("ca")
-                .value_name("FILE")
-                .value_parser(clap::value_parser!(std::path::PathBuf))
-                .conflicts_with("insecure")
-                .help("With https://: the authorities to trust, in PEM, instead of the system's"),
-        )
-        .arg(Arg::new("insecure").long("insecure").action(ArgAction::SetTrue).help(
-            "With https://: check NO certificate. An attacker on the network can read and change everything: for test servers only",
-        ))
-        .arg(
-            Arg::new("timeout")
-                .long("timeout")
-                .value_name("TIME")
-                .default_value("10s")
-                .help("How long one request may take, from 100ms to 60s"),
-        )
+/// The command line of `semel verify`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Try an HTTP command endpoint from outside: is it safe to retry?",
+    long_about = "Sends a command to an HTTP endpoint the way networks and clients do: twice, twenty times at once, hung \
+        up in the middle, re-spelled, changed, under another caller's name. Then it says, rule by rule and \
+        with the evidence, whether the endpoint keeps the promises of an Idempotency-Key. The endpoint may be \
+        anything that speaks HTTP; it need not be Semel.\n\n\
+        The command REALLY RUNS: about ten times where the rules are kept, and up to sixty times where keys \
+        are ignored. Use an endpoint where that does no harm, a body that may be sent many times, and a \
+        moment when nobody else sends any. Keys are random and fresh.\n\n\
+        Levels are ours. A `must` is broken by a second execution, or by an answer that belongs to another \
+        command or another caller: money is lost. A `should` is about codes, shapes and headers: clients \
+        are left to guess. A rule that cannot be judged is `not tried`, and says why; nothing is guessed.\n\n\
+        How often a command ran is judged by --count-url, and by what the answers name: the Location header, \
+        the member `id` of a JSON body, or the whole body, whichever differs between two commands. With \
+        neither, executions cannot be counted. What happens to a command whose client hung up can only be \
+        judged with --count-url, since its answer is lost.",
+    after_help = "Examples:\n  \
+        semel verify --url http://127.0.0.1:8080/payments --body payment.json\n  \
+        semel verify --url https://shop.internal/payments --body payment.json --ca internal-ca.crt\n  \
+        semel verify --url http://127.0.0.1:8080/payments --body payment.json \\\n      \
+        --header 'Authorization: Bearer alice' --other-header 'Authorization: Bearer bob' \\\n      \
+        --count-url http://127.0.0.1:8080/payments/count\n\n\
+        Exit codes: 0 every must that could be tried holds, 1 a must is broken, 2 wrong use, or the endpoint \
+        cannot be reached or refuses the command itself."
+)]
+pub(super) struct VerifyArgs {
+    #[arg(long, value_name = "URL", help = "Where the command is sent, by POST: http:// or https://")]
+    url: String,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "The command, as the endpoint accepts it; unless it is JSON, give its Content-Type with --header"
+    )]
+    body: PathBuf,
+    #[arg(
+        long,
+        value_name = "NAME: VALUE",
+        help = "Sent with every request, such as credentials; may be repeated"
+    )]
+    header: Vec<String>,
+    #[arg(
+        long,
+        value_name = "NAME: VALUE",
+        help = "What another caller sends in its place; tries that callers are kept apart"
+    )]
+    other_header: Vec<String>,
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Answers GET with how often the command ran: a number, or JSON with one number"
+    )]
+    count_url: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "ietf",
+        help = "Which answers to expect: of the IETF draft, or of Stripe (400 for a reused key, {\"error\": …})"
+    )]
+    profile: ProfileName,
+    #[command(flatten)]
+    output: OutputFlags,
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with = "insecure",
+        help = "With https://: the authorities to trust, in PEM, instead of the system's"
+    )]
+    ca: Option<PathBuf>,
+    #[arg(
+        long,
+        help = "With https://: check NO certificate. An attacker on the network can read and change everything: for test servers only"
+    )]
+    insecure: bool,
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10s",
+        help = "How long one request may take, from 100ms to 60s"
+    )]
+    timeout: String,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let options = VerifyOptions::new(settings(matches)?)?;
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ProfileName {
+    Ietf,
+    Stripe,
+}
+
+pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<Done> {
+    let options = VerifyOptions::new(settings(args)?)?;
     for warning in options.warnings() {
         eprintln!("warning: {warning}");
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let report = runtime.block_on(semel_verify::verify(&options))?;
-    if matches.get_flag("json") {
+    if args.output.json {
         say(format!("{:#}", report.to_json()));
     } else {
         let colour = crate::terminal::colours(&std::io::stdout());
@@ -113,21 +115,19 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     Ok(if report.holds() { Done::Yes } else { Done::No })
 }
 
-fn settings(matches: &ArgMatches) -> anyhow::Result<VerifySettings> {
-    let text = |name: &str| matches.get_one::<String>(name).map(String::as_str);
-    let all = |name: &str| matches.get_many::<String>(name).unwrap_or_default().cloned().collect();
+fn settings(args: &VerifyArgs) -> anyhow::Result<VerifySettings> {
     Ok(VerifySettings {
-        timeout: text("timeout").and_then(parse_duration).context("--timeout wants a time, such as 10s")?,
-        url: address(text("url").context("--url is required")?)?,
-        count_url: text("count-url").map(address).transpose()?,
-        body: matches.get_one::<PathBuf>("body").context("--body is required")?.clone(),
-        headers: all("header"),
-        other_headers: all("other-header"),
-        profile: if text("profile") == Some("stripe") { AnswerProfile::Stripe } else { AnswerProfile::Ietf },
-        trust: match matches.get_flag("insecure") {
-            true => Trust::Insecure,
-            false => matches.get_one::<PathBuf>("ca").cloned().into(),
+        timeout: parse_duration(&args.timeout).context("--timeout wants a time, such as 10s")?,
+        url: address(&args.url)?,
+        count_url: args.count_url.as_deref().map(address).transpose()?,
+        body: args.body.clone(),
+        headers: args.header.clone(),
+        other_headers: args.other_header.clone(),
+        profile: match args.profile {
+            ProfileName::Ietf => AnswerProfile::Ietf,
+            ProfileName::Stripe => AnswerProfile::Stripe,
         },
+        trust: if args.insecure { Trust::Insecure } else { args.ca.clone().into() },
     })
 }
 

@@ -1,6 +1,7 @@
 //! `semel config check`: everything about a configuration that can be known before a gateway starts. Nothing is changed.
 
-use clap::ArgMatches;
+use std::path::Path;
+
 use http::HeaderName;
 use semel_core::keep::{KEPT_FIELDS, is_kept_field};
 use semel_core::policy::Mode;
@@ -8,6 +9,7 @@ use semel_core::{Clock, Policy, SystemClock};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
+use super::CheckArgs;
 use crate::certificates::Shown;
 use crate::cli::{Done, load, runtime, say};
 use crate::config::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
@@ -16,9 +18,9 @@ use crate::former_names::{self, FormerName};
 use crate::gateway::{older_schema, open_plain};
 use crate::identity::jwt;
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
+pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let mut report = Report::default();
-    match load(matches) {
+    match load(config, args.settings.flags()) {
         Ok(loaded) => examine(&loaded, &mut report)?,
         Err(error) => match error.downcast_ref::<Errors>() {
             Some(errors) => report.errors.extend(errors.iter().map(Finding::from)),
@@ -26,7 +28,7 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
         },
     }
     let usable = report.errors.is_empty();
-    match matches.get_flag("json") {
+    match args.output.json {
         true => say(report.to_json()),
         false => report.tell(),
     }

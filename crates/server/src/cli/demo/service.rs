@@ -13,7 +13,6 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use clap::{Arg, ArgMatches, Command};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -72,16 +71,17 @@ pub(super) fn charges(folder: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-pub(crate) fn command() -> Command {
-    Command::new("demo-service")
-        .hide(true)
-        .arg(Arg::new("port").long("port").required(true).value_parser(clap::value_parser!(u16)))
-        .arg(Arg::new("ledger").long("ledger").required(true).value_parser(clap::value_parser!(PathBuf)))
+/// The command line of the hidden `semel demo-service`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ServiceArgs {
+    #[arg(long)]
+    port: u16,
+    #[arg(long)]
+    ledger: PathBuf,
 }
 
-pub(crate) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let port = matches.get_one::<u16>("port").copied().unwrap_or(0);
-    let ledger = matches.get_one::<PathBuf>("ledger").cloned().context("--ledger is required")?;
+pub(crate) fn run(args: &ServiceArgs) -> anyhow::Result<Done> {
+    let (port, ledger) = (args.port, args.ledger.clone());
     std::thread::spawn(|| {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);

@@ -2,11 +2,11 @@
 //! with.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use clap::{Arg, ArgMatches, Command};
 use semel_core::reseal::{KeyUse, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Plaintext, Reseal, StoreError, Vault};
@@ -14,7 +14,7 @@ use semel_stores::access::Access;
 use semel_stores::encryption::{Rotated, Rotation, Step};
 use serde_json::{Value, json};
 
-use crate::cli::{Done, blocking, existing, json_flag, load, runtime, say, store_flag};
+use crate::cli::{Done, OutputFlags, StoreFlag, blocking, existing, load, runtime, say};
 use crate::config::{Config, parse_duration};
 use crate::{encryption, gateway};
 
@@ -25,60 +25,65 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 
-pub(super) fn commands() -> [Command; 2] {
-    [
-        Command::new("encryption")
-            .about("Encryption: list the keys that what is stored is encrypted under")
-            .long_about(
-                "Counts the stored responses, kept requests, evidence, outputs of phases and messages under each encryption key, and says whether the \
-                 configuration has the key. These are the keys of `[encryption]`, which are never kept in the store; API \
-                 keys, which callers send, are listed by `semel keys list`. It reads the whole table, and needs no key.",
-            )
-            .after_help(
-                "Example:\n  semel keys encryption\n\n\
-                 Exit codes: 0 every key is configured, 1 something is under a key that is not, 2 wrong use, or the store \
-                 cannot be used.",
-            )
-            .args([store_flag(), json_flag()]),
-        Command::new("rotate")
-            .about("Encryption: bring everything that is stored under the current encryption key")
-            .long_about(
-                "Encrypts every stored response, kept request, evidence, output of a phase and message anew that is not under the key that \
-                 `encryption.current` names, those in the clear among them. It changes nothing else, and no API key: \
-                 those are rotated with `create` and `revoke`.\n\n\
-                 Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is the \
-                 current one. It works in small batches, tells how far it is, and can be stopped and begun again at any \
-                 time. Once it has ended with 0, no record needs the old key any more.",
-            )
-            .after_help(
-                "Examples:\n  \
-                 semel keys rotate\n  \
-                 semel keys rotate --batch 20 --pause 200ms\n\n\
-                 Exit codes: 0 everything is under the current key; 1 something is not, and it says what is missing; 2 \
-                 wrong use, no `[encryption]`, or the store cannot be used.",
-            )
-            .arg(
-                Arg::new("batch")
-                    .long("batch")
-                    .value_name("COUNT")
-                    .value_parser(clap::value_parser!(u32).range(1..=10_000))
-                    .default_value("100")
-                    .help("How many at a time: so many are in memory, and in one transaction"),
-            )
-            .arg(
-                Arg::new("pause")
-                    .long("pause")
-                    .value_name("TIME")
-                    .default_value("10ms")
-                    .help("How long to leave the store to others after each batch"),
-            )
-            .args([store_flag(), json_flag()]),
-    ]
+/// The command line of `semel keys encryption`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Encryption: list the keys that what is stored is encrypted under",
+    long_about = "Counts the stored responses, kept requests, evidence, outputs of phases and messages under each encryption key, and says whether the \
+        configuration has the key. These are the keys of `[encryption]`, which are never kept in the store; API \
+        keys, which callers send, are listed by `semel keys list`. It reads the whole table, and needs no key.",
+    after_help = "Example:\n  semel keys encryption\n\n\
+        Exit codes: 0 every key is configured, 1 something is under a key that is not, 2 wrong use, or the store \
+        cannot be used."
+)]
+pub(super) struct EncryptionArgs {
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
 }
 
-/// `semel keys encryption`.
-pub(super) fn list(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let config = load(matches)?.config;
+/// The command line of `semel keys rotate`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Encryption: bring everything that is stored under the current encryption key",
+    long_about = "Encrypts every stored response, kept request, evidence, output of a phase and message anew that is not under the key that \
+        `encryption.current` names, those in the clear among them. It changes nothing else, and no API key: \
+        those are rotated with `create` and `revoke`.\n\n\
+        Gateways may run meanwhile, if all of them have both keys in their configuration and the new one is the \
+        current one. It works in small batches, tells how far it is, and can be stopped and begun again at any \
+        time. Once it has ended with 0, no record needs the old key any more.",
+    after_help = "Examples:\n  \
+        semel keys rotate\n  \
+        semel keys rotate --batch 20 --pause 200ms\n\n\
+        Exit codes: 0 everything is under the current key; 1 something is not, and it says what is missing; 2 \
+        wrong use, no `[encryption]`, or the store cannot be used."
+)]
+pub(super) struct RotateArgs {
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value = "100",
+        value_parser = clap::value_parser!(u32).range(1..=10_000),
+        help = "How many at a time: so many are in memory, and in one transaction"
+    )]
+    batch: u32,
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "10ms",
+        help = "How long to leave the store to others after each batch"
+    )]
+    pause: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// Runs `semel keys encryption`.
+pub(super) fn list(args: &EncryptionArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let config = load(config, args.store.flags())?.config;
     let reseal = open(&config, Access::Read)?;
     let uses = by_key(&blocking(reseal.key_uses())?);
     let state = |key: &Option<String>| {
@@ -94,7 +99,7 @@ pub(super) fn list(matches: &ArgMatches) -> anyhow::Result<Done> {
             Some(_) => "missing",
         }
     };
-    if matches.get_flag("json") {
+    if args.output.json {
         let shown = |(key, counts): (&Option<String>, &Counts)| {
             let [responses, requests, evidence, phases, messages] = counts;
             json!({
@@ -140,18 +145,18 @@ fn by_key(uses: &[KeyUse]) -> BTreeMap<Option<String>, Counts> {
 }
 
 /// `semel keys rotate`.
-pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let config = load(matches)?.config;
+pub(super) fn rotate(args: &RotateArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let config = load(config, args.store.flags())?.config;
     let Some(encryption) = &config.encryption else {
         bail!(
             "no `[encryption]` is configured, so there is no key to encrypt under; name the gateway's configuration with \
              `--config`. For API keys, see `semel keys create` and `semel keys revoke`"
         );
     };
-    let pause = matches.get_one::<String>("pause").map_or("", String::as_str);
+    let pause = args.pause.as_str();
     let pause = parse_duration(pause)
         .with_context(|| format!("{pause:?} is not a duration such as \"10ms\", \"1s\" or \"0s\""))?;
-    let batch = matches.get_one::<u32>("batch").map_or(100, |batch| *batch as usize);
+    let batch = args.batch as usize;
     let reseal = open(&config, Access::Write)?;
     let vault: Arc<dyn Vault> = runtime()?.block_on(encryption::vault(encryption))?;
     let others = |uses: Vec<KeyUse>| {
@@ -162,7 +167,7 @@ pub(super) fn rotate(matches: &ArgMatches) -> anyhow::Result<Done> {
     let rotation = Rotation::new(reseal.clone(), vault.clone(), batch);
     let rotated = runtime()?.block_on(run(rotation, total, pause))?;
     let left = others(blocking(reseal.key_uses())?);
-    match matches.get_flag("json") {
+    match args.output.json {
         true => say(json!({
             "current": vault.current(),
             "resealed": rotated.resealed,

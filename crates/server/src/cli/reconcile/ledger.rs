@@ -1,87 +1,192 @@
 //! `semel reconcile ledger`: two ledgers, compared by a reference.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use semel_core::StateName;
 use semel_flow::reconcile::ledger::{Condition, Counted, Finding, FindingKind, Format, Report};
 use serde_json::{Value, json};
 
 use semel_stores::access::Access;
 
-use crate::cli::{Done, open_store, printable, runtime, say};
+use crate::cli::{Done, OutputFlags, StoreFlag, open_store, printable, runtime, say};
 use crate::config::{
     LedgerComparison as Comparison, LedgerSettings as Settings, LedgerSource as Source, ServiceTls,
     parse_condition, parse_duration, plan_ledger as plan,
 };
 use crate::ledger::{Compared, compare};
 
-pub(super) fn command() -> Command {
-    let text = |name: &'static str, value: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_name(value).help(help)
-    };
-    let list = |name, value, help| text(name, value, help).value_delimiter(',').action(ArgAction::Append);
-    let format = |name, help| text(name, "FORMAT", help).value_parser(Format::ALL.map(Format::as_str));
-    let file = |name, help| {
-        text(name, "FILE", help).value_parser(clap::value_parser!(std::path::PathBuf)).requires("theirs")
-    };
-    let filter = |name, help| text(name, "NAME=VALUE", help).action(ArgAction::Append);
-    Command::new("ledger")
-        .about("Compare our ledger with theirs: what either lacks, holds twice, or has otherwise")
-        .long_about(
-            "Compares two ledgers: ours, which says what we believe was done, and theirs, which says what the provider \
-             did. It tells what either side lacks, what either side holds twice, and what differs between them.\n\n\
-             A ledger is CSV with a header, NDJSON, or a JSON list of objects. A name is that of a column, or of a \
-             member, or a JSON Pointer such as /charge/amount. Numbers are compared exactly, however they are spelled: \
-             1200 is 1200.00. What cannot be read ends it, with the line; nothing is left out in silence.\n\n\
-             `--ours store` takes the operation ids of all commands that succeeded; theirs must then hold what it got \
-             as Semel-Operation-Id, or keys that begin with it (`--strip-suffix :`). A store forgets: name the \
-             `--max-age` that it remembers.\n\n\
-             `semel serve` does the same once a day if `[ledger]` says so; without `--theirs`, this does it once, now.",
-        )
-        .after_help(
-            "Examples:\n  \
-             semel reconcile ledger --ours charges.csv --theirs provider.ndjson \\\n      \
-             --reference id --compare amount,currency --their-filter status=captured\n  \
-             semel reconcile ledger --ours store --operation payments.create --theirs provider.csv \\\n      \
-             --their-reference idempotency_key --strip-suffix : --their-time created --max-age 20h\n\n\
-             Exit codes: 0 they agree, 1 they do not, 2 wrong use, or they cannot be compared.",
-        )
-        .arg(text("ours", "LEDGER", "What we believe was done: store, a file, or - for the standard input").requires("theirs"))
-        .arg(text(
-            "theirs",
-            "LEDGER",
-            "What they say was done: a file, an address, or - [default: as `[ledger]` says]",
-        ).requires("ours"))
-        .arg(format("format", "How both are written, if their names do not say so").requires("theirs"))
-        .arg(format("their-format", "How theirs is written, if not like ours").requires("theirs"))
-        .arg(text("operation", "NAME", "With `--ours store`: only records of this operation").requires("theirs"))
-        .arg(text("reference", "NAME", "What both sides know an entry by").requires("theirs"))
-        .arg(list("compare", "NAMES", "What must be the same, with commas between").requires("theirs"))
-        .arg(text("time", "NAME", "When an entry was made: RFC 3339, or seconds since 1970").requires("theirs"))
-        .arg(text("their-reference", "NAME", "What the reference is called in theirs [default: the same]").requires("theirs"))
-        .arg(list("their-compare", "NAMES", "What they call it, in the same order [default: the same]").requires("theirs"))
-        .arg(text("their-time", "NAME", "What the time is called in theirs [default: the same]").requires("theirs"))
-        .arg(filter("our-filter", "Which of our entries count; of one name, any value will do").requires("theirs"))
-        .arg(filter("their-filter", "Which of their entries count, such as status=captured").requires("theirs"))
-        .arg(text("strip-suffix", "TEXT", "Their references end where this first stands in them").requires("theirs"))
-        .arg(text("grace", "TIME", "What is younger is not missed: it may be on its way [default: 15m]").requires("theirs"))
-        .arg(text("max-age", "TIME", "What is older is not missed: it may be forgotten").requires("theirs"))
-        .arg(text("authorization-env", "NAME", "The variable with the value of Authorization for an address").requires("theirs"))
-        .arg(file("ca", "With an https:// address: the authorities to trust, instead of the system's"))
-        .arg(file("certificate", "With an https:// address: the certificate to show"))
-        .arg(file("key", "With an https:// address: the private key of that certificate"))
-        .args([crate::cli::store_flag(), crate::cli::json_flag()])
+/// The command line of `semel reconcile ledger`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Compare our ledger with theirs: what either lacks, holds twice, or has otherwise",
+    long_about = "Compares two ledgers: ours, which says what we believe was done, and theirs, which says what the provider \
+        did. It tells what either side lacks, what either side holds twice, and what differs between them.\n\n\
+        A ledger is CSV with a header, NDJSON, or a JSON list of objects. A name is that of a column, or of a \
+        member, or a JSON Pointer such as /charge/amount. Numbers are compared exactly, however they are spelled: \
+        1200 is 1200.00. What cannot be read ends it, with the line; nothing is left out in silence.\n\n\
+        `--ours store` takes the operation ids of all commands that succeeded; theirs must then hold what it got \
+        as Semel-Operation-Id, or keys that begin with it (`--strip-suffix :`). A store forgets: name the \
+        `--max-age` that it remembers.\n\n\
+        `semel serve` does the same once a day if `[ledger]` says so; without `--theirs`, this does it once, now.",
+    after_help = "Examples:\n  \
+        semel reconcile ledger --ours charges.csv --theirs provider.ndjson \\\n      \
+        --reference id --compare amount,currency --their-filter status=captured\n  \
+        semel reconcile ledger --ours store --operation payments.create --theirs provider.csv \\\n      \
+        --their-reference idempotency_key --strip-suffix : --their-time created --max-age 20h\n\n\
+        Exit codes: 0 they agree, 1 they do not, 2 wrong use, or they cannot be compared."
+)]
+pub(super) struct LedgerArgs {
+    #[arg(
+        long,
+        value_name = "LEDGER",
+        requires = "theirs",
+        help = "What we believe was done: store, a file, or - for the standard input"
+    )]
+    ours: Option<String>,
+    #[arg(
+        long,
+        value_name = "LEDGER",
+        requires = "ours",
+        help = "What they say was done: a file, an address, or - [default: as `[ledger]` says]"
+    )]
+    theirs: Option<String>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "How both are written, if their names do not say so")]
+    format: Option<Format>,
+    #[arg(long, value_name = "FORMAT", value_parser = format_parser(), requires = "theirs", help = "How theirs is written, if not like ours")]
+    their_format: Option<Format>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "With `--ours store`: only records of this operation"
+    )]
+    operation: Option<String>,
+    #[arg(long, value_name = "NAME", requires = "theirs", help = "What both sides know an entry by")]
+    reference: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "theirs",
+        help = "What must be the same, with commas between"
+    )]
+    compare: Vec<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "When an entry was made: RFC 3339, or seconds since 1970"
+    )]
+    time: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "What the reference is called in theirs [default: the same]"
+    )]
+    their_reference: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        requires = "theirs",
+        help = "What they call it, in the same order [default: the same]"
+    )]
+    their_compare: Vec<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "What the time is called in theirs [default: the same]"
+    )]
+    their_time: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        requires = "theirs",
+        help = "Which of our entries count; of one name, any value will do"
+    )]
+    our_filter: Vec<String>,
+    #[arg(
+        long,
+        value_name = "NAME=VALUE",
+        requires = "theirs",
+        help = "Which of their entries count, such as status=captured"
+    )]
+    their_filter: Vec<String>,
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "theirs",
+        help = "Their references end where this first stands in them"
+    )]
+    strip_suffix: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "theirs",
+        help = "What is younger is not missed: it may be on its way [default: 15m]"
+    )]
+    grace: Option<String>,
+    #[arg(
+        long,
+        value_name = "TIME",
+        requires = "theirs",
+        help = "What is older is not missed: it may be forgotten"
+    )]
+    max_age: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "theirs",
+        help = "The variable with the value of Authorization for an address"
+    )]
+    authorization_env: Option<String>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "theirs",
+        help = "With an https:// address: the authorities to trust, instead of the system's"
+    )]
+    ca: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "theirs",
+        help = "With an https:// address: the certificate to show"
+    )]
+    certificate: Option<PathBuf>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        requires = "theirs",
+        help = "With an https:// address: the private key of that certificate"
+    )]
+    key: Option<PathBuf>,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
 }
 
-pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
-    let comparison = match matches.contains_id("theirs") {
-        true => asked_for(matches)?,
-        false => configured(matches)?,
+/// Returns the parser of a format's name.
+fn format_parser() -> impl TypedValueParser<Value = Format> {
+    PossibleValuesParser::new(Format::ALL.map(Format::as_str)).map(|name| {
+        let known = Format::ALL.into_iter().find(|format| format.as_str() == name);
+        known.expect("the parser takes only names of formats")
+    })
+}
+
+pub(super) fn run(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    let comparison = match args.theirs {
+        Some(_) => asked_for(args)?,
+        None => configured(args, config)?,
     };
     let store = match comparison.ours.source {
-        Source::Store { .. } => Some(open_store(matches, Access::Read)?),
+        Source::Store { .. } => Some(open_store(config, &args.store, Access::Read)?),
         Source::File(..) | Source::Input(_) | Source::Url(_) => None,
     };
     if let Source::Url(url) = &comparison.theirs.source
@@ -95,67 +200,59 @@ pub(super) fn run(matches: &ArgMatches) -> anyhow::Result<Done> {
     }
     let compared = runtime()?.block_on(compare(&comparison, store.as_ref()))?;
     let names = &comparison.ours.columns.compare;
-    match matches.get_flag("json") {
+    match args.output.json {
         true => say(to_json(&compared, names)),
         false => tell(&compared, names),
     }
     Ok(if compared.report.agrees() { Done::Yes } else { Done::No })
 }
 
-fn configured(matches: &ArgMatches) -> anyhow::Result<Comparison> {
-    let watch = crate::cli::load(matches)?.config.ledger;
+fn configured(args: &LedgerArgs, config: Option<&Path>) -> anyhow::Result<Comparison> {
+    let watch = crate::cli::load(config, args.store.flags())?.config.ledger;
     let advice =
         "name two ledgers with `--ours` and `--theirs`; no `[ledger]` is configured that could be compared";
     Ok(watch.context(advice)?.comparison)
 }
 
-fn asked_for(matches: &ArgMatches) -> anyhow::Result<Comparison> {
-    let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let list = |name: &str| matches.get_many::<String>(name).unwrap_or_default().cloned().collect();
-    let format = |name: &str| {
-        let named = text(name);
-        named.and_then(|name| Format::ALL.into_iter().find(|format| format.as_str() == name))
-    };
-    let file = |name: &str| matches.get_one::<std::path::PathBuf>(name).cloned();
+fn asked_for(args: &LedgerArgs) -> anyhow::Result<Comparison> {
     let defaults = Settings::default();
-    let grace = duration(matches, "grace")?;
+    let grace = duration("grace", args.grace.as_deref())?;
     let settings = Settings {
-        ours: text("ours").unwrap_or(defaults.ours),
-        theirs: text("theirs"),
-        format: format("format"),
-        their_format: format("their-format"),
-        operation: text("operation"),
-        reference: text("reference"),
-        compare: list("compare"),
-        time: text("time"),
-        their_reference: text("their-reference"),
-        their_compare: list("their-compare"),
-        their_time: text("their-time"),
-        our_filter: conditions(matches, "our-filter")?,
-        their_filter: conditions(matches, "their-filter")?,
-        strip_suffix: text("strip-suffix").filter(|suffix| !suffix.is_empty()),
+        ours: args.ours.clone().unwrap_or(defaults.ours),
+        theirs: args.theirs.clone(),
+        format: args.format,
+        their_format: args.their_format,
+        operation: args.operation.clone(),
+        reference: args.reference.clone(),
+        compare: args.compare.clone(),
+        time: args.time.clone(),
+        their_reference: args.their_reference.clone(),
+        their_compare: args.their_compare.clone(),
+        their_time: args.their_time.clone(),
+        our_filter: conditions("our-filter", &args.our_filter)?,
+        their_filter: conditions("their-filter", &args.their_filter)?,
+        strip_suffix: args.strip_suffix.clone().filter(|suffix| !suffix.is_empty()),
         grace: grace.unwrap_or(defaults.grace),
-        max_age: duration(matches, "max-age")?,
-        authorization_env: text("authorization-env"),
+        max_age: duration("max-age", args.max_age.as_deref())?,
+        authorization_env: args.authorization_env.clone(),
         timeout: defaults.timeout,
         max_size: defaults.max_size,
-        tls: ServiceTls { ca: file("ca"), certificate: file("certificate"), key: file("key") },
+        tls: ServiceTls { ca: args.ca.clone(), certificate: args.certificate.clone(), key: args.key.clone() },
     };
     plan(&settings, grace.is_some())
         .map_err(|refusal| anyhow!("--{}: {}", refusal.setting.replace('_', "-"), refusal.message))
 }
 
-fn duration(matches: &ArgMatches, name: &str) -> anyhow::Result<Option<Duration>> {
-    let Some(text) = matches.get_one::<String>(name) else { return Ok(None) };
+fn duration(name: &str, text: Option<&str>) -> anyhow::Result<Option<Duration>> {
+    let Some(text) = text else { return Ok(None) };
     let duration = parse_duration(text);
     duration
         .map(Some)
         .with_context(|| format!("--{name}: {text:?} is not a duration such as \"15m\" or \"20h\""))
 }
 
-fn conditions(matches: &ArgMatches, name: &str) -> anyhow::Result<Vec<Condition>> {
-    let given = matches.get_many::<String>(name).unwrap_or_default();
-    let read = given.map(|text| {
+fn conditions(name: &str, given: &[String]) -> anyhow::Result<Vec<Condition>> {
+    let read = given.iter().map(|text| {
         parse_condition(text).with_context(|| {
             format!("--{name}: {text:?} is not a name and its value, such as status=captured")
         })

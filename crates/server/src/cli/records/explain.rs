@@ -1,25 +1,27 @@
 //! `semel records explain`: one command's life as a story, and what can be done about it now.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use clap::ArgMatches;
-use semel_core::Store;
+use semel_core::{OperationId, Store};
 
-use super::operation_id;
-use crate::cli::{Done, blocking, load, say, show};
+use crate::cli::{Done, StoreFlag, blocking, load, say, show};
 use crate::operate::records::{absent, find};
 use crate::operate::story::{next, timeline, to_json};
 
-pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let id = operation_id(matches)?;
+/// Tells the story. `same_store` are the flags that name the store in another command.
+pub(super) fn run(
+    store: &Arc<dyn Store>,
+    id: OperationId,
+    same_store: &str,
+    json: bool,
+) -> anyhow::Result<Done> {
     let Some(found) = blocking(find(&**store, id))? else {
         eprintln!("{}", absent(id));
         return Ok(Done::No);
     };
-    let same_store = same_store(matches)?;
     if json {
-        say(to_json(id, &found, &same_store));
+        say(to_json(id, &found, same_store));
         return Ok(Done::Yes);
     }
     if let Some(record) = &found.record {
@@ -29,16 +31,16 @@ pub(super) fn run(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> a
     for entry in timeline(&found) {
         show(format!("{}  {}", entry.at(), entry.tell()));
     }
-    show(next(found.record.as_ref(), found.now, &same_store));
+    show(next(found.record.as_ref(), found.now, same_store));
     Ok(Done::Yes)
 }
 
-/// What names the same store in another command, if this one had to name it. Passwords stay out of it.
-fn same_store(matches: &ArgMatches) -> anyhow::Result<String> {
-    let config = matches.get_one::<PathBuf>("config").map(|file| format!(" --config {}", file.display()));
-    let store = match matches.contains_id("store") {
-        true => Some(format!(" --store {}", load(matches)?.config.store)),
-        false => None,
+/// Returns the flags that name the same store in another command, if this one had to name it, without passwords.
+pub(super) fn same_store(config: Option<&Path>, flag: &StoreFlag) -> anyhow::Result<String> {
+    let file = config.map(|file| format!(" --config {}", file.display()));
+    let store = match flag.store {
+        Some(_) => Some(format!(" --store {}", load(config, flag.flags())?.config.store)),
+        None => None,
     };
-    Ok(config.into_iter().chain(store).collect())
+    Ok(file.into_iter().chain(store).collect())
 }
