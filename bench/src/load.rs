@@ -71,6 +71,8 @@ impl Request {
 pub enum Pace {
     /// On each connection, the next one once the one before is answered.
     Closed,
+    /// So many in all, on each connection the next one once the one before is answered.
+    Times(u64),
     /// So many a second, whatever is answered.
     Open(f64),
     /// One on each connection, all at the same time; every latency counts from that time.
@@ -88,7 +90,7 @@ pub struct Plan {
     pub connections: usize,
     /// How they follow each other.
     pub pace: Pace,
-    /// How long.
+    /// How long, where the pace does not say when it ends.
     pub time: Duration,
 }
 
@@ -159,7 +161,7 @@ async fn run_all(plan: &Plan, clock: Clock) -> io::Result<Outcome> {
     for (number, connection) in (0..).zip(connections) {
         let turns = match plan.pace {
             Pace::AtOnce => Turns::One(Some((number, begun))),
-            Pace::Closed | Pace::Open(_) => turns.clone(),
+            Pace::Closed | Pace::Times(_) | Pace::Open(_) => turns.clone(),
         };
         tasks.spawn(connection.run(plan.request.clone(), turns));
     }
@@ -186,6 +188,8 @@ enum Clock {
 enum Turns {
     /// As soon as somebody asks.
     Closed { next: Arc<AtomicU64>, until: Instant },
+    /// As soon as somebody asks, so many times.
+    Times { next: Arc<AtomicU64>, count: u64 },
     /// When the clock says so.
     Open { due: Arc<Mutex<mpsc::Receiver<(u64, Instant)>>> },
     /// Once.
@@ -197,6 +201,7 @@ impl Turns {
         let until = begun + plan.time;
         let rate = match plan.pace {
             Pace::Closed => return Ok(Turns::Closed { next: Arc::default(), until }),
+            Pace::Times(count) => return Ok(Turns::Times { next: Arc::default(), count }),
             Pace::AtOnce => return Ok(Turns::One(None)),
             Pace::Open(rate) => rate,
         };
@@ -235,6 +240,10 @@ impl Turns {
             Turns::Closed { next, until } => {
                 let now = Instant::now();
                 (now < *until).then(|| (next.fetch_add(1, Ordering::Relaxed), now))
+            }
+            Turns::Times { next, count } => {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                (number < *count).then(|| (number, Instant::now()))
             }
             Turns::Open { due } => due.lock().await.recv().await,
             Turns::One(turn) => turn.take(),
@@ -356,14 +365,13 @@ mod tests {
         assert_eq!(among(1), among(3));
     }
 
-    #[tokio::test]
-    async fn at_once_every_connection_sends_one_request() {
+    /// A server that answers whatever comes, for as long as something comes.
+    async fn server() -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let to = listener.local_addr().expect("it is bound");
         tokio::spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
                 tokio::spawn(async move {
-                    // It answers whatever comes, for as long as something comes.
                     let mut bytes = [0; 4096];
                     while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {
                         stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.expect("it is read");
@@ -371,10 +379,27 @@ mod tests {
                 });
             }
         });
+        to
+    }
+
+    async fn statuses(connections: usize, pace: Pace) -> BTreeMap<u16, u64> {
         let request = Request::post("/", "{}", Keys::Among("storm".into(), 1));
-        let plan = Plan { to, request, connections: 50, pace: Pace::AtOnce, time: Duration::ZERO };
+        let plan = Plan { to: server().await, request, connections, pace, time: Duration::ZERO };
         let outcome = run_all(&plan, Clock::Thread).await.expect("it is loaded");
-        assert_eq!((outcome.statuses, outcome.failed), (BTreeMap::from([(204, 50)]), 0));
+        assert_eq!(outcome.failed, 0);
+        outcome.statuses
+    }
+
+    #[tokio::test]
+    async fn at_once_every_connection_sends_one_request() {
+        assert_eq!(statuses(50, Pace::AtOnce).await, BTreeMap::from([(204, 50)]));
+    }
+
+    #[tokio::test]
+    async fn so_many_requests_are_sent_whatever_the_number_of_connections() {
+        for connections in [1, 7] {
+            assert_eq!(statuses(connections, Pace::Times(100)).await, BTreeMap::from([(204, 100)]));
+        }
     }
 
     #[test]

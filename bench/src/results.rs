@@ -13,6 +13,7 @@ pub mod outbox;
 pub mod proxies;
 pub mod replay;
 pub mod report;
+pub mod requests;
 pub mod served;
 pub mod size;
 pub mod stores;

@@ -1,4 +1,4 @@
-//! `semel serve` as a process of its own, on a SQLite file, in front of an upstream.
+//! `semel serve` as a process of its own, in front of an upstream.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -27,17 +27,29 @@ pub struct Serve {
 impl Serve {
     /// Starts it in this folder, on its file `semel.db`. `settings` are lines of a configuration, tables last.
     pub async fn start(program: &Path, folder: &Path, upstream: SocketAddr, settings: &str) -> Result<Serve> {
+        let mut command = Command::new(program);
+        command.env_clear();
+        let store = format!("sqlite:{}", folder.join("semel.db").display());
+        Serve::start_by(command, folder, &store, upstream, settings).await
+    }
+
+    /// Starts it in this folder, on this store. `command` is the program, or another one that runs it.
+    pub async fn start_by(
+        mut command: Command,
+        folder: &Path,
+        store: &str,
+        upstream: SocketAddr,
+        settings: &str,
+    ) -> Result<Serve> {
         let (file, log) = (folder.join("semel.toml"), folder.join("semel.log"));
-        let store = folder.join("semel.db");
         let config = format!(
             "listen = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\nupstream = \"http://{upstream}\"\n\
-             store = \"sqlite:{}\"\n{settings}",
-            store.display()
+             store = \"{store}\"\n{settings}"
         );
         std::fs::write(&file, config)?;
-        let mut command = Command::new(program);
-        command.args(["serve", "--config"]).arg(&file).env_clear().kill_on_drop(true);
+        command.args(["serve", "--config"]).arg(&file).kill_on_drop(true);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log)?);
+        let program = command.as_std().get_program().to_owned();
         let mut process = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
         let said = process.stdout.take().ok_or("its output is piped")?;
         let mut said = BufReader::new(said).lines();

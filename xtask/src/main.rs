@@ -54,7 +54,7 @@ What searches, each with a page in docs/:
 What measures:
   bench           everything beside its floor and its peers, in one run, written to bench/RESULTS.md; --quick takes some
                   minutes; or only some sections, written below target: replay, commands, stores, gateway, storm,
-                  growth, size, instructions, outbox
+                  growth, size, instructions, requests, outbox
 
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs

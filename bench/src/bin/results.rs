@@ -5,18 +5,29 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use semel_bench::peers::{Build, program_with_verify};
 use semel_bench::results::report::Section;
 use semel_bench::results::served::Ground;
 use semel_bench::results::{
-    Form, Result, commands, growth, instructions, machine, outbox, proxies, replay, report, size, stores,
-    storm,
+    Form, Result, commands, growth, instructions, machine, outbox, proxies, replay, report, requests, size,
+    stores, storm,
 };
 use semel_bench::used;
 use tokio::sync::OnceCell;
 
 /// What there is, in the order of the report.
-const SECTIONS: [&str; 9] =
-    ["replay", "commands", "stores", "gateway", "storm", "growth", "size", "instructions", "outbox"];
+const SECTIONS: [&str; 10] = [
+    "replay",
+    "commands",
+    "stores",
+    "gateway",
+    "storm",
+    "growth",
+    "size",
+    "instructions",
+    "requests",
+    "outbox",
+];
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> ExitCode {
@@ -90,6 +101,7 @@ async fn run(options: Options) -> Result<()> {
             "storm" => storm::run(ground().await?, form).await?,
             "growth" => growth::run(form).await?,
             "size" => size::run(form, &ground().await?.semel).await?,
+            "requests" => requests::run(&program_with_verify(Build::Release).await?, form).await?,
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });

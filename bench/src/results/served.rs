@@ -288,7 +288,7 @@ impl Contender {
         let now = processor();
         let tally = &mut self.tally;
         match pace {
-            Pace::Closed => {
+            Pace::Closed | Pace::Times(_) => {
                 tally.rate.push(outcome.per_second());
                 for (number, figures) in tally.processor.iter_mut().enumerate() {
                     figures.push((now[number] - used[number]) / answered);
