@@ -9,7 +9,7 @@
 //! # async fn example() -> Result<(), semel_bench::peers::Error> {
 //! let cluster = semel_testkit::postgres::Cluster::start()?;
 //! for peer in all()? {
-//!     let installed = match install(&peer, Build::Release).await {
+//!     let installed = match install(&peer, Build::Dist).await {
 //!         Ok(installed) => installed,
 //!         Err(why) => continue, // and say so
 //!     };

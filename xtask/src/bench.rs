@@ -31,6 +31,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let variables = installed.variables();
     let variables: Vec<(&str, &str)> =
         variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let words = ["run", "--quiet", "--release", "--package", "semel-bench", "--bin", "results", "--"];
+    let words = ["run", "--quiet", "--profile", "dist", "--package", "semel-bench", "--bin", "results", "--"];
     step("bench", &[&words[..], arguments].concat(), &variables)
 }

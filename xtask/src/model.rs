@@ -3,6 +3,6 @@
 use crate::step::step;
 
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
-    let words = ["run", "--quiet", "--release", "--package", "semel-model", "--"];
+    let words = ["run", "--quiet", "--profile", "dist", "--package", "semel-model", "--"];
     step("model", &[&words[..], arguments].concat(), &[])
 }

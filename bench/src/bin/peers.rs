@@ -62,7 +62,7 @@ impl Options {
             "check" => Task::Check,
             _ => return None,
         };
-        let mut options = Options { task, build: Build::Release, jobs: 1, names: Vec::new() };
+        let mut options = Options { task, build: Build::Dist, jobs: 1, names: Vec::new() };
         let mut rest = rest.iter();
         while let Some(argument) = rest.next() {
             match argument.as_str() {

@@ -101,7 +101,7 @@ async fn run(options: Options) -> Result<()> {
             "storm" => storm::run(ground().await?, form).await?,
             "growth" => growth::run(form).await?,
             "size" => size::run(form, &ground().await?.semel).await?,
-            "requests" => requests::run(&program_with_verify(Build::Release).await?, form).await?,
+            "requests" => requests::run(&program_with_verify(Build::Dist).await?, form).await?,
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });

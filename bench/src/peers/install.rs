@@ -10,7 +10,7 @@ use tokio::process::Command;
 
 use super::{Error, Install, Peer, folder};
 
-/// How long an installation may take. Building in release on a busy machine takes most of it.
+/// How long an installation may take. Building in `dist` on a busy machine takes most of it.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
 /// How many lines of a tool's last words are shown.
 const LAST_WORDS: usize = 8;
@@ -20,8 +20,8 @@ const NOT_COPIED: [&str; 5] = ["node_modules", "target", "venv", "__pycache__", 
 /// How Rust peers are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Build {
-    /// With optimisation: for measurements.
-    Release,
+    /// Optimised as a whole, in the profile `dist`: for measurements.
+    Dist,
     /// Without, which is sooner: for the check of answers.
     Debug,
 }
@@ -117,9 +117,9 @@ fn profile(command: &mut Command, build: Build) -> &'static str {
     // Cargo tells its children where it writes; this one is told by its arguments.
     command.env_remove("CARGO_TARGET_DIR");
     match build {
-        Build::Release => {
-            command.arg("--release");
-            "release"
+        Build::Dist => {
+            command.args(["--profile", "dist"]);
+            "dist"
         }
         Build::Debug => "debug",
     }

@@ -42,10 +42,10 @@ impl Ground {
     /// Gets everything. In the whole form, peers that were never tried are tried first.
     pub async fn prepare(form: Form) -> Result<Ground> {
         println!("── peers: installing what is not there yet");
-        let semel = program_with_verify(Build::Release).await?;
+        let semel = program_with_verify(Build::Dist).await?;
         let (mut peers, mut missing) = (Vec::new(), Vec::new());
         for peer in all()? {
-            match install(&peer, Build::Release).await {
+            match install(&peer, Build::Dist).await {
                 Ok(installed) => peers.push(installed),
                 Err(why) => {
                     println!("   {}: {}", peer.name, why.to_string().lines().next().unwrap_or_default());
