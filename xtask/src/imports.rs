@@ -73,25 +73,25 @@ impl Tree {
     fn read(source: &Path) -> Result<Tree, String> {
         let mut tree = Tree::default();
         let folder = source.parent().unwrap_or(Path::new(""));
-        tree.read_file(Vec::new(), source, folder)?;
+        tree.read_file(&Vec::new(), source, folder)?;
         Ok(tree)
     }
 
-    fn read_file(&mut self, at: FullPath, source: &Path, folder: &Path) -> Result<(), String> {
+    fn read_file(&mut self, at: &FullPath, source: &Path, folder: &Path) -> Result<(), String> {
         let fault = |error: &dyn std::fmt::Display| format!("{}: {error}", source.display());
         let text = std::fs::read_to_string(source).map_err(|error| fault(&error))?;
         let file = syn::parse_file(&text).map_err(|error| fault(&error))?;
         self.read_items(at, &file.items, folder)
     }
 
-    fn read_items(&mut self, at: FullPath, items: &[syn::Item], folder: &Path) -> Result<(), String> {
+    fn read_items(&mut self, at: &FullPath, items: &[syn::Item], folder: &Path) -> Result<(), String> {
         let items: Vec<&syn::Item> = items.iter().filter(|item| !is_for_tests(item)).collect();
         let children = items.iter().filter_map(|item| match item {
             syn::Item::Mod(module) => Some(module.ident.to_string()),
             _ => None,
         });
         let mut module = Module { children: children.collect(), ..Module::default() };
-        let mut reader = Reader { at: &at, module: &mut module };
+        let mut reader = Reader { at, module: &mut module };
         // Names first: a path may stand before the import of its first word.
         for item in &items {
             if let syn::Item::Use(item) = item {
@@ -106,7 +106,7 @@ impl Tree {
         self.modules.insert(at.clone(), module);
         for item in items {
             if let syn::Item::Mod(module) = item {
-                self.read_child(&at, module, folder)?;
+                self.read_child(at, module, folder)?;
             }
         }
         Ok(())
@@ -114,14 +114,14 @@ impl Tree {
 
     fn read_child(&mut self, parent: &FullPath, module: &syn::ItemMod, folder: &Path) -> Result<(), String> {
         let name = module.ident.to_string();
-        let at: FullPath = [&parent[..], &[name.clone()]].concat();
+        let at: FullPath = [&parent[..], std::slice::from_ref(&name)].concat();
         let below = folder.join(&name);
         if let Some((_, items)) = &module.content {
-            return self.read_items(at, items, &below);
+            return self.read_items(&at, items, &below);
         }
         let file = folder.join(format!("{name}.rs"));
         let file = if file.is_file() { file } else { below.join("mod.rs") };
-        self.read_file(at, &file, &below)
+        self.read_file(&at, &file, &below)
     }
 
     /// Returns the module that defines the item of this path.

@@ -193,6 +193,28 @@ fn multipart<'a>(content_type: &'a str, body: &'a [u8]) -> FingerprintInput<'a> 
 }
 
 #[test]
+fn a_multipart_body_has_the_fingerprint_that_records_hold() {
+    let fields =
+        vec!["Content-Disposition: form-data; name=\"a\"".to_owned(), "Content-Type: text/plain".to_owned()];
+    let body = parts("abc", &[(fields, b"one".to_vec()), (Vec::new(), b"two".to_vec())]);
+    let fingerprint =
+        |body: &[u8]| multipart("multipart/form-data; boundary=abc", body).fingerprint().to_string();
+    assert_eq!(fingerprint(&body), "v1:b5bfa2490b62ff09a17d9346456ba3294168cd7bf99a8a7ff90e2823aa5ea23c");
+    // One line end may follow the last delimiter, and it counts.
+    assert_eq!(
+        fingerprint(body.strip_suffix(b"\r\n").expect("it ends a line")),
+        "v1:b7052f060a08cb96f951a8b9b4b7a99161df312b88df0188a4d96a11942dd0a7"
+    );
+}
+
+#[test]
+fn as_many_parts_as_are_allowed_are_compared_as_parts() {
+    let body = parts("abc", &vec![(Vec::new(), b"x".to_vec()); 1024]);
+    let input = multipart("multipart/form-data; boundary=abc", &body);
+    assert!(matches!(input.canonical_body(), CanonicalBody::Multipart(_)));
+}
+
+#[test]
 fn parts_are_compared_without_their_boundary_and_doubtful_ones_byte_by_byte() {
     let two = [
         (vec!["Content-Disposition: form-data; name=\"a\"".to_owned()], b"1".to_vec()),

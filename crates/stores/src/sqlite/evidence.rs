@@ -149,7 +149,7 @@ impl Evidence for SqliteStore {
         let kept: Option<Vec<u8>> = self
             .read(move |connection, _| {
                 let mut content = connection.prepare_cached(CONTENT)?;
-                Ok(content.query_row([source, event_id], |row| row.get(0)).optional()?)
+                content.query_row([source, event_id], |row| row.get(0)).optional()
             })
             .await?;
         let differs = kept.is_some_and(|kept| statement.differs_from(&kept));
