@@ -71,7 +71,7 @@ pub(super) fn charges(folder: &Path) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// The command line of the hidden `semel demo-service`.
+// The command line of the hidden `semel demo-service`. A doc comment would become its help.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServiceArgs {
     #[arg(long)]
