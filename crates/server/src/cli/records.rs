@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail};
 use bytes::Bytes;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::{
     Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
@@ -17,7 +16,7 @@ use semel_core::{
 use semel_stores::access::Access;
 use serde_json::Value;
 
-use super::{Done, StoreFlag, blocking, load, open_store, printable, say};
+use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
 use crate::operate::{self, Acted, records};
 
@@ -27,219 +26,227 @@ const PAGE: usize = 500;
 /// An operation id as examples show it.
 const EXAMPLE: &str = "01a1df32-caa3-786d-a196-45c465f24292";
 
-/// The command line of `semel records`, read by the names of its arguments.
-#[derive(Debug)]
-pub(super) struct RecordsArgs(ArgMatches);
-
-impl FromArgMatches for RecordsArgs {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<RecordsArgs, clap::Error> {
-        Ok(RecordsArgs(matches.clone()))
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0 = matches.clone();
-        Ok(())
-    }
+/// The command line of `semel records`.
+#[derive(Debug, clap::Args)]
+#[command(about = "Look at records, and settle those that nobody else can settle")]
+pub(super) struct RecordsArgs {
+    #[command(subcommand)]
+    command: RecordsCommand,
 }
 
-impl Args for RecordsArgs {
-    fn augment_args(records: Command) -> Command {
-        command(records)
-    }
-
-    fn augment_args_for_update(records: Command) -> Command {
-        command(records)
-    }
+#[derive(Debug, clap::Subcommand)]
+enum RecordsCommand {
+    List(ListArgs),
+    Show(ShowArgs),
+    Explain(ExplainArgs),
+    Resolve(ResolveArgs),
+    Release(ReleaseArgs),
+    Purge(PurgeArgs),
 }
 
-fn command(records: Command) -> Command {
-    let id = || {
-        Arg::new("id")
-            .value_name("OPERATION_ID")
-            .required(true)
-            .help("The id that clients get in Idempotency-Operation-Id")
-    };
-    let reason = || {
-        Arg::new("reason").long("reason").value_name("TEXT").required(true).help("Why; it is kept for good")
-    };
-    let common = || {
-        [
-            Arg::new("store")
-                .long("store")
-                .value_name("STORE")
-                .help("Where records are kept, if not as configured: sqlite:PATH or postgres://…"),
-            Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON"),
-        ]
-    };
-    records
-        .about("Look at records, and settle those that nobody else can settle")
-        .subcommand_required(true)
-        .arg_required_else_help(true)
-        .subcommand(
-            Command::new("list")
-                .about("List records, the oldest first")
-                .long_about(
-                    "Lists records, the oldest first: operation id, state, operation, caller, and since when. Begin \
-                     with `--state unknown`: these wait for somebody to say what happened. The other states are \
-                     claimed, processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
-                )
-                .after_help(
-                    "Examples:\n  \
-                     semel records list --state unknown\n  \
-                     semel records list --operation payments.create --older-than 5m --json\n\n\
-                     Exit codes: 0 listed, even if there are none; 1 listed, and some cannot be read; 2 wrong use, or the store cannot be used.",
-                )
-                .arg(Arg::new("state").long("state").value_name("STATE").help("Only this state, such as unknown"))
-                .arg(Arg::new("operation").long("operation").value_name("NAME").help("Only this operation"))
-                .arg(Arg::new("tenant").long("tenant").value_name("NAME").help("Only this tenant"))
-                .arg(
-                    Arg::new("older-than")
-                        .long("older-than")
-                        .value_name("TIME")
-                        .help("Only those that last changed longer ago than this, such as 5m"),
-                )
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("show")
-                .about("Show one record, and what was noted about it")
-                .long_about(
-                    "Shows all that is known about one command, and what people noted about it. `records explain` \
-                     tells the same as a story, with what can be done next.",
-                )
-                .after_help(format!(
+/// The command line of `semel records list`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "List records, the oldest first",
+    long_about = "Lists records, the oldest first: operation id, state, operation, caller, and since when. Begin \
+        with `--state unknown`: these wait for somebody to say what happened. The other states are \
+        claimed, processing, succeeded, failed_final, failed_retryable and expired. Keys and bodies are not shown.",
+    after_help = "Examples:\n  \
+        semel records list --state unknown\n  \
+        semel records list --operation payments.create --older-than 5m --json\n\n\
+        Exit codes: 0 listed, even if there are none; 1 listed, and some cannot be read; 2 wrong use, or the store cannot be used."
+)]
+struct ListArgs {
+    #[arg(long, value_name = "STATE", help = "Only this state, such as unknown")]
+    state: Option<String>,
+    #[arg(long, value_name = "NAME", help = "Only this operation")]
+    operation: Option<String>,
+    #[arg(long, value_name = "NAME", help = "Only this tenant")]
+    tenant: Option<String>,
+    #[arg(long, value_name = "TIME", help = "Only those that last changed longer ago than this, such as 5m")]
+    older_than: Option<String>,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel records show`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Show one record, and what was noted about it",
+    long_about = "Shows all that is known about one command, and what people noted about it. `records explain` \
+        tells the same as a story, with what can be done next.",
+    after_help = format!(
                     "Example:\n  semel records show {EXAMPLE}\n\n\
-                     Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("explain")
-                .about("Tell the story of one command: who ran it when, what became of it, who settled it and why")
-                .long_about(
-                    "Tells the story of one command, step by step: claims and their epochs, renewed leases, sweeps, \
-                     answers, verdicts, and what was done by hand, by whom and why. Then it says what a retry gets \
-                     now, and what can be done.\n\n\
-                     Replays and refused duplicates change nothing and are not in it; they are in the log.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel records explain {EXAMPLE}\n\n\
-                     Exit codes: 0 told, 1 there is no such record, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("resolve")
-                .about("Settle a record whose outcome is unknown, with evidence from elsewhere")
-                .long_about(
-                    "Settles a record whose outcome is unknown. Look first where the effect would be: in the \
-                     service's own records, at the provider.\n\n\
-                     `--verdict executed` says that it took place; give the response that retries are to get. Of its \
-                     body as much is stored as the operation's `store_response` wants: with \"reference\", a Location is \
-                     enough.\n\
-                     `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
-                     while a call of the last attempt could still be in flight.\n\n\
-                     A verdict is about the attempt that you looked at: `records explain` tells its number, the epoch. It is refused \
-                     if the command was run again since, so that it cannot settle an attempt that nobody has looked at.\n\n\
-                     Of a command in phases, the verdict is about its open call, which `records show` names: give its \
-                     `--phase` and the `--attempt` that you looked at. The command is then resumed: after the call with \
-                     the `--output` that the phase's code would have returned, or by making the call anew. `--verdict \
-                     resume` resumes a command that was given up with no call open.\n\n\
-                     Who did it and why is kept for good, with the record's story.",
-                )
-                .after_help(format!(
-                    "Examples:\n  \
-                     semel records resolve {EXAMPLE} --verdict executed \\\n      \
-                     --status 201 --body answer.json --reason 'found in the ledger'\n  \
-                     semel records resolve {EXAMPLE} --verdict not-executed \\\n      \
-                     --reason 'not in the ledger an hour later'\n  \
-                     semel records resolve {EXAMPLE} --attempt 3 --phase charge \\\n      \
-                     --verdict executed --output charge.json --reason 'captured'\n\n\
-                     Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, at another attempt, or too early), 2 \
-                     wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .arg(
-                    Arg::new("verdict")
-                        .long("verdict")
-                        .value_name("VERDICT")
-                        .required(true)
-                        .value_parser(["executed", "not-executed", "resume"])
-                        .help("What the evidence says"),
-                )
-                .arg(
-                    Arg::new("attempt")
-                        .long("attempt")
-                        .value_name("NUMBER")
-                        .help("The attempt that you looked at, which `records explain` tells as its epoch; without it, the first"),
-                )
-                .arg(Arg::new("phase").long("phase").value_name("NAME").help("In phases: the phase whose call is open"))
-                .arg(
-                    Arg::new("output")
-                        .long("output")
-                        .value_name("FILE")
-                        .help("In phases, executed: what the call came to, in JSON, as the phase's code returns it"),
-                )
-                .arg(Arg::new("status").long("status").value_name("CODE").help("Executed: the status that retries get"))
-                .arg(Arg::new("body").long("body").value_name("FILE").help("Executed: the body that retries get"))
-                .arg(
-                    Arg::new("header")
-                        .long("header")
-                        .value_name("NAME: VALUE")
-                        .action(ArgAction::Append)
-                        .help("Executed: a header field that retries get; may be repeated"),
-                )
-                .arg(reason())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("release")
-                .about("Give up a command that has not run: its key is as good as new")
-                .long_about(
-                    "Gives up a command that waits and has not begun, or that provably did nothing: its record goes, \
-                     and its key is as good as new. What runs, what is unknown and what is settled is refused; for an \
-                     unknown there is `records resolve`.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel records release {EXAMPLE} --reason 'sent by mistake'\n\n\
-                     Exit codes: 0 released, 1 it cannot be released, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .arg(reason())
-                .args(common()),
-        )
-        .subcommand(
-            Command::new("purge")
-                .about("Forget a settled command: its response at once, its key a little later")
-                .long_about(
-                    "Forgets a settled command, as when a customer asks for it: the stored response at once, and the \
-                     key once no gateway can have it in memory any more. After that, the same key runs the command \
-                     again. What runs or is unknown is refused.",
-                )
-                .after_help(format!(
-                    "Example:\n  semel records purge {EXAMPLE} --reason 'asked to forget'\n\n\
-                     Exit codes: 0 purged, 1 it cannot be purged, 2 wrong use, or the store cannot be used."
-                ))
-                .arg(id())
-                .arg(reason())
-                .args(common()),
-        )
+        Exit codes: 0 shown, 1 there is no such record, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct ShowArgs {
+    #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
+    id: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
 }
 
-pub(super) fn run(RecordsArgs(matches): &RecordsArgs, config: Option<&Path>) -> anyhow::Result<Done> {
-    let (name, matches) = matches.subcommand().context("a subcommand is required")?;
-    let flag = StoreFlag::from_arg_matches(matches)?;
-    let store = open_store(config, &flag, access_of(name))?;
-    let json = matches.get_flag("json");
-    match name {
-        "list" => list(&store, matches, json),
-        "show" => show(&store, matches, json),
-        "explain" => explain::run(&store, operation_id(matches)?, &explain::same_store(config, &flag)?, json),
-        "resolve" => {
-            let (said, attempt, config) =
-                (said(matches)?, attempt(matches)?, load(config, flag.flags())?.config);
+/// The command line of `semel records explain`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Tell the story of one command: who ran it when, what became of it, who settled it and why",
+    long_about = "Tells the story of one command, step by step: claims and their epochs, renewed leases, sweeps, \
+        answers, verdicts, and what was done by hand, by whom and why. Then it says what a retry gets \
+        now, and what can be done.\n\n\
+        Replays and refused duplicates change nothing and are not in it; they are in the log.",
+    after_help = format!(
+                    "Example:\n  semel records explain {EXAMPLE}\n\n\
+        Exit codes: 0 told, 1 there is no such record, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct ExplainArgs {
+    #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
+    id: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+/// The command line of `semel records resolve`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Settle a record whose outcome is unknown, with evidence from elsewhere",
+    long_about = "Settles a record whose outcome is unknown. Look first where the effect would be: in the \
+        service's own records, at the provider.\n\n\
+        `--verdict executed` says that it took place; give the response that retries are to get. Of its \
+        body as much is stored as the operation's `store_response` wants: with \"reference\", a Location is \
+        enough.\n\
+        `--verdict not-executed` says that it did not, and frees the key for one retry. It is refused \
+        while a call of the last attempt could still be in flight.\n\n\
+        A verdict is about the attempt that you looked at: `records explain` tells its number, the epoch. It is refused \
+        if the command was run again since, so that it cannot settle an attempt that nobody has looked at.\n\n\
+        Of a command in phases, the verdict is about its open call, which `records show` names: give its \
+        `--phase` and the `--attempt` that you looked at. The command is then resumed: after the call with \
+        the `--output` that the phase's code would have returned, or by making the call anew. `--verdict \
+        resume` resumes a command that was given up with no call open.\n\n\
+        Who did it and why is kept for good, with the record's story.",
+    after_help = format!(
+                    "Examples:\n  \
+        semel records resolve {EXAMPLE} --verdict executed \\\n      \
+        --status 201 --body answer.json --reason 'found in the ledger'\n  \
+        semel records resolve {EXAMPLE} --verdict not-executed \\\n      \
+        --reason 'not in the ledger an hour later'\n  \
+        semel records resolve {EXAMPLE} --attempt 3 --phase charge \\\n      \
+        --verdict executed --output charge.json --reason 'captured'\n\n\
+        Exit codes: 0 settled, 1 it cannot be settled like this (it is not unknown, at another attempt, or too early), 2 \
+        wrong use, or the store cannot be used."
+                ),
+)]
+struct ResolveArgs {
+    #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
+    id: String,
+    #[arg(
+        long,
+        value_name = "VERDICT",
+        value_parser = ["executed", "not-executed", "resume"],
+        help = "What the evidence says"
+    )]
+    verdict: String,
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        help = "The attempt that you looked at, which `records explain` tells as its epoch; without it, the first"
+    )]
+    attempt: Option<String>,
+    #[arg(long, value_name = "NAME", help = "In phases: the phase whose call is open")]
+    phase: Option<String>,
+    #[arg(
+        long,
+        value_name = "FILE",
+        help = "In phases, executed: what the call came to, in JSON, as the phase's code returns it"
+    )]
+    output: Option<String>,
+    #[arg(long, value_name = "CODE", help = "Executed: the status that retries get")]
+    status: Option<String>,
+    #[arg(long, value_name = "FILE", help = "Executed: the body that retries get")]
+    body: Option<String>,
+    #[arg(
+        long,
+        value_name = "NAME: VALUE",
+        help = "Executed: a header field that retries get; may be repeated"
+    )]
+    header: Vec<String>,
+    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    reason: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    shown: OutputFlags,
+}
+
+/// The command line of `semel records release`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Give up a command that has not run: its key is as good as new",
+    long_about = "Gives up a command that waits and has not begun, or that provably did nothing: its record goes, \
+        and its key is as good as new. What runs, what is unknown and what is settled is refused; for an \
+        unknown there is `records resolve`.",
+    after_help = format!(
+                    "Example:\n  semel records release {EXAMPLE} --reason 'sent by mistake'\n\n\
+        Exit codes: 0 released, 1 it cannot be released, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct ReleaseArgs {
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+/// The command line of `semel records purge`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Forget a settled command: its response at once, its key a little later",
+    long_about = "Forgets a settled command, as when a customer asks for it: the stored response at once, and the \
+        key once no gateway can have it in memory any more. After that, the same key runs the command \
+        again. What runs or is unknown is refused.",
+    after_help = format!(
+                    "Example:\n  semel records purge {EXAMPLE} --reason 'asked to forget'\n\n\
+        Exit codes: 0 purged, 1 it cannot be purged, 2 wrong use, or the store cannot be used."
+                ),
+)]
+struct PurgeArgs {
+    #[command(flatten)]
+    act: ActArgs,
+}
+
+/// The arguments of an action that needs a reason only.
+#[derive(Debug, clap::Args)]
+struct ActArgs {
+    #[arg(value_name = "OPERATION_ID", help = "The id that clients get in Idempotency-Operation-Id")]
+    id: String,
+    #[arg(long, value_name = "TEXT", help = "Why; it is kept for good")]
+    reason: String,
+    #[command(flatten)]
+    store: StoreFlag,
+    #[command(flatten)]
+    output: OutputFlags,
+}
+
+pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<Done> {
+    // A command that only reads changes nothing, not even an older schema.
+    let open = |flag, access| open_store(config, flag, access);
+    match &args.command {
+        RecordsCommand::List(args) => list(&open(&args.store, Access::Read)?, args),
+        RecordsCommand::Show(args) => show(&open(&args.store, Access::Read)?, &args.id, args.output.json),
+        RecordsCommand::Explain(ExplainArgs { id, store: flag, output }) => {
+            let store = open(flag, Access::Read)?;
+            let same_store = explain::same_store(config, flag)?;
+            explain::run(&store, operation_id(id)?, &same_store, output.json)
+        }
+        RecordsCommand::Resolve(args) => {
+            let store = open(&args.store, Access::Write)?;
+            let (said, attempt) = (said(args)?, attempt(args)?);
+            let config = load(config, args.store.flags())?.config;
             let change = |record: &Record| {
                 let policy = config.policy_of(&record.operation);
                 if said.loses_its_body(policy) {
@@ -247,23 +254,29 @@ pub(super) fn run(RecordsArgs(matches): &RecordsArgs, config: Option<&Path>) -> 
                 }
                 said.change(policy, attempt)
             };
-            act(&store, matches, "resolve", change, json)
+            act(&store, (&args.id, &args.reason), "resolve", change, args.shown.json)
         }
-        "release" => act(&store, matches, "release", |_| Change::free(), json),
-        _ => act(&store, matches, "purge", |_| Change::purge(), json),
+        RecordsCommand::Release(ReleaseArgs { act: args }) => {
+            let store = open(&args.store, Access::Write)?;
+            act(&store, (&args.id, &args.reason), "release", |_| Change::free(), args.output.json)
+        }
+        RecordsCommand::Purge(PurgeArgs { act: args }) => {
+            let store = open(&args.store, Access::Write)?;
+            act(&store, (&args.id, &args.reason), "purge", |_| Change::purge(), args.output.json)
+        }
     }
 }
 
-/// Returns the access that a command needs: a command that only reads changes nothing, not even an older schema.
-fn access_of(name: &str) -> Access {
-    match name {
-        "list" | "show" | "explain" => Access::Read,
-        _ => Access::Write,
-    }
-}
-
-fn list(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let wanted = Wanted::read(|name| matches.get_one::<String>(name).cloned()).map_err(anyhow::Error::msg)?;
+fn list(store: &Arc<dyn Store>, args: &ListArgs) -> anyhow::Result<Done> {
+    let json = args.output.json;
+    let given = |name: &str| match name {
+        "state" => args.state.clone(),
+        "operation" => args.operation.clone(),
+        "tenant" => args.tenant.clone(),
+        "older-than" => args.older_than.clone(),
+        _ => None,
+    };
+    let wanted = Wanted::read(given).map_err(anyhow::Error::msg)?;
     let mut filter = wanted.page(blocking(store.now())?, None, PAGE);
     let mut shown = 0;
     if json {
@@ -323,8 +336,8 @@ fn next_page(store: &Arc<dyn Store>, filter: &mut Filter) -> anyhow::Result<Opti
     Ok(goes_on.then_some((page, unreadable)))
 }
 
-fn show(store: &Arc<dyn Store>, matches: &ArgMatches, json: bool) -> anyhow::Result<Done> {
-    let id = operation_id(matches)?;
+fn show(store: &Arc<dyn Store>, id: &str, json: bool) -> anyhow::Result<Done> {
+    let id = operation_id(id)?;
     let Some(found) = blocking(find(&**store, id))? else {
         eprintln!("{}", absent(id));
         return Ok(Done::No);
@@ -375,26 +388,27 @@ fn line(step: &Progress) -> (&'static str, String) {
 }
 
 /// The attempt that the person looked at.
-fn attempt(matches: &ArgMatches) -> anyhow::Result<Epoch> {
-    let Some(text) = matches.get_one::<String>("attempt") else { return Ok(FIRST_ATTEMPT) };
+fn attempt(args: &ResolveArgs) -> anyhow::Result<Epoch> {
+    let Some(text) = &args.attempt else { return Ok(FIRST_ATTEMPT) };
     let attempt = text.parse().ok().filter(|attempt| *attempt >= FIRST_ATTEMPT);
     attempt
         .with_context(|| format!("--attempt is a number from 1 on, as `records explain` shows it: {text:?}"))
 }
 
 /// What a person says about an unknown.
-fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
-    let text = |name: &str| matches.get_one::<String>(name);
-    let given = ["status", "body", "header"].iter().any(|name| matches.contains_id(name));
-    let verdict = text("verdict").map_or("", String::as_str);
-    if verdict == "resume" || text("phase").is_some() || text("output").is_some() {
+fn said(args: &ResolveArgs) -> anyhow::Result<Said> {
+    let given = args.status.is_some() || args.body.is_some() || !args.header.is_empty();
+    let verdict = args.verdict.as_str();
+    if verdict == "resume" || args.phase.is_some() || args.output.is_some() {
         if given {
             bail!("--status, --body and --header settle a whole command, not the open call of one in phases");
         }
-        let output =
-            text("output").map(|file| std::fs::read(file).with_context(|| format!("cannot read {file}")));
-        let phase = text("phase").map(String::as_str);
-        return Said::of_call(attempt(matches)?, phase, verdict, output.transpose()?.map(Bytes::from))
+        let output = args
+            .output
+            .as_ref()
+            .map(|file| std::fs::read(file).with_context(|| format!("cannot read {file}")));
+        let phase = args.phase.as_deref();
+        return Said::of_call(attempt(args)?, phase, verdict, output.transpose()?.map(Bytes::from))
             .map_err(anyhow::Error::msg);
     }
     if verdict == "not-executed" {
@@ -403,17 +417,18 @@ fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
         }
         return Ok(Said::NotExecuted);
     }
-    let status = text("status").context("--verdict executed needs the --status that retries are to get")?;
+    let status =
+        args.status.as_ref().context("--verdict executed needs the --status that retries are to get")?;
     let status: StatusCode = status.parse().with_context(|| format!("{status:?} is not a status code"))?;
     if !is_an_answer(status) {
         bail!("{status} cannot be an answer: --status is from 200 to 599");
     }
-    let body = match text("body") {
+    let body = match &args.body {
         Some(file) => Some(Bytes::from(std::fs::read(file).with_context(|| format!("cannot read {file}"))?)),
         None => None,
     };
     let mut headers = HeaderMap::new();
-    for line in matches.get_many::<String>("header").unwrap_or_default() {
+    for line in &args.header {
         let (name, value) =
             line.split_once(':').with_context(|| format!("{line:?} is not \"Name: value\""))?;
         let name: HeaderName =
@@ -428,13 +443,13 @@ fn said(matches: &ArgMatches) -> anyhow::Result<Said> {
 /// Does it, and notes who did and why.
 fn act(
     store: &Arc<dyn Store>,
-    matches: &ArgMatches,
+    (id, why): (&str, &str),
     action: &str,
     change: impl FnOnce(&Record) -> Change + Send,
     json: bool,
 ) -> anyhow::Result<Done> {
-    let id = operation_id(matches)?;
-    let why = reason(matches.get_one::<String>("reason").map_or("", String::as_str))?;
+    let id = operation_id(id)?;
+    let why = reason(why)?;
     let note = Note { who: who(), action: action.to_owned(), why };
     match blocking(records::act(&**store, id, change, note))? {
         Acted::Done(state) if json => say(done(id, state)),
@@ -461,7 +476,6 @@ pub(super) fn who() -> String {
         .unwrap_or_else(|| format!("the user with id {}", rustix::process::getuid().as_raw()))
 }
 
-fn operation_id(matches: &ArgMatches) -> anyhow::Result<OperationId> {
-    let id = matches.get_one::<String>("id").map_or("", String::as_str);
+fn operation_id(id: &str) -> anyhow::Result<OperationId> {
     operate::operation_id(id).map_err(anyhow::Error::msg)
 }
