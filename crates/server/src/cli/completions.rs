@@ -1,6 +1,6 @@
 //! `semel completions`: the script by which a shell completes commands and flags.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 
 use anyhow::Context;
 use clap_complete::Shell;
@@ -33,7 +33,9 @@ pub(super) struct CompletionsArgs {
 pub(super) fn run(args: &CompletionsArgs) -> anyhow::Result<Done> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut super::shown_command(), "semel", &mut script);
-    // Half a script is worth saying something about, unlike half of what people read.
-    std::io::stdout().write_all(&script).context("cannot write the script")?;
-    Ok(Done::Yes)
+    // A script that is cut short by a full disk is an error; a reader that has seen enough, such as `head`, is none.
+    match std::io::stdout().write_all(&script) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error).context("cannot write the script"),
+        _ => Ok(Done::Yes),
+    }
 }

@@ -5,6 +5,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use crate::commands::{run, text};
+use crate::gateway::lab::semel;
 
 const SHELLS: [&str; 5] = ["bash", "zsh", "fish", "elvish", "powershell"];
 
@@ -58,6 +59,16 @@ fn bash_completes_a_command() {
         return;
     };
     assert_eq!(text(&completed.stdout).trim(), "records", "{completed:?}");
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let folder = TempDir::new().expect("there is room");
+    let (reader, writer) = std::io::pipe().expect("there is a pipe");
+    drop(reader);
+    let output = semel(folder.path()).args(["completions", "bash"]).stdout(writer).output();
+    let output = output.expect("the program runs");
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(0), String::new()));
 }
 
 #[test]
