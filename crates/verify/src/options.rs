@@ -132,6 +132,9 @@ pub enum OptionsError {
     /// The files for TLS cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// The command itself stands where the name of its file belongs.
+    #[error("--body wants the name of a file, not the command itself: write it to a file, and name that")]
+    InlineBody,
     /// The file with the command cannot be opened.
     #[error("cannot open {}", .0.display())]
     OpenBody(PathBuf, #[source] io::Error),
@@ -241,7 +244,12 @@ fn check_tls(trust: &Trust, asked: [Option<&TestedAddress>; 2]) -> Result<(), Op
 
 /// Reads the command from its file.
 fn read_body(path: &Path) -> Result<Bytes, OptionsError> {
-    let file = File::open(path).map_err(|error| OptionsError::OpenBody(path.to_owned(), error))?;
+    let file = File::open(path).map_err(|error| {
+        match path.to_string_lossy().trim_start().starts_with(['{', '[']) {
+            true => OptionsError::InlineBody,
+            false => OptionsError::OpenBody(path.to_owned(), error),
+        }
+    })?;
     let mut body = Vec::new();
     file.take(MAX_COMMAND_BYTES + 1)
         .read_to_end(&mut body)
@@ -326,6 +334,16 @@ mod tests {
         }
         let insecure = warnings("https://shop.example/", Trust::Insecure, "X-User: alice");
         assert!(insecure.contains("NO CERTIFICATE IS CHECKED"), "{insecure}");
+    }
+
+    #[test]
+    fn a_command_in_place_of_its_file_is_named_as_the_mistake() {
+        let why = |path: &str| read_body(Path::new(path)).expect_err("it is refused").to_string();
+        for inline in ["{\"amount\": 5}", " [1]", "{"] {
+            let said = why(inline);
+            assert!(said.starts_with("--body wants the name of a file, not the command itself"), "{said}");
+        }
+        assert_eq!(why("no/such/file.json"), "cannot open no/such/file.json");
     }
 
     #[test]
