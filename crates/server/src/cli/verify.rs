@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use semel_outgoing::{Address, AddressError, Trust};
 use semel_verify::{AnswerProfile, VerifyOptions, VerifySettings};
 
@@ -131,12 +131,20 @@ fn settings(args: &VerifyArgs) -> anyhow::Result<VerifySettings> {
     })
 }
 
-/// Reads an `http://` or `https://` URL.
+/// Reads an `http://` or `https://` URL. The error for one without a scheme says what to write instead.
 fn address(text: &str) -> anyhow::Result<Address> {
-    text.parse().map_err(|error| match error {
-        AddressError::Credentials => anyhow::anyhow!("give credentials with --header, not in the URL"),
-        error => anyhow::anyhow!("{:?}: {error}", redact(text)),
-    })
+    let prefixed = || format!("http://{text}").parse::<Address>();
+    let credentials = "give credentials with --header, not in the URL";
+    match text.parse::<Address>() {
+        Ok(address) => Ok(address),
+        Err(AddressError::Credentials) => bail!(credentials),
+        Err(error) if text.contains("://") => bail!("{:?}: {error}", redact(text)),
+        Err(error) => match prefixed() {
+            Ok(address) => bail!("{text:?}: {}: write {address}", AddressError::Scheme),
+            Err(AddressError::Credentials) => bail!(credentials),
+            Err(_) => bail!("{:?}: {error}", redact(text)),
+        },
+    }
 }
 
 #[cfg(test)]
@@ -160,8 +168,22 @@ mod tests {
     }
 
     #[test]
+    fn a_url_without_its_scheme_is_shown_with_it() {
+        for (text, right) in [
+            ("127.0.0.1:8080/payments", "write http://127.0.0.1:8080/payments"),
+            ("localhost:8080", "write http://localhost:8080"),
+            ("shop.internal", "write http://shop.internal"),
+        ] {
+            let why = format!("{:#}", address(text).expect_err("it is refused"));
+            assert!(why.contains("does not begin with http:// or https://") && why.contains(right), "{why}");
+        }
+    }
+
+    #[test]
     fn no_refusal_shows_a_password() {
         for text in [
+            "alice:hunter2@example.com",
+            "alice:hunter2@example.com/payments",
             "https://alice:hunter2@example.com/",
             "ftp://alice:hunter2@example.com/",
             "http://alice:hunter2@[::1/",
