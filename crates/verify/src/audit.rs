@@ -45,6 +45,9 @@ pub struct AuditOptions<'a> {
 /// # Errors
 /// If the file cannot be read, is too large, or is not UTF-8.
 pub fn read_text(file: &str) -> Result<String, AuditError> {
+    if file.starts_with("http://") || file.starts_with("https://") {
+        return Err(AuditError::Address);
+    }
     let named = || file.to_owned();
     let source: Box<dyn Read> = if file == "-" {
         Box::new(std::io::stdin())

@@ -5,6 +5,11 @@ use std::io;
 /// The reason why an audit has no report.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
+    /// An address stands where a file belongs.
+    #[error(
+        "the audit reads a file, not an address: pipe the document in, as with `curl -s URL | semel audit -`"
+    )]
+    Address,
     /// The file cannot be opened.
     #[error("cannot open {file}")]
     Open {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::choice::LeftOut;
 use super::report::AuditReport;
-use super::{AuditOptions, audit};
+use super::{AuditOptions, audit, read_text};
 
 const ANSWERS: &str = "{201: {}, 400: {}, 409: {}, '422': {}}";
 
@@ -422,6 +422,14 @@ fn what_is_not_openapi_3_is_refused_with_the_reason() {
     for fine in ["openapi: 3.0\npaths: {}", "openapi: '3.2.0'\npaths:", "{\"openapi\":\"3.1\",\"paths\":{}}"]
     {
         assert!(found(fine).to_text().starts_with("There is no endpoint that changes state."), "{fine}");
+    }
+}
+
+#[test]
+fn an_address_in_place_of_a_file_is_named_as_the_mistake() {
+    for address in ["http://127.0.0.1:3000/openapi.json", "https://alice:hunter2@example.com/openapi.yaml"] {
+        let said = read_text(address).expect_err("it is refused").to_string();
+        assert!(said.contains("curl -s URL | semel audit -") && !said.contains("hunter2"), "{said}");
     }
 }
 
