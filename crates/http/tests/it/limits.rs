@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use semel_core::policy::{KeepRequest, StoreResponse};
 use semel_core::quota::{Allowance, Exception, Limits, Rate};
-use semel_core::{Policy, Store};
-use semel_http::Operation;
+use semel_core::{Change, Decision, Filter, Policy, Store};
+use semel_http::{Builder, Operation};
 use semel_stores::SqliteStore;
+use semel_testkit::sample;
 
 use crate::lab::{Lab, Reply, Send, pay, problem};
 
@@ -192,6 +194,29 @@ async fn only_so_much_is_stored_at_a_time() {
     let second = lab.second_limited(of_caller(cap)).await;
     assert!(is_over_quota(&numbered(2).to(second).await), "it is counted in the store");
     assert_eq!(lab.send(numbered(1).set("x-user", "bob")).await.status, 201);
+}
+
+#[tokio::test]
+async fn a_request_that_is_kept_counts_until_its_outcome_is_known() {
+    let cap = Allowance { stored_bytes: Some(1000), ..Allowance::default() };
+    let keeping = |builder: Builder| {
+        let keeps = |policy: &mut Policy| {
+            policy.keep_request = KeepRequest::WhileUnknown;
+            policy.store_response = StoreResponse::Headers;
+        };
+        builder.operation(Operation::new("payments.create", "POST /payments").with(keeps))
+    };
+    let lab = Lab::limited_with(of_caller(cap), keeping).await;
+    let large = "x".repeat(2000);
+    assert_eq!(lab.send(numbered(0).body(large).doing("status-500")).await.status, 500);
+    assert!(is_over_quota(&lab.send(numbered(1)).await), "this node knows it at once");
+    let second = lab.second_limited(of_caller(cap)).await;
+    assert!(is_over_quota(&numbered(2).to(second).await), "others count it in the store");
+    let record = lab.store.list(&Filter { limit: 1, ..Filter::default() }).await.expect("it reads").remove(0);
+    let found = Change::resolve_executed(sample::created("found"));
+    assert_eq!(lab.store.apply(&record.id, &found).await.expect("it writes").decision, Decision::Applied);
+    let third = lab.second_limited(of_caller(cap)).await;
+    assert_eq!(numbered(3).to(third).await.status, 201, "it is erased with the verdict");
 }
 
 #[tokio::test]
