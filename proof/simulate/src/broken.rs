@@ -19,11 +19,13 @@ pub enum Broken {
     HastyVerdict,
     /// A call whose answer is late is sent again to a provider that does not deduplicate.
     SecondCall,
+    /// A claim says that its request is kept, and brings none.
+    MissingRequest,
 }
 
 impl Broken {
     /// All of them.
-    pub const ALL: [Broken; 8] = [
+    pub const ALL: [Broken; 9] = [
         Broken::LostWrite,
         Broken::NoFence,
         Broken::RacyClaim,
@@ -32,6 +34,7 @@ impl Broken {
         Broken::Rerun,
         Broken::HastyVerdict,
         Broken::SecondCall,
+        Broken::MissingRequest,
     ];
 
     /// Its name on the command line.
@@ -45,6 +48,7 @@ impl Broken {
             Broken::Rerun => "rerun",
             Broken::HastyVerdict => "hasty-verdict",
             Broken::SecondCall => "second-call",
+            Broken::MissingRequest => "missing-request",
         }
     }
 

@@ -132,6 +132,12 @@ impl World {
                 }
                 let done = self.server.carry_out(self.now, origin.node, statement, tries, &mut self.coverage);
                 self.say(&format!("store, for node-{}: {}", origin.node, done.told));
+                if let Some(id) = self.server.misplaced_request() {
+                    let wrong = format!("the request of {id} is not kept exactly until its outcome is known");
+                    if !self.wrong.contains(&wrong) {
+                        self.wrong.push(wrong);
+                    }
+                }
                 if let Some((operation_id, executed, accepted)) = done.ruled {
                     let verdict = if executed { Verdict::Executed } else { Verdict::NotExecuted };
                     let at = self.wall();

@@ -15,7 +15,7 @@ const USAGE: &str = "usage: cargo xtask simulate [--seeds NUMBER] [--from SEED] 
   --trace     prints everything that happened
   --history   prints the history that is judged, one JSON object a line, as `semel-checker` reads it
   --broken    does something wrong on purpose, which is to be found: lost-write, no-fence, racy-claim, early-reap,
-              silent-commit, rerun, hasty-verdict, second-call
+              silent-commit, rerun, hasty-verdict, second-call, missing-request
   --coverage  prints how often each situation was met";
 
 /// From so many seeds on, every situation must have been met.

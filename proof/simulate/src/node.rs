@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::BodyExt as _;
 use semel_checker::event::Mode;
-use semel_core::policy::OnLeaseExpired;
+use semel_core::policy::{KeepRequest, OnLeaseExpired};
 use semel_core::{Clock, Evidence as _, OperationName, Policy, Principal, Store, Timestamp, policy};
 use semel_flow::reconcile::{ReconcileTerms, Reconciler, ReconcilerOptions, SourceBounds};
 use semel_http::{Body, Denied, Idempotency, IdempotencyLayer, Maintenance, Operation, WorkerOptions};
@@ -23,7 +23,8 @@ use crate::ids::SeededIds;
 use crate::plan::Plan;
 use crate::port::{Brought, Port, Reply, Sent};
 use crate::settings::{
-    EPOCH, KINDS, Kind, LEASE, MARGIN, REAP, START_WITHIN, STORE_TIMEOUT, SWEEP, TIMEOUT, WAIT, millis,
+    EPOCH, KINDS, Kind, LEASE, MARGIN, REAP, SHORT_TTL, START_WITHIN, STORE_TIMEOUT, SWEEP, TIMEOUT, WAIT,
+    millis,
 };
 use crate::store::RemoteStore;
 use semel_testkit::Chance;
@@ -238,6 +239,9 @@ fn operation(kind: Kind, broken: Option<Broken>) -> Operation {
             // Nothing else is simulated than what a gateway carries out.
             Mode::Sync | Mode::Local | Mode::Phased | Mode::Deferred | Mode::Bulk => policy::Mode::Sync,
         };
+        // Drafts are simulated without it, so that both are met.
+        policy.keep_request =
+            if kind.ttl == SHORT_TTL { KeepRequest::Off } else { KeepRequest::WhileUnknown };
         policy.on_lease_expired = if reruns { OnLeaseExpired::Rerun } else { OnLeaseExpired::Unknown };
     })
 }

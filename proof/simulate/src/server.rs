@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use semel_core::transition::{Refusal, Verdict};
 use semel_core::{
-    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Filter, Record, RecordId, State, StateName,
-    Store as _, StoreError, Timestamp, transition,
+    Answer, AttemptToken, Change, Claim, Clock, Decision, Event, Filter, OperationId, Record, RecordId,
+    State, StateName, Store as _, StoreError, Timestamp, transition,
 };
 use semel_stores::MemoryStore;
 
@@ -62,6 +62,11 @@ impl Server {
     /// All records, in the order of their operation ids.
     pub(crate) fn records(&self) -> Vec<Record> {
         at_once(self.store.list(&Filter { limit: usize::MAX, ..Filter::default() })).unwrap_or_default()
+    }
+
+    /// A command whose request is kept although its outcome is known, or is not kept although it is not.
+    pub(crate) fn misplaced_request(&self) -> Option<OperationId> {
+        self.store.misplaced_request()
     }
 
     /// What this node has in hand.
@@ -131,6 +136,10 @@ impl Server {
             }
             Some(Broken::RacyClaim) if before.is_some_and(|before| self.is_new(before, claim)) => {
                 self.pretended(None, &event, Some(claim), None)
+            }
+            Some(Broken::MissingRequest) => {
+                let claim = Claim { request: None, ..claim.clone() };
+                at_once(self.store.claim(&claim)).unwrap_or_else(|_| never())
             }
             _ => at_once(self.store.claim(claim)).unwrap_or_else(|_| never()),
         }

@@ -36,7 +36,7 @@ pub(crate) const LATEST_EFFECT: u64 = 3_400;
 /// Its ledger may show an effect so much later.
 pub(crate) const LONGEST_LAG: u64 = 1_500;
 
-const SHORT_TTL: u64 = 13_000;
+pub(crate) const SHORT_TTL: u64 = 13_000;
 const LONG_TTL: u64 = 24 * 3_600_000;
 
 // A claim that lands after its record was forgotten would make it anew: no statement is under way for so long.

@@ -60,6 +60,11 @@ fn a_call_that_is_sent_twice_is_found() {
 }
 
 #[test]
+fn a_claim_without_the_request_that_it_promises_is_found() {
+    is_found(Broken::MissingRequest);
+}
+
+#[test]
 fn every_way_to_be_wrong_has_a_name() {
     for broken in Broken::ALL {
         assert_eq!(Broken::parse(broken.as_str()), Some(broken));
