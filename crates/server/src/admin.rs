@@ -23,8 +23,6 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::Response;
 use axum::serve::Listener;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
@@ -347,13 +345,5 @@ fn told<S>(acted: Acted<S>, absent: Kind, done: impl FnOnce(Option<S>) -> Value)
         Acted::Done(state) => Ok(Answer::json(&done(state))),
         Acted::Refused(why) => Err(refused(&why)),
         Acted::Absent(why) => Err(Problem::new(absent, why)),
-    }
-}
-
-/// Bytes as a text, if they are one, and otherwise in base64 under another name.
-fn insert_bytes(shown: &mut Value, name: &str, bytes: &Bytes) {
-    match std::str::from_utf8(bytes) {
-        Ok(text) => shown[name] = text.into(),
-        Err(_) => shown[format!("{name}Base64")] = STANDARD.encode(bytes).into(),
     }
 }

@@ -5,12 +5,18 @@ pub(crate) mod looks;
 pub(crate) mod messages;
 pub(crate) mod quotas;
 pub(crate) mod records;
+pub(crate) mod requests;
 pub(crate) mod story;
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::HeaderMap;
 use semel_core::text::steers;
 use semel_core::{OperationId, Timestamp};
+use serde_json::{Map, Value, json};
 
 /// The most characters of a reason.
 const MAX_REASON: usize = 1000;
@@ -68,6 +74,25 @@ pub(crate) fn before(now: Timestamp, age: Duration) -> Timestamp {
 /// around.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers(c) { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
+/// Bytes as a text, if they are one, and otherwise in base64 under another name.
+pub(crate) fn insert_bytes(shown: &mut Value, name: &str, bytes: &Bytes) {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => shown[name] = text.into(),
+        Err(_) => shown[format!("{name}Base64")] = STANDARD.encode(bytes).into(),
+    }
+}
+
+/// Header fields as JSON: for each name its lines, as far as they are text.
+pub(crate) fn fields(headers: &HeaderMap) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for name in headers.keys() {
+        let lines = headers.get_all(name).iter();
+        let lines: Vec<_> = lines.map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
+        fields.insert(name.to_string(), json!(lines));
+    }
+    fields
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use semel_core::Policy;
-use semel_core::policy::{KeyRequirement, OnLeaseExpired, OnServerError, Profile, Spelling};
+use semel_core::policy::{KeepRequest, KeyRequirement, OnLeaseExpired, OnServerError, Profile, Spelling};
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 use semel_outgoing::Address;
@@ -157,6 +157,12 @@ fn policy(findings: &mut Findings, prefix: &str, policy: &Policy, in_the_clear: 
             policy.store_credentials && in_the_clear,
             "whoever can read the store can act as the caller: credentials are kept there in the clear until their \
              command is carried out; `[encryption]` would change that",
+        ),
+        (
+            "keep_request",
+            policy.keep_request == KeepRequest::WhileUnknown && in_the_clear,
+            "whoever can read the store can read requests: they are kept there in the clear until their outcome is known; \
+             `[encryption]` would change that",
         ),
     ];
     for (name, applies, message) in weak {

@@ -63,7 +63,7 @@ const fn post(
 const REASON: &[&str] = &["reason"];
 
 /// Every endpoint.
-pub static ENDPOINTS: [Endpoint; 17] = [
+pub static ENDPOINTS: [Endpoint; 18] = [
     get("/healthz", Access::Open, &[], |call| Box::pin(pages::healthz(call))),
     get("/readyz", Access::Open, &[], |call| Box::pin(pages::readyz(call))),
     get("/metrics", VIEWER, &[], |call| Box::pin(pages::metrics(call))),
@@ -78,6 +78,9 @@ pub static ENDPOINTS: [Endpoint; 17] = [
     ),
     get("/admin/v1/records/{operationId}", VIEWER, &["body"], |call| Box::pin(records::show(call))),
     get("/admin/v1/records/{operationId}/history", VIEWER, &[], |call| Box::pin(records::history(call))),
+    post("/admin/v1/records/{operationId}/request", "request", REASON, |call| {
+        Box::pin(records::request(call))
+    }),
     post(
         "/admin/v1/records/{operationId}/resolve",
         "resolve",

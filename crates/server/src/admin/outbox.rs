@@ -34,7 +34,7 @@ pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
     };
     let mut shown = full(&message, now);
     if with_body {
-        super::insert_bytes(&mut shown, "payload", &message.payload);
+        crate::operate::insert_bytes(&mut shown, "payload", &message.payload);
     }
     Ok(Answer::json(&shown))
 }

@@ -7,14 +7,15 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use semel_core::problem::Kind;
 use semel_core::{Change, Epoch, Problem, Record, Store};
 use semel_flow::reconcile::Outcome;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::call::{Answer, Call, malformed};
 use super::{refused, told, unavailable};
 use crate::operate::records::{
     FIRST_ATTEMPT, Said, Wanted, absent, act, done, find, is_an_answer, summary, unreadable,
 };
-use crate::operate::{looks, operation_id, story};
+use crate::operate::requests::{self, Reading};
+use crate::operate::{fields, insert_bytes, looks, operation_id, story};
 
 pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
     let wanted = Wanted::read(|name| call.query.flag(name)).map_err(malformed)?;
@@ -47,15 +48,9 @@ fn response(record: &Record) -> Result<Value, Problem> {
     let Some(result) = &record.result else { return Ok(Value::Null) };
     let response = result.response.decode();
     let response = response.map_err(|why| Problem::new(Kind::ResponseUnreadable, format!("{why}.")))?;
-    let mut headers = Map::new();
-    for name in response.headers.keys() {
-        let lines = response.headers.get_all(name).iter();
-        let lines: Vec<_> = lines.map(|line| String::from_utf8_lossy(line.as_bytes())).collect();
-        headers.insert(name.to_string(), json!(lines));
-    }
-    let mut shown = json!({ "status": response.status.as_u16(), "headers": headers });
+    let mut shown = json!({ "status": response.status.as_u16(), "headers": fields(&response.headers) });
     match &response.body {
-        Some(body) => super::insert_bytes(&mut shown, "body", body),
+        Some(body) => insert_bytes(&mut shown, "body", body),
         None => shown["body"] = Value::Null,
     }
     Ok(shown)
@@ -66,6 +61,17 @@ pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
     Ok(Answer::json(&story::to_json(id, &found, "")))
+}
+
+/// Shows the request that is kept of a command, and has it noted who read it and why.
+pub(crate) async fn request(call: Call) -> Result<Answer, Problem> {
+    let (id, note) = (call.operation_id()?, call.note(requests::ACTION)?);
+    match requests::read(&*call.admin.store, id, &note).await.map_err(unavailable)? {
+        Reading::Kept(request) => Ok(Answer::json(&requests::to_json(id, &request))),
+        Reading::Absent(why) => Err(Problem::new(Kind::OperationNotFound, why)),
+        Reading::NotKept(why) => Err(Problem::new(Kind::NotFound, why)),
+        Reading::Unreadable(why) => Err(refused(&why)),
+    }
 }
 
 pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {

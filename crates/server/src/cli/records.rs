@@ -1,4 +1,4 @@
-//! `semel records list|show|explain|resolve|release|purge`: what the store holds, and what a person may do to it. Every
+//! `semel records list|show|explain|request|resolve|release|purge`: what the store holds, and what a person may do to it. Every
 //! action wants a reason, and is noted for good together with it.
 
 mod explain;
@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
+use crate::operate::requests::{self, Reading};
 use crate::operate::{self, Acted, records};
 
 /// How many records are read from the store at a time.
@@ -39,6 +40,7 @@ enum RecordsCommand {
     List(ListArgs),
     Show(ShowArgs),
     Explain(ExplainArgs),
+    Request(RequestArgs),
     Resolve(ResolveArgs),
     Release(ReleaseArgs),
     Purge(PurgeArgs),
@@ -111,6 +113,26 @@ struct ExplainArgs {
     store: StoreFlag,
     #[command(flatten)]
     output: OutputFlags,
+}
+
+/// The command line of `semel records request`.
+#[derive(Debug, clap::Args)]
+#[command(
+    about = "Show the request of a command whose outcome is not known, where it is kept",
+    long_about = "Shows the request that is kept of one command: method, target, header fields and body. It is kept by \
+        operations with `keep_request = \"while-unknown\"`, from the claim until the outcome is known, and by \
+        those with `mode = \"async\"` until it is carried out. Credentials are left out of it, unless the \
+        operation has `store_credentials`.\n\n\
+        Who read it and why is kept for good, with the record's story. On a terminal, control characters are \
+        escaped; `--json` shows a body that is no text in base64.",
+    after_help = format!(
+        "Example:\n  semel records request {EXAMPLE} --reason 'to find the payment'\n\n\
+         Exit codes: 0 shown, 1 there is none, and why, 2 wrong use, or the store cannot be used."
+    ),
+)]
+struct RequestArgs {
+    #[command(flatten)]
+    act: ActArgs,
 }
 
 /// The command line of `semel records resolve`.
@@ -243,6 +265,10 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<D
             let same_store = explain::same_store(config, flag)?;
             explain::run(&store, operation_id(id)?, &same_store, output.json)
         }
+        RecordsCommand::Request(RequestArgs { act: args }) => {
+            let store = open(&args.store, Access::Write)?;
+            request(&store, (&args.id, &args.reason), args.output.json)
+        }
         RecordsCommand::Resolve(args) => {
             let store = open(&args.store, Access::Write)?;
             let (said, attempt) = (said(args)?, attempt(args)?);
@@ -363,6 +389,21 @@ fn show(store: &Arc<dyn Store>, id: &str, json: bool) -> anyhow::Result<Done> {
     for NoteTaken { at, note } in &found.notes {
         let told = printable(&format!("{} by {}: {}", note.action, note.who, note.why));
         super::show(format!("{:18} {at} {told}", "note"));
+    }
+    Ok(Done::Yes)
+}
+
+/// Shows the request of a command, and has it noted who read it and why.
+fn request(store: &Arc<dyn Store>, (id, why): (&str, &str), json: bool) -> anyhow::Result<Done> {
+    let id = operation_id(id)?;
+    let note = Note { who: who(), action: requests::ACTION.to_owned(), why: reason(why)? };
+    match blocking(requests::read(&**store, id, &note))? {
+        Reading::Kept(request) if json => say(requests::to_json(id, &request)),
+        Reading::Kept(request) => requests::to_text(&request).into_iter().for_each(super::show),
+        Reading::Absent(why) | Reading::NotKept(why) | Reading::Unreadable(why) => {
+            eprintln!("{why}");
+            return Ok(Done::No);
+        }
     }
     Ok(Done::Yes)
 }

@@ -144,6 +144,7 @@ pub(crate) fn look_for(record: &Record) -> Value {
         "begunAt": record.history.began(record.head.epoch).map(Timestamp::to_rfc3339),
         "unknownSince": since,
         "seen": record.history.observation(),
+        "requestKept": record.head.terms.keep_request,
     })
 }
 

@@ -249,7 +249,7 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
              semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
              semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}\n\
-             Its call: {}",
+             Its call: {}{}",
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
                 format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
             } else {
@@ -260,7 +260,14 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             } else {
                 format!("    (from {quarantine_until} on: a call may still be in flight)")
             },
-            traces(record)
+            traces(record),
+            if record.head.terms.keep_request {
+                format!(
+                    "\nIts request is kept until then:\n  semel records request {id} --reason TEXT{same_store}"
+                )
+            } else {
+                String::new()
+            }
         ),
         State::Expired { forget_at } if forget_at <= now => {
             "now: a tombstone whose time is over; a request with this key runs the command again".to_owned()

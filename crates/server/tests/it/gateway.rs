@@ -20,6 +20,7 @@ mod identity;
 mod introspection;
 pub(crate) mod issuer;
 mod jwt;
+mod kept_requests;
 pub(crate) mod lab;
 mod late_answers;
 mod late_evidence;

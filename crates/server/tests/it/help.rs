@@ -45,7 +45,7 @@ fn needed(name: &str) -> &'static [&'static str] {
         "keys revoke" => &["key_3d735fd4ca06"],
         "records show" | "records explain" => &[ID],
         "records resolve" => &[ID, "--verdict", "not-executed", "--reason", "not in the ledger"],
-        "records release" | "records purge" => &[ID, "--reason", "asked to"],
+        "records request" | "records release" | "records purge" => &[ID, "--reason", "asked to"],
         "reconcile ledger" => &["--ours", "store", "--theirs", "provider.csv", "--reference", "key"],
         "outbox show" => &[EVENT],
         "reconcile" => &["--list"],

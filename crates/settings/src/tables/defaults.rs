@@ -3,8 +3,8 @@
 use http::{HeaderName, StatusCode};
 use semel_core::key::MAX_FIELD_BYTES;
 use semel_core::policy::{
-    InProgress, KeyRequirement, MAX_STORED_RESPONSE, Mode, OnExpired, OnLeaseExpired, OnServerError,
-    PolicyError, Profile, Spelling, StoreResponse,
+    InProgress, KeepRequest, KeyRequirement, MAX_STORED_RESPONSE, Mode, OnExpired, OnLeaseExpired,
+    OnServerError, PolicyError, Profile, Spelling, StoreResponse,
 };
 use semel_core::{KeySyntax, Policy, Tier};
 
@@ -22,13 +22,19 @@ pub(crate) const DEFAULTS: &[Setting<Policy>] = &[
         "store_credentials",
         Switch,
         store_credentials,
-        "Whether a command of mode async keeps every field of its request, credentials included, until it is carried out"
+        "Whether a request that is kept (mode async, keep_request) has every field, credentials included"
     ),
     setting!(
         "store_request_headers",
         List<HeaderName>,
         store_request_headers,
-        "Fields that a command of mode async keeps of its request beside those of content, negotiation and tracing"
+        "Fields of a request that is kept (mode async, keep_request) beside those of content, negotiation and tracing"
+    ),
+    setting!(
+        "keep_request",
+        Choice<KeepRequest>,
+        keep_request,
+        "Whether the request is kept from the claim until the outcome is known, for those who look into an unknown outcome"
     ),
     setting!("key", Choice<KeyRequirement>, key, "Whether a command must carry a key"),
     setting!("key_syntax", Choice<KeySyntax>, key_rules.syntax, "How keys may be spelled"),
@@ -159,6 +165,11 @@ pub(crate) fn check(findings: &mut Findings, prefix: &str, policy: &Policy) {
 
 impl Words for Mode {
     const WORDS: &'static [(&'static str, Self)] = &[("sync", Mode::Sync), ("async", Mode::Async)];
+}
+
+impl Words for KeepRequest {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("off", KeepRequest::Off), ("while-unknown", KeepRequest::WhileUnknown)];
 }
 
 impl Words for KeyRequirement {

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use http::HeaderName;
 use semel_core::keep::{KEPT_FIELDS, is_kept_field};
-use semel_core::policy::Mode;
+use semel_core::policy::{KeepRequest, Mode};
 use semel_core::{Clock, Policy, SystemClock};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
@@ -181,14 +181,16 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Says which fields of a request are kept for a worker, where commands are carried out by one.
+/// Says which fields of a request are kept, where commands are carried out by a worker or keep their request while unknown.
 fn kept_fields(config: &Config) -> Vec<String> {
     let defaults = ("commands without a rule of their own".to_owned(), &config.defaults);
     let named = config
         .operations
         .iter()
         .map(|operation| (format!("{:?}", operation.name.as_str()), &operation.policy));
-    let is_async = |(_, policy): &(String, &Policy)| policy.mode == Mode::Async;
+    let keeps = |(_, policy): &(String, &Policy)| {
+        policy.mode == Mode::Async || policy.keep_request == KeepRequest::WhileUnknown
+    };
     let told = |(of, policy): (String, &Policy)| {
         let except = &policy.store_headers_except;
         let own =
@@ -202,9 +204,13 @@ fn kept_fields(config: &Config) -> Vec<String> {
         let except: Vec<&str> = except.iter().map(HeaderName::as_str).collect();
         let except =
             if except.is_empty() { String::new() } else { format!("; except {}", except.join(", ")) };
-        format!("{of}: kept of a request until a worker has carried it out: {kept}{except}")
+        let until = match policy.keep_request {
+            KeepRequest::Off => "a worker has carried it out",
+            KeepRequest::WhileUnknown => "its outcome is known",
+        };
+        format!("{of}: kept of a request until {until}: {kept}{except}")
     };
-    std::iter::once(defaults).chain(named).filter(is_async).map(told).collect()
+    std::iter::once(defaults).chain(named).filter(keeps).map(told).collect()
 }
 
 /// The folder that a SQLite file is to be in, if there is none: the gateway makes files, and no folders.

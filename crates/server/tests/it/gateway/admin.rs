@@ -151,6 +151,7 @@ async fn cases(office: &Office) -> HashMap<&'static str, Case> {
         ("/admin/v1/records", nothing()),
         ("/admin/v1/records/{operationId}", case(&settled, &Value::Null, 200)),
         ("/admin/v1/records/{operationId}/history", case(&settled, &Value::Null, 200)),
+        ("/admin/v1/records/{operationId}/request", case(&unknown, &reason, 200)),
         ("/admin/v1/records/{operationId}/resolve", case(&unknown, &verdict, 200)),
         ("/admin/v1/records/{operationId}/release", case(&released, &reason, 200)),
         ("/admin/v1/records/{operationId}/purge", case(&settled, &reason, 200)),
@@ -195,7 +196,7 @@ fn refusal(reply: &Reply) -> (u16, String) {
 
 #[tokio::test]
 async fn every_endpoint_is_for_those_who_may_and_nobody_else() {
-    let office = Office::open().await;
+    let office = Office::open_with(&["--keep-request", "while-unknown"]).await;
     let mut cases = cases(&office).await;
     let send = async |endpoint: &Endpoint, case: &Case, token: Option<&str>| {
         let mut request = office.gateway.ask(method(endpoint), &path(endpoint, &case.id));

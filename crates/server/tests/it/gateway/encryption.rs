@@ -14,7 +14,7 @@ const CANARY: &str = "canary-5f3a9c1e7b2d4860";
 const PLACES: usize = 16;
 
 /// The configuration with these keys, the first of them the current one.
-fn keys(site: &Site, ids: &[&str]) -> String {
+pub(super) fn keys(site: &Site, ids: &[&str]) -> String {
     let mut text = format!("[encryption]\ncurrent = \"{}\"\n", ids[0]);
     for id in ids {
         let path = site.folder.path().join(format!("{id}.key"));
