@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
+use http::StatusCode;
 use tokio::net::TcpListener;
 
 use super::lab::{KEY, Site, Upstream, lab, pay, problem};
@@ -256,4 +257,24 @@ async fn a_store_that_is_gone_fails_closed_and_comes_back_by_itself() {
     };
     assert_eq!(recovered.status, 201);
     assert_eq!(gateway.admin("/readyz").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_member_that_is_excluded_later_makes_retries_of_live_records_other_requests() {
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let rule = "[[operation]]\nname = \"payments.create\"\nmatch = \"POST /payments\"\n";
+    let mut gateway = site.start_with(upstream.address, rule, &[]);
+    let with = || pay(r#"{"amount":1,"sentAt":7}"#);
+    let without = || pay(r#"{"amount":1}"#).set("idempotency-key", "without-that-member-0001");
+    assert_eq!(
+        (gateway.send(with()).await.status, gateway.send(without()).await.status),
+        (StatusCode::CREATED, StatusCode::CREATED)
+    );
+    gateway.kill();
+    let rule = format!("{rule}fingerprint_exclude = [\"/sentAt\"]\n");
+    let gateway = site.start_with(upstream.address, &rule, &[]);
+    let other = problem(422, "IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST");
+    assert_eq!(gateway.send(with()).await.problem(), other, "the very same request");
+    assert!(gateway.send(without()).await.replayed(), "it has no such member");
+    assert_eq!(upstream.seen(), 2, "nothing ran again");
 }
