@@ -22,9 +22,9 @@ pub const NEXT_SCHEMA: &str = "SEMEL_FAULTS_NEXT_SCHEMA";
 
 /// Returns true in a process that knows the version of the schema that only tests have.
 pub fn knows_next_schema() -> bool {
-    #[cfg(debug_assertions)]
+    #[cfg(feature = "fault-points")]
     return std::env::var_os(NEXT_SCHEMA).is_some();
-    #[cfg(not(debug_assertions))]
+    #[cfg(not(feature = "fault-points"))]
     false
 }
 

@@ -15,6 +15,7 @@ use crate::operate::records::{
     FIRST_ATTEMPT, Said, Wanted, absent, act, done, find, is_an_answer, summary, unreadable,
 };
 use crate::operate::requests::{self, Reading};
+use crate::operate::story::Around;
 use crate::operate::{fields, insert_bytes, looks, operation_id, story};
 
 pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
@@ -60,7 +61,8 @@ pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
     let id = call.operation_id()?;
     let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
     let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
-    Ok(Answer::json(&story::to_json(id, &found, "")))
+    let around = Around { same_store: "", config: &call.admin.config };
+    Ok(Answer::json(&story::to_json(id, &found, &around)))
 }
 
 /// Shows the request that is kept of a command, and has it noted who read it and why.

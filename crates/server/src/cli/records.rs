@@ -19,6 +19,7 @@ use serde_json::Value;
 use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
 use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
 use crate::operate::requests::{self, Reading};
+use crate::operate::story::Around;
 use crate::operate::{self, Acted, records};
 
 /// How many records are read from the store at a time.
@@ -263,7 +264,9 @@ pub(super) fn run(args: &RecordsArgs, config: Option<&Path>) -> anyhow::Result<D
         RecordsCommand::Explain(ExplainArgs { id, store: flag, output }) => {
             let store = open(flag, Access::Read)?;
             let same_store = explain::same_store(config, flag)?;
-            explain::run(&store, operation_id(id)?, &same_store, output.json)
+            let config = load(config, flag.flags())?.config;
+            let around = Around { same_store: &same_store, config: &config };
+            explain::run(&store, operation_id(id)?, &around, output.json)
         }
         RecordsCommand::Request(RequestArgs { act: args }) => {
             let store = open(&args.store, Access::Write)?;

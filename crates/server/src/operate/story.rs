@@ -8,16 +8,25 @@ use serde_json::{Value, json};
 
 use super::printable;
 use super::records::{FIRST_ATTEMPT, Found, look_for, summary};
+use crate::config::Config;
 
-/// The story as JSON: the names are promises. `same_store` goes behind the commands that it names.
-pub(crate) fn to_json(id: OperationId, found: &Found, same_store: &str) -> Value {
+/// What a story needs to know beside the store.
+pub(crate) struct Around<'a> {
+    /// Goes behind the commands that the story names.
+    pub(crate) same_store: &'a str,
+    /// The settings of today, which say whether a late answer is read.
+    pub(crate) config: &'a Config,
+}
+
+/// The story as JSON: the names are promises.
+pub(crate) fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
     let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
     story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
     let unknown = |record: &&Record| matches!(record.head.state, State::Unknown { .. });
     if let Some(record) = found.record.as_ref().filter(unknown) {
         story["lookFor"] = look_for(record);
     }
-    story["next"] = next(found.record.as_ref(), found.now, same_store).into();
+    story["next"] = next(found.record.as_ref(), found.now, around).into();
     story
 }
 
@@ -205,7 +214,8 @@ fn count(times: u32) -> String {
 }
 
 /// What a retry gets now, and what a person can do.
-pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) -> String {
+pub(crate) fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> String {
+    let same_store = around.same_store;
     let Some(record) = record else {
         return "now: forgotten; a request with this key is a new command, and runs".to_owned();
     };
@@ -246,10 +256,15 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             phased(record, quarantine_until, now, same_store)
         }
         State::Unknown { quarantine_until, reconcile_after, .. } => format!(
-            "now: unknown; retries get 409 until somebody knows. {}Look where the effect would be, then:\n  \
+            "now: unknown; retries get 409 until somebody knows. {}{}Look where the effect would be, then:\n  \
              semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
              semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}\n\
              Its call: {}{}",
+            late_answer(record, now, around.config).map_or(String::new(), |until| {
+                format!(
+                    "Its answer is still read until {until}, if its request was sent whole, and settles it. "
+                )
+            }),
             if reconcile_after > now && !is_dead_letter(&record.head.state) {
                 format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
             } else {
@@ -276,6 +291,14 @@ pub(crate) fn next(record: Option<&Record>, now: Timestamp, same_store: &str) ->
             "now: a tombstone; retries get 410 until {forget_at}. After that, a request with this key runs the command again"
         ),
     }
+}
+
+/// Until when the answer to a call that took too long is still read, by the settings of today.
+fn late_answer(record: &Record, now: Timestamp, config: &Config) -> Option<Timestamp> {
+    let State::Unknown { since, .. } = record.head.state else { return None };
+    let is_timeout = record.head.reason == Reason::TimedOut;
+    let late = config.policy_of(&record.operation).late_answer.filter(|_| is_timeout)?;
+    Some(since.plus(late)).filter(|until| *until > now)
 }
 
 /// What a call of this command can be recognised by.

@@ -192,7 +192,6 @@ CREATE TABLE semel_secrets (
 ";
 
 /// The version after the last one, which only tests have: they bring a store from one version to the next with it.
-#[cfg(debug_assertions)]
 const NEXT_VERSION: &str = "
 CREATE TABLE semel_next (operation_id BLOB NOT NULL PRIMARY KEY) STRICT;
 ALTER TABLE semel_records ADD COLUMN next INTEGER NOT NULL DEFAULT 0;
@@ -200,7 +199,6 @@ ALTER TABLE semel_records ADD COLUMN next INTEGER NOT NULL DEFAULT 0;
 
 /// The scripts that this process knows: those of the releases, and one more where a test wants it.
 fn scripts() -> &'static [&'static str] {
-    #[cfg(debug_assertions)]
     if semel_faults::knows_next_schema() {
         return &[VERSION_1, NEXT_VERSION];
     }

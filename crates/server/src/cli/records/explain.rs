@@ -7,13 +7,13 @@ use semel_core::{OperationId, Store};
 
 use crate::cli::{Done, StoreFlag, blocking, load, say, show};
 use crate::operate::records::{absent, find};
-use crate::operate::story::{next, timeline, to_json};
+use crate::operate::story::{Around, next, timeline, to_json};
 
-/// Tells the story. `same_store` are the flags that name the store in another command.
+/// Tells the story, with what is known around the record.
 pub(super) fn run(
     store: &Arc<dyn Store>,
     id: OperationId,
-    same_store: &str,
+    around: &Around<'_>,
     json: bool,
 ) -> anyhow::Result<Done> {
     let Some(found) = blocking(find(&**store, id))? else {
@@ -21,7 +21,7 @@ pub(super) fn run(
         return Ok(Done::No);
     };
     if json {
-        say(to_json(id, &found, same_store));
+        say(to_json(id, &found, around));
         return Ok(Done::Yes);
     }
     if let Some(record) = &found.record {
@@ -31,7 +31,7 @@ pub(super) fn run(
     for entry in timeline(&found) {
         show(format!("{}  {}", entry.at(), entry.tell()));
     }
-    show(next(found.record.as_ref(), found.now, same_store));
+    show(next(found.record.as_ref(), found.now, around));
     Ok(Done::Yes)
 }
 

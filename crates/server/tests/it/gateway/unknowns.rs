@@ -40,6 +40,32 @@ async fn a_call_without_an_answer_says_how_long_it_was_waited_for() {
     assert_eq!(seen["seen"], "POST /orders/{id}/payments: no answer within 300 ms");
 }
 
+/// What `records explain` says about the only unknown record.
+fn explained(site: &Site) -> String {
+    let (records, _) = json_of(site, &["records", "list", "--state", "unknown"]);
+    let id = records[0]["operationId"].as_str().expect("there is one").to_owned();
+    let explain = site.semel().args(["records", "explain", &id]).output().expect("the program runs");
+    String::from_utf8_lossy(&explain.stdout).into_owned()
+}
+
+#[tokio::test]
+async fn an_answer_that_is_still_read_is_told() {
+    let awaited = "Its answer is still read until ";
+    for (late, is_awaited) in [("1h", true), ("off", false)] {
+        let (site, upstream) = (Site::new(), Upstream::start().await);
+        let rule = format!("{RULE}timeout = \"300ms\"\nlate_answer = \"{late}\"\n");
+        let gateway = site.start_with(upstream.address, &rule, &[]);
+        unknown(&site, &gateway, "gate").await;
+        let told = explained(&site);
+        assert_eq!(told.contains(awaited), is_awaited, "{late}: {told}");
+    }
+    // A word that was heard is not waited for.
+    let (site, upstream) = (Site::new(), Upstream::start().await);
+    let gateway = site.start_with(upstream.address, RULE, &[]);
+    unknown(&site, &gateway, "status-503").await;
+    assert!(!explained(&site).contains(awaited), "{}", explained(&site));
+}
+
 #[tokio::test]
 async fn a_server_error_says_its_status() {
     let (site, upstream) = (Site::new(), Upstream::start().await);
