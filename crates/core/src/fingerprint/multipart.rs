@@ -49,7 +49,7 @@ fn append_part(text: &mut Vec<u8>, part: &[u8]) -> Option<()> {
             (&part[..end], &part[end + 4..])
         }
     };
-    let lines = split_lines(fields)?;
+    let lines = split_lines(fields);
     if !lines.iter().all(|line| is_field(line)) || is_doubtful(&lines) {
         return None;
     }
@@ -59,27 +59,24 @@ fn append_part(text: &mut Vec<u8>, part: &[u8]) -> Option<()> {
     Some(())
 }
 
-/// The lines of a section; `None` if a line has another end than CRLF.
-fn split_lines(section: &[u8]) -> Option<Vec<&[u8]>> {
+/// Returns the lines of a section. A line end that is not CRLF stays in its line, which is no field then.
+fn split_lines(section: &[u8]) -> Vec<&[u8]> {
     let mut lines = Vec::new();
     let mut rest = section;
     while !rest.is_empty() {
         let end = memmem::find(rest, b"\r\n").unwrap_or(rest.len());
-        let line = &rest[..end];
-        if line.is_empty() || line.iter().any(|byte| matches!(byte, b'\r' | b'\n')) {
-            return None;
-        }
-        lines.push(line);
+        lines.push(&rest[..end]);
         rest = rest.get(end + 2..).unwrap_or_default();
     }
-    Some(lines)
+    lines
 }
 
-/// A name, a colon, and a value on one line.
+/// Returns true for a name, a colon, and a value without control characters.
 fn is_field(line: &[u8]) -> bool {
     let Some(colon) = memchr::memchr(b':', line) else { return false };
-    let is_name = str::from_utf8(&line[..colon]).is_ok_and(is_token);
-    is_name && line[colon + 1..].iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
+    let (name, value) = line.split_at(colon);
+    str::from_utf8(name).is_ok_and(is_token)
+        && value.iter().all(|byte| *byte == b'\t' || !byte.is_ascii_control())
 }
 
 /// Whether a part may have parts of its own, or says twice what it is.

@@ -208,6 +208,14 @@ fn a_multipart_body_has_the_fingerprint_that_records_hold() {
 }
 
 #[test]
+fn a_tab_in_a_field_of_a_part_is_no_doubt() {
+    let body =
+        parts("abc", &[(vec!["Content-Disposition: form-data;\tname=\"a\"".to_owned()], b"x".to_vec())]);
+    let input = multipart("multipart/form-data; boundary=abc", &body);
+    assert!(matches!(input.canonical_body(), CanonicalBody::Multipart(_)));
+}
+
+#[test]
 fn as_many_parts_as_are_allowed_are_compared_as_parts() {
     let body = parts("abc", &vec![(Vec::new(), b"x".to_vec()); 1024]);
     let input = multipart("multipart/form-data; boundary=abc", &body);
@@ -247,6 +255,9 @@ fn parts_are_compared_without_their_boundary_and_doubtful_ones_byte_by_byte() {
         text("--abc\nno field\n\nx\n--abc--\n"),
         text("--abc\nA: b\n folded\n\nx\n--abc--\n"),
         text("--abc\nA : b\n\nx\n--abc--\n"),
+        text("--abc\nA: b\x01\n\nx\n--abc--\n"),
+        b"--abc\r\nA: b\rC: d\r\n\r\nx\r\n--abc--\r\n".to_vec(),
+        b"--abc\r\nA: b\nC: d\r\n\r\nx\r\n--abc--\r\n".to_vec(),
         text("--abc\nContent-Type: multipart/mixed; boundary=z\n\n--z\n\n--z--\n--abc--\n"),
         text("--abc\nContent-Type: message/rfc822\n\nx\n--abc--\n"),
         text("--abc\nContent-Type: a/b\nContent-Type: c/d\n\nx\n--abc--\n"),
