@@ -5,7 +5,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use crate::databases;
-use crate::step::step;
+use crate::parts::Beside;
+use crate::step::{program, step};
 
 const USAGE: &str = "usage: cargo xtask chaos [--store sqlite|postgres] [--minutes NUMBER | --seconds NUMBER] [--seed NUMBER]";
 const STORE_USAGE: &str = "usage: cargo xtask store-chaos [--minutes NUMBER] [--seed NUMBER]";
@@ -41,25 +42,31 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
-/// The short form, with programs that the tests have built: both stores, and once more with a setting that permits second
+/// The short form, with programs that must have been built: both stores, and once more with a setting that permits second
 /// effects, which must be noticed.
-pub(crate) fn short(installed: &databases::Installed) -> Result<(), String> {
+pub(crate) fn short(installed: &databases::Installed) -> Result<[Beside; 2], String> {
     let variables = installed.variables();
-    drive(&["--store", "sqlite", "--seconds", SHORT], &variables)?;
-    drive(&["--store", "postgres", "--seconds", SHORT], &variables)?;
-    drive(&["--store", "sqlite", "--seconds", BROKEN, "--broken"], &variables)
+    let broken = driver(&["--store", "sqlite", "--seconds", BROKEN, "--broken"], &variables)?;
+    let sqlite = driver(&["--store", "sqlite", "--seconds", SHORT], &variables)?;
+    let postgres = driver(&["--store", "postgres", "--seconds", SHORT], &variables)?;
+    Ok([
+        Beside { name: "chaos on SQLite", commands: vec![sqlite, broken] },
+        Beside { name: "chaos on PostgreSQL", commands: vec![postgres] },
+    ])
 }
 
-/// Runs the driver, which is beside this program.
+fn driver(arguments: &[&str], variables: &[(&str, String)]) -> Result<Command, String> {
+    let mut command = program("semel-chaos", arguments)?;
+    command.envs(variables.iter().map(|(name, value)| (*name, value)));
+    Ok(command)
+}
+
 fn drive(arguments: &[&str], variables: &[(&str, String)]) -> Result<(), String> {
     println!("── chaos: semel-chaos {}", arguments.join(" "));
     let begun = Instant::now();
-    let program = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("semel-chaos");
-    let status = Command::new(&program)
-        .args(arguments)
-        .envs(variables.iter().map(|(name, value)| (*name, value)))
+    let status = driver(arguments, variables)?
         .status()
-        .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
+        .map_err(|error| format!("semel-chaos cannot be run: {error}"))?;
     if !status.success() {
         return Err("chaos: something is violated, or could not be run; see above".into());
     }

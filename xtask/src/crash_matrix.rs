@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use crate::step::step;
+use crate::step::{program, step};
 use crate::{databases, root};
 
 /// The table that people read.
@@ -15,7 +15,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let words = ["build", "--package", "semel-server", "--package", "semel-matrix", "--bins"];
     step("build", &words, &[])?;
     if arguments == ["--sample"] {
-        return sample(&installed);
+        return sample(&installed)?.iter_mut().try_for_each(drive);
     }
     let page = root().join(PAGE);
     let mut words: Vec<&str> = arguments.to_vec();
@@ -23,25 +23,25 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     if arguments.is_empty() {
         words.extend(["--page", page]);
     }
-    drive(&words, &installed)
+    drive(&mut driver(&words, &installed)?)
 }
 
-/// The fixed sample, with programs that were built before; and cells with a setting that permits second effects, which must
-/// be noticed.
-pub(crate) fn sample(installed: &databases::Installed) -> Result<(), String> {
-    drive(&["--sample"], installed)?;
-    drive(&["--broken"], installed)
+/// The commands that run the fixed sample, with programs that must have been built; and cells with a setting that permits
+/// second effects, which must be noticed.
+pub(crate) fn sample(installed: &databases::Installed) -> Result<Vec<Command>, String> {
+    Ok(vec![driver(&["--sample"], installed)?, driver(&["--broken"], installed)?])
 }
 
-/// Runs the driver, which is beside this program.
-fn drive(arguments: &[&str], installed: &databases::Installed) -> Result<(), String> {
-    println!("── crash matrix: semel-matrix {}", arguments.join(" "));
-    let program = std::env::current_exe().map_err(|error| error.to_string())?.with_file_name("semel-matrix");
-    let status = Command::new(&program)
-        .args(arguments)
-        .envs(installed.variables().iter().map(|(name, value)| (*name, value)))
-        .status()
-        .map_err(|error| format!("{} cannot be run: {error}", program.display()))?;
+fn driver(arguments: &[&str], installed: &databases::Installed) -> Result<Command, String> {
+    let mut command = program("semel-matrix", arguments)?;
+    command.envs(installed.variables());
+    Ok(command)
+}
+
+fn drive(driver: &mut Command) -> Result<(), String> {
+    let words: Vec<_> = driver.get_args().map(|word| word.to_string_lossy()).collect();
+    println!("── crash matrix: semel-matrix {}", words.join(" "));
+    let status = driver.status().map_err(|error| format!("semel-matrix cannot be run: {error}"))?;
     if status.success() {
         Ok(())
     } else {

@@ -15,6 +15,7 @@ mod imports;
 mod model;
 mod mutants;
 mod nightly;
+mod parts;
 mod sbom;
 mod simulate;
 mod sources;
@@ -30,7 +31,9 @@ const COMMANDS: &str = "\
 cargo xtask COMMAND
 
   test            everything that must be green: format, lints, diagram, tests, threats, simulation, a sample of the
-                  crash matrix, chaos, documentation, dependencies
+                  crash matrix, chaos, documentation, dependencies; the ten slowest parts and tests are listed at the end
+  check           two minutes for each commit: format, lints, diagram, tests that need nothing but this process, a short
+                  simulation
   nightly         hours of searching: all of what follows in its long form, to the end also where something fails
 
 What searches, each with a page in docs/:
@@ -77,6 +80,7 @@ fn main() -> ExitCode {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
         ["test"] => test::run(),
+        ["check"] => test::check(),
         ["nightly"] => nightly::run(),
         ["chaos", ref arguments @ ..] => chaos::run(arguments),
         ["crash-matrix", ref arguments @ ..] => crash_matrix::run(arguments),

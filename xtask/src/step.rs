@@ -21,3 +21,11 @@ pub(crate) fn step(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -
     println!("── {name}: done in {} s", begun.elapsed().as_secs());
     Ok(())
 }
+
+/// Returns a program of this workspace that has been built: it is beside this one.
+pub(crate) fn program(name: &str, arguments: &[&str]) -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut command = Command::new(own.with_file_name(name));
+    command.args(arguments).current_dir(root());
+    Ok(command)
+}

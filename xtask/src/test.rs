@@ -1,44 +1,126 @@
-//! `cargo xtask test`: one step after the other, the first failure ends it.
+//! `cargo xtask test` and `cargo xtask check`: one part after the other, the first failure ends it, and the slowest parts are
+//! listed at the end of both.
+//!
+//! Everything is built once, for the whole workspace with its tests, and parts of it are chosen afterwards. `-p`, or programs
+//! without tests, would mean other features of dependencies, and most of them, and of this workspace, built once more.
 
 use std::process::{Command, Stdio};
 
+use crate::parts::{Beside, Parts};
 use crate::step::step;
 use crate::tools::is_there;
-use crate::{browser, chaos, crash_matrix, databases, deny, diagram, simulate, third_party, threats};
+use crate::{
+    browser, chaos, crash_matrix, databases, deny, diagram, imports, simulate, third_party, threats,
+};
 
-/// How many seeds are simulated for every change.
+/// How many seeds are simulated for every change, and for every commit.
 const SEEDS: &str = "2000";
+const FEW_SEEDS: &str = "100";
+/// Tests at a time for each processor: most of them wait, for a disk or for another process.
+const TESTS_EACH: usize = 2;
+/// The most at a time, unless there are more processors: the database server has 200 connections for all of them.
+const MOST_TESTS: usize = 16;
 
+/// Everything that must be green.
 pub(crate) fn run() -> Result<(), String> {
+    timed(everything)
+}
+
+/// What is worth two minutes before each commit: nothing that needs a database, a browser or a socket.
+pub(crate) fn check() -> Result<(), String> {
+    timed(the_least)
+}
+
+fn timed(parts_of: impl FnOnce(&mut Parts) -> Result<(), String>) -> Result<(), String> {
+    let mut parts = Parts::default();
+    let done = parts_of(&mut parts);
+    parts.print_slowest();
+    if done.is_ok() {
+        println!("── all green");
+    }
+    done
+}
+
+fn everything(parts: &mut Parts) -> Result<(), String> {
     vectors()?;
     openssl()?;
-    let installed = databases::install()?;
-    let (browser, place) = browser::install()?.variable();
-    let (third_party, folder) = third_party::install()?.variable();
-    step("format", &["fmt", "--all", "--check"], &[])?;
-    step("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[])?;
-    diagram::check()?;
-    let nextest = is_there("nextest");
-    let runner: &[&str] = if nextest { &["nextest", "run"] } else { &["test", "--all-targets"] };
+    let installed = parts.run("databases", databases::install)?;
+    let (browser, place) = parts.run("browser", browser::install)?.variable();
+    let (third_party, folder) = parts.run("services and clients of others", third_party::install)?.variable();
+    format_and_lints(parts)?;
+    parts.run("build", || step("build", &["build", "--workspace", "--all-targets"], &[]))?;
+    let at_once = at_once();
     {
         // Ends with this block, also if a test fails; and with this process, whatever ends it.
         let shared = installed.start()?;
         let variables =
             [&shared.variables()[..], &[(browser, place.as_str()), (third_party, folder.as_str())]].concat();
-        step("tests", &[runner, &["--workspace"]].concat(), &variables)?;
-        let on_postgres = [runner, &["-p", "semel-server", "--test", "it", "gateway::"]].concat();
-        let variables = [&variables[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
-        step("the gateway's tests on PostgreSQL", &on_postgres, &variables)?;
-        step("documentation tests", &["test", "--workspace", "--doc"], &shared.variables())?;
+        let on_postgres = [&variables[..], &[("SEMEL_TEST_STORE", "postgres")]].concat();
+        if is_there("nextest") {
+            let run = ["nextest", "run", "--workspace", "--test-threads", &at_once];
+            let done = parts.run("tests", || step("tests", &run, &variables));
+            parts.note_tests("");
+            done?;
+            let gateway = [&run[..], &["-E", "binary_id(semel-server::it) & test(gateway::)"]].concat();
+            let name = "the gateway's tests on PostgreSQL";
+            let done = parts.run(name, || step(name, &gateway, &on_postgres));
+            parts.note_tests(" (on PostgreSQL)");
+            done?;
+        } else {
+            let run = ["test", "--workspace", "--all-targets"];
+            parts.run("tests", || step("tests", &run, &variables))?;
+            let gateway = ["test", "-p", "semel-server", "--test", "it", "gateway::"];
+            let name = "the gateway's tests on PostgreSQL";
+            parts.run(name, || step(name, &gateway, &on_postgres))?;
+        }
+        let documented = ["test", "--workspace", "--doc"];
+        let name = "documentation tests";
+        parts.run(name, || step(name, &documented, &shared.variables()))?;
     }
-    threats::check(threats::Build::Everything)?;
-    simulate::run(&["--seeds", SEEDS])?;
-    crash_matrix::run(&["--sample"])?;
-    chaos::short(&installed)?;
-    step("documentation", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])?;
-    deny::check()?;
-    println!("── all green");
-    Ok(())
+    parts.run("threats", || threats::check(threats::Build::Everything))?;
+    let mut beside =
+        vec![Beside { name: "simulation", commands: vec![simulate::built(&["--seeds", SEEDS])?] }];
+    beside.push(Beside { name: "crash matrix", commands: crash_matrix::sample(&installed)? });
+    beside.extend(chaos::short(&installed)?);
+    parts.side_by_side(beside)?;
+    let documentation = ["doc", "--workspace", "--no-deps"];
+    parts
+        .run("documentation", || step("documentation", &documentation, &[("RUSTDOCFLAGS", "-D warnings")]))?;
+    parts.run("dependencies", deny::check)
+}
+
+fn the_least(parts: &mut Parts) -> Result<(), String> {
+    format_and_lints(parts)?;
+    // The unit tests of libraries and programs: they need no database, no browser and no other process.
+    let within = ["--workspace", "--lib", "--bins"];
+    if is_there("nextest") {
+        let at_once = at_once();
+        let run = [&["nextest", "run"], &within[..], &["--test-threads", &at_once]].concat();
+        let done = parts.run("unit tests", || step("unit tests", &run, &[]));
+        parts.note_tests("");
+        done?;
+    } else {
+        parts.run("unit tests", || step("unit tests", &[&["test"], &within[..]].concat(), &[]))?;
+    }
+    // One small test beside it, so that it is built from what the unit tests are built from.
+    let build = ["build", "--workspace", "--bin", "semel-simulate", "--test", "absent"];
+    parts.run("build of the simulation", || step("build of the simulation", &build, &[]))?;
+    let simulation = Beside { name: "simulation", commands: vec![simulate::built(&["--seeds", FEW_SEEDS])?] };
+    parts.side_by_side(vec![simulation])
+}
+
+fn format_and_lints(parts: &mut Parts) -> Result<(), String> {
+    parts.run("format", || step("format", &["fmt", "--all", "--check"], &[]))?;
+    let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+    parts.run("lints", || step("lints", &lints, &[]))?;
+    parts.run("imports", imports::check)?;
+    parts.run("diagram", diagram::check)
+}
+
+/// The number of tests that run at a time.
+fn at_once() -> String {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    (processors * TESTS_EACH).min(MOST_TESTS).max(processors).to_string()
 }
 
 /// A named folder of vectors that is not there is a mistake; no named folder is a choice, and said aloud.

@@ -26,6 +26,8 @@ fi
 folder=$(cd "$folder" && pwd -P)
 data=$folder/data
 log=$folder/log
+# ext4 then puts the data folder anywhere on the disk, not beside everybody else's temporary files. See `initialize`.
+chattr +T "$folder" 2>/dev/null
 mkdir "$data"
 server=
 echo "folder $folder"
