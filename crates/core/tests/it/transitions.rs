@@ -889,7 +889,7 @@ proptest! {
         // Of the present life: the epoch of the last claim, and those whose execution may have had an effect.
         let (mut claimed, mut suspects, mut committed) = (0, HashSet::new(), false);
         let mut lives = 0;
-        // Whether the last acquisition brought a request, and whether it is there.
+        // Whether the last acquisition brought a request that was not erased since, and whether it is there.
         let (mut brought, mut stored) = (false, false);
         for (seconds, event) in life {
             now = now.plus(Duration::from_secs(seconds));
@@ -960,8 +960,11 @@ proptest! {
                 RequestWrite::Store => true,
                 RequestWrite::Erase => false,
             };
+            // One that was erased is gone until the next acquisition: a command in phases that was left to a message.
+            brought &= step.request != RequestWrite::Erase;
             let kept = next.is_some_and(|head| head.keeps_request());
             prop_assert_eq!(stored, brought && kept, "{:?} leads to {:?}", event, next);
+            prop_assert!(step.request != RequestWrite::Erase || !kept, "{:?} leads to {:?}", event, next);
             if let (Event::Claim(_), Some(after)) = (event, next)
                 && Some(after.epoch) != swept.map(|swept| swept.epoch)
             {
