@@ -334,10 +334,12 @@ async fn poisoned(
         answers.push((status, post(a, id, &body, secret).await));
     }
     for case in &*cases {
-        let columns = "source, event_id, operation_id, verdict, why, received_at";
+        let columns = "source, event_id, operation_id, content, verdict, why, received_at";
         let id = site.literal(&case.operation_id);
+        let content = if id.starts_with("x'") { "x'00'" } else { "'\\x00'::bytea" };
+        let event_id = &case.event_id;
         let values =
-            format!("'provider', 'damaged-{}', {id}, 'petrified', '', max(updated_at)", case.event_id);
+            format!("'provider', 'damaged-{event_id}', {id}, {content}, 'petrified', '', max(updated_at)");
         let insert = format!("INSERT INTO semel_evidence ({columns}) SELECT {values} FROM semel_records");
         site.change(&insert)?;
     }
