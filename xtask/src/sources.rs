@@ -107,4 +107,13 @@ mod tests {
         assert!(!features("semel-stores").split(',').any(|feature| feature == "test-levers"));
         assert!(!tree.contains("semel-testkit"), "the test kit");
     }
+    #[test]
+    fn cargo_run_at_the_root_runs_the_gateway() {
+        let mut cargo = Command::new(env!("CARGO"));
+        let said = output(cargo.args(["metadata", "--format-version", "1", "--no-deps"]).current_dir(root()));
+        let said: Value = serde_json::from_str(&said.expect("cargo says it")).expect("it is JSON");
+        let members = said["workspace_default_members"].as_array().expect("it is a list");
+        assert_eq!(members.len(), 1, "{members:?}");
+        assert!(members[0].as_str().is_some_and(|member| member.contains("crates/server")), "{members:?}");
+    }
 }
