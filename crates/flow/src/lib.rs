@@ -43,7 +43,7 @@ pub mod sqlite;
 
 #[cfg(feature = "postgres")]
 pub use postgres::{PgRun, PostgresPhases, PostgresTransactions};
-pub use reply::{Answered, Failure, Reply};
+pub use reply::{Answered, Failure, IntoReply, Reply};
 pub use semel_core::{Command, Transacted};
 #[cfg(any(feature = "http-sink", feature = "http-evidence"))]
 pub use semel_outgoing::{Address, CertificateFiles, TlsError, TlsSettings, Trust};

@@ -9,6 +9,7 @@ mod phases;
 mod transaction;
 
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -24,7 +25,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
-use crate::reply::{Answered, Failure, Reply};
+use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use joined::{Joined, Lent};
@@ -99,12 +100,13 @@ impl PostgresTransactions {
     ///     .await
     /// # }
     /// ```
-    pub async fn transact<F, R>(&self, command: &Command, work: F) -> Answered
+    pub async fn transact<F, R, T>(&self, command: &Command, work: F) -> Answered
     where
         F: FnOnce(PgTx) -> R + Send + 'static,
-        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: IntoReply,
     {
-        let (own, command) = (self.clone(), command.clone());
+        let (own, command, work) = (self.clone(), command.clone(), replying(work));
         // In a task of its own: a transaction that is begun is always ended, and never left in the pool.
         let running = tokio::spawn(async move { own.carry_out(&command, work).await });
         // Only a bug of ours ends this task early, and it does not say when.
@@ -129,11 +131,11 @@ impl PostgresTransactions {
                 let begun = Begun { tx, record, now, is_first };
                 self.complete(command, &claim, begun, &reply, pushed).await
             }
-            Ran::Failed { why: Failure::Retryable(reply), back } => {
+            Ran::Failed { why: FailedReply { reply, is_final: false }, back } => {
                 self.taken_back(command, &claim, back, rolled_back(&reply)).await
             }
             // What it wrote goes; that it failed for good, stays.
-            Ran::Failed { why: Failure::Final(reply), back } => {
+            Ran::Failed { why: FailedReply { reply, is_final: true }, back } => {
                 let nothing = self.taken_back(command, &claim, back, failed()).await;
                 if !matches!(nothing, Transacted::RolledBack { .. }) {
                     return nothing;
@@ -156,22 +158,24 @@ impl PostgresTransactions {
     ///
     /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
     /// [`transact`](PostgresTransactions::transact); a [`Failure::Final`] settles the command, too.
-    pub async fn settle<F, R>(&self, operation_id: OperationId, work: F) -> Settled
+    pub async fn settle<F, R, T>(&self, operation_id: OperationId, work: F) -> Settled
     where
         F: FnOnce(PgTx) -> R + Send + 'static,
-        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Message, work).await
+        self.settle_by(operation_id, Word::Message, replying(work)).await
     }
 
     /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
     /// the provider. What was seen is kept with the record, for good.
-    pub async fn resolve<F, R>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
+    pub async fn resolve<F, R, T>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
     where
         F: FnOnce(PgTx) -> R + Send + 'static,
-        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Evidence(evidence), work).await
+        self.settle_by(operation_id, Word::Evidence(evidence), replying(work)).await
     }
 
     async fn settle_by<F, R>(&self, id: OperationId, word: Word, work: F) -> Settled
@@ -190,11 +194,13 @@ impl PostgresTransactions {
                 Ran::Failed { back: RolledBack::EndedBefore, .. } => {
                     return own.settled_by_work(&record).await;
                 }
-                Ran::Failed { why: Failure::Retryable(_), .. } => return Settled::RolledBack,
-                Ran::Failed { why: Failure::Final(reply), .. } => match own.open(id, &word).await {
-                    Ok((tx, record)) => (tx, record, reply),
-                    Err(settled) => return settled,
-                },
+                Ran::Failed { why: FailedReply { is_final: false, .. }, .. } => return Settled::RolledBack,
+                Ran::Failed { why: FailedReply { reply, is_final: true }, .. } => {
+                    match own.open(id, &word).await {
+                        Ok((tx, record)) => (tx, record, reply),
+                        Err(settled) => return settled,
+                    }
+                }
             };
             own.conclude(tx, record, &word, &reply).await
         });
@@ -561,8 +567,23 @@ enum Ran {
     /// It is done, and not committed.
     Done { tx: OpenTransaction, reply: Reply, pushed: usize },
     /// It failed, and was to be taken back.
-    Failed { why: Failure, back: RolledBack },
+    Failed { why: FailedReply, back: RolledBack },
 }
+
+/// Makes a reply of the response that work returns.
+fn replying<F, R, T>(work: F) -> impl FnOnce(PgTx) -> ReplyFuture + Send + 'static
+where
+    F: FnOnce(PgTx) -> R + Send + 'static,
+    R: Future<Output = Result<T, Failure>> + Send + 'static,
+    T: IntoReply,
+{
+    |tx| {
+        let working = work(tx);
+        Box::pin(async move { working.await?.into_reply() })
+    }
+}
+
+type ReplyFuture = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
 /// Runs the work in a task of its own, so that a panic ends only that.
 async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, seals: Seals, work: F) -> Ran
@@ -570,7 +591,8 @@ where
     F: FnOnce(PgTx) -> R + Send + 'static,
     R: Future<Output = Result<Reply, Failure>> + Send + 'static,
 {
-    let fault = |back| Ran::Failed { why: Failure::Retryable(Reply::rolled_back()), back };
+    let fault =
+        |back| Ran::Failed { why: FailedReply { reply: Reply::rolled_back(), is_final: false }, back };
     tx.lend();
     let (shared, pushed) = (Arc::new(Mutex::new(tx)), Arc::new(AtomicUsize::new(0)));
     let connection = shared.clone().lock_owned().await;
@@ -583,7 +605,7 @@ where
     };
     match done {
         Ok(Ok(reply)) => Ran::Done { tx, reply, pushed: pushed.load(Ordering::SeqCst) },
-        Ok(Err(why)) => Ran::Failed { why, back: tx.roll_back().await },
+        Ok(Err(why)) => Ran::Failed { why: why.logged(id), back: tx.roll_back().await },
         Err(_) => {
             tracing::error!(operation_id = %id, "the work of a command panicked");
             fault(tx.roll_back().await)

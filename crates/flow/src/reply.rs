@@ -7,7 +7,7 @@ use http::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use http::{HeaderMap, StatusCode};
 use semel_core::policy::{Profile, StoreResponse};
 use semel_core::problem::Kind;
-use semel_core::{Policy, Problem, Response, Transacted};
+use semel_core::{OperationId, Policy, Problem, Response, Transacted};
 use serde::Serialize;
 
 /// A response: to the one who asked now, and to every retry.
@@ -112,30 +112,102 @@ impl From<http::Response<Bytes>> for Reply {
     }
 }
 
-/// Work that failed. Either way its writes are taken back.
+/// Response type of work: a [`Reply`] or, with the feature `axum`, every `IntoResponse`.
+pub trait IntoReply {
+    /// Returns the reply.
+    ///
+    /// # Errors
+    /// If the body is not there as a whole: a stream cannot be stored in the transaction.
+    fn into_reply(self) -> Result<Reply, Failure>;
+}
+
+#[cfg(not(feature = "axum"))]
+impl IntoReply for Reply {
+    fn into_reply(self) -> Result<Reply, Failure> {
+        Ok(self)
+    }
+}
+
+/// A [`Reply`] passes through unchanged, deferral included.
+#[cfg(feature = "axum")]
+impl<T: axum_core::response::IntoResponse> IntoReply for T {
+    fn into_reply(self) -> Result<Reply, Failure> {
+        use http_body_util::BodyExt;
+
+        let (mut parts, body) = self.into_response().into_parts();
+        if let Some(reply) = parts.extensions.remove::<Reply>() {
+            return Ok(reply);
+        }
+        let mut collecting = std::pin::pin!(body.collect());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match collecting.as_mut().poll(&mut context) {
+            std::task::Poll::Ready(body) => {
+                Ok(http::Response::from_parts(parts, body.map_err(Failure::unexpected)?.to_bytes()).into())
+            }
+            std::task::Poll::Pending => Err(Failure::unexpected("the body of a stored response is a stream")),
+        }
+    }
+}
+
+#[cfg(feature = "axum")]
+impl axum_core::response::IntoResponse for Reply {
+    fn into_response(self) -> axum_core::response::Response {
+        let mut response = axum_core::response::Response::default();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Work that failed. Its writes are rolled back in every case.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum Failure {
-    /// For good: the answer is kept, and retries get it. A declined card, an account without funds.
+    /// A stable refusal, such as a declined card: the reply is stored, and retries get it.
     Final(Reply),
-    /// For now: nothing is kept, and the same key may be sent again. A lost connection, a deadlock.
+    /// A passing failure: nothing is stored, and the same key may be sent again.
     Retryable(Reply),
+    /// An error: it is logged, nothing is stored, and the client is told 500 and no more.
+    Unexpected(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Failure {
-    /// For good, with a body of JSON.
+    /// Refuses for good, with a body of JSON.
     pub fn refuse(status: StatusCode, value: &impl Serialize) -> Failure {
         match Reply::json(status, value) {
             Ok(reply) => Failure::Final(reply),
             Err(failure) => failure,
         }
     }
+
+    /// Fails with an error that is no `std::error::Error`, such as a text.
+    pub fn unexpected(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
+        Failure::Unexpected(error.into())
+    }
+
+    /// Logs an unexpected error of this command's work, and returns the reply.
+    pub(crate) fn logged(self, operation_id: OperationId) -> FailedReply {
+        match self {
+            Failure::Final(reply) => FailedReply { reply, is_final: true },
+            Failure::Retryable(reply) => FailedReply { reply, is_final: false },
+            Failure::Unexpected(error) => {
+                tracing::error!(%operation_id, %error, "a command failed and was rolled back");
+                FailedReply { reply: Reply::rolled_back(), is_final: false }
+            }
+        }
+    }
 }
 
-/// An error is a failure for now: it is logged, and the client is told 500 and no more.
-impl<E: std::error::Error> From<E> for Failure {
+/// The reply of work that failed.
+#[derive(Debug)]
+pub(crate) struct FailedReply {
+    pub(crate) reply: Reply,
+    /// True if the reply is stored for retries.
+    pub(crate) is_final: bool,
+}
+
+impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     fn from(error: E) -> Failure {
-        tracing::error!(%error, "a command failed and was rolled back");
-        Failure::Retryable(Reply::rolled_back())
+        Failure::Unexpected(Box::new(error))
     }
 }
 

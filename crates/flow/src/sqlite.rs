@@ -26,7 +26,7 @@ use tokio::sync::Mutex;
 
 use crate::gate::Gate;
 use crate::outbox::{EventId, InvalidKind};
-use crate::reply::{Answered, Failure, Reply};
+use crate::reply::{Answered, FailedReply, Failure, IntoReply, Reply};
 use crate::seals::Seals;
 use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progress, rolled_back, written};
 use alarm::Alarm;
@@ -151,11 +151,13 @@ impl SqliteTransactions {
     ///     .await
     /// # }
     /// ```
-    pub async fn transact<F>(&self, command: &Command, work: F) -> Answered
+    pub async fn transact<F, T>(&self, command: &Command, work: F) -> Answered
     where
-        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
+        T: IntoReply,
     {
         let (own, command) = (self.clone(), command.clone());
+        let work = |tx: &SqliteTx<'_>| work(tx)?.into_reply();
         let running = tokio::spawn(async move {
             let Some(turn) = own.gate.enter(command.scope.record_id(), command.policy.wait).await else {
                 return in_progress();
@@ -280,15 +282,15 @@ impl SqliteTransactions {
         };
         let in_time = alarm.stop();
         let Ok(done) = done else { return Ok(Ran::Fault("the work panicked")) };
-        Ok(match done {
-            Err(Failure::Retryable(reply)) => Ran::Failed(reply),
+        Ok(match done.map_err(|failure| failure.logged(id)) {
+            Err(FailedReply { reply, is_final: false }) => Ran::Failed(reply),
             _ if !in_time => Ran::Fault("the work held the file for too long"),
             // By a statement of its own, or by an error such as a full disk. None of it was committed.
             _ if transaction.is_autocommit() => {
                 Ran::Fault("the work's transaction ended before the work did")
             }
             Ok(reply) => Ran::Done { reply, pushed: tx.pushed.get() },
-            Err(Failure::Final(reply)) => {
+            Err(FailedReply { reply, is_final: true }) => {
                 // What it wrote goes; that it failed for good, stays.
                 transaction.execute_batch("ROLLBACK TO semel_work")?;
                 Ran::Done { reply, pushed: 0 }
@@ -301,20 +303,23 @@ impl SqliteTransactions {
     ///
     /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
     /// [`transact`](SqliteTransactions::transact); a [`Failure::Final`] settles the command, too.
-    pub async fn settle<F>(&self, operation_id: OperationId, work: F) -> Settled
+    pub async fn settle<F, T>(&self, operation_id: OperationId, work: F) -> Settled
     where
-        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
+        T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Message, work).await
+        self.settle_by(operation_id, Word::Message, |tx: &SqliteTx<'_>| work(tx)?.into_reply()).await
     }
 
     /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
     /// the provider. What was seen is kept with the record, for good.
-    pub async fn resolve<F>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
+    pub async fn resolve<F, T>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
     where
-        F: FnOnce(&SqliteTx<'_>) -> Result<Reply, Failure> + Send + 'static,
+        F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
+        T: IntoReply,
     {
-        self.settle_by(operation_id, Word::Evidence(evidence), work).await
+        self.settle_by(operation_id, Word::Evidence(evidence), |tx: &SqliteTx<'_>| work(tx)?.into_reply())
+            .await
     }
 
     async fn settle_by<F>(&self, id: OperationId, word: Word, work: F) -> Settled

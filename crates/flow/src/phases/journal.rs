@@ -9,7 +9,7 @@ use bytes::Bytes;
 use semel_core::{OperationId, Progress, Reason, StepKind};
 
 use crate::outbox::EventId;
-use crate::reply::{Failure, Reply};
+use crate::reply::{FailedReply, Failure, Reply};
 
 /// How many phases a command may have.
 const MAX_PHASES: usize = 100;
@@ -191,15 +191,18 @@ impl Journal {
         let ending = match std::mem::replace(&mut self.at, At::Closed) {
             At::Ended(ending) => ending,
             At::Inside | At::Closed => Ending::Left,
-            At::Between(_) => match returned {
-                Some(Ok(_) | Err(Failure::Final(_))) if self.asked.len() < self.recorded.len() => {
+            At::Between(_) => match returned.map(|done| done.map_err(|failure| failure.logged(self.command)))
+            {
+                Some(Ok(_) | Err(FailedReply { is_final: true, .. }))
+                    if self.asked.len() < self.recorded.len() =>
+                {
                     let (asked, recorded) = (self.asked.len(), self.recorded.len());
                     let command = self.command;
                     tracing::error!(operation_id = %command, asked, recorded, "a run ended before its recorded phases");
                     Ending::Unsure(Reason::HandlerUnsure)
                 }
-                Some(Ok(reply) | Err(Failure::Final(reply))) => Ending::Reply(reply),
-                Some(Err(Failure::Retryable(reply))) => {
+                Some(Ok(reply) | Err(FailedReply { reply, is_final: true })) => Ending::Reply(reply),
+                Some(Err(FailedReply { reply, is_final: false })) => {
                     Ending::Later { reason: Reason::NotExecuted, reply: Some(reply) }
                 }
                 None => Ending::Later { reason: Reason::Panicked, reply: Some(Reply::rolled_back()) },

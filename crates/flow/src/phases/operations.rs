@@ -12,7 +12,7 @@ use super::run::Run;
 use super::steps::Steps;
 use crate::gate::Gate;
 use crate::outbox::RetryTerms;
-use crate::reply::{Failure, Reply};
+use crate::reply::{Failure, IntoReply, Reply};
 
 /// How long, and how often, a command with phases is resumed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,21 +78,26 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     /// phase is done, and the client is there to be told, nothing is kept and the client gets its reply; otherwise it
     /// is run again later. If it fails for good, the command ends with that reply, and what its phases have done
     /// stays: what must be undone is undone by further phases.
-    pub fn operation<F, R>(self, name: &str, code: F) -> Phases<D>
+    pub fn operation<F, R, T>(self, name: &str, code: F) -> Phases<D>
     where
         F: Fn(Run<D>, Bytes) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: IntoReply,
     {
         self.operation_with(name, PhaseTerms::default(), code)
     }
 
-    /// The same, with other terms than the usual.
-    pub fn operation_with<F, R>(mut self, name: &str, terms: PhaseTerms, code: F) -> Phases<D>
+    /// Adds an operation as [`operation`](Phases::operation) does, with terms of its own.
+    pub fn operation_with<F, R, T>(mut self, name: &str, terms: PhaseTerms, code: F) -> Phases<D>
     where
         F: Fn(Run<D>, Bytes) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        R: Future<Output = Result<T, Failure>> + Send + 'static,
+        T: IntoReply,
     {
-        let code = Arc::new(move |run, input| Box::pin(code(run, input)) as Running);
+        let code = Arc::new(move |run, input| {
+            let running = code(run, input);
+            Box::pin(async move { running.await?.into_reply() }) as Running
+        });
         Arc::make_mut(&mut self.operations).insert(name.to_owned(), Operation { code, terms });
         self
     }

@@ -14,7 +14,7 @@ use super::journal::{Asked, Ending, Journal, PhaseKind, Stopped};
 use super::lease::Lease;
 use super::output;
 use super::steps::{Held, LocalEnded, NotWritten, Steps};
-use crate::reply::{Failure, Reply};
+use crate::reply::{FailedReply, Reply};
 
 /// One attempt at a command with phases.
 ///
@@ -183,13 +183,15 @@ impl<D> Run<D> {
                 self.journal().leave();
                 return self.stored(name, &output);
             }
-            Some(Err(LocalEnded::Failed(Failure::Final(reply)))) => {
-                (Ending::Reply(reply), "it failed for good".to_owned())
-            }
-            Some(Err(LocalEnded::Failed(Failure::Retryable(reply)))) => {
-                let later = Ending::Later { reason: Reason::NotExecuted, reply: Some(reply) };
-                (later, "it failed for now".to_owned())
-            }
+            Some(Err(LocalEnded::Failed(failure))) => match failure.logged(self.held.command) {
+                FailedReply { reply, is_final: true } => {
+                    (Ending::Reply(reply), "it failed for good".to_owned())
+                }
+                FailedReply { reply, is_final: false } => {
+                    let later = Ending::Later { reason: Reason::NotExecuted, reply: Some(reply) };
+                    (later, "it failed for now".to_owned())
+                }
+            },
             Some(Err(LocalEnded::Panicked)) => (later(Reason::Panicked), "it panicked".to_owned()),
             Some(Err(LocalEnded::TimedOut)) => (later(Reason::TimedOut), "it took too long".to_owned()),
             Some(Err(LocalEnded::NotCommitted(why))) => (later(Reason::NotExecuted), why),

@@ -150,7 +150,7 @@ impl SqliteTransactions {
         let in_time = alarm.stop();
         let value = match done {
             Err(_) => return Err(Ended::Local(LocalEnded::Panicked)),
-            Ok(Err(failure @ Failure::Retryable(_))) => {
+            Ok(Err(failure @ (Failure::Retryable(_) | Failure::Unexpected(_)))) => {
                 return Err(Ended::Local(LocalEnded::Failed(failure)));
             }
             Ok(_) if !in_time => return Err(Ended::Local(LocalEnded::TimedOut)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_flow::{PostgresTransactions, Reply};
+use semel_flow::{Failure, PostgresTransactions, Reply};
 use semel_testkit::proxy::FaultProxy;
 use sqlx::postgres::PgPoolOptions;
 
@@ -127,9 +127,8 @@ async fn a_server_that_is_away_runs_nothing() {
     let lab = Postgres::new().await;
     let options = PgPoolOptions::new().acquire_timeout(Duration::from_millis(50));
     let nowhere = options.connect_lazy("postgres://semel:x@127.0.0.1:1/none").expect("it is an address");
-    let answered = PostgresTransactions::new(nowhere)
-        .transact(&command("key"), |_| async { panic!("nothing is run") })
-        .await;
+    let answered =
+        PostgresTransactions::new(nowhere).transact(&command("key"), |_| async { nothing_is_run() }).await;
     assert_eq!(saw(&answered), Saw::Unavailable);
     assert_eq!(lab.counts().await, (0, 0, 0));
 }
@@ -286,4 +285,8 @@ async fn a_failover_to_a_wrong_clock_runs_nothing_again() {
     assert!(lab.see(&for_an_hour("paid"), pays()).await.replayed(), "three hours have not passed");
     let skipped = lab.database.sql("SELECT skipped_ms / 60000 FROM semel_store").expect("it reads");
     assert_eq!(skipped, "180");
+}
+
+fn nothing_is_run() -> Result<Reply, Failure> {
+    panic!("nothing is run")
 }

@@ -88,7 +88,7 @@ impl Ride {
     pub(crate) async fn charge(self, call: Call, attempt: u32) -> Result<u64, CallFailed> {
         let failed = |failure| match failure {
             Failure::Final(reply) => CallFailed::Final(reply),
-            Failure::Retryable(_) => CallFailed::NotExecuted("so the script says".to_owned()),
+            _ => CallFailed::NotExecuted("so the script says".to_owned()),
         };
         self.at("before sending", attempt).await.map_err(failed)?;
         let connecting = TcpStream::connect(self.provider).await;

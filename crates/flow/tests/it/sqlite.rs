@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use semel_flow::{Reply, SqliteTransactions};
+use semel_flow::sqlite::SqliteTx;
+use semel_flow::{Failure, Reply, SqliteTransactions};
 use semel_stores::sqlite::SqliteOptions;
 
 use crate::lab::{Gate, Lab, PAY, Saw, Sqlite, Step, command, pays, saw};
@@ -75,7 +76,8 @@ async fn a_file_that_another_process_holds_runs_nothing() {
     let lab = Sqlite::new();
     let other = lab.file();
     other.execute_batch("BEGIN IMMEDIATE").expect("the file is free");
-    let answered = lab.transactions.transact(&command("key"), |_| panic!("nothing is run")).await;
+    let nothing_is_run = |_: &SqliteTx<'_>| -> Result<Reply, Failure> { panic!("nothing is run") };
+    let answered = lab.transactions.transact(&command("key"), nothing_is_run).await;
     assert_eq!(saw(&answered), Saw::Unavailable);
     other.execute_batch("ROLLBACK").expect("it was begun");
     assert!(lab.see(&command("key"), pays()).await.executed());
@@ -175,4 +177,43 @@ async fn a_file_that_is_gone_leaves_the_command_in_doubt() {
     );
     assert_eq!(lab.see(&command("after"), pays()).await, Saw::Unavailable);
     assert!(!lab.path.exists(), "no other file was made in its place");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_may_return_any_response_of_axum() {
+    let lab = Sqlite::new();
+    let work = |tx: &SqliteTx<'_>| {
+        tx.execute(PAY, [])?;
+        Ok((StatusCode::CREATED, [("x-made-by", "axum")], axum::Json("paid")))
+    };
+    let answered = lab.transactions.transact(&command("key"), work).await;
+    assert_eq!(saw(&answered), Saw::Executed(201, "\"paid\"".to_owned()));
+    assert_eq!(lab.see(&command("key"), pays()).await, Saw::Replayed(201, "\"paid\"".to_owned()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_streamed_response_rolls_the_work_back() {
+    let lab = Sqlite::new();
+    let work = |tx: &SqliteTx<'_>| {
+        tx.execute(PAY, [])?;
+        Ok(axum::body::Body::new(NeverReady))
+    };
+    let answered = lab.transactions.transact(&command("key"), work).await;
+    assert_eq!(saw(&answered), Saw::RolledBack(500));
+    assert_eq!(lab.counts().await, (0, 0, 0));
+}
+
+/// A body whose first byte does not come.
+struct NeverReady;
+
+impl http_body::Body for NeverReady {
+    type Data = bytes::Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        self: std::pin::Pin<&mut Self>,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Self::Error>>> {
+        std::task::Poll::Pending
+    }
 }
