@@ -34,6 +34,41 @@ use crate::shares::Shares;
 impl IdempotencyLayer {
     /// Returns a builder of a layer on this store.
     pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder::new(store, |layer| layer)
+    }
+}
+
+/// Configures a layer, and builds it, or a `T` that is made of it. See [`IdempotencyLayer::builder`].
+pub struct Builder<T = IdempotencyLayer> {
+    store: Arc<dyn Store>,
+    identify: Option<Box<Identify>>,
+    authorize: Box<Authorize>,
+    before_keeping: Box<BeforeKeeping>,
+    ask: Option<Box<Ask>>,
+    origins: Vec<Authority>,
+    defaults: Policy,
+    operations: Vec<Operation>,
+    passing: Vec<(String, PathExceptions)>,
+    calls: Vec<String>,
+    fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
+    cache_bytes: u64,
+    body_bytes: usize,
+    answer_bytes: usize,
+    store_timeout: Duration,
+    body_timeout: Duration,
+    limits: Option<(Limits, Arc<dyn Usage>)>,
+    evidence: Option<Arc<dyn Evidence>>,
+    clock: Box<dyn Clock>,
+    ids: Box<dyn Ids>,
+    finish: Box<dyn FnOnce(IdempotencyLayer) -> T + Send>,
+}
+
+impl<T> Builder<T> {
+    /// Returns a builder of the value that `finish` makes of a layer on this store.
+    pub fn new(
+        store: Arc<dyn Store>,
+        finish: impl FnOnce(IdempotencyLayer) -> T + Send + 'static,
+    ) -> Builder<T> {
         Builder {
             store,
             identify: None,
@@ -55,35 +90,10 @@ impl IdempotencyLayer {
             evidence: None,
             clock: Box::new(SystemClock),
             ids: Box::new(RandomIds),
+            finish: Box::new(finish),
         }
     }
-}
 
-/// Configures a layer. Made by [`IdempotencyLayer::builder`].
-pub struct Builder {
-    store: Arc<dyn Store>,
-    identify: Option<Box<Identify>>,
-    authorize: Box<Authorize>,
-    before_keeping: Box<BeforeKeeping>,
-    ask: Option<Box<Ask>>,
-    origins: Vec<Authority>,
-    defaults: Policy,
-    operations: Vec<Operation>,
-    passing: Vec<(String, PathExceptions)>,
-    calls: Vec<String>,
-    fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint,
-    cache_bytes: u64,
-    body_bytes: usize,
-    answer_bytes: usize,
-    store_timeout: Duration,
-    body_timeout: Duration,
-    limits: Option<(Limits, Arc<dyn Usage>)>,
-    evidence: Option<Arc<dyn Evidence>>,
-    clock: Box<dyn Clock>,
-    ids: Box<dyn Ids>,
-}
-
-impl Builder {
     /// Identifies the caller of a request. A layer without it is not built: there is no anonymous bucket.
     ///
     /// The tenant and the caller must come from authentication: from the request's extensions, if an authentication layer in
@@ -92,7 +102,7 @@ impl Builder {
     pub fn identify(
         mut self,
         identify: impl Fn(&Parts) -> Result<Principal, Denied> + Send + Sync + 'static,
-    ) -> Builder {
+    ) -> Builder<T> {
         self.identify = Some(Box::new(move |parts| Identifying::Now(identify(parts))));
         self
     }
@@ -120,7 +130,7 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), semel_http::ConfigError>(())
     /// ```
-    pub fn identify_async<F>(mut self, identify: impl Fn(&Parts) -> F + Send + Sync + 'static) -> Builder
+    pub fn identify_async<F>(mut self, identify: impl Fn(&Parts) -> F + Send + Sync + 'static) -> Builder<T>
     where
         F: Future<Output = Result<Principal, Denied>> + Send + 'static,
     {
@@ -155,7 +165,7 @@ impl Builder {
     /// }
     ///
     /// # fn example(store: Arc<dyn semel_core::Store>) -> Result<(), semel_http::ConfigError> {
-    /// let idempotency = IdempotencyLayer::builder(store).identify_with_extension::<User>().build()?;
+    /// let idempotency = IdempotencyLayer::builder(store).identify_extension::<User>().build()?;
     /// let app: Router = Router::new()
     ///     .route("/payments", post(|| async { "charged once" }))
     ///     .layer(idempotency)
@@ -163,7 +173,7 @@ impl Builder {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn identify_with_extension<U: Authenticated>(self) -> Builder {
+    pub fn identify_extension<U: Authenticated>(self) -> Builder<T> {
         self.identify(identity::from_extension::<U>)
     }
 
@@ -196,7 +206,7 @@ impl Builder {
     pub fn authorize<F>(
         mut self,
         authorize: impl Fn(&Principal, &OperationName, &Parts) -> F + Send + Sync + 'static,
-    ) -> Builder
+    ) -> Builder<T>
     where
         F: Future<Output = Result<(), Denied>> + Send + 'static,
     {
@@ -210,7 +220,7 @@ impl Builder {
     pub fn before_keeping(
         mut self,
         before_keeping: impl Fn(&mut HeaderMap) + Send + Sync + 'static,
-    ) -> Builder {
+    ) -> Builder<T> {
         self.before_keeping = Box::new(before_keeping);
         self
     }
@@ -245,7 +255,7 @@ impl Builder {
     /// # )
     /// # }
     /// ```
-    pub fn results_from<S, R>(mut self, service: S) -> Builder
+    pub fn results_from<S, R>(mut self, service: S) -> Builder<T>
     where
         S: Service<Request<Body>, Response = http::Response<R>> + Clone + Send + Sync + 'static,
         S::Future: Send,
@@ -259,39 +269,39 @@ impl Builder {
 
     /// Adds a host, with its port if it is not the usual one, that the service has in its addresses, beside the host that a
     /// request is sent to. Addresses elsewhere are given to clients, and never fetched.
-    pub fn origin(mut self, authority: Authority) -> Builder {
+    pub fn origin(mut self, authority: Authority) -> Builder<T> {
         self.origins.push(authority);
         self
     }
 
     /// Sets the policy of commands that match no operation, which is also the base of every operation's policy.
-    pub fn defaults(mut self, defaults: Policy) -> Builder {
+    pub fn defaults(mut self, defaults: Policy) -> Builder<T> {
         self.defaults = defaults;
         self
     }
 
     /// Adds an operation.
-    pub fn operation(mut self, operation: Operation) -> Builder {
+    pub fn operation(mut self, operation: Operation) -> Builder<T> {
         self.operations.push(operation);
         self
     }
 
     /// Sets the memory for replays; 64 MiB by default.
-    pub fn cache_bytes(mut self, bytes: u64) -> Builder {
+    pub fn cache_bytes(mut self, bytes: u64) -> Builder<T> {
         self.cache_bytes = bytes;
         self
     }
 
     /// Sets the memory for the bodies of commands while they are read and executed; 512 MiB by default. Beyond it, commands are
     /// refused with 503.
-    pub fn body_bytes(mut self, bytes: usize) -> Builder {
+    pub fn body_bytes(mut self, bytes: usize) -> Builder<T> {
         self.body_bytes = bytes;
         self
     }
 
     /// Sets the memory for the bodies of answers while they are read and stored, shared by tenant and caller; 512 MiB by
     /// default. An answer beyond it reaches its caller, and retries get its head without the body.
-    pub fn answer_bytes(mut self, bytes: usize) -> Builder {
+    pub fn answer_bytes(mut self, bytes: usize) -> Builder<T> {
         self.answer_bytes = bytes;
         self
     }
@@ -319,7 +329,7 @@ impl Builder {
         mut self,
         route: impl Into<String>,
         allow: impl IntoIterator<Item = PathException>,
-    ) -> Builder {
+    ) -> Builder<T> {
         self.passing.push((route.into(), allow.into_iter().collect()));
         self
     }
@@ -338,19 +348,19 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), semel_http::ConfigError>(())
     /// ```
-    pub fn pass_grpc(mut self, route: impl Into<String>) -> Builder {
+    pub fn pass_grpc(mut self, route: impl Into<String>) -> Builder<T> {
         self.calls.push(route.into());
         self
     }
 
     /// Sets the timeout of one store call; 5 s by default. A claim that takes longer is given up, and nothing runs.
-    pub fn store_timeout(mut self, timeout: Duration) -> Builder {
+    pub fn store_timeout(mut self, timeout: Duration) -> Builder<T> {
         self.store_timeout = timeout;
         self
     }
 
     /// Sets the timeout for a request's body to arrive; 60 s by default.
-    pub fn body_timeout(mut self, timeout: Duration) -> Builder {
+    pub fn body_timeout(mut self, timeout: Duration) -> Builder<T> {
         self.body_timeout = timeout;
         self
     }
@@ -383,33 +393,33 @@ impl Builder {
     ///     .build()?;
     /// # Ok::<(), semel_http::ConfigError>(())
     /// ```
-    pub fn limits(mut self, limits: Limits, usage: Arc<dyn Usage>) -> Builder {
+    pub fn limits(mut self, limits: Limits, usage: Arc<dyn Usage>) -> Builder<T> {
         self.limits = limits.is_anything().then_some((limits, usage));
         self
     }
 
     /// Sets the audit log that takes a note if an answer after its timeout contradicts the record; every store of Semel is one.
     /// Without it, a contradiction is only logged and counted.
-    pub fn evidence(mut self, evidence: Arc<dyn Evidence>) -> Builder {
+    pub fn evidence(mut self, evidence: Arc<dyn Evidence>) -> Builder<T> {
         self.evidence = Some(evidence);
         self
     }
 
     /// Replaces the fingerprint of the current version, for tests of a change of version with live records.
     #[doc(hidden)]
-    pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder {
+    pub fn fingerprint(mut self, fingerprint: fn(&FingerprintInput<'_>) -> Fingerprint) -> Builder<T> {
         self.fingerprint = fingerprint;
         self
     }
 
     /// Sets the clock of this node, for the age of requests and the time in operation ids.
-    pub fn clock(mut self, clock: impl Clock) -> Builder {
+    pub fn clock(mut self, clock: impl Clock) -> Builder<T> {
         self.clock = Box::new(clock);
         self
     }
 
     /// Sets the source of identifiers. Attempt tokens must never repeat: two attempts with one token are taken for one.
-    pub fn ids(mut self, ids: impl Ids) -> Builder {
+    pub fn ids(mut self, ids: impl Ids) -> Builder<T> {
         self.ids = Box::new(ids);
         self
     }
@@ -419,7 +429,7 @@ impl Builder {
     /// # Errors
     /// The first rule, policy or part of the builder that cannot be used. Its `Debug` is the same sentence as its `Display`, for a
     /// `main` that unwraps it or returns it.
-    pub fn build(self) -> Result<IdempotencyLayer, ConfigError> {
+    pub fn build(self) -> Result<T, ConfigError> {
         let identify = self.identify.ok_or(ConfigError::NoIdentity)?;
         let operations = Operations::new(self.defaults, self.operations, self.passing, self.calls)?;
         if let (Some(name), None) = (operations.with_references(), &self.ask) {
@@ -450,6 +460,6 @@ impl Builder {
             clock: self.clock,
             ids: self.ids,
         };
-        Ok(IdempotencyLayer::new(shared))
+        Ok((self.finish)(IdempotencyLayer::new(shared)))
     }
 }

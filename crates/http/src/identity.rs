@@ -9,12 +9,14 @@ use http::header::WWW_AUTHENTICATE;
 use http::request::Parts;
 use semel_core::policy::Profile;
 use semel_core::problem::Kind;
+use semel_core::scope::PrincipalError;
 use semel_core::{OperationName, Principal, Problem};
 
 use crate::answer::{Answer, problems};
 
 /// Reason to refuse a caller.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub enum Denied {
     /// The request has no credentials: 401, with this challenge if there is one. An
     /// [anonymous](crate::Operation::anonymous) operation passes the request on if it has no key.
@@ -64,6 +66,13 @@ impl Denied {
     }
 }
 
+/// A tenant or a caller whose name cannot be used is not authenticated: 401. So `?` serves in `identify`.
+impl From<PrincipalError> for Denied {
+    fn from(_: PrincipalError) -> Denied {
+        Denied::unauthenticated()
+    }
+}
+
 /// Identifies the caller from the head of a request.
 pub(crate) type Identify = dyn Fn(&Parts) -> Identifying + Send + Sync;
 
@@ -90,7 +99,7 @@ pub(crate) type Authorize = dyn Fn(&Principal, &OperationName, &Parts) -> Pin<Bo
 
 /// A service's own type for an authenticated user, which its authentication layer puts into the request's extensions.
 ///
-/// Read by [`Builder::identify_with_extension`](crate::Builder::identify_with_extension).
+/// Read by [`Builder::identify_extension`](crate::Builder::identify_extension).
 pub trait Authenticated: Send + Sync + 'static {
     /// Returns the tenant and the caller that own the commands of this user. They stay the same when a token is rotated.
     ///

@@ -1,13 +1,17 @@
 //! An operation, as a service author declares it, and the errors of such a declaration.
 
 use std::fmt;
+use std::time::Duration;
 
-use http::Method;
+use http::{HeaderName, Method, StatusCode};
 use semel_core::operation::OperationNameError;
 use semel_core::path::{PathException, PathExceptions};
 use semel_core::pointer::PointerError;
-use semel_core::policy::PolicyError;
-use semel_core::{Policy, Tier, TierTooLow};
+use semel_core::policy::{
+    InProgress, KeepRequest, KeyRequirement, Mode, OnExpired, OnLeaseExpired, OnServerError, PolicyError,
+    Profile, Spelling, StoreResponse,
+};
+use semel_core::{KeyRules, Policy, Tier, TierTooLow};
 
 /// An operation: the name of the commands of one route, and their differences from the default policy.
 ///
@@ -16,7 +20,7 @@ use semel_core::{Policy, Tier, TierTooLow};
 /// use semel_http::Operation;
 ///
 /// let payments = Operation::new("payments.create", "POST /payments")
-///     .with(|policy| policy.ttl = Duration::from_secs(7 * 24 * 60 * 60))
+///     .ttl(Duration::from_secs(7 * 24 * 60 * 60))
 ///     .exclude("/clientTimestamp");
 /// ```
 pub struct Operation {
@@ -58,16 +62,10 @@ impl Operation {
         self
     }
 
-    /// Changes the default policy for this operation.
+    /// Changes the default policy for this operation: for what no setter covers, or for many settings at once.
     pub fn with(mut self, change: impl Fn(&mut Policy) + Send + Sync + 'static) -> Operation {
         self.change.push(Box::new(change));
         self
-    }
-
-    /// Requires a store of this tier: a layer on a store that promises less is not built, and commands are refused with 503 while
-    /// the store is below it. Replays are still answered.
-    pub fn needs_tier(self, tier: Tier) -> Operation {
-        self.with(move |policy| policy.needs_tier = tier)
     }
 
     /// Leaves the JSON member at this pointer out of the fingerprint.
@@ -106,15 +104,97 @@ impl Operation {
     }
 }
 
+/// Defines one setter for each field of [`Policy`].
+macro_rules! setters {
+    ($($(#[$doc:meta])* $name:ident: $type:ty => $field:ident;)*) => {
+        impl Operation {
+            $(
+                $(#[$doc])*
+                pub fn $name(self, $name: $type) -> Operation {
+                    self.with(move |policy| policy.$field = $name.clone().into())
+                }
+            )*
+        }
+    };
+}
+
+setters! {
+    /// Sets the mode: executed while the client waits, or later by a worker.
+    mode: Mode => mode;
+    /// Requires a key, makes it optional, or ignores keys.
+    key: KeyRequirement => key;
+    /// Sets the syntax and the lengths of keys.
+    key_rules: KeyRules => key_rules;
+    /// Sets the time for which a settled record is kept.
+    ttl: Duration => ttl;
+    /// Sets the lease of a claim. It is renewed while the handler runs, so it may be shorter than the timeout.
+    lease: Duration => lease;
+    /// Sets the timeout of the handler.
+    timeout: Duration => timeout;
+    /// Sets the time for which an answer of another process is still read after the timeout.
+    late_answer: Duration => late_answer;
+    /// Sets the time for which a concurrent duplicate waits for the first request.
+    wait: Duration => wait;
+    /// Sets the answer to a duplicate that has waited: 409, or 202 with an address to poll.
+    in_progress: InProgress => in_progress;
+    /// Sets the meaning of an expired lease.
+    on_lease_expired: OnLeaseExpired => on_lease_expired;
+    /// Sets the time within which a worker must start an asynchronous command.
+    start_within: Duration => start_within;
+    /// Sets the time for which the request is kept for operators.
+    keep_request: KeepRequest => keep_request;
+    /// Keeps every header field of a stored request, credentials included.
+    store_credentials: bool => store_credentials;
+    /// Adds header fields to those that are stored with a request.
+    store_request_headers: Vec<HeaderName> => store_request_headers;
+    /// Sets the meaning of 408 and of any status from 500 on.
+    on_server_error: OnServerError => on_server_error;
+    /// Sets the answer to a retry after the TTL.
+    on_expired: OnExpired => on_expired;
+    /// Sets the time for which tombstones are kept, where retries after the TTL are refused.
+    tombstone_ttl: Duration => tombstone_ttl;
+    /// Sets the margin that is added to lease and timeout before "not executed" may free a key.
+    quarantine_margin: Duration => quarantine_margin;
+    /// Sets the statuses by which the handler says that it did nothing.
+    not_executed_statuses: Vec<StatusCode> => not_executed_statuses;
+    /// Sets the largest request body, in bytes.
+    max_request: usize => max_request;
+    /// Sets the age from which a request is refused, by its timestamp header.
+    max_request_age: Duration => max_request_age;
+    /// Sets the header field that tells when the client made the request.
+    timestamp_header: HeaderName => timestamp_header;
+    /// Sets the largest response body that is stored for replays, in bytes.
+    max_stored_response: usize => max_stored_response;
+    /// Stores responses as a whole, without their bodies, or by their address.
+    store_response: StoreResponse => store_response;
+    /// Adds header fields to those that are never stored.
+    store_headers_except: Vec<HeaderName> => store_headers_except;
+    /// Sets the meaning of a path that differs from the operation's own by a slash at its end only.
+    trailing_slash: Spelling => trailing_slash;
+    /// Sets the meaning of a path that differs from the operation's own by upper and lower case only.
+    letter_case: Spelling => letter_case;
+    /// Requires a store of this tier: a layer on a store that promises less is not built, and commands are refused with 503 while
+    /// the store is below it. Replays are still answered.
+    needs_tier: Tier => needs_tier;
+}
+
+impl Operation {
+    /// Follows the habits of the IETF draft or of Stripe's API, the shortest key included.
+    pub fn profile(self, profile: Profile) -> Operation {
+        self.with(move |policy| policy.follow(profile))
+    }
+}
+
 /// Error in the configuration of a layer. Each variant names its operation.
 ///
 /// `Debug` is the sentence of `Display`: these errors are unwrapped, or returned from `main`, by the author of the service.
 #[derive(thiserror::Error)]
+#[non_exhaustive]
 pub enum ConfigError {
     /// Callers are not identified.
     #[error(
         "nothing says who is asking: name the principal of a request with `identify`, or the type that your authentication \
-         puts into its extensions with `identify_with_extension`"
+         puts into its extensions with `identify_extension`"
     )]
     NoIdentity,
     /// The name cannot be used.
@@ -160,5 +240,69 @@ pub enum ConfigError {
 impl fmt::Debug for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use semel_core::KeySyntax;
+
+    use super::*;
+
+    fn policy_of(operation: &Operation) -> Policy {
+        let mut policy = Policy::default();
+        operation.change.iter().for_each(|change| change(&mut policy));
+        policy
+    }
+
+    #[test]
+    fn each_setter_changes_its_own_setting_only() {
+        macro_rules! check {
+            ($($name:ident: $value:expr;)*) => {
+                $({
+                    let operation = Operation::new("payments.create", "POST /payments").$name($value);
+                    let expected = Policy { $name: $value.into(), ..Policy::default() };
+                    assert_ne!(expected, Policy::default(), stringify!($name));
+                    assert_eq!(policy_of(&operation), expected, stringify!($name));
+                })*
+            };
+        }
+        let second = Duration::from_secs(1);
+        check! {
+            mode: Mode::Async;
+            key: KeyRequirement::Ignored;
+            key_rules: KeyRules { syntax: KeySyntax::Strict, ..KeyRules::default() };
+            ttl: second;
+            lease: second;
+            timeout: second;
+            late_answer: second;
+            wait: second;
+            in_progress: InProgress::Accepted;
+            on_lease_expired: OnLeaseExpired::Rerun;
+            start_within: second;
+            keep_request: KeepRequest::WhileUnknown;
+            store_credentials: true;
+            store_request_headers: vec![http::header::VIA];
+            on_server_error: OnServerError::Replay;
+            on_expired: OnExpired::Refuse;
+            tombstone_ttl: second;
+            quarantine_margin: second;
+            not_executed_statuses: vec![StatusCode::UNAUTHORIZED];
+            max_request: 7_usize;
+            max_request_age: second;
+            timestamp_header: http::header::AGE;
+            max_stored_response: 7_usize;
+            store_response: StoreResponse::Headers;
+            store_headers_except: vec![http::header::VIA];
+            trailing_slash: Spelling::Same;
+            letter_case: Spelling::Other;
+            needs_tier: Tier::One;
+        }
+    }
+
+    #[test]
+    fn a_profile_brings_its_shortest_key() {
+        let policy = policy_of(&Operation::new("charges", "POST /v1/charges").profile(Profile::Stripe));
+        assert_eq!((policy.profile, policy.key_rules.min_length), (Profile::Stripe, 1));
     }
 }

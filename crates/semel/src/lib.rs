@@ -29,7 +29,7 @@
 //! ```
 //!
 //! A service whose authentication puts a type of its own into the request's extensions implements [`Authenticated`] for it, and
-//! calls `identify_with_extension::<User>()` instead:
+//! calls `identify_extension::<User>()` instead:
 //!
 //! ```
 //! use semel::{Authenticated, Denied, Principal};
@@ -47,7 +47,7 @@
 //! }
 //!
 //! # fn example(store: std::sync::Arc<dyn semel::Store>) -> Result<(), semel::ConfigError> {
-//! let idempotency = semel::IdempotencyLayer::builder(store).identify_with_extension::<User>().build()?;
+//! let idempotency = semel::IdempotencyLayer::builder(store).identify_extension::<User>().build()?;
 //! # Ok(())
 //! # }
 //! ```

@@ -41,7 +41,7 @@ async fn authenticate(mut request: Request, next: Next) -> Response {
 #[tokio::test]
 async fn an_extension_of_the_authentication_layer_names_the_caller() {
     let store = Arc::new(MemoryStore::new());
-    let layer = IdempotencyLayer::builder(store.clone()).identify_with_extension::<User>();
+    let layer = IdempotencyLayer::builder(store.clone()).identify_extension::<User>();
     let layer = layer.build().expect("the layer is valid");
     let app = Router::new().route("/payments", post(|| async { "paid" }));
     let address = serve(app.layer(layer).layer(from_fn(authenticate))).await;
@@ -64,9 +64,9 @@ fn a_layer_that_knows_nobody_is_not_built() {
     let error = builder().build().err().expect("it is refused");
     assert!(matches!(error, ConfigError::NoIdentity));
     assert!(error.to_string().contains("`identify`"), "{error}");
-    assert!(error.to_string().contains("`identify_with_extension`"), "{error}");
+    assert!(error.to_string().contains("`identify_extension`"), "{error}");
     assert!(builder().identify(identify).build().is_ok());
-    assert!(builder().identify_with_extension::<User>().build().is_ok());
+    assert!(builder().identify_extension::<User>().build().is_ok());
 }
 
 #[test]
