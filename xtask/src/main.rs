@@ -14,6 +14,7 @@ mod hostile;
 mod imports;
 mod model;
 mod mutants;
+mod names;
 mod nightly;
 mod parts;
 mod sbom;
@@ -62,6 +63,7 @@ What measures:
 What is kept in order:
   threats         says whether every row of docs/threat-model.md has a test that is there and runs
   imports         refuses import cycles between sibling modules, in every folder of every crate
+  names           refuses a type name that the product uses twice
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
         ["sbom"] => sbom::write(sbom::TARGET),
         ["sbom", target] => sbom::write(target),
         ["imports"] => imports::check(),
+        ["names"] => names::check(),
         ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
