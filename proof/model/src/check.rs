@@ -1,4 +1,4 @@
-//! Has the checker walk through a configuration, or through what a variant makes of one.
+//! Runs the checker over a configuration, with the real protocol or with a variant.
 
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,17 @@ use crate::story;
 use crate::variants::Case;
 use crate::world::World;
 
-/// What came of a walk.
+/// Result of a run of the checker.
 pub struct Walk {
-    /// How many different states there are.
+    /// Number of distinct states.
     pub states: usize,
-    /// How many steps it takes to get to the last of them.
+    /// Number of steps to the deepest state.
     pub depth: usize,
-    /// How long it took.
+    /// Duration of the run.
     pub time: Duration,
-    /// What was broken, with the way there.
+    /// Broken promises, each with a path to the violation.
     pub broken: Vec<Broken>,
-    /// Which of [`SIGHTS`] were met.
+    /// Names of the [`SIGHTS`] that were reached.
     pub seen: Vec<&'static str>,
 }
 
@@ -31,27 +31,27 @@ pub struct Walk {
 pub struct Broken {
     /// The promise.
     pub promise: Promise,
-    /// The way to where it is broken.
+    /// Path to the violation.
     pub path: Vec<(World, Option<Step>)>,
-    /// The same, for people.
+    /// The path in plain English, a line for each step.
     pub story: Vec<String>,
 }
 
 impl Broken {
-    /// How many steps it takes.
+    /// Returns the number of steps in the path.
     pub fn steps(&self) -> usize {
         self.path.len().saturating_sub(1)
     }
 }
 
-/// Walks through every state of a configuration under the real protocol.
+/// Checks every state of a configuration under the real protocol.
 pub fn walk(configuration: &Configuration, threads: usize) -> Walk {
     run(&Protocol::real(configuration), threads)
 }
 
-/// Looks for the shortest way to break the promise that a variant breaks.
+/// Searches for the shortest path to the promise that a variant breaks.
 pub fn refute(case: &Case) -> Walk {
-    // One thread walks breadth first, and so finds a shortest way.
+    // One thread searches breadth first, so the path is a shortest one.
     run(&Protocol::wrong(case), 1)
 }
 
@@ -121,12 +121,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_assumed_is_needed() {
+    fn dropping_an_assumption_breaks_a_promise() {
         are_refuted(&variants::ASSUMED, |_| true);
     }
 
     #[test]
-    fn a_refutation_reads_as_a_story() {
+    fn refutation_reads_as_a_story() {
         let case = variants::ALL.iter().find(|case| case.name == "sweep-frees").expect("it is one of them");
         let story = refute(case).broken.remove(0).story;
         assert_eq!(story[0], "request 1 reaches A, which sends a claim");

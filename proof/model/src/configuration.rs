@@ -1,5 +1,5 @@
-//! What is tried: who takes part, under which policy, and how much may go wrong. A configuration bounds everything, so
-//! that its space of states closes.
+//! Configuration of a model run: participants, policy, and number of faults. Everything is bounded, so the state
+//! space is finite.
 
 use std::time::Duration;
 
@@ -8,119 +8,119 @@ use semel_core::reconcile::ReconcileTerms;
 use semel_core::transition::CACHE_RECHECK;
 use semel_core::{Start, Terms, Timestamp};
 
-/// The unit of time: as long as a node may serve a settled record from memory without asking.
+/// Unit of time: the time for which a node may serve a settled record from memory without asking the store.
 pub const TICK: Duration = CACHE_RECHECK;
 
-/// The store's present. Time does not move it: it moves everything else towards it, so that two worlds that differ in
-/// nothing but their age are one state.
+/// The store's present time, a constant. A passing tick moves all other times towards it, so two worlds that differ
+/// only in age are one state.
 pub const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 
-/// How long things take, in ticks. What counts is their order: it is that of the shipped defaults.
+/// Durations in ticks. Only their order matters: it is the order of the shipped defaults.
 pub mod ticks {
-    /// How long a claim holds.
+    /// Length of a lease.
     pub const LEASE: u8 = 1;
-    /// How long a call may be on its way.
+    /// Longest time that a call is on its way.
     pub const TIMEOUT: u8 = 1;
-    /// How long an executor may sleep between looking at its lease and sending.
+    /// Longest pause of an executor between the lease check and the call.
     pub const MARGIN: u8 = 1;
-    /// How long a settled record is kept, where it is not kept for good: no shorter than a quarantine.
+    /// Time to live of a settled record, if records expire: no shorter than a quarantine.
     pub const TTL: u8 = LEASE + TIMEOUT + MARGIN;
-    /// How long a tombstone follows it, where one is kept.
+    /// Time to live of the tombstone after it, if tombstones are kept.
     pub const TOMBSTONE: u8 = 1;
-    /// How long a command may wait for a worker.
+    /// Longest wait of a command for a worker.
     pub const START_WITHIN: u8 = 2;
-    /// How long a reconciler may sleep between its look and its word.
+    /// Longest pause of a reconciler between its lookup and its verdict.
     pub const LOOK: u8 = 1;
-    /// How long ago a look was, where it was longer ago: no quarantine of this model can be over that long.
+    /// Upper bound of the counted age of a lookup: every quarantine in this model ends sooner.
     pub const LONG_AGO: u8 = 8 * TTL;
-    /// How long a statement that nobody waits for may still reach the store.
+    /// Time within which an abandoned statement may still reach the store.
     pub const STRAY: u8 = LEASE;
 }
 
-/// How often evidence is sought.
+/// Schedule of the reconciler's lookups.
 pub const LOOKS: ReconcileTerms = ReconcileTerms { first_delay: TICK, max_delay: TICK, max_attempts: 2 };
 
-/// So many ticks.
+/// Returns the duration of `ticks` ticks.
 pub fn after(ticks: u8) -> Duration {
     TICK * u32::from(ticks)
 }
 
-/// Who runs a command.
+/// Executor of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The node that the request came to.
+    /// The node that received the request.
     Sync,
     /// A worker, later.
     Async,
-    /// The node that the request came to, and workers go on where it left off. The command has one phase, a call.
+    /// The node that received the request; workers resume after it. The command has one phase, a call.
     Phased,
 }
 
 /// One request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which key it carries.
+    /// Key that the request carries.
     pub key: u8,
-    /// What it asks for. Another payload has another fingerprint.
+    /// Payload of the request. Another payload has another fingerprint.
     pub payload: u8,
 }
 
-/// How often each thing may go wrong.
+/// Number of faults of each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Faults {
-    /// A node dies.
+    /// Crashes of a node.
     pub crashes: u8,
-    /// A statement, or its answer, is lost on its way.
+    /// Statements or store answers lost on their way.
     pub losses: u8,
-    /// The store's clock leaps forward by a tick.
+    /// Leaps of the store's clock, forward by a tick.
     pub leaps: u8,
-    /// A look-up gets no answer.
+    /// Lookups without an answer.
     pub silences: u8,
 }
 
-/// What is tried.
+/// One configuration of the model.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration {
-    /// Its name.
+    /// Name of the configuration.
     pub name: &'static str,
-    /// What it is about.
+    /// Purpose of the configuration.
     pub about: &'static str,
-    /// The requests that clients send. Those with the same key and payload are sent in this order.
+    /// Requests that clients send. Requests with equal key and payload are sent in this order.
     pub requests: &'static [Request],
-    /// How many nodes they come to, one or two.
+    /// Number of nodes that receive requests: one or two.
     pub nodes: u8,
-    /// Who runs commands.
+    /// Executor of commands.
     pub mode: Mode,
-    /// What an ended lease means.
+    /// Meaning of an expired lease.
     pub on_lease_expired: OnLeaseExpired,
-    /// Whether the provider deduplicates on the operation id, answers included.
+    /// True if the provider deduplicates on the operation id and repeats its answer.
     pub deduplicates: bool,
-    /// Whether the provider may decline.
+    /// True if the provider may decline.
     pub declines: bool,
-    /// Whether all requests carry the same business reference.
+    /// True if all requests carry the same business reference.
     pub reference: bool,
-    /// Whether settled records expire.
+    /// True if settled records expire.
     pub expires: bool,
-    /// Whether tombstones follow them.
+    /// True if expired records leave a tombstone.
     pub tombstones: bool,
-    /// Whether the store's answers take time. Where they do not, they may still be lost.
+    /// True if the store's answers take time. Answers may be lost in either case.
     pub slow_answers: bool,
-    /// How often each executor may renew its lease.
+    /// Number of lease renewals of each executor.
     pub renewals: u8,
-    /// How often a worker may start a command.
+    /// Number of times that workers may start a command.
     pub starts: u8,
-    /// How often an operator may act.
+    /// Number of operator actions.
     pub operator: u8,
-    /// Whether an operator may say "not executed" of what took place.
+    /// True if an operator may say "not executed" of a command that took place.
     pub operator_errs: bool,
-    /// Whether the reconciler may sleep for any time between its look and its word.
+    /// True if the reconciler may pause for any time between its lookup and its verdict.
     pub sleepy_reconciler: bool,
-    /// How often each thing may go wrong.
+    /// Number of faults of each kind.
     pub faults: Faults,
 }
 
 impl Configuration {
-    /// The policy that goes with every claim.
+    /// Returns the policy terms that go with every claim.
     pub fn terms(&self) -> Terms {
         let policy = Policy {
             lease: after(ticks::LEASE),
@@ -135,7 +135,7 @@ impl Configuration {
         policy.terms()
     }
 
-    /// Who runs what is claimed.
+    /// Returns the start mode of every claim.
     pub fn start(&self) -> Start {
         match self.mode {
             Mode::Sync => Start::Now,
@@ -144,8 +144,8 @@ impl Configuration {
         }
     }
 
-    /// Whether one command may have several effects: the operation is declared safe to repeat, or an operator errs, and nobody
-    /// deduplicates.
+    /// Returns true if one command may have several effects: the operation is declared safe to repeat or an operator
+    /// errs, and the provider does not deduplicate.
     pub fn may_repeat(&self) -> bool {
         (self.on_lease_expired == OnLeaseExpired::Rerun || self.operator_errs) && !self.deduplicates
     }

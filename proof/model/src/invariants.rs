@@ -1,7 +1,7 @@
-//! What must hold, written down a second time and without a look at `semel_core::transition`.
+//! Definitions of the promises, written independently of `semel_core::transition`.
 //!
-//! Most of it is a matter of one moment. What is a matter of a step is noticed by `watch`, which sees every write of the
-//! store, and by `told`, which sees every word to a client; both write it into the world's books.
+//! Most promises are properties of one state. `watch` sees every write of the store and `told` every answer to a
+//! client; they record promises that a step breaks in the world's books.
 
 use semel_core::reconcile::{Bearing, bearing_on};
 use semel_core::transition::{Proof, Verdict};
@@ -16,7 +16,7 @@ use crate::world::{
 };
 
 impl Promise {
-    /// As a property of every state.
+    /// Returns the promise as a property of every state.
     pub(crate) fn property(self) -> Property<Protocol> {
         let holds: Holds = match self {
             Promise::OneEffect => |model, world| {
@@ -83,23 +83,23 @@ fn names_its_effect(world: &World, key: u8, row: &Row) -> bool {
     }
 }
 
-/// The bit of an attempt.
+/// Returns the bit of an attempt.
 pub(crate) fn bit(token: Token) -> u32 {
     1 << token
 }
 
-/// Whether two tokens are of one attempt. Only where a variant draws a second one do they differ.
+/// Returns true if two tokens belong to one attempt. They differ only if a variant drew a second token.
 pub(crate) fn is_own(one: Token, other: Token) -> bool {
     one % FRESH == other % FRESH
 }
 
-/// How far the second token of an attempt is from its first.
+/// Distance between the first and the second token of an attempt.
 pub(crate) const FRESH: Token = 16;
 
-/// What is asked of a world.
+/// Predicate on a world.
 pub(crate) type Holds = fn(&Protocol, &World) -> bool;
 
-/// What shows that the model tries what it is about. Each must be met somewhere.
+/// Situations that the model must reach, as proof that it tries what it is about.
 pub const SIGHTS: [(&str, Holds); 16] = [
     ("a success", |_, world| tells(world, |told| matches!(told, Told::Own(_)))),
     ("a replay", |_, world| tells(world, |told| matches!(told, Told::Replay(_)))),
@@ -141,7 +141,7 @@ fn rows(world: &World, is: fn(&Row) -> bool) -> bool {
     world.rows.iter().flatten().any(is)
 }
 
-/// Whether somebody is about to be told this.
+/// Returns true if a client is about to get such an answer.
 fn tells(world: &World, is: fn(Told) -> bool) -> bool {
     world.tasks.iter().any(|task| match task.phase {
         Phase::Answered(_, Then::Tell(told, _)) => is(told),
@@ -149,7 +149,7 @@ fn tells(world: &World, is: fn(Told) -> bool) -> bool {
     })
 }
 
-/// Sees a write of the store before it is made.
+/// Checks a write of the store before it is made.
 pub(crate) fn watch(
     model: &Protocol,
     world: &mut World,
@@ -189,7 +189,7 @@ pub(crate) fn watch(
     }
 }
 
-/// Whether a settled record may become this.
+/// Returns true if a settled record may change to `after`.
 fn may_leave_settled(row: &Row, after: Option<Row>, event: &Event) -> bool {
     let is_over = row.state.expires_at().is_some_and(|end| end <= NOW);
     match after {
@@ -200,11 +200,11 @@ fn may_leave_settled(row: &Row, after: Option<Row>, event: &Event) -> bool {
     }
 }
 
-/// A record is forgotten. If its time was over, its key begins another life.
+/// Checks that a record is forgotten in time. An expired record's key begins another life.
 fn forget(world: &mut World, key: u8, row: &Row, event: &Event) {
     let at = usize::from(key);
     let is_over = row.state.expires_at().is_some_and(|end| end <= NOW);
-    // An operator who frees a key says that nothing has run: no licence for a second effect.
+    // An operator frees a key of which nothing has run: that permits no second effect.
     let had_its_time = row.state.expires_at().is_some() && is_over;
     let in_time = match row.state {
         State::Succeeded { .. } | State::FailedFinal { .. } => {
@@ -221,7 +221,7 @@ fn forget(world: &mut World, key: u8, row: &Row, event: &Event) {
     world.books.settled[at] = 0;
     if had_its_time {
         world.books.life[at] += 1;
-        // What came of a life that is over no longer counts for anybody.
+        // Effects and answers of a past life no longer count.
         world.effects.retain(|effect| effect.key != key);
         world.declined.retain(|op| *op != row.op);
         world.books.answered[at] = None;
@@ -231,8 +231,8 @@ fn forget(world: &mut World, key: u8, row: &Row, event: &Event) {
     }
 }
 
-/// Whether an unknown outcome ends like this by right: by its executor's word, or by evidence that is true and that no
-/// call can overtake.
+/// Returns true if an unknown outcome may end like this: by its executor's outcome, or by true evidence that no call
+/// can overtake.
 fn ends_rightly(
     model: &Protocol,
     world: &World,
@@ -254,7 +254,8 @@ fn ends_rightly(
         }
         Event::Resolve { verdict: Verdict::FailedFinal, .. } => world.declined.contains(&row.op),
         Event::Resolve { verdict: Verdict::NotExecuted(proof), .. } => {
-            // A call that lands, before or after, is the one effect that every later attempt is answered with.
+            // A call that lands, before or after, is the one effect that the provider answers every later attempt
+            // with.
             let is_harmless = model.configuration.deduplicates && proof == Proof::ProviderDeduplicates;
             let had_effect = world.effects_of(key, row.life).next().is_some();
             is_harmless || !(had_effect || can_still_land(world, row.op))
@@ -263,7 +264,7 @@ fn ends_rightly(
     }
 }
 
-/// Whether a call of this command may still have an effect.
+/// Returns true if a call of this command may still have an effect.
 fn can_still_land(world: &World, op: Token) -> bool {
     let may_send = |phase: &Phase| matches!(phase, Phase::Ready { lease: 1.. } | Phase::Checked { .. });
     world.calls.iter().any(|call| call.op == op)
@@ -292,13 +293,13 @@ fn fence_of(event: &Event) -> Option<semel_core::Fence> {
     }
 }
 
-/// Whether evidence of an effect of this command was heard.
+/// Returns true if evidence of an effect of this command has arrived.
 fn heard_about(world: &World, op: Token) -> bool {
     let has_row = |row: &Option<Row>| row.is_some_and(|row| row.op == op);
     world.rows.iter().zip(world.books.heard).any(|(row, heard)| heard && has_row(row))
 }
 
-/// Sees that evidence of an effect by this attempt was offered to the store.
+/// Records that evidence of an effect by this attempt was offered to the store.
 pub(crate) fn heard(model: &Protocol, world: &mut World, key: u8, by: Token, about: About) {
     let Some(row) = world.row(key).copied() else { return };
     if !matches!(row.state, State::Claimed { .. } | State::Processing { .. }) {
@@ -325,7 +326,7 @@ fn note_acquired(world: &mut World, before: Option<Row>, after: &Row) {
             world.broke(Promise::HeardIsNotRun);
         }
         let is_risen = match before.filter(|before| before.op == after.op) {
-            // A worker starts it under the epoch of the claim.
+            // A worker starts a command under the epoch of the claim.
             Some(before) if matches!(before.state, State::Claimed { .. }) => after.epoch == before.epoch,
             Some(before) => after.epoch == before.epoch + 1,
             None => after.epoch == 1,
@@ -336,14 +337,14 @@ fn note_acquired(world: &mut World, before: Option<Row>, after: &Row) {
     }
 }
 
-/// Somebody learns of this record, who asked for this payload.
+/// Checks that a request learns of a record only if it has the record's payload.
 pub(crate) fn was_told_about(world: &mut World, payload: u8, row: &Row) {
     if row.payload != payload {
         world.broke(Promise::OtherPayload);
     }
 }
 
-/// Sees what a client is told.
+/// Checks an answer to a client and records it in the books.
 pub(crate) fn told(model: &Protocol, world: &mut World, index: usize, told: Told) {
     let task = world.tasks[index];
     match told {
@@ -383,7 +384,7 @@ fn told_final(world: &mut World, index: usize, payload: u8, answer: Answer) {
     }
 }
 
-/// Somebody begins to execute.
+/// Checks that a task may begin to execute.
 pub(crate) fn executes(world: &mut World, index: usize) {
     if world.tasks[index].after_final {
         world.broke(Promise::FinalStays);

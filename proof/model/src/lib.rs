@@ -1,8 +1,8 @@
-//! The protocol, tried exhaustively: every interleaving of a few requests, nodes, workers, a sweeper, a reaper, a
-//! reconciler, an operator and a provider, with everything that can go wrong between them.
+//! Exhaustive model of the protocol: every interleaving of a few requests, nodes, workers, a sweeper, a reaper, a
+//! reconciler, an operator and a provider, with the faults between them.
 //!
-//! Every change of a record is decided by `semel_core::transition`, not by a copy of it. `docs/model.md` says what is
-//! modelled, what is not, and what that means. Never linked into a product.
+//! `semel_core::transition` itself decides every change of a record; the model has no copy of it. `docs/model.md`
+//! says what is modelled and what is not. No product links this crate.
 
 pub mod check;
 pub mod configuration;

@@ -1,4 +1,4 @@
-//! `cargo xtask model`: walks through every configuration, and refutes every variant.
+//! Command line of `cargo xtask model`: checks every configuration and refutes every variant.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 use std::process::ExitCode;
@@ -83,7 +83,7 @@ fn all(configurations: &[&Configuration]) -> bool {
     is_fine
 }
 
-/// Whether commands of several parts are as they should be, and wrong protocols for them refuted.
+/// Checks commands of several parts. Returns true if no promise breaks and every wrong protocol is refuted.
 fn several_parts() -> bool {
     let mut is_fine = true;
     println!("\nCommands of several parts. No promise may be broken.\n");
@@ -123,13 +123,13 @@ fn report(configuration: &Configuration, walk: &Walk) {
 
 fn only(configuration: &Configuration) -> bool {
     println!("{}", configuration.about);
-    // One thread, for the shortest way to whatever is broken.
+    // One thread searches breadth first, so the path to a broken promise is the shortest.
     let walk = check::walk(configuration, 1);
     report(configuration, &walk);
     walk.broken.is_empty()
 }
 
-/// Whether all are refuted. Each is tried, whatever came of the others.
+/// Tries every case, also after a failure. Returns true if all are refuted.
 fn refuted(cases: &[Case]) -> bool {
     cases.iter().filter(|case| !short(case)).count() == 0
 }

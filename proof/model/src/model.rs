@@ -1,7 +1,6 @@
-//! Who can do what: every step that anybody in the world can take, faults among them. What follows is in `steps.rs`.
-//!
-//! It acts as `crates/http` (`service.rs`, `claim.rs`, `execute.rs`, `settle.rs`, `worker.rs`, `cache.rs`) and `crates/flow`
-//! (`reconcile/look.rs`) do. Nothing is asleep or slow by itself: any task may take no step while time passes.
+//! Steps that are possible in a world, faults among them; `steps.rs` carries them out. The steps follow `crates/http`
+//! (`service.rs`, `claim.rs`, `execute.rs`, `settle.rs`, `worker.rs`, `cache.rs`) and `crates/flow`
+//! (`reconcile/look.rs`). Slowness needs no step of its own: any task may take no step while time passes.
 
 use semel_core::State;
 use stateright::{Model, Property};
@@ -13,30 +12,30 @@ use crate::protocol::Protocol;
 use crate::variants::Variant;
 use crate::world::{Books, KEYS, NODES, Phase, REQUESTS, Reconciler, Row, Task, Token, World};
 
-/// One step.
+/// One step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A tick, by all clocks.
+    /// All clocks advance by a tick.
     Tick,
-    /// The store's clock leaps a tick forward, and nobody else's does.
+    /// The store's clock alone leaps forward by a tick.
     Leap,
-    /// A request reaches a node, which looks in memory, and claims.
+    /// A request reaches a node, which looks in memory and then claims.
     Send(usize, u8),
-    /// A worker finds a command that waits, and starts it.
+    /// A worker finds a claimed command and starts it.
     Start(u8, u8),
     /// A statement reaches the store.
     Take(usize),
     /// The store's answer reaches its task.
     Hear(usize),
-    /// A statement is lost, or late. Its sender sends it again, or gives up.
+    /// A statement is lost or late. Its sender retries or gives up.
     LoseStatement(usize, Despite),
-    /// The store's answer is lost. Its sender sends the statement again, or gives up.
+    /// The store's answer is lost. The sender retries the statement or gives up.
     LoseAnswer(usize, Despite),
-    /// A statement that nobody waits for reaches the store.
+    /// A statement without a waiting sender reaches the store.
     Stray(usize),
     /// A waiter asks the store.
     Look(usize),
-    /// A waiter has waited long enough.
+    /// A waiter reaches its timeout.
     Leave(usize),
     /// An executor renews its lease.
     Renew(usize),
@@ -48,48 +47,48 @@ pub enum Step {
     Call(usize),
     /// An executor cannot connect: nothing was sent.
     Refused(usize),
-    /// The provider takes a call, and does as it says.
+    /// The provider takes a call and executes it.
     Charge(usize),
-    /// The provider takes a call, and declines.
+    /// The provider takes a call and declines it.
     Decline(usize),
     /// The provider's answer reaches the executor.
     Reply(usize),
-    /// The executor gives up waiting for an answer, or gets one that says nothing.
+    /// The executor times out waiting for an answer, or gets one that says nothing.
     GiveUp(usize),
-    /// An executor whose word could not be stored offers it again.
+    /// An executor whose outcome could not be stored offers it again.
     Offer(usize),
-    /// A claim, or a start, that could not be confirmed is taken back.
+    /// An unconfirmed claim or start is taken back.
     TakeBack(usize),
-    /// The sweeper comes by.
+    /// The sweeper visits a key.
     Sweep(u8),
-    /// The reaper comes by.
+    /// The reaper visits a key.
     Reap(u8),
-    /// The reconciler puts a command off, and asks the provider.
+    /// The reconciler postpones a command and asks the provider.
     LookUp(u8),
-    /// It does, and the provider does not answer.
+    /// The reconciler postpones a command and gets no answer from the provider.
     LookInVain(u8),
-    /// It writes down what it has learnt.
+    /// The reconciler writes its verdict.
     Conclude,
-    /// The provider says by itself what it has done.
+    /// The provider reports an effect by webhook.
     Webhook(u8),
-    /// An operator has looked at the provider, and says that it took place.
+    /// An operator has looked at the provider and says "executed".
     SayExecuted(u8),
-    /// An operator has looked at the provider, and says that it did not take place.
+    /// An operator has looked at the provider and says "not executed".
     SayNotExecuted(u8),
-    /// An operator forgets a settled command.
+    /// An operator purges a settled command.
     Purge(u8),
-    /// An operator gives up a command that has not run.
+    /// An operator frees the key of a command that has not run.
     Free(u8),
-    /// A node dies, with all that it has in memory, and starts anew.
+    /// A node dies, loses its memory, and restarts.
     Crash(u8),
 }
 
-/// What a sender does when it does not know whether its statement was taken.
+/// Reaction of a sender to a statement without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Despite {
-    /// It sends the same again.
+    /// The sender retries the same statement.
     Again,
-    /// It gives up.
+    /// The sender gives up.
     GiveUp,
 }
 
@@ -158,10 +157,10 @@ impl Model for Protocol {
     }
 }
 
-/// Who can do what.
+/// Possible steps, by participant.
 impl Protocol {
     fn of_time(&self, world: &World, steps: &mut Vec<Step>) {
-        // Assumed: nobody sleeps for longer than the margin between looking at the lease and sending.
+        // Assumed: no executor sleeps for longer than the margin between the lease check and the call.
         let overslept = |task: &Task| matches!(task.phase, Phase::Checked { left: 0 });
         if self.is(Variant::SleepyExecutor) || !world.tasks.iter().any(overslept) {
             steps.push(Step::Tick);
@@ -221,11 +220,11 @@ impl Protocol {
         let requests = self.configuration.requests;
         let Some(request) = requests.get(index) else { return };
         let is_unsent = |index: usize| world.tasks[index].phase == Phase::Idle;
-        // Of requests that are alike, it does not matter which is the first.
+        // The order of equal requests does not matter.
         if (0..index).any(|earlier| requests[earlier] == *request && is_unsent(earlier)) {
             return;
         }
-        // Nor, before anything has happened, which node is.
+        // Before the first event, the choice of the node does not matter either.
         let all_unsent = (0..requests.len()).all(is_unsent) && world.starts == 0;
         let nodes = if all_unsent { 1 } else { self.configuration.nodes };
         steps.extend((0..nodes).map(|node| Step::Send(index, node)));

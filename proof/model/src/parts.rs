@@ -1,8 +1,7 @@
-//! Commands of several parts, tried exhaustively: phases, a deferred outcome, a bulk request. Two keys ask for one order,
-//! executors die, messages die, and an operator says, early or late, what became of the open call.
-//!
-//! Every change of a record is decided by `semel_core::transition`. What must hold is about the order, and not about a
-//! record: each of its parts takes place at most once, no message is lost, and a success has all of its parts.
+//! Exhaustive model of commands with several parts: phases, a deferred outcome, a bulk request. Two keys ask for one
+//! order, executors and messages die, and an operator gives an early or late verdict on the open call.
+//! `semel_core::transition` decides every change of a record. The promises are about the order: each part takes place
+//! at most once, no message is lost, and a success has all of its parts.
 
 mod promises;
 mod steps;
@@ -23,20 +22,20 @@ pub use promises::{PartsPromise, SIGHTS};
 pub use steps::PartsStep;
 pub use wrong::{ALL as WRONG, PartsCase, PartsVariant};
 
-/// How many keys ask for the order.
+/// Number of keys that ask for the order.
 pub const KEYS: usize = 2;
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000_000);
 const RESUMABLE: Duration = Duration::from_secs(24 * 3600);
 
-/// What a command of several parts is.
+/// Kind of command with several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// A local phase with a message, a call that nobody deduplicates, and another local phase.
+    /// A local phase with a message, a call without deduplication, and another local phase.
     Phased,
     /// A transaction with a message, whose delivery is the call that settles the command.
     Deferred,
-    /// Two items, each a command of its own under a key that is made of the request's.
+    /// Two items, each its own command under a key derived from the request's key.
     Bulk,
 }
 
@@ -44,7 +43,7 @@ impl Kind {
     /// Every kind.
     pub const ALL: [Kind; 3] = [Kind::Phased, Kind::Deferred, Kind::Bulk];
 
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Phased => "phases",
@@ -53,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// How many parts it has.
+    /// Returns the number of parts.
     pub const fn parts(self) -> usize {
         match self {
             Kind::Phased => 3,
@@ -70,96 +69,96 @@ impl Kind {
     }
 }
 
-/// Everything that is so at one moment.
+/// State of the whole model at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// The record of each key.
     pub rows: [Option<Row>; KEYS],
-    /// The key that holds the order's reference, and whether it was given back.
+    /// Key that holds the order's reference, and true if it was given back.
     pub reference: Option<(u8, bool)>,
     /// The executor of each key, if there is one.
     pub runs: [Option<Run>; KEYS],
-    /// How often each part of the order took place.
+    /// Number of times that each part of the order took place.
     pub parts: [u8; 3],
-    /// Whether a message that was committed is gone, and nobody has it.
+    /// True if a committed message is gone without delivery.
     pub lost_message: bool,
-    /// What operators have seen, and not said yet.
+    /// Verdicts that operators have seen and not given yet.
     pub seen: [Option<Seen>; 2],
-    /// How often executors may still die, messages die, and operators look.
+    /// Remaining number of deaths of executors and messages.
     pub deaths: u8,
-    /// See [`World::deaths`].
+    /// Remaining number of operators' lookups.
     pub looks: u8,
-    /// How many attempts there were: tokens are drawn from it.
+    /// Number of attempts so far: tokens are drawn from it.
     pub attempts: u8,
 }
 
-/// A record, with what is kept beside it.
+/// Record of a key, with the data stored beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// What the protocol decides on.
+    /// Head that the protocol decides on.
     pub head: Head,
-    /// Whether its input is kept.
+    /// True if the input is stored.
     pub input: bool,
-    /// The parts that are recorded as done.
+    /// Parts that are recorded as done.
     pub done: [bool; 3],
-    /// Whether the call of the second part is recorded as begun.
+    /// True if the call of the second part is recorded as begun.
     pub begun: bool,
-    /// What became of that call, which the record does not know.
+    /// True outcome of that call, which the record does not know.
     pub call: Call,
-    /// Its message.
+    /// Message of the command.
     pub message: Message,
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Call {
     /// None was made, or the last one provably had no effect.
     None,
-    /// It took place.
+    /// The call took place.
     Landed,
 }
 
-/// Where a message is.
+/// Delivery state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Message {
-    /// None was committed.
+    /// No message was committed.
     None,
-    /// It is to be delivered.
+    /// The message waits for delivery.
     Pending,
-    /// Nobody delivers it before an operator says so.
+    /// The message is not delivered before an operator retries it.
     Dead,
-    /// Its receiver has it.
+    /// The receiver has the message.
     Delivered,
 }
 
 /// An executor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Run {
-    /// Its fence.
+    /// Fence of the executor.
     pub fence: semel_core::Fence,
-    /// The part that it does next.
+    /// Next part of this run.
     pub next: u8,
-    /// Whether the call of the second part is begun by this run, and not answered.
+    /// True if this run has begun the call of the second part and has no answer.
     pub calling: bool,
 }
 
-/// What an operator has seen of an unknown outcome.
+/// Observation of an operator about an unknown outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
-    /// Of which key.
+    /// Key of the command.
     pub key: u8,
-    /// In which epoch.
+    /// Epoch of the observation.
     pub epoch: u32,
-    /// What was there.
+    /// Verdict that follows from it.
     pub verdict: PhaseVerdict,
 }
 
-/// A kind of command under the real protocol, or under a wrong one.
+/// Kind of command under the real protocol, or under a wrong one.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// The kind.
+    /// Kind of command.
     pub kind: Kind,
-    /// The variant; `None` for the real protocol.
+    /// Wrong variant; `None` for the real protocol.
     pub variant: Option<PartsVariant>,
 }
 
@@ -168,7 +167,7 @@ impl Parts {
         self.variant == Some(variant)
     }
 
-    /// Asks the protocol about the record of a key, and writes what it decides.
+    /// Asks the protocol about the record of a key, and writes the decision.
     fn change(&self, world: &mut World, key: u8, event: &Event, now: Timestamp) -> Decision {
         let at = usize::from(key);
         let before = world.rows[at];
@@ -262,18 +261,18 @@ impl Model for Parts {
     }
 }
 
-/// What came of a walk.
+/// Result of a run of the checker.
 #[derive(Debug)]
 pub struct PartsWalk {
-    /// How many different states there are.
+    /// Number of distinct states.
     pub states: usize,
-    /// The promises that were broken, each with the steps to where it is.
+    /// Broken promises, each with the steps to the violation.
     pub broken: Vec<(PartsPromise, Vec<PartsStep>)>,
-    /// The sights that were met.
+    /// Names of the sights that were reached.
     pub seen: Vec<&'static str>,
 }
 
-/// Walks through every state of a kind, with one thread, and so finds shortest ways.
+/// Checks every state of a kind with one thread, so the paths are shortest ones.
 pub fn walk(parts: &Parts) -> PartsWalk {
     let checker = parts.clone().checker().spawn_bfs().join();
     let mut found = checker.discoveries();
@@ -286,7 +285,7 @@ pub fn walk(parts: &Parts) -> PartsWalk {
     PartsWalk { states: checker.unique_state_count(), broken, seen }
 }
 
-/// Whether a record is in this state.
+/// Returns true if a record is in state `unknown`.
 fn is_unknown(row: &Row) -> bool {
     matches!(row.head.state, State::Unknown { .. })
 }

@@ -1,4 +1,4 @@
-//! The promises of the protocol, by name. `invariants.rs` says what each means in a world.
+//! Promises of the protocol, by name. `invariants.rs` defines each one for a world.
 
 /// A promise of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,33 +8,34 @@ pub enum Promise {
     OneEffect,
     /// A success has exactly one effect and names it; a stable failure has none.
     SuccessNamesEffect,
-    /// All final answers are equal, and nobody gets one from before the key's present life.
+    /// All final answers are equal, and no request gets one from before the key's present life.
     EqualAnswers,
     /// Another payload has no effect, gets no stored answer, and learns nothing of the command.
     OtherPayload,
     /// An unknown outcome ends by true evidence that nothing can overtake, or by its executor's word.
     EvidenceEndsUnknown,
-    /// A settled record does not change, but for its expiry and a purge.
+    /// A settled record changes only by expiry or a purge.
     SettledStays,
     /// Epochs rise, and only the current executor's word counts.
     HoldersWord,
-    /// No effect without a claim that was written before.
+    /// Every effect follows a stored claim.
     ClaimBeforeEffect,
-    /// Who was told that nothing ran for him has no effect, then or later.
+    /// A request that was told "nothing ran" has no effect, then or later.
     NothingRan,
-    /// After one final answer, no later request meets anything else before the record is forgotten.
+    /// After one final answer, no later request runs, or finds the command in progress, unknown or vacant, until the
+    /// record is forgotten.
     FinalStays,
-    /// Whoever dies or falls silent, the sweeper ends what is in hand.
+    /// The sweeper ends every command in progress, also after its executor died or fell silent.
     NothingStaysInHand,
-    /// Nothing is forgotten before its time, or before it is settled.
+    /// No record is forgotten before it is settled, or before its time.
     NothingForgottenEarly,
     /// A business reference has at most one effect, whatever keys it comes under.
     OneEffectPerReference,
     /// No request waits for a claim of its own.
     NobodyWaitsForHimself,
-    /// What was heard to have taken place is not run again.
+    /// A command with evidence of its effect is not run again.
     HeardIsNotRun,
-    /// Evidence of an attempt that was taken for not executed, and run again, is a contradiction.
+    /// Evidence of an attempt that was declared not executed and then run again is a contradiction.
     SecondEffectIsLoud,
 }
 
@@ -59,7 +60,7 @@ impl Promise {
         Promise::SecondEffectIsLoud,
     ];
 
-    /// The promise in words.
+    /// Returns the promise in words.
     pub const fn name(self) -> &'static str {
         match self {
             Promise::OneEffect => "at most one effect",

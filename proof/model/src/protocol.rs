@@ -1,4 +1,4 @@
-//! The protocol that is tried: a configuration, and the real rules or one wrong one.
+//! Protocol under test: a configuration, with the real rules or with one wrong variant.
 
 use semel_core::{Event, Terms, Write, transition};
 
@@ -7,25 +7,25 @@ use crate::promises::Promise;
 use crate::variants::{Case, Variant};
 use crate::world::Row;
 
-/// A configuration, and the variant of the protocol that it is tried with, if any.
+/// Configuration, with the wrong variant of the protocol to try on it, if any.
 #[derive(Clone, Debug)]
 pub struct Protocol {
-    /// What is tried.
+    /// Configuration under test.
     pub configuration: Configuration,
-    /// The wrong protocol that is tried; `None` for the real one.
+    /// Wrong protocol under test; `None` for the real one.
     pub variant: Option<Variant>,
-    /// The one promise that is checked; `None` for all.
+    /// Only promise to check; `None` for all.
     pub only: Option<Promise>,
     pub(crate) terms: Terms,
 }
 
 impl Protocol {
-    /// The real protocol.
+    /// Returns the real protocol for a configuration.
     pub fn real(configuration: &Configuration) -> Protocol {
         Protocol { configuration: *configuration, variant: None, only: None, terms: configuration.terms() }
     }
 
-    /// A wrong one, asked for the promise that it breaks.
+    /// Returns a wrong protocol that is checked only for the promise it breaks.
     pub fn wrong(case: &Case) -> Protocol {
         Protocol {
             variant: Some(case.variant),
@@ -38,10 +38,10 @@ impl Protocol {
         self.variant == Some(variant)
     }
 
-    /// Whether the sweeper alone ends what this record is in the middle of.
+    /// Returns true if the sweeper alone ends this record's command.
     pub(crate) fn sweeper_ends(&self, row: &Row) -> bool {
         let mut head = row.head(&self.terms);
-        // In hand, waiting, in hand: no command is in hand more often than its workers may start it.
+        // The record alternates between processing and requeued, at most as often as workers may start it.
         for _ in 0..8 {
             let Some(due) = head.state.due_to_sweep() else { return true };
             match transition(Some(&head), &Event::Age, due.max(NOW)).write {

@@ -1,4 +1,4 @@
-//! The configurations that are tried: the policies that Semel ships, each beside the trouble that it is made for.
+//! Configurations to check: the policies that Semel ships, each with the faults that it is made for.
 
 use semel_core::policy::OnLeaseExpired;
 
@@ -11,7 +11,8 @@ const OTHER_KEY: Request = Request { key: 1, payload: 1 };
 const CRASH: Faults = Faults { crashes: 1, losses: 0, leaps: 0, silences: 0 };
 const QUIET: Faults = Faults { crashes: 0, ..CRASH };
 
-/// The defaults: a request runs its command, an ended lease is an unknown outcome, and nobody deduplicates.
+/// Defaults: a request runs its command, an expired lease is an unknown outcome, and the provider does not
+/// deduplicate.
 pub const DEFAULTS: Configuration = Configuration {
     name: "defaults",
     about: "three requests of one key; a node dies",
@@ -33,7 +34,7 @@ pub const DEFAULTS: Configuration = Configuration {
     faults: CRASH,
 };
 
-/// Everything goes wrong that can.
+/// Every kind of fault happens.
 pub const TROUBLE: Configuration = Configuration {
     name: "trouble",
     about: "two requests; a node dies, a statement is lost or late, the store's clock leaps",
@@ -81,7 +82,7 @@ pub const OTHER_PAYLOAD: Configuration = Configuration {
     ..DEFAULTS
 };
 
-/// An operator acts, and look-ups get no answer.
+/// An operator acts, and lookups get no answer.
 pub const OPERATOR: Configuration = Configuration {
     name: "operator",
     about: "two requests; an operator resolves, purges or frees; a look-up is in vain; tombstones are kept",
@@ -124,7 +125,7 @@ pub const ASYNC: Configuration = Configuration {
     ..DEFAULTS
 };
 
-/// Workers run commands again and again.
+/// Workers run commands, and rerun them after lease expiry.
 pub const ASYNC_RERUN: Configuration = Configuration {
     name: "async rerun",
     about: "workers start a command again when a lease has ended, since the provider deduplicates",
@@ -158,7 +159,7 @@ pub const REFERENCE: Configuration = Configuration {
     ..DEFAULTS
 };
 
-/// Two keys with one business reference, one of them sent twice. The provider deduplicates, each key by itself.
+/// Two keys with one business reference, one of them sent twice. The provider deduplicates each key by itself.
 pub const REFERENCE_AND_DEDUPLICATION: Configuration = Configuration {
     name: "reference, deduplicates",
     about: "two keys with one business reference, one sent twice; the provider deduplicates",
@@ -168,7 +169,7 @@ pub const REFERENCE_AND_DEDUPLICATION: Configuration = Configuration {
     ..DEDUPLICATES
 };
 
-/// The same, where an ended lease frees the key.
+/// Two keys with one business reference, one of them sent twice. An expired lease frees the key.
 pub const REFERENCE_AND_RERUN: Configuration = Configuration {
     name: "reference, rerun",
     about: "two keys with one business reference, one sent twice; an ended lease frees the key; a statement is lost, an operator acts",
@@ -178,7 +179,7 @@ pub const REFERENCE_AND_RERUN: Configuration = Configuration {
     ..REFERENCE_AND_DEDUPLICATION
 };
 
-/// All of them.
+/// Every shipped configuration.
 pub const ALL: [&Configuration; 17] = [
     &DEFAULTS,
     &TROUBLE,
@@ -199,7 +200,7 @@ pub const ALL: [&Configuration; 17] = [
     &DEDUPLICATES_AND_AN_OPERATOR,
 ];
 
-/// Two requests, and nothing goes wrong but that somebody is slow: where most variants fail already.
+/// Two requests and no fault except slowness: most variants fail here already.
 pub const TWO: Configuration =
     Configuration { name: "two", about: "two requests", requests: &[SAME, SAME], faults: QUIET, ..DEFAULTS };
 
@@ -219,7 +220,7 @@ pub const TWO_AND_A_LOSS: Configuration = Configuration {
 pub const THREE_TO_ONE: Configuration =
     Configuration { name: "three to one", about: "three requests to one node", nodes: 1, ..THREE };
 
-/// Three requests to one node, and a reconciler that sleeps for any time between its look and its word.
+/// Three requests to one node, and a reconciler that pauses for any time between its lookup and its verdict.
 pub const SLEEPY_RECONCILER: Configuration = Configuration {
     name: "sleepy reconciler",
     about: "three requests to one node; the reconciler may sleep between its look and its word",
@@ -277,11 +278,11 @@ pub const ONE_FOR_WORKERS: Configuration = Configuration {
     ..ASYNC
 };
 
-/// Three requests, and nothing goes wrong but that somebody is slow.
+/// Three requests and no fault except slowness.
 pub const THREE: Configuration =
     Configuration { name: "three", about: "three requests", faults: QUIET, ..DEFAULTS };
 
-/// What `--quick` tries: smaller, and yet everything that is to be seen is in it.
+/// Configurations of `--quick`: smaller, yet they reach every situation of `SIGHTS`.
 pub const QUICK: [&Configuration; 10] = [
     &TWO_AND_A_CRASH,
     &TWO_AND_A_LOSS,

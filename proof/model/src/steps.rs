@@ -1,4 +1,4 @@
-//! What follows from a step, for whoever takes it.
+//! Effects of the steps of the model on a world.
 
 use semel_core::reconcile::{Found, LookedNext, after_look};
 use semel_core::record::StoredResult;
@@ -163,7 +163,7 @@ impl Protocol {
         }
     }
 
-    /// A request reaches a node.
+    /// Delivers a request to a node.
     fn send(&self, world: &mut World, index: usize, node: u8) {
         let at = usize::from(world.tasks[index].key);
         world.tasks[index].node = node;
@@ -182,7 +182,7 @@ impl Protocol {
         world.tasks[index].phase = Phase::Asking(Statement::Claim);
     }
 
-    /// What memory answers.
+    /// Returns the answer from a node's memory, if memory may answer.
     fn remember(&self, remembered: &Remembered, payload: u8) -> Option<Told> {
         let row = remembered.row;
         let look = Event::Look { fingerprint: fingerprint(payload) };
@@ -197,7 +197,7 @@ impl Protocol {
         }
     }
 
-    /// A worker starts what waits.
+    /// Starts a claimed command on a worker.
     fn start(&self, world: &mut World, node: u8, key: u8) {
         let Some(row) = world.row(key).copied() else { return };
         let index = REQUESTS + usize::from(node);
@@ -207,7 +207,7 @@ impl Protocol {
         world.tasks[index] = Task { phase, epoch: row.epoch, ..Task::idle(node, key, token) };
     }
 
-    /// The store's answer reaches its task.
+    /// Delivers the store's answer to its task.
     fn hear(&self, world: &mut World, index: usize) {
         let task = world.tasks[index];
         let Phase::Answered(_, then) = task.phase else { return };
@@ -233,7 +233,7 @@ impl Protocol {
         }
     }
 
-    /// The command is this task's: it executes, unless the claim took longer than the lease that it asked for.
+    /// Executes the acquired command, unless the claim took longer than its lease.
     fn acquired(&self, world: &mut World, index: usize, asked: u8, begun: bool) {
         let lease = ticks::LEASE.saturating_sub(asked);
         if begun && !self.configuration.deduplicates && !self.is(Variant::RepeatsBegunPhase) {
@@ -246,7 +246,7 @@ impl Protocol {
         world.tasks[index].phase = Phase::Ready { lease };
     }
 
-    /// Nobody knows whether a statement was taken.
+    /// Handles a statement without an answer: the task cannot know if it was taken.
     fn lost(&self, world: &mut World, index: usize, statement: Statement, despite: Despite) {
         world.faults.losses -= 1;
         let task = &mut world.tasks[index];
@@ -259,7 +259,7 @@ impl Protocol {
             }
             (Despite::GiveUp, Statement::Claim) => {
                 let (node, key, token) = (task.node, task.key, task.token);
-                // A worker may have it by now.
+                // A worker may already run the command.
                 if self.configuration.mode == Mode::Async && !self.is(Variant::UnconfirmedButRun) {
                     self.tell(world, index, Told::Unknown);
                     end(world, index);
@@ -288,7 +288,7 @@ impl Protocol {
         }
     }
 
-    /// A waiter asks the store. It never executes.
+    /// Asks the store for a waiter, which never executes.
     fn look(&self, world: &mut World, index: usize) {
         let key = world.tasks[index].key;
         let payload = self.configuration.requests[index].payload;
@@ -336,7 +336,7 @@ impl Protocol {
         }
     }
 
-    /// The executor looks at its lease, right before it sends.
+    /// Checks the lease right before the call.
     fn check(&self, world: &mut World, index: usize) {
         let task = world.tasks[index];
         let Phase::Ready { lease } = task.phase else { return };
@@ -349,7 +349,7 @@ impl Protocol {
         world.tasks[index].phase = Phase::Checked { left: ticks::MARGIN };
     }
 
-    /// Nothing ran, provably.
+    /// Reports that the command provably did not run.
     fn unexecuted(&self, world: &mut World, index: usize, reason: Reason) {
         let requeues = index >= REQUESTS || self.configuration.mode == Mode::Phased;
         say(world, index, if requeues { Word::Requeue(reason) } else { Word::Release(reason) });
@@ -373,7 +373,7 @@ impl Protocol {
     }
 
     fn decline(&self, world: &mut World, place: usize) {
-        // Who deduplicates gives the answer again that it gave before.
+        // A provider that deduplicates repeats its earlier answer.
         if self.configuration.deduplicates && world.find(world.calls[place].op) != Finding::NoRecord {
             return;
         }
@@ -401,7 +401,7 @@ impl Protocol {
         }
     }
 
-    /// A claim, or a start, that could not be confirmed is taken back.
+    /// Takes back an unconfirmed claim or start.
     fn take_back(&self, world: &mut World, index: usize) {
         let task = world.tasks[index];
         let row = world.row(task.key).copied();
@@ -427,13 +427,13 @@ impl Protocol {
                 let _ = self.change(world, task.key, &release(row.fence()), None);
                 end(world, index);
             }
-            // It arrived, and somebody else has the command by now.
+            // The claim arrived, and another attempt has the command by now.
             Some(row) if row.op == task.token => end(world, index),
             Some(_) | None => {}
         }
     }
 
-    /// The reconciler puts a command off, so that nobody else looks for it meanwhile.
+    /// Postpones a command, so that no other reconciler looks it up meanwhile.
     fn hold(&self, world: &mut World, key: u8) -> Option<Held> {
         let row = *world.row(key)?;
         let State::Unknown { attempts, .. } = row.state else { return None };
@@ -455,7 +455,7 @@ impl Protocol {
         let put_off = |world: &mut World, until: Timestamp| {
             let _ = self.change(world, held.key, &Event::Postpone { until, attempts, counts: false }, None);
         };
-        // Another command may have the key by now.
+        // The key may belong to another command by now.
         let current = world.row(held.key).filter(|row| row.op == held.op);
         let Some(State::Unknown { quarantine_until, .. }) = current.map(|row| row.state) else { return };
         match after_look(attempts, &found, &LOOKS, u32::MAX) {
@@ -475,7 +475,7 @@ impl Protocol {
         }
     }
 
-    /// Evidence is offered to the protocol.
+    /// Offers evidence to the protocol.
     fn resolve(
         &self,
         world: &mut World,
@@ -499,7 +499,7 @@ impl Protocol {
         self.change(world, key, &Event::Resolve { verdict, seen, about }, answer)
     }
 
-    /// The attempt that an event about this effect names.
+    /// Returns the attempt that an event about this effect names.
     fn about(&self, world: &World, key: u8, by: Token) -> About {
         match world.row(key) {
             Some(_) if self.is(Variant::NamelessEvidence) => About::Command,
@@ -515,7 +515,7 @@ impl Protocol {
         }
     }
 
-    /// A node dies, with everything that it has not written down elsewhere.
+    /// Ends a node's tasks and clears its memory.
     fn crash(&self, world: &mut World, node: u8) {
         let mut lost_anything = world.memory[usize::from(node)].iter().any(Option::is_some);
         world.memory[usize::from(node)] = [None; KEYS];
@@ -542,26 +542,26 @@ impl Protocol {
     }
 }
 
-/// An executor's word goes to the store.
+/// Sends an executor's outcome to the store.
 fn say(world: &mut World, index: usize, word: Word) {
     let task = &mut world.tasks[index];
     (task.phase, task.asked) = (Phase::Asking(Statement::Word(word)), 0);
 }
 
-/// A task is over. Of a worker, nothing is left.
+/// Ends a task. A worker's task leaves no trace.
 fn end(world: &mut World, index: usize) {
     let task = &mut world.tasks[index];
     world.books.acquired &= !invariants::bit(task.token);
     *task = if index < REQUESTS { over(task, Phase::Done) } else { Task::idle(task.node, 0, 0) };
 }
 
-/// What is left of a request's task: its name, and what counts of what its client was told.
+/// Returns the remains of a request's task: its name, and if its client was told that nothing ran.
 fn over(task: &Task, phase: Phase) -> Task {
     let told_nothing_ran = task.told_nothing_ran;
     Task { phase, told_nothing_ran, ..Task::idle(0, task.key, task.token) }
 }
 
-/// The provider's answer goes to whoever still waits for it.
+/// Delivers the provider's answer to the task that made the call, if it still waits.
 fn answer_call(world: &mut World, by: Token, says: Says) {
     let waiting =
         world.tasks.iter_mut().find(|task| task.token == by && matches!(task.phase, Phase::Called { .. }));
@@ -570,7 +570,7 @@ fn answer_call(world: &mut World, by: Token, says: Says) {
     }
 }
 
-/// What the protocol is told of a look.
+/// Converts a finding to the protocol's lookup result.
 fn found(finding: Finding, proof: Proof) -> Found {
     let result = |status| StoredResult {
         response: StoredResponse {

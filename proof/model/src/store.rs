@@ -1,4 +1,4 @@
-//! The store: one atomic compare-and-set for each statement, decided by `semel_core::transition` and by nothing else.
+//! The store: one atomic compare-and-set for each statement. `semel_core::transition` alone decides it.
 
 use semel_core::transition::{ReferenceWrite, age};
 use semel_core::{Attempt, Decision, Event, Reference, State, Write};
@@ -13,7 +13,7 @@ use crate::world::{
 };
 
 impl Protocol {
-    /// Reads the record, asks the protocol, and writes what it decides.
+    /// Reads the record, asks the protocol for a decision, and writes it.
     pub(crate) fn change(
         &self,
         world: &mut World,
@@ -46,7 +46,7 @@ impl Protocol {
         step.decision
     }
 
-    /// Shows a write to who keeps the books: first what time alone has made of the record, then what the event has.
+    /// Shows a write to the invariants: first the change by time alone, then the change by the event.
     fn watch(&self, world: &mut World, key: u8, before: Option<Row>, after: Option<Row>, event: &Event) {
         if before == after {
             return;
@@ -57,7 +57,7 @@ impl Protocol {
         invariants::watch(self, world, key, aged, after, event);
     }
 
-    /// Takes a claim, together with the business reference that it carries.
+    /// Takes a claim together with its business reference.
     fn claim(&self, world: &mut World, task: &Task, payload: u8, name: u8) -> Decision {
         let live = world.row(task.key).filter(|row| age(row.head(&self.terms), NOW).is_some());
         let held = world.reference.filter(|holder| !holder.given_back);
@@ -79,7 +79,7 @@ impl Protocol {
         self.change(world, task.key, &Event::Claim(attempt), None)
     }
 
-    /// Takes a statement, whoever still waits for the answer, and says what its sender does when it hears it.
+    /// Takes a statement, also without a waiting sender. Returns the sender's next action.
     pub(crate) fn take(
         &self,
         world: &mut World,
@@ -136,7 +136,7 @@ impl Protocol {
         }
     }
 
-    /// What somebody who may not run the command is told.
+    /// Returns the answer for a request that did not acquire the command.
     pub(crate) fn looked(
         &self,
         world: &mut World,
@@ -160,7 +160,7 @@ impl Protocol {
         }
     }
 
-    /// What an executor tells its client once its word is taken, or is not.
+    /// Returns the executor's next action after its outcome was stored or refused.
     fn after_word(&self, world: &mut World, index: usize, word: Word, decision: Decision) -> Then {
         let task = world.tasks[index];
         let row = world.row(task.key).copied();
@@ -184,7 +184,7 @@ impl Protocol {
         Then::Tell(told, None)
     }
 
-    /// Writes down that the phase of a command is begun, if it is still this executor's.
+    /// Records the phase as begun. Returns false if the command is no longer this executor's.
     pub(crate) fn begin(&self, world: &mut World, task: &Task) -> bool {
         let Some(row) = &mut world.rows[usize::from(task.key)] else { return false };
         let in_hand = matches!(row.state, State::Processing { lease_until, .. } if lease_until > NOW);
@@ -198,7 +198,7 @@ fn execute(row: &Row) -> Then {
     Then::Execute { epoch: row.epoch, op: row.op, claim: row.claim, life: row.life, begun: row.begun }
 }
 
-/// What an executor's word is to the protocol.
+/// Converts an executor's outcome to an event of the protocol.
 pub(crate) fn event(word: Word, epoch: u8, name: u8) -> Event {
     let fence = fence(epoch, name);
     match word {
@@ -217,7 +217,7 @@ fn stored(word: Word) -> Option<Answer> {
     }
 }
 
-/// What an executor's client is told if nothing speaks against its word.
+/// Returns the answer for the executor's client if the store took the outcome.
 pub(crate) fn own_answer(word: Word) -> Option<Told> {
     match word {
         Word::Complete(answer) | Word::Fail(answer) => Some(Told::Own(answer)),

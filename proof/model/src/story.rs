@@ -10,10 +10,10 @@ use crate::world::{
     Answer, Finding, Phase, REQUESTS, Reconciler, Row, Says, Statement, Task, Then, Token, Told, Word, World,
 };
 
-/// The way to a state, as the checker found it: each state with the step that was taken in it.
+/// Path to a state from the checker: each state with the step taken in it.
 pub type Path = [(World, Option<Step>)];
 
-/// The story of a path, and what was broken at its end.
+/// Returns the story of a path, with the broken promise at its end.
 pub fn tell(model: &Protocol, path: &Path, broken: Promise) -> Vec<String> {
     let steps = path.windows(2).filter_map(|pair| {
         let step = pair[0].1?;
@@ -23,7 +23,7 @@ pub fn tell(model: &Protocol, path: &Path, broken: Promise) -> Vec<String> {
     steps.chain(end).collect()
 }
 
-/// What was broken.
+/// Returns the last line of the story: the broken promise.
 fn moral(world: &World, broken: Promise) -> String {
     let charged: Vec<String> = world.effects.iter().map(|effect| attempt(effect.by)).collect();
     match broken {
@@ -144,7 +144,7 @@ fn line(model: &Protocol, before: &World, step: Step, after: &World) -> String {
     }
 }
 
-/// A tick, and who slept through what.
+/// Returns the line of a tick: the tasks that slept past a deadline, and the quarantine if it is over.
 fn tick(before: &World, after: &World) -> String {
     let tasks = before.tasks.iter().zip(&after.tasks).enumerate();
     let slept = tasks.filter_map(|(index, (was, is))| match (was.phase, is.phase) {
@@ -199,7 +199,7 @@ fn taken(index: usize, before: &World, after: &World, statement: Statement, then
     }
 }
 
-/// What became of the records.
+/// Returns the change of the records in words.
 fn change(before: &World, after: &World) -> String {
     let state = |row: &Option<Row>| row.as_ref().map(|row| row.state.name());
     let changed = before.rows.iter().zip(&after.rows).find(|(was, is)| state(was) != state(is));

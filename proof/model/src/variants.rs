@@ -1,8 +1,8 @@
-//! Protocols that are almost this one, and wrong. Each has been built by somebody, and each must be refuted: a model that
-//! cannot tell them from the real one proves nothing.
+//! Wrong protocols, each close to the real one and built in practice. The model must refute every one of them: a
+//! model that cannot tell them from the real protocol proves nothing.
 //!
-//! Those that decide otherwise do so here, around `semel_core::transition`; those that act otherwise are asked for where
-//! [`model`](crate::model) acts.
+//! Variants that decide differently wrap `semel_core::transition` here; variants that act differently are queried
+//! where [`model`](crate::model) acts.
 
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::{ReferenceWrite, Refusal, Transition};
@@ -12,85 +12,85 @@ use crate::configuration::Configuration;
 use crate::promises::Promise;
 use crate::shipped;
 
-/// A protocol that is wrong.
+/// Wrong protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Variant {
-    /// An ended lease frees the key.
+    /// An expired lease frees the key.
     SweepFrees,
-    /// A duplicate takes over a lease that has ended.
+    /// A duplicate takes over an expired lease.
     StealsEndedLease,
     /// "No record" at the provider frees the key at once.
     NoRecordFrees,
-    /// A look from before the end of the quarantine counts after it.
+    /// A lookup that began before the end of the quarantine counts after it.
     OldLookCounts,
     /// The quarantine ends with the lease.
     QuarantineIsLease,
-    /// Executors' words are taken without a fence.
+    /// The store takes an executor's outcome without a fence.
     NoFence,
-    /// Executors' words are taken by their epoch alone.
+    /// The store takes an executor's outcome by its epoch alone.
     EpochOnly,
-    /// The reaper takes what is in hand.
+    /// The reaper deletes commands in progress.
     ReapsProcessing,
-    /// The reaper takes what nobody knows about.
+    /// The reaper deletes commands with an unknown outcome.
     ReapsUnknown,
-    /// Whether the payload is another one is not asked.
+    /// A claim does not compare payloads.
     ProgressBeforeMismatch,
     /// Memory answers with records that are not settled.
     MemoryOfUnsettled,
     /// Memory is never compared with the store.
     MemoryOutlivesPurge,
-    /// Who has waited long enough executes.
+    /// A waiter executes after its timeout.
     WaiterExecutes,
-    /// Nobody looks at the lease before sending.
+    /// An executor does not check its lease before the call.
     NoLeaseCheck,
-    /// A claim that could not be confirmed is released whoever holds it.
+    /// An unconfirmed claim is released, also if another attempt holds it.
     ReleaseWithoutToken,
-    /// A claim whose answer was lost is sent again under another token.
+    /// A claim whose answer was lost is retried under another token.
     FreshToken,
-    /// The client is told before the store.
+    /// The client gets its answer before the response is stored.
     TellsBeforeStoring,
-    /// A zombie tells its client what it did itself.
+    /// A zombie gives its client its own result.
     OwnResultWhenFenced,
-    /// Whether a business reference is free is asked before the claim.
+    /// The business reference is looked up before the claim, not with it.
     ReferenceOutsideClaim,
-    /// A handler that fails has done nothing.
+    /// A handler error counts as not executed.
     ErrorMeansNotExecuted,
-    /// A phase that was begun is called again, though nobody deduplicates.
+    /// A phase that was begun is called again, though the provider does not deduplicate.
     RepeatsBegunPhase,
-    /// Workers start what they have seen waiting, whoever has started it meanwhile.
+    /// A worker starts a command that it saw waiting, also if another worker has started it meanwhile.
     StartWithoutFence,
-    /// An executor sleeps for longer than the margin between looking at its lease and sending.
+    /// An executor sleeps for longer than the margin between the lease check and the call.
     SleepyExecutor,
     /// The store's clock leaps while a quarantine runs.
     LeapInQuarantine,
-    /// An operator may have forgotten what a provider that deduplicates has not executed so far.
+    /// An operator may free a key that a provider with deduplication reported as not executed so far.
     FreedTwice,
-    /// Who could not confirm a claim for a worker is told that nothing ran.
+    /// An unconfirmed claim of an asynchronous command is answered with "nothing ran".
     UnconfirmedButRun,
-    /// What an earlier attempt may have done is forgotten with the next.
+    /// The next attempt forgets that an earlier one may have run.
     ForgetsEarlierAttempts,
     /// Evidence of the effect is refused once the key is free.
     LateEvidenceRefused,
-    /// Evidence does not say which attempt it is about.
+    /// Evidence does not name its attempt.
     NamelessEvidence,
 }
 
-/// What is to be known of a variant.
+/// Case: a variant, and the promise that it breaks.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// The variant.
     pub variant: Variant,
-    /// Its name.
+    /// Name of the case.
     pub name: &'static str,
-    /// What it does.
+    /// Description of the fault.
     pub what: &'static str,
     /// The promise that it breaks.
     pub breaks: Promise,
-    /// Where it is tried.
+    /// Configuration that refutes the variant.
     pub configuration: &'static Configuration,
 }
 
-/// Every variant.
+/// Cases of all variants that must be refuted.
 pub const ALL: [Case; 29] = [
     case(Variant::SweepFrees, "sweep-frees", "the sweeper frees what has an ended lease", Promise::OneEffect),
     case(
@@ -277,7 +277,7 @@ pub const ALL: [Case; 29] = [
     .on(&shipped::LATE_EVIDENCE),
 ];
 
-/// What is assumed of the world around the real protocol, each with what happens where it does not hold.
+/// Cases that violate an assumption about the environment of the real protocol.
 pub const ASSUMED: [Case; 2] = [
     case(
         Variant::SleepyExecutor,
@@ -304,7 +304,7 @@ impl Case {
     }
 }
 
-/// What `transition` decides, or what the variant makes of it.
+/// Returns the transition of the real protocol, as changed by the variant.
 pub(crate) fn decide(
     variant: Option<Variant>,
     head: Option<&Head>,
@@ -399,7 +399,7 @@ pub(crate) fn decide(
     }
 }
 
-/// The same word, under the fence that this makes of its own.
+/// Returns the event under the fence that `make` makes of its own.
 fn fenced_as(event: &Event, make: impl Fn(semel_core::Fence) -> semel_core::Fence) -> Event {
     match *event {
         Event::Complete { fence } => Event::Complete { fence: make(fence) },

@@ -1,7 +1,5 @@
-//! Everything that is so at one moment: the store, the nodes, the provider, what is on its way between them, and the
-//! books that the promises are checked against.
-//!
-//! A world is small, and equal to another one if nothing that can still matter tells them apart.
+//! State of the model: the store, the nodes, the provider, the messages between them, and the books that the promises
+//! are checked against. A world holds only facts that can still matter, so equal worlds behave alike.
 
 use semel_core::fingerprint::FingerprintVersion;
 use semel_core::state::SettledBy;
@@ -10,55 +8,55 @@ use semel_core::{AttemptToken, Epoch, Fence, Fingerprint, Head, Reason, State, T
 use crate::configuration::{Faults, LOOKS, NOW, TICK, after, ticks};
 use crate::promises::Promise;
 
-/// Names an attempt: that of a request, or of a worker. Also the operation id of the command that it created.
+/// Name of an attempt by a request or a worker; also the operation id of the command that the attempt created.
 pub type Token = u8;
 
-/// How many requests there are at most.
+/// Largest number of requests.
 pub const REQUESTS: usize = 3;
-/// How many nodes there are. Each has a memory for replays, and a worker.
+/// Number of nodes. Each has a replay cache and a worker.
 pub const NODES: usize = 2;
-/// How many keys there are at most.
+/// Largest number of keys.
 pub const KEYS: usize = 2;
 
-/// Everything that is so at one moment.
+/// State of the whole model at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct World {
     /// The store's record of each key.
     pub rows: [Option<Row>; KEYS],
-    /// Who holds the business reference.
+    /// Holder of the business reference.
     pub reference: Option<Holder>,
-    /// The requests, and then the worker of each node.
+    /// Tasks of the requests, followed by the worker of each node.
     pub tasks: [Task; REQUESTS + NODES],
-    /// What each node has in memory for each key.
+    /// Replay cache of each node, by key.
     pub memory: [[Option<Remembered>; KEYS]; NODES],
-    /// Statements that nobody waits for any more, and that may still reach the store.
+    /// Statements without a waiting sender that may still reach the store.
     pub strays: Vec<Stray>,
     /// Calls on their way to the provider.
     pub calls: Vec<Call>,
-    /// What the provider has done under the present life of each key. An effect is named by the attempt that made it.
+    /// Effects at the provider under the present life of each key. The attempt that made an effect names it.
     pub effects: Vec<Effect>,
     /// The commands that the provider has declined.
     pub declined: Vec<Token>,
     /// The reconciler, which runs on the second node.
     pub reconciler: Reconciler,
-    /// How often each thing may still go wrong.
+    /// Remaining number of faults of each kind.
     pub faults: Faults,
-    /// How often an operator may still act.
+    /// Remaining number of operator actions.
     pub operator: u8,
-    /// How often a worker has started a command.
+    /// Number of commands that workers have started.
     pub starts: u8,
-    /// What happened, as far as promises are about it.
+    /// Events that the promises are about.
     pub books: Books,
 }
 
-/// A record, as the store keeps it.
+/// Record in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// Its operation id: the attempt that created it.
+    /// Operation id of the record: the attempt that created it.
     pub op: Token,
-    /// The attempt whose claim is carried out, by whomever.
+    /// Attempt whose claim is being executed, by any executor.
     pub claim: Token,
-    /// What it asks for.
+    /// Payload of the command.
     pub payload: u8,
     /// See [`Head::epoch`].
     pub epoch: u8,
@@ -74,26 +72,26 @@ pub struct Row {
     pub partly_done: bool,
     /// The stored response.
     pub answer: Option<Answer>,
-    /// Whether its one phase is written down as begun.
+    /// True if its one phase is recorded as begun.
     pub begun: bool,
-    /// Which command under its key it is: see [`Books::life`].
+    /// Life of the key that the record belongs to: see [`Books::life`].
     pub life: u8,
 }
 
-/// What a client is told in the end.
+/// Final answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Answer {
-    /// Of which command under its key.
+    /// Life of the key that the answer belongs to.
     pub life: u8,
-    /// To which payload.
+    /// Payload that the answer belongs to.
     pub payload: u8,
-    /// What it says.
+    /// Content of the answer.
     pub says: Says,
-    /// In whose words: a handler and a provider do not say the same in the same bytes.
+    /// Author of the answer: a handler and a provider say the same in different bytes.
     pub words: SettledBy,
 }
 
-/// What an answer says.
+/// Content of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Says {
     /// Charged, with the name of the effect.
@@ -102,290 +100,290 @@ pub enum Says {
     Declined,
 }
 
-/// Who holds the business reference.
+/// Holder of the business reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Holder {
-    /// The command.
+    /// Command that holds the reference.
     pub op: Token,
-    /// It is free for others, and remembered.
+    /// True if the reference is free for others and its last holder is remembered.
     pub given_back: bool,
 }
 
-/// Whoever runs a command, or wants to: a request at its node, or a worker.
+/// Current or would-be executor of a command: a request at its node, or a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Task {
-    /// Where it is.
+    /// Phase of the task.
     pub phase: Phase,
-    /// On which node.
+    /// Node that the task runs on.
     pub node: u8,
-    /// Of which key.
+    /// Key of the task.
     pub key: u8,
-    /// Its attempt token.
+    /// Attempt token of the task.
     pub token: Token,
-    /// The epoch in which it acquired the command.
+    /// Epoch in which the task acquired the command.
     pub epoch: u8,
-    /// The command that it acquired.
+    /// Command that the task acquired.
     pub op: Token,
     /// See [`Row::claim`].
     pub claim: Token,
     /// See [`Row::life`].
     pub life: u8,
-    /// How many ticks ago it asked what it waits for an answer to.
+    /// Number of ticks since the task sent its statement.
     pub asked: u8,
-    /// How often it may still renew its lease.
+    /// Remaining number of lease renewals.
     pub renewals: u8,
-    /// Whether it found the business reference free before it claimed. Only a variant looks.
+    /// True if the business reference was free before the claim. Only a variant looks.
     pub reference_was_free: bool,
-    /// Whether its client was told that nothing ran.
+    /// True if the client was told that nothing ran.
     pub told_nothing_ran: bool,
-    /// Whether somebody had been told a final answer of this key when it was sent.
+    /// True if a client had a final answer for this key before this request was sent.
     pub after_final: bool,
-    /// Which life its key was in when it was sent.
+    /// Life of the key when the request was sent.
     pub sent_in: u8,
 }
 
-/// Where a task is.
+/// Phase of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// Not sent yet; a worker with nothing to do.
+    /// The request is not sent yet, or the worker has nothing to do.
     Idle,
-    /// This is on its way to the store.
+    /// The statement is on its way to the store.
     Asking(Statement),
-    /// The store has answered this, and the answer is on its way back.
+    /// The store has taken the statement, and its answer is on its way back.
     Answered(Statement, Then),
-    /// Somebody else has the command in hand.
+    /// Another executor has the command in progress.
     Waiting,
-    /// The command is acquired, and nothing is sent. So many ticks of its lease are left, by its own clock.
+    /// The command is acquired, and nothing is sent.
     Ready {
-        /// Of its lease.
+        /// Remaining ticks of the lease, by the task's own clock.
         lease: u8,
     },
-    /// The lease was looked at. It sends within so many ticks.
+    /// The lease was checked, and the call follows within the margin.
     Checked {
-        /// Of the margin.
+        /// Remaining ticks of the margin.
         left: u8,
     },
-    /// The call is on its way, or was answered so.
+    /// The call is on its way, or was answered.
     Called {
-        /// The provider's answer, if it has one.
+        /// The provider's answer, if there is one.
         reply: Option<Says>,
     },
-    /// The client was told that nothing ran; a claim that could not be confirmed is taken back.
+    /// The client was told that nothing ran; the unconfirmed claim is being released.
     TakingBack,
-    /// The client was told what is known; the executor's word is still offered to the store.
+    /// The client has its answer; the executor still offers its outcome to the store.
     Offering(Word),
-    /// Over.
+    /// The task is over.
     Done,
-    /// Its node died.
+    /// The task's node died.
     Gone,
 }
 
-/// What a task sends to the store.
+/// Statement that a task sends to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Statement {
     /// A claim.
     Claim,
-    /// A worker's start of a command that is claimed in this epoch, by this attempt.
+    /// A worker's start of the command that this epoch and token have claimed.
     Start {
-        /// The claim's epoch.
+        /// Epoch of the claim.
         epoch: u8,
-        /// The claim's token.
+        /// Token of the claim.
         token: Token,
     },
-    /// An executor's word about what came of it.
+    /// The outcome that an executor reports.
     Word(Word),
 }
 
-/// What an executor says about a command.
+/// Outcome that an executor reports for a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// A final success.
     Complete(Answer),
     /// A final failure.
     Fail(Answer),
-    /// Nothing ran.
+    /// The command did not run.
     Release(Reason),
-    /// Nothing ran, and a worker is to start it again.
+    /// The command did not run and is requeued for a worker.
     Requeue(Reason),
-    /// Nobody can know.
+    /// The outcome is unknown.
     Abandon(Reason),
 }
 
-/// What a task does when it hears the store's answer.
+/// Next action of a task after the store's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Then {
-    /// The command is its own.
+    /// The task owns the command and executes it.
     Execute {
-        /// Under this epoch.
+        /// Epoch of the acquisition.
         epoch: u8,
-        /// The command.
+        /// Operation id of the command.
         op: Token,
-        /// Whose claim it is.
+        /// Attempt whose claim is executed.
         claim: Token,
-        /// Its life.
+        /// Life of the key.
         life: u8,
-        /// Whether its phase was begun by an earlier attempt.
+        /// True if an earlier attempt began the phase.
         begun: bool,
     },
-    /// The command was its own, and its lease has ended before it heard of it.
+    /// The task owned the command, but its lease expired before the answer came.
     GiveBack {
-        /// Under this epoch.
+        /// Epoch of the acquisition.
         epoch: u8,
     },
-    /// It waits.
+    /// The task waits.
     Wait,
-    /// It tells its client, and keeps the record in memory.
+    /// The task answers its client and keeps the record in memory.
     Tell(Told, Option<Row>),
-    /// There is nothing left to do.
+    /// The task has nothing left to do.
     End,
 }
 
-/// What a client is told.
+/// Answer to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Told {
-    /// The answer of its own execution.
+    /// Answer of the request's own execution.
     Own(Answer),
-    /// A stored answer.
+    /// Stored answer.
     Replay(Answer),
-    /// A stored answer, though its own execution ran: the record's truth went before its word.
+    /// Stored answer for a request whose own execution ran: the record takes precedence over it.
     Overruled(Answer),
-    /// Somebody else has it in hand.
+    /// Another executor has the command in progress.
     InProgress,
-    /// Nobody knows what happened.
+    /// The outcome is unknown.
     Unknown,
     /// Nothing ran for this request.
     NothingRan,
     /// The key belongs to another payload.
     Mismatch,
-    /// It ran, and its response is gone.
+    /// The command ran, and its response is gone.
     Expired,
     /// The first request ended without running.
     Vacant,
-    /// A worker will run it.
+    /// A worker will run the command.
     Accepted,
     /// Another command holds the business reference.
     Duplicate,
 }
 
-/// A settled record in a node's memory.
+/// Settled record in a node's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Remembered {
-    /// The record as it was when the store reported it.
+    /// Record as the store reported it.
     pub row: Row,
-    /// How many ticks ago the store was asked.
+    /// Number of ticks since the store was asked.
     pub age: u8,
 }
 
-/// A statement that nobody waits for.
+/// Statement without a waiting sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stray {
-    /// Who sent it.
+    /// Index of the task that sent the statement.
     pub task: u8,
-    /// Under which token.
+    /// Attempt token of the statement.
     pub token: Token,
-    /// In which epoch.
+    /// Epoch of the statement.
     pub epoch: u8,
-    /// What it says.
+    /// The statement itself.
     pub statement: Statement,
-    /// It reaches the store within so many ticks, or never.
+    /// Remaining ticks within which the statement may reach the store.
     pub left: u8,
 }
 
-/// A call on its way to the provider.
+/// Call on its way to the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Call {
-    /// Of which key.
+    /// Key of the command.
     pub key: u8,
-    /// The command, which is also what the provider deduplicates on.
+    /// Operation id of the command; the provider deduplicates on it.
     pub op: Token,
     /// See [`Row::life`].
     pub life: u8,
-    /// The attempt.
+    /// Attempt that sent the call.
     pub by: Token,
     /// See [`Row::claim`].
     pub claim: Token,
-    /// Whether that attempt had acquired the command when it sent the call.
+    /// True if the attempt had acquired the command when it sent the call.
     pub acquired: bool,
-    /// It lands within so many ticks, or never.
+    /// Remaining ticks within which the call may land.
     pub left: u8,
 }
 
-/// What the provider has done.
+/// Effect at the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Effect {
-    /// Of which key.
+    /// Key of the command.
     pub key: u8,
-    /// The command.
+    /// Operation id of the command.
     pub op: Token,
     /// See [`Row::life`].
     pub life: u8,
-    /// The attempt.
+    /// Attempt that made the effect.
     pub by: Token,
     /// See [`Row::claim`].
     pub claim: Token,
 }
 
-/// Where the reconciler is.
+/// Activity of the reconciler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reconciler {
-    /// It looks for nothing.
+    /// The reconciler has no command.
     Idle,
-    /// It has put a command off, and looked.
+    /// The reconciler has postponed the command and has looked it up.
     Looked(Held, Finding),
 }
 
-/// A command that the reconciler has put off.
+/// Command that the reconciler has postponed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Held {
-    /// Of which key.
+    /// Key of the command.
     pub key: u8,
-    /// The command.
+    /// Operation id of the command.
     pub op: Token,
-    /// How often it was put off.
+    /// Number of postponements.
     pub attempts: u8,
-    /// How many ticks ago, by the store's clock, the look began.
+    /// Number of ticks since the lookup began, by the store's clock.
     pub ago: u8,
-    /// It says what it found within so many ticks, or never.
+    /// Remaining ticks within which the reconciler may give its verdict.
     pub left: u8,
 }
 
-/// What a look finds at the provider.
+/// Result of a lookup at the provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Finding {
-    /// This effect.
+    /// The effect of this attempt.
     Charged(u8),
-    /// That it was declined.
+    /// The provider declined.
     Declined,
-    /// Nothing.
+    /// No record of the command.
     NoRecord,
     /// No answer.
     Silence,
 }
 
-/// What happened, as far as promises are about it. Nobody in the world reads it.
+/// Events that the promises are about. No participant of the model reads them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Books {
-    /// How often the record of each key has expired: only then may the key have another effect.
+    /// Number of times that the record of each key has expired: only then may the key have another effect.
     pub life: [u8; KEYS],
-    /// The first final answer that anybody was told, in this life.
+    /// First final answer to any client, in this life of each key.
     pub answered: [Option<Answer>; KEYS],
-    /// How many ticks ago the record was settled for good.
+    /// Number of ticks since the record was settled.
     pub settled: [u8; KEYS],
-    /// The attempts that hold, or have held, a command, and are not over: one bit each.
+    /// Attempts that hold or have held a command and are not over, one bit each.
     pub acquired: u32,
-    /// Whether evidence of the effect was heard while nobody had the command in hand.
+    /// True if evidence of the effect arrived while no executor had the command.
     pub heard: [bool; KEYS],
-    /// The promises that were broken, one bit each.
+    /// Broken promises, one bit each.
     pub broken: u32,
 }
 
 impl World {
-    /// What the provider did under this life of a key.
+    /// Returns the effects under this life of a key.
     pub fn effects_of(&self, key: u8, life: u8) -> impl Iterator<Item = &Effect> {
         self.effects.iter().filter(move |effect| effect.key == key && effect.life == life)
     }
 
-    /// What a look for this command finds.
+    /// Returns the result of a lookup of this command.
     pub fn find(&self, op: Token) -> Finding {
         match self.effects.iter().find(|effect| effect.op == op) {
             Some(effect) => Finding::Charged(effect.by),
@@ -394,17 +392,17 @@ impl World {
         }
     }
 
-    /// Writes down that a promise was broken.
+    /// Records a broken promise.
     pub fn broke(&mut self, promise: Promise) {
         self.books.broken |= promise.bit();
     }
 
-    /// The record of a key.
+    /// Returns the record of a key.
     pub fn row(&self, key: u8) -> Option<&Row> {
         self.rows[usize::from(key)].as_ref()
     }
 
-    /// A tick by the store's clock.
+    /// Advances the store's clock by a tick.
     pub fn age_store(&mut self) {
         if let Reconciler::Looked(held, _) = &mut self.reconciler {
             held.ago = held.ago.saturating_add(1).min(ticks::LONG_AGO);
@@ -418,11 +416,11 @@ impl World {
         }
     }
 
-    /// A tick by everybody else's clock.
+    /// Advances all other clocks by a tick.
     pub fn age_nodes(&mut self) {
         for task in &mut self.tasks {
             if matches!(task.phase, Phase::Asking(_) | Phase::Answered(..)) {
-                // After a lease it is too late, however late.
+                // An answer after the lease is too late, by any number of ticks.
                 task.asked = task.asked.saturating_add(1).min(ticks::LEASE);
             }
             match &mut task.phase {
@@ -446,7 +444,7 @@ impl World {
     }
 }
 
-/// What is left of a moment that comes one tick nearer. One that is over is over, however long.
+/// Returns `moment` one tick nearer, but not before `floor`.
 fn nearer(moment: Timestamp, floor: Timestamp) -> Timestamp {
     let tick = i64::try_from(TICK.as_millis()).unwrap_or(i64::MAX);
     if moment == Timestamp::MAX {
@@ -459,7 +457,7 @@ fn nearer(moment: Timestamp, floor: Timestamp) -> Timestamp {
 fn aged(state: State) -> State {
     let near = |moment| nearer(moment, NOW);
     let tombstone = i64::try_from(after(ticks::TOMBSTONE).as_millis()).unwrap_or(0);
-    // How long a settled record has been over decides whether its tombstone is, too.
+    // The time since a settled record's expiry decides when its tombstone expires.
     let settled = |moment| nearer(moment, Timestamp::from_millis(NOW.as_millis() - tombstone));
     match state {
         State::Claimed { start_by, ready_at } => {
@@ -478,7 +476,7 @@ fn aged(state: State) -> State {
         State::Unknown { since, reconcile_after, attempts, quarantine_until } => State::Unknown {
             since: near(since),
             reconcile_after: near(reconcile_after),
-            // Once nobody looks any more, it does not matter how often anybody did.
+            // The number of lookups beyond the limit makes no difference.
             attempts: attempts.min(LOOKS.max_attempts + 1),
             quarantine_until: near(quarantine_until),
         },
@@ -486,23 +484,23 @@ fn aged(state: State) -> State {
     }
 }
 
-/// The fingerprint of a payload.
+/// Returns the fingerprint of a payload.
 pub fn fingerprint(payload: u8) -> Fingerprint {
     Fingerprint::from_parts(FingerprintVersion::CURRENT, [payload; 32])
 }
 
-/// The token of an attempt.
+/// Returns the token of an attempt.
 pub fn token(name: Token) -> AttemptToken {
     AttemptToken::from_bytes([name; 16])
 }
 
-/// What an executor proves itself with.
+/// Returns the fence of an executor.
 pub fn fence(epoch: u8, name: Token) -> Fence {
     Fence { epoch: Epoch::from(epoch), token: token(name) }
 }
 
 impl Row {
-    /// What the protocol decides on.
+    /// Returns the head that the protocol decides on.
     pub fn head(&self, terms: &Terms) -> Head {
         Head {
             fingerprint: fingerprint(self.payload),
@@ -516,7 +514,7 @@ impl Row {
         }
     }
 
-    /// The record of a new command.
+    /// Returns the record of a new command.
     pub fn created(head: &Head, life: u8) -> Row {
         let op = head.token.as_bytes()[0];
         let row = Row {
@@ -536,7 +534,7 @@ impl Row {
         row.updated(head, None)
     }
 
-    /// The record with another head. It keeps an answer only as long as it is settled.
+    /// Returns the record with another head. It keeps an answer only while it is settled.
     pub fn updated(self, head: &Head, answer: Option<Answer>) -> Row {
         Row {
             epoch: u8::try_from(head.epoch).unwrap_or(u8::MAX),
@@ -550,14 +548,14 @@ impl Row {
         }
     }
 
-    /// What the executor of the current attempt proves itself with.
+    /// Returns the fence of the current attempt.
     pub fn fence(&self) -> Fence {
         fence(self.epoch, self.token)
     }
 }
 
 impl Task {
-    /// A task that has not begun.
+    /// Returns a task that has not begun.
     pub fn idle(node: u8, key: u8, token: Token) -> Task {
         Task {
             phase: Phase::Idle,
@@ -607,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_stays_over_and_what_never_ends_stays() {
+    fn expired_moments_and_endless_moments_do_not_move() {
         let near = State::FailedRetryable { expires_at: NOW.plus(TICK) };
         let over = State::FailedRetryable { expires_at: NOW };
         let never = State::FailedRetryable { expires_at: Timestamp::MAX };

@@ -1,16 +1,16 @@
-//! What must hold of an order of several parts, and what shows that the model tries it.
+//! Promises about an order of several parts, and the situations that the model must reach.
 
 use semel_core::{Reason, State};
 use stateright::Property;
 
 use super::{Kind, Parts, World};
 
-/// What must hold.
+/// Promise about an order of several parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartsPromise {
     /// Each part of an order takes place at most once, whatever keys ask for it.
     EachPartOnce,
-    /// A message that was committed is delivered, or waits.
+    /// A committed message is delivered, or waits for delivery.
     NoMessageLost,
     /// A success has all of its parts.
     SuccessIsWhole,
@@ -21,7 +21,7 @@ impl PartsPromise {
     pub const ALL: [PartsPromise; 3] =
         [PartsPromise::EachPartOnce, PartsPromise::NoMessageLost, PartsPromise::SuccessIsWhole];
 
-    /// In words.
+    /// Returns the promise in words.
     pub const fn name(self) -> &'static str {
         match self {
             PartsPromise::EachPartOnce => "each part of an order takes place at most once",
@@ -48,10 +48,10 @@ impl PartsPromise {
     }
 }
 
-/// What is asked of a world.
+/// Predicate on a world.
 type Holds = fn(&Parts, &World) -> bool;
 
-/// What shows that the model tries what it is about: each must be met in its kind.
+/// Situations that the model must reach for each kind, as proof that it tries what it is about.
 pub const SIGHTS: [(&str, Kind, Holds); 9] = [
     ("a call in phases that was executed, and a success after it", Kind::Phased, |parts, world| {
         parts.kind == Kind::Phased && succeeded(world, 2)

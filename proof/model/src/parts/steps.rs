@@ -1,4 +1,4 @@
-//! Who can do what, and what then becomes of the world. The order of writes is that of `crates/flow`.
+//! Possible steps, and their effects on the world. The order of writes is that of `crates/flow`.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use super::{
     Call, KEYS, Kind, Message, NOW, Parts, PartsVariant, RESUMABLE, Row, Run, Seen, World, is_unknown,
 };
 
-/// Something that happens.
+/// One step of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartsStep {
-    /// A request with this key arrives, and runs what it acquires.
+    /// A request with this key arrives and runs the command that it acquires.
     Send(u8),
-    /// A completer takes up what waits.
+    /// A completer starts a waiting command.
     Resume(u8),
-    /// The executor of this key does the next thing.
+    /// The executor of this key takes its next action.
     Go(u8),
-    /// Its call is declined for good.
+    /// The executor's call is declined for good.
     Decline(u8),
-    /// It gives up for now: an item failed, a phase is to be run later.
+    /// The executor stops for now: an item failed, or a phase is to run later.
     Later(u8),
-    /// It dies.
+    /// The executor dies.
     Die(u8),
-    /// It does not know what came of its call.
+    /// The executor does not know the outcome of its call.
     Unsure(u8),
-    /// A lease ends, or the time to resume.
+    /// A lease or the time to resume expires.
     Age(u8),
-    /// A record that may be forgotten is.
+    /// An expired record is forgotten.
     Reap(u8),
-    /// A message is delivered, and settles its command if that was left to it.
+    /// A message is delivered, and settles a deferred command.
     Deliver(u8),
-    /// A message is given up.
+    /// A message dies.
     GiveUp(u8),
-    /// An operator has a dead message sent again.
+    /// An operator retries a dead message.
     Retry(u8),
-    /// An operator looks where the effect would be.
+    /// An operator looks up the effect.
     Look(u8),
-    /// An operator says what was seen, by the place where it is kept.
+    /// An operator gives the verdict at this index of `World::seen`.
     Say(usize),
-    /// An operator has a record forgotten.
+    /// An operator frees the key of a record.
     Free(u8),
 }
 
@@ -144,7 +144,7 @@ impl Parts {
         }
     }
 
-    /// The executor does what comes next, if it is still its turn.
+    /// Returns the line of a tick: the tasks that slept past a deadline, and the quarantine if it is over.
     fn go(&self, world: &mut World, key: u8) {
         let at = usize::from(key);
         let (Some(run), Some(row)) = (world.runs[at], world.rows[at]) else { return };
@@ -169,7 +169,7 @@ impl Parts {
         }
     }
 
-    /// A part takes place, and is recorded with it.
+    /// Commits a part together with its record.
     fn commit(&self, world: &mut World, key: u8, part: usize) {
         world.parts[part] += 1;
         update(world, key, |row| row.done[part] = true);
@@ -178,7 +178,7 @@ impl Parts {
         }
     }
 
-    /// The call of the second phase: begun, then sent, then written down.
+    /// Makes the call of the second phase: recorded as begun, then sent, then recorded as done.
     fn call(&self, world: &mut World, key: u8, row: &Row, run: Run) {
         let at = usize::from(key);
         if run.calling && row.call == Call::Landed {
@@ -189,7 +189,7 @@ impl Parts {
             world.parts[1] += 1;
             update(world, key, |row| row.call = Call::Landed);
         } else if row.begun {
-            // Nobody knows what came of it, and nobody deduplicates.
+            // The outcome is unknown, and the provider does not deduplicate.
             self.unsure(world, key);
         } else {
             update(world, key, |row| (row.begun, row.call) = (true, Call::None));
@@ -273,7 +273,7 @@ impl Parts {
         }
     }
 
-    /// An operator says what was seen, perhaps long ago.
+    /// Gives the verdict of an operator, which may be outdated.
     fn say(&self, world: &mut World, place: usize) {
         let Some(seen) = world.seen[place].take() else { return };
         let Some(row) = world.rows[usize::from(seen.key)] else { return };
@@ -314,7 +314,7 @@ impl Parts {
     }
 }
 
-/// An operator looks. Nothing is on its way: the executor is gone.
+/// Looks up the effect for an operator. No call is on its way: the executor is gone.
 fn look(world: &mut World, key: u8) {
     let Some(row) = world.rows[usize::from(key)] else { return };
     world.looks -= 1;
@@ -323,7 +323,7 @@ fn look(world: &mut World, key: u8) {
     let verdict = match (open, row.call) {
         (true, Call::Landed) => PhaseVerdict::Executed,
         (true, Call::None) => PhaseVerdict::NotExecuted(Proof::ProviderTombstone),
-        // Of a deferred command and of a bulk request, an operator sees the whole.
+        // An operator sees only the whole of a deferred command or a bulk request.
         (false, _) if whole && !row.head.is_phased() => PhaseVerdict::Executed,
         (false, _) if !row.head.is_phased() => PhaseVerdict::NotExecuted(Proof::ProviderTombstone),
         (false, _) => PhaseVerdict::NothingOpen,
@@ -333,14 +333,14 @@ fn look(world: &mut World, key: u8) {
     }
 }
 
-/// Somebody begins to execute what the key's record says.
+/// Starts an executor on the key's record.
 fn begin(world: &mut World, key: u8) {
     let at = usize::from(key);
     let fence = world.rows[at].map(|row| row.head.fence());
     world.runs[at] = fence.map(|fence| Run { fence, next: 0, calling: false });
 }
 
-/// Whether a write of this executor counts.
+/// Returns true if the record accepts a write of this executor.
 fn holds(row: &Row, run: &Run) -> bool {
     row.head.fence() == run.fence && matches!(row.head.state, State::Processing { .. })
 }

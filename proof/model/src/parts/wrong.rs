@@ -1,4 +1,5 @@
-//! Protocols for commands of several parts that are almost this one, and wrong. Each must be refuted.
+//! Wrong protocols for commands of several parts, each close to the real one. The model must refute every one of
+//! them.
 
 use semel_core::policy::OnLeaseExpired;
 use semel_core::transition::Transition;
@@ -6,16 +7,16 @@ use semel_core::{Event, Head, Reason, Timestamp, transition};
 
 use super::{Kind, PartsPromise};
 
-/// A protocol that is wrong.
+/// Wrong protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartsVariant {
     /// A verdict on the open call settles or frees the whole command.
     VerdictOnWhole,
-    /// Nothing remembers that a part is committed.
+    /// The record does not remember that a part is committed.
     ForgetsParts,
     /// A verdict ends the messages of the command.
     EndsMessages,
-    /// A verdict counts for whatever attempt is the last one.
+    /// A verdict counts for the last attempt, also if it is about an earlier one.
     AnyAttempt,
     /// A deferred command whose message died may run again.
     RerunsDeferred,
@@ -25,16 +26,16 @@ pub enum PartsVariant {
     AnnouncesNothing,
 }
 
-/// What is to be known of a variant.
+/// Case: a variant, and the promise that it breaks.
 #[derive(Clone, Copy, Debug)]
 pub struct PartsCase {
     /// The variant.
     pub variant: PartsVariant,
-    /// Its name.
+    /// Name of the case.
     pub name: &'static str,
-    /// What it does.
+    /// Description of the fault.
     pub what: &'static str,
-    /// The kind of command that it is tried with.
+    /// Kind of command that refutes the variant.
     pub kind: Kind,
     /// The promise that it breaks.
     pub breaks: PartsPromise,
@@ -50,7 +51,7 @@ const fn case(
     PartsCase { variant, name, what, kind, breaks }
 }
 
-/// Every variant.
+/// Cases of all variants.
 pub const ALL: [PartsCase; 8] = [
     case(
         PartsVariant::VerdictOnWhole,
@@ -110,7 +111,7 @@ pub const ALL: [PartsCase; 8] = [
     ),
 ];
 
-/// What `transition` decides, or what the variant makes of it.
+/// Returns the transition of the real protocol, as changed by the variant.
 pub(super) fn decide(
     variant: Option<PartsVariant>,
     head: Option<&Head>,
