@@ -1,30 +1,30 @@
-//! Wrong ways to do it, each of which must be found: a simulation that cannot fail proves nothing.
+//! Faulty implementations that the simulation must find: a simulation that cannot fail proves nothing.
 
-/// Something that is done wrong on purpose.
+/// Deliberate fault in the implementation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
-    /// The store answers for writes that it loses.
+    /// The store acknowledges writes that it loses.
     LostWrite,
-    /// The store takes anybody's word for the executor's.
+    /// The store accepts an outcome without a fence.
     NoFence,
-    /// The store looks for a record first, and makes it later.
+    /// The store looks for a record first and inserts it later.
     RacyClaim,
     /// The store forgets settled records before their time.
     EarlyReap,
-    /// The store's driver says "unavailable" of what it may have written.
+    /// The store's driver reports "unavailable" for a statement that may have been written.
     SilentCommit,
-    /// A command that is not safe to repeat is run again when its lease has ended.
+    /// A command that is not safe to repeat is rerun after lease expiry.
     Rerun,
-    /// The look-up says "not executed" for good as soon as the provider shows nothing.
+    /// The lookup reports a final "not executed" as soon as the provider shows nothing.
     HastyVerdict,
-    /// A call whose answer is late is sent again to a provider that does not deduplicate.
+    /// A call whose answer is late is retried at a provider that does not deduplicate.
     SecondCall,
-    /// A claim says that its request is kept, and brings none.
+    /// A claim says that it keeps its request, and brings none.
     MissingRequest,
 }
 
 impl Broken {
-    /// All of them.
+    /// Every fault.
     pub const ALL: [Broken; 9] = [
         Broken::LostWrite,
         Broken::NoFence,
@@ -37,7 +37,7 @@ impl Broken {
         Broken::MissingRequest,
     ];
 
-    /// Its name on the command line.
+    /// Returns the name on the command line.
     pub const fn as_str(self) -> &'static str {
         match self {
             Broken::LostWrite => "lost-write",
@@ -52,7 +52,7 @@ impl Broken {
         }
     }
 
-    /// The one of this name.
+    /// Returns the fault of this name.
     pub fn parse(name: &str) -> Option<Broken> {
         Broken::ALL.into_iter().find(|broken| broken.as_str() == name)
     }

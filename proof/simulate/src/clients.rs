@@ -1,4 +1,4 @@
-//! The clients: each command is sent by several of them, again and again, until it has an answer that does not change.
+//! Clients: several of them retry each command until it has a final answer.
 
 use bytes::Bytes;
 use http::Request;
@@ -13,9 +13,9 @@ use crate::reading::{self, CANARY};
 use crate::session::{Open, Session};
 use crate::world::World;
 
-/// How often a client tries while things break.
+/// Number of tries of a client while faults happen.
 const TRIES: u32 = 8;
-/// How long clients wait: those with little patience, and the others.
+/// Shortest and longest timeout of impatient clients, and of the others.
 const HASTY: (u64, u64) = (50, 500);
 const PATIENT: (u64, u64) = (2_000, 7_000);
 
@@ -52,7 +52,7 @@ impl Asked {
 }
 
 impl World {
-    /// Clients begin while things break.
+    /// Opens the sessions of clients that start during the faults.
     pub(crate) fn open_sessions(&mut self) {
         for asked in 0..self.plan.commands.len() {
             let begin = self.chance.below(self.plan.trouble * 3 / 4);
@@ -67,7 +67,7 @@ impl World {
         }
     }
 
-    /// Once nothing breaks, somebody asks for every command until it has its answer.
+    /// Opens sessions that retry every command until it has its answer, once faults have stopped.
     pub(crate) fn close_sessions(&mut self) {
         for asked in 0..self.plan.commands.len() {
             let payloads = if self.plan.commands[asked].tampered { 2 } else { 1 };
@@ -85,7 +85,7 @@ impl World {
         self.at(time, Happening::Sends(self.sessions.len() - 1));
     }
 
-    /// Commands that somebody still waits for, who will not give up.
+    /// Returns the commands of persistent sessions without an answer.
     pub(crate) fn unended(&self) -> Vec<String> {
         let waiting = self.sessions.iter().filter(|session| session.persists && !session.ended);
         waiting
@@ -93,7 +93,7 @@ impl World {
             .collect()
     }
 
-    /// A client sends its request to some node.
+    /// Sends a client's request to a random node.
     pub(crate) fn sends(&mut self, number: usize) {
         let Session { asked, payload, persists, .. } = self.sessions[number];
         let node = self.chance.below(self.nodes.len() as u64) as usize;
@@ -119,7 +119,7 @@ impl World {
         self.route_to_node(node, Some(request), Brought::Request(request, Box::new(message)));
     }
 
-    /// A client has its answer.
+    /// Handles the answer at the client.
     pub(crate) fn at_client(&mut self, request: u64, reply: &Reply) {
         let Some(open) = self.open.remove(&request) else { return };
         let answered = reading::answered(self.wall(), request, reply);
@@ -131,7 +131,7 @@ impl World {
         self.goes_on(open.session, is_end);
     }
 
-    /// A client hears that there will be no answer.
+    /// Handles a lost answer at the client.
     pub(crate) fn lost(&mut self, request: u64, why: &'static str) {
         let Some(open) = self.open.remove(&request) else { return };
         let at = self.wall();
@@ -139,7 +139,7 @@ impl World {
         self.goes_on(open.session, false);
     }
 
-    /// A client leaves, if it still waits. Its node may notice.
+    /// Times out a waiting client. Its node may notice.
     pub(crate) fn gives_up(&mut self, request: u64) {
         let Some(node) = self.open.get(&request).map(|open| open.node) else { return };
         self.coverage.met("a client left");
@@ -173,7 +173,7 @@ impl World {
     }
 }
 
-/// Whether an answer will not change.
+/// Returns true if an answer is final.
 fn is_end(answer: &Answered) -> bool {
     let refused = ["IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST", "DUPLICATE_BUSINESS_REFERENCE"];
     answer.replayed

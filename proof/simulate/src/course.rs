@@ -1,8 +1,6 @@
-//! The loop that moves time.
-//!
-//! Nobody hears of what another one does in less than a [`STEP`]. So a step goes like this: first the store, the provider
-//! and the clients do what is due in it, in the order of time; then each node runs through it alone, in a runtime whose
-//! clock the step moves. What they send arrives in a later step.
+//! Main loop, which moves time. No message arrives in less than a [`STEP`]. In each step, first the store, the
+//! provider and the clients handle their due events in order of time; then each node runs through the step alone, in
+//! a runtime whose clock the step moves. Their messages arrive in a later step.
 
 use semel_checker::Event;
 use semel_checker::event::{Called, Effect, Evidence, Quiet, Ruled, Run, Verdict};
@@ -16,15 +14,15 @@ use crate::provider::{Deed, Entry, Provider, Then};
 use crate::settings::{EPOCH, LEASE, STEP, SWEEP, operations};
 use crate::world::World;
 
-/// How often the store is read from outside.
+/// Interval at which the observer reads the store.
 const LOOK: u64 = 500;
-/// Once faults have stopped, everything is settled by then.
+/// Time after the end of faults by which everything must be settled.
 const SETTLED_WITHIN: u64 = 90_000;
-/// And it is waited for at least so long.
+/// Shortest time to continue after the end of faults.
 const CALM: u64 = LEASE + 2 * SWEEP + 1_000;
 
 impl World {
-    /// Lets everything happen, to its end.
+    /// Runs the simulation to its end.
     pub(crate) fn run(&mut self) {
         let run = Run {
             at: EPOCH,
@@ -60,7 +58,7 @@ impl World {
         self.scribe.look(self.now, &self.server.records(), true, &mut self.coverage);
     }
 
-    /// Whether everything has come to its end, or never will.
+    /// Returns true if every command is settled and answered, or the time for that is over.
     fn is_over(&mut self, step: u64) -> bool {
         if !self.quiet || step < self.plan.trouble + CALM {
             return false;
@@ -213,7 +211,7 @@ impl World {
         self.answer(origin, Peer::Provider, number, answer, after);
     }
 
-    /// The provider may send an event about what it has done, or two, to any node.
+    /// Lets the provider send one or two events about an effect, to any node.
     fn tell_by_event(&mut self, entry: &Entry, call: &Call) {
         let Ok(operation_id) = call.operation_id.parse() else { return };
         if !self.chance.percent(self.plan.events) {
@@ -265,7 +263,7 @@ impl World {
         self.answer(origin, Peer::Provider, number, Answer::Found(found), 0);
     }
 
-    /// From here on nothing breaks: what is broken is mended, and every key is asked for until it has its answer.
+    /// Ends all faults, repairs them, and has clients retry every key until it has its answer.
     fn calm_down(&mut self) {
         let at = self.wall();
         self.note(Event::Quiet(Quiet { at }));

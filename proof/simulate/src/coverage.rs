@@ -1,5 +1,5 @@
-//! Which situations a run has met. A simulation that never gets into trouble proves nothing: over enough seeds, every
-//! situation named here must be met.
+//! Situations that runs have met. A simulation without faults proves nothing: enough seeds must meet every situation
+//! named here.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use semel_core::{Answer, Change, Claim, Decision, Event, Reason, Record, StateNa
 
 use crate::provider::EVENT;
 
-/// How often each situation was met.
+/// Number of times that each situation was met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Coverage(BTreeMap<&'static str, u64>);
 
-/// What must be met over enough seeds.
+/// Situations that enough seeds must meet.
 pub const SITUATIONS: [&str; 55] = [
     AMBIGUOUS_MINE,
     AMBIGUOUS_NOT_ARRIVED,
@@ -76,29 +76,29 @@ const AMBIGUOUS_NOT_ARRIVED: &str = "a claim whose answer was lost had not arriv
 const AMBIGUOUS_NOT_MINE: &str = "a claim whose answer was lost was not mine";
 
 impl Coverage {
-    /// This was met.
+    /// Counts a situation.
     pub(crate) fn met(&mut self, situation: &'static str) {
         *self.0.entry(situation).or_default() += 1;
     }
 
-    /// Everything that the other has met, too.
+    /// Adds the counts of another coverage.
     pub fn add(&mut self, other: &Coverage) {
         for (situation, times) in &other.0 {
             *self.0.entry(situation).or_default() += times;
         }
     }
 
-    /// What should have been met, and was not.
+    /// Returns the required situations that were not met.
     pub fn lacks(&self) -> Vec<&'static str> {
         SITUATIONS.into_iter().filter(|situation| !self.0.contains_key(situation)).collect()
     }
 
-    /// How often each situation was met.
+    /// Returns the count of each situation.
     pub fn times(&self) -> &BTreeMap<&'static str, u64> {
         &self.0
     }
 
-    /// A claim came to this.
+    /// Counts the situations of a claim.
     pub(crate) fn claimed(&mut self, claim: &Claim, before: Option<&Record>, answer: &Answer, number: u32) {
         let was_mine = before.is_some_and(|before| before.head.token == claim.attempt.token);
         let is_mine = answer.record.as_ref().is_some_and(|after| after.head.token == claim.attempt.token);
@@ -128,7 +128,7 @@ impl Coverage {
         }
     }
 
-    /// A change came to this.
+    /// Counts the situations of a change.
     pub(crate) fn applied(&mut self, change: &Change, before: Option<&Record>, answer: &Answer, number: u32) {
         let Some(before) = before else { return };
         let from = before.head.state.name();
@@ -198,7 +198,7 @@ impl Coverage {
         }
     }
 
-    /// A record came to a state for this reason.
+    /// Counts a record's step for this reason.
     pub(crate) fn stepped(&mut self, reason: Reason) {
         let name = match reason {
             Reason::Answered => "step: answered",

@@ -1,4 +1,4 @@
-//! What breaks, and when it is mended.
+//! Faults, and their repair.
 
 use semel_checker::Event;
 use semel_checker::event::Fault;
@@ -9,11 +9,11 @@ use crate::port::Brought;
 use crate::settings::{LEASE, QUARANTINE, STEP};
 use crate::world::World;
 
-/// Longer than anything that a node could have in hand.
+/// Longest pause of a node: longer than any lease or quarantine of its commands.
 const LONGEST_PAUSE: u64 = 2 * QUARANTINE;
 
 impl World {
-    /// Draws when what breaks.
+    /// Draws the faults and their times.
     pub(crate) fn plan_faults(&mut self) {
         for _ in 0..self.plan.crashes {
             let node = self.any_node();
@@ -68,7 +68,7 @@ impl World {
         self.note(Event::Fault(Fault { at, kind: kind.to_owned(), target, detail }));
     }
 
-    /// Something breaks, or is mended.
+    /// Begins or ends a fault.
     pub(crate) fn trouble(&mut self, trouble: Trouble) {
         match trouble {
             Trouble::Crash(node, down) if !self.quiet && self.nodes[node].process.is_some() => {

@@ -1,5 +1,5 @@
-//! What a node has behind its layer: it sends commands on to the provider, and asks the provider about them. As the gateway
-//! does, it looks at its lease right before it sends.
+//! Service behind a node's layer: forwards commands to the provider and looks them up there. Like the gateway, it
+//! checks its lease right before the call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +17,7 @@ use crate::broken::Broken;
 use crate::port::{Answer, Call, Port, Question, Reply};
 use crate::settings::millis;
 
-/// Sends commands on to the provider.
+/// Forwards commands to the provider.
 #[derive(Clone)]
 pub(crate) struct Forward {
     pub(crate) port: Arc<Port>,
@@ -82,7 +82,7 @@ async fn ask(forward: &Forward, call: &Call) -> Answer {
     }
 }
 
-/// Asks the provider what became of a command.
+/// Looks up the outcome of a command at the provider.
 pub(crate) struct AskProvider(pub(crate) Arc<Port>);
 
 #[async_trait]

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use semel_core::{AttemptToken, Ids, OperationId, Timestamp};
 use semel_testkit::Chance;
 
-/// The ids that one process draws.
+/// Ids of one process, drawn from its seed.
 pub(crate) struct SeededIds(Mutex<Chance>);
 
 impl SeededIds {
@@ -21,7 +21,7 @@ impl SeededIds {
 }
 
 impl Ids for SeededIds {
-    /// Spelled as a UUID of version 7, as the real ones are.
+    /// Returns an id in the format of a UUID of version 7, like the real ones.
     fn operation_id(&self, now: Timestamp) -> OperationId {
         let mut bytes = self.bytes();
         let millis = u64::try_from(now.as_millis()).unwrap_or(0).to_be_bytes();
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ids_are_spelled_as_real_ones_are() {
+    fn ids_have_the_format_of_real_ids() {
         let ids = SeededIds::new(Chance::of(1, "ids"));
         let id = ids.operation_id(Timestamp::from_millis(1_790_000_000_000)).to_string();
         assert!(id.starts_with("01a0c443-0400-7") || id.as_bytes()[14] == b'7', "{id}");

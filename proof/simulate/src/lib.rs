@@ -1,11 +1,8 @@
-//! Deterministic simulation: nodes of Semel over a simulated network, store, provider and time, all drawn from a seed.
-//!
-//! What runs on a node is the real thing: the layer of `semel-http` with its worker, sweeper and reaper, the reconciler of
-//! `semel-flow`, and the state machine of `semel-core`. What is simulated is everything around it. The history of each
-//! seed is judged by `semel-checker`, which knows nothing of Semel's code. The same seed gives the same run, to the last
-//! message; its hash says so.
-//!
-//! `course.rs` is where to begin. What is simulated how, and what this cannot find, is in `docs/simulation.md`.
+//! Deterministic simulation: nodes of Semel over a simulated network, store, provider and clock, all drawn from a seed.
+//! Nodes run the real code: the layer of `semel-http` with worker, sweeper and reaper, the reconciler of `semel-flow`, and
+//! the state machine of `semel-core`. `semel-checker`, which uses no code of Semel, judges the history of each seed.
+//! A seed always gives the same run, message for message, and so the same hash. Start with `course.rs`;
+//! `docs/simulation.md` says what is simulated and what the simulation cannot find.
 
 mod broken;
 mod clients;

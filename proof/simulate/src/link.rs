@@ -1,6 +1,6 @@
-//! The links of the nodes, and those that are cut.
+//! Links of the nodes, and their cuts.
 
-/// The other end of a node's links.
+/// Other end of a node's links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Peer {
     Clients,
@@ -18,16 +18,16 @@ impl Peer {
     }
 }
 
-/// A link that is cut.
+/// Cut of a link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// Of this node, or of all.
+    /// Affected node; `None` for all.
     pub(crate) node: Option<usize>,
     pub(crate) peer: Peer,
-    /// Away from the node, and towards it.
+    /// True if messages from the node are cut; `inward`: messages to it.
     pub(crate) outward: bool,
     pub(crate) inward: bool,
-    /// Whether a node is told so when it tries.
+    /// True if the node gets "connection refused" when it sends.
     pub(crate) refuses: bool,
     pub(crate) until: u64,
 }

@@ -1,4 +1,4 @@
-//! `semel-simulate`: runs seeds. `cargo xtask simulate` is how it is called.
+//! `semel-simulate`: runs seeds. `cargo xtask simulate` calls it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ const USAGE: &str = "usage: cargo xtask simulate [--seeds NUMBER] [--from SEED] 
               silent-commit, rerun, hasty-verdict, second-call, missing-request
   --coverage  prints how often each situation was met";
 
-/// From so many seeds on, every situation must have been met.
+/// Number of seeds from which on every situation must be met.
 const ENOUGH: u64 = 1_000;
 
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! The network between clients, nodes, the store and the provider: messages are lost, late and refused, links are cut in
-//! one direction or both.
+//! Network between clients, nodes, the store and the provider: messages are lost, late or refused, and links are cut
+//! in one direction or both.
 
 use semel_core::Statement as Said;
 use semel_testkit::Chance;
@@ -11,15 +11,15 @@ use crate::port::{Answer, Brought, Question, Reply};
 use crate::settings::{SLOWEST, SLOWEST_STATEMENT, STEP};
 use crate::world::World;
 
-/// What becomes of a message.
+/// Fate of a message.
 enum Fate {
-    /// It arrives then.
+    /// The message arrives at this time.
     Arrives(u64),
-    /// It does not, and nobody is told.
+    /// The message is lost without notice.
     Lost,
-    /// It does not, and the connection breaks: both ends notice then.
+    /// The message is lost and the connection breaks: both ends notice at this time.
     Breaks(u64),
-    /// It was not even sent, which its sender notices then.
+    /// The message was not sent: its sender notices at this time.
     Refused(u64),
 }
 
@@ -33,7 +33,7 @@ impl World {
         })
     }
 
-    /// Whether nothing gets through now.
+    /// Returns true if the link is cut now.
     pub(crate) fn is_cut(&self, node: usize, peer: Peer, outward: bool) -> bool {
         self.cut(node, peer, outward).is_some()
     }
@@ -59,7 +59,7 @@ impl World {
         Fate::Arrives(soon + self.chance.between(100, slowest))
     }
 
-    /// A process asks somebody.
+    /// Sends a question of a process to the store or the provider.
     pub(crate) fn route_question(&mut self, origin: Origin, number: u64, question: Question) {
         let peer = match &question {
             Question::Store(..) => Peer::Store,
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// A process is answered, after some time.
+    /// Sends an answer to a process, after some time.
     pub(crate) fn answer(&mut self, origin: Origin, peer: Peer, number: u64, answer: Answer, after: u64) {
         match self.fate(origin.node, peer, false) {
             Fate::Arrives(time) => {
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// The provider sends an event to a process.
+    /// Sends an event of the provider to a process.
     pub(crate) fn bring_event(&mut self, origin: Origin, said: Box<Said>) {
         match self.fate(origin.node, Peer::Provider, false) {
             Fate::Arrives(time) => {
@@ -110,7 +110,7 @@ impl World {
         self.at(time, Happening::AtNode(origin, peer, brought));
     }
 
-    /// A process answers a client.
+    /// Sends an answer of a process to a client.
     pub(crate) fn route_answer(&mut self, origin: Origin, request: u64, reply: Box<Reply>) {
         if let Some(open) = self.open.get_mut(&request) {
             open.at_once = open.arrived == Some(self.now);
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// A client sends something to whatever process this node has.
+    /// Sends a message of a client to the node's current process.
     pub(crate) fn route_to_node(&mut self, node: usize, request: Option<u64>, brought: Brought) {
         let origin = Origin { node, process: self.nodes[node].process_number };
         match self.fate(node, Peer::Clients, false) {
@@ -138,7 +138,7 @@ impl World {
         }
     }
 
-    /// Something arrives at a node, if the process that it is for is still there.
+    /// Delivers a message to a node, if the addressed process still runs.
     pub(crate) fn at_node(&mut self, origin: Origin, peer: Peer, brought: Brought) {
         let knows = matches!(brought, Brought::Answer(_, Answer::Refused | Answer::Broken) | Brought::Ends);
         let there = {
@@ -169,7 +169,7 @@ impl World {
         node.inbox.clear();
         let name = format!("{} process {}", node.name, node.process_number);
         let start = Start {
-            // A process begins with a step.
+            // A process starts at the beginning of a step.
             now: self.now / STEP * STEP,
             chance: Chance::of(self.seed, &name),
             plan: &self.plan,
@@ -182,7 +182,7 @@ impl World {
         self.say(&format!("{name} begins"));
     }
 
-    /// Ends a process without a word. Whoever waits for it hears that it is gone.
+    /// Kills a process. Its waiting clients learn that the connection broke.
     pub(crate) fn kill(&mut self, number: usize) {
         self.left_behind(number);
         let node: &mut Node = &mut self.nodes[number];
@@ -196,7 +196,7 @@ impl World {
         }
     }
 
-    /// Takes down what a node that is killed now leaves behind.
+    /// Records the situations of commands that a killed node holds.
     fn left_behind(&mut self, node: usize) {
         for record in self.server.held_by(node) {
             let (id, attempt) = (record.operation_id.to_string(), record.head.epoch);

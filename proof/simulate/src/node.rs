@@ -1,5 +1,5 @@
-//! A node: the real layer, worker, sweeper, reaper and reconciler, in a runtime of their own whose time is moved by the
-//! simulator. It can be killed (everything in its memory is gone) and paused (its time is made up for when it goes on).
+//! Node: the real layer, worker, sweeper, reaper and reconciler in their own runtime, whose time the simulator moves.
+//! A killed node loses its memory; a paused node catches up on its time afterwards.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -29,21 +29,21 @@ use crate::settings::{
 use crate::store::RemoteStore;
 use semel_testkit::Chance;
 
-/// How long a node that ends in good order waits for what runs.
+/// Time that a graceful shutdown waits for running requests.
 const FAREWELL: u64 = 400;
 
-/// A place where a process runs.
+/// Host of one process at a time.
 pub(crate) struct Node {
     pub(crate) name: String,
-    /// How often a process was started here.
+    /// Number of processes started here so far.
     pub(crate) process_number: u32,
     pub(crate) process: Option<Process>,
     pub(crate) paused_until: Option<u64>,
-    /// What has arrived, and when.
+    /// Arrived messages, with their time.
     pub(crate) inbox: Vec<(u64, Brought)>,
 }
 
-/// What a process is started with.
+/// Start parameters of a process.
 pub(crate) struct Start<'a> {
     pub(crate) now: u64,
     pub(crate) chance: Chance,
@@ -51,9 +51,9 @@ pub(crate) struct Start<'a> {
     pub(crate) broken: Option<Broken>,
 }
 
-/// One process.
+/// Process of a node.
 pub(crate) struct Process {
-    // Dropped before the rest: its tasks end with it.
+    // The runtime is dropped first: its tasks end with it.
     runtime: Runtime,
     pub(crate) port: Arc<Port>,
     layer: IdempotencyLayer,
@@ -63,7 +63,7 @@ pub(crate) struct Process {
     serving: Arc<Mutex<BTreeMap<u64, AbortHandle>>>,
 }
 
-/// A node's own wall clock.
+/// Wall clock of a node, with its skew.
 struct SkewedClock {
     port: Arc<Port>,
     skew: i64,
@@ -76,7 +76,7 @@ impl Clock for SkewedClock {
 }
 
 impl Process {
-    /// Starts everything that a node is made of.
+    /// Starts all parts of a node.
     pub(crate) fn start(mut start: Start<'_>) -> Result<Process, String> {
         let mut builder = tokio::runtime::Builder::new_current_thread();
         let runtime = builder.enable_time().start_paused(true).build().map_err(|error| error.to_string())?;
@@ -123,8 +123,8 @@ impl Process {
         Ok(Process { runtime, port, layer, service, store, reconciler, serving: Arc::default() })
     }
 
-    /// Runs until this time. What is brought meanwhile arrives when it does. After a pause, either its overdue timers or
-    /// what has arrived comes first.
+    /// Runs until this time, and delivers each message at its own time. After a pause, either overdue timers or
+    /// overdue messages come first.
     pub(crate) fn run(&self, from: u64, until: u64, inbox: Vec<(u64, Brought)>, timers_first: bool) {
         self.runtime.block_on(async {
             let behind = from.saturating_sub(self.port.now());
@@ -135,7 +135,7 @@ impl Process {
                     catching_up.await;
                     overdue.into_iter().for_each(|(_, brought)| self.deliver(brought));
                 } else {
-                    // The clock moves at once, and its timers only when this is polled again.
+                    // The clock moves at once; its timers fire only at the next poll.
                     let mut overdue = Some(overdue);
                     std::future::poll_fn(|context| {
                         let polled = catching_up.as_mut().poll(context);
@@ -186,7 +186,7 @@ impl Process {
             Brought::Answer(number, answer) => self.port.answer(number, answer),
             Brought::Event(said) => {
                 let (store, reconciler) = (self.store.clone(), self.reconciler.clone());
-                // As whoever takes events in does: keep it, and only then use it.
+                // Like a webhook receiver: stores the event before using it.
                 tokio::spawn(async move {
                     if store.take_in(&said).await.is_ok() {
                         let _ = reconciler.use_evidence_about(said.operation_id).await;
@@ -204,7 +204,7 @@ impl Process {
     }
 }
 
-/// What the layer answers, read to its end.
+/// Returns the complete answer of the layer.
 async fn answer(service: &mut Idempotency<Forward>, request: Request<Bytes>) -> Option<Reply> {
     let response = service.call(request.map(Body::full)).await.ok()?;
     let (parts, body) = response.into_parts();
@@ -236,10 +236,10 @@ fn operation(kind: Kind, broken: Option<Broken>) -> Operation {
         policy.ttl = millis(kind.ttl);
         policy.mode = match kind.mode {
             Mode::Async => policy::Mode::Async,
-            // Nothing else is simulated than what a gateway carries out.
+            // The simulation runs only modes that a gateway executes.
             Mode::Sync | Mode::Local | Mode::Phased | Mode::Deferred | Mode::Bulk => policy::Mode::Sync,
         };
-        // Drafts are simulated without it, so that both are met.
+        // Drafts do not keep their request, so that both settings are met.
         policy.keep_request =
             if kind.ttl == SHORT_TTL { KeepRequest::Off } else { KeepRequest::WhileUnknown };
         policy.on_lease_expired = if reruns { OnLeaseExpired::Rerun } else { OnLeaseExpired::Unknown };

@@ -1,4 +1,4 @@
-//! Panics in tasks of a node, which its runtime would pass over in silence.
+//! Panics in the tasks of a node, which its runtime would swallow.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -7,13 +7,13 @@ thread_local! {
     static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// From here on, panics are written down, each on the thread that it happens on.
+/// Records panics from now on, each on its own thread.
 pub(crate) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            // A thread that is about to end has nobody left to tell.
+            // A thread that is about to end keeps no list.
             let _ = SEEN.try_with(|seen| seen.borrow_mut().push(panic.to_string().replace('\n', " ")));
             before(panic);
         }));
@@ -21,7 +21,7 @@ pub(crate) fn watch() {
     take();
 }
 
-/// The panics on this thread since the last time.
+/// Returns the panics on this thread since the last call.
 pub(crate) fn take() -> Vec<String> {
     SEEN.with(|seen| std::mem::take(&mut *seen.borrow_mut()))
 }

@@ -1,24 +1,24 @@
-//! What a seed draws before anything happens: who takes part, and what goes wrong how often. Each seed has some kinds of
-//! faults and lacks others, since one kind may hide what another one shows.
+//! Draws of a seed before the run: participants, and rates of faults. Each seed lacks some kinds of faults, since one
+//! kind may hide the effects of another.
 
 use crate::settings::{KINDS, Kind, LONGEST_LAG};
 use semel_testkit::Chance;
 
-/// How bad the way between two kinds of participants is.
+/// Reliability of the link between two kinds of participants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Way {
-    /// So many messages in a hundred are lost.
+    /// Percentage of lost messages.
     pub(crate) loses: u64,
-    /// So many are late.
+    /// Percentage of late messages.
     pub(crate) delays: u64,
 }
 
-/// What happens to a seed.
+/// Plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) nodes: usize,
     pub(crate) commands: Vec<Asked>,
-    /// How long things are broken.
+    /// Duration of the faults.
     pub(crate) trouble: u64,
     pub(crate) clients: Way,
     pub(crate) store: Way,
@@ -29,24 +29,24 @@ pub(crate) struct Plan {
     pub(crate) partitions: u64,
     pub(crate) store_outages: u64,
     pub(crate) provider_outages: u64,
-    /// So many calls in a hundred meet a provider in a bad mood.
+    /// Percentage of calls that the provider fails.
     pub(crate) moods: u64,
-    /// How far the provider's ledger is behind.
+    /// Lag of the provider's ledger.
     pub(crate) lag: u64,
-    /// Whether it says what it is still at.
+    /// True if the provider reports pending calls.
     pub(crate) tells_pending: bool,
-    /// So many effects in a hundred are told by an event of their own.
+    /// Percentage of effects that the provider also reports by an event.
     pub(crate) events: u64,
-    /// So many clients in a hundred have little patience.
+    /// Percentage of clients with a short timeout.
     pub(crate) hasty: u64,
-    /// By how much the wall clocks of nodes are off, at most.
+    /// Largest skew of the nodes' wall clocks.
     pub(crate) skew: u64,
-    /// How often a statement is sent, and how long each answer may take.
+    /// Number of tries of a statement, and timeout of each answer.
     pub(crate) tries: u32,
     pub(crate) patience: u64,
 }
 
-/// A command that somebody asks for.
+/// Command that clients ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) number: u64,
@@ -55,12 +55,12 @@ pub(crate) struct Asked {
     pub(crate) caller: String,
     pub(crate) key: String,
     pub(crate) reference: Option<String>,
-    /// Whether somebody sends another payload under the same key.
+    /// True if a client sends another payload under the same key.
     pub(crate) tampered: bool,
 }
 
 impl Plan {
-    /// What this seed draws.
+    /// Returns the plan of a seed.
     pub(crate) fn of(seed: u64) -> Plan {
         let mut chance = Chance::of(seed, "plan");
         let chance = &mut chance;
@@ -96,7 +96,7 @@ impl Plan {
     }
 }
 
-/// Two commands in a row may share a key, and belong to others; some share a reference.
+/// Draws a command. Two in a row share a key under different tenants; some share a reference.
 fn asked(number: u64, tampering: u64, chance: &mut Chance) -> Asked {
     let mut left = chance.below(100);
     let mut kind = KINDS[0];

@@ -1,5 +1,5 @@
-//! Where a node is connected to the network: what it sends waits here until the simulator takes it, and what the
-//! simulator brings is given to whoever waits for it.
+//! Connection of a node to the network: holds outgoing messages until the simulator takes them, and passes incoming
+//! ones to the waiting tasks.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -13,40 +13,40 @@ use semel_stores::MemoryStore;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// What a node sends.
+/// Outgoing message of a node.
 pub(crate) enum Sent {
-    /// Something that it wants an answer to, under this number.
+    /// A question under this number, which expects an answer.
     Asks(u64, Box<Question>),
     /// The answer to a client's request.
     Answers(u64, Box<Reply>),
-    /// It has ended in good order.
+    /// The node has shut down gracefully.
     Ended,
 }
 
-/// What a node asks others.
+/// Question of a node.
 pub(crate) enum Question {
-    /// The store, for the so-many-th time, to do this.
+    /// A statement for the store, with the number of the try.
     Store(Statement, u32),
-    /// The provider, to carry this out.
+    /// A call to the provider.
     Provider(Call),
-    /// The provider, what became of this.
+    /// A lookup of this record at the provider.
     LookUp(Box<Record>),
 }
 
-/// What a store is asked to do.
+/// Statement for a store.
 pub(crate) enum Statement {
-    /// To claim.
+    /// A claim.
     Claim(Box<Claim>),
-    /// To apply a change.
+    /// A change of a record.
     Apply(RecordId, Box<Change>),
-    /// Anything else, by this name.
+    /// Any other statement, by this name.
     Other(&'static str, Work),
 }
 
-/// Something that is done with the store's tables.
+/// Work on the store's tables.
 pub(crate) type Work = Box<dyn FnOnce(&MemoryStore) -> Box<dyn Any + Send> + Send>;
 
-/// One call of the provider.
+/// Call to the provider.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) operation_id: String,
@@ -56,7 +56,7 @@ pub(crate) struct Call {
     pub(crate) reference: Option<String>,
 }
 
-/// A response.
+/// HTTP response.
 #[derive(Clone, Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -64,37 +64,37 @@ pub(crate) struct Reply {
     pub(crate) body: Bytes,
 }
 
-/// What a node is answered.
+/// Answer to a node's question.
 pub(crate) enum Answer {
-    /// By the store.
+    /// Answer of the store.
     Store(Box<dyn Any + Send>),
-    /// By the provider.
+    /// Answer of the provider to a call.
     Provider(Reply),
-    /// By the provider, about what it has in its ledger.
+    /// Answer of the provider to a lookup.
     Found(Found),
-    /// By nobody: the connection was refused, and nothing was sent.
+    /// No answer: the connection was refused, and nothing was sent.
     Refused,
-    /// By nobody: the connection broke, and nobody knows what was done.
+    /// No answer: the connection broke, and the effect is unknown.
     Broken,
 }
 
-/// What comes to a node.
+/// Incoming message of a node.
 pub(crate) enum Brought {
     /// A client's request.
     Request(u64, Box<Request<Bytes>>),
-    /// The client of this request has left.
+    /// The client of this request has disconnected.
     Left(u64),
-    /// The answer to what it has asked under this number.
+    /// The answer to the question of this number.
     Answer(u64, Answer),
-    /// The provider says by itself what it has done.
+    /// An event of the provider about an effect.
     Event(Box<Said>),
-    /// It is to end in good order.
+    /// A request to shut down gracefully.
     Ends,
 }
 
-/// Where a node is connected to the network.
+/// Connection of a node to the network.
 pub(crate) struct Port {
-    /// When the process began, by its own clock and by the simulator's.
+    /// Start of the process, by its own clock and by the simulator's.
     began: (Instant, u64),
     state: Mutex<State>,
 }
@@ -107,7 +107,7 @@ struct State {
 }
 
 impl Port {
-    /// Of a process that begins now, in its own runtime.
+    /// Returns the port of a process that starts now in its own runtime.
     pub(crate) fn new(now: u64) -> Port {
         Port { began: (Instant::now(), now), state: Mutex::default() }
     }
@@ -116,25 +116,25 @@ impl Port {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The simulator's time, as this process believes it to be: it stands still while the process does.
+    /// Returns the simulator's time as this process sees it: it stands still during a pause.
     pub(crate) fn now(&self) -> u64 {
         let (instant, now) = self.began;
         now + Instant::now().duration_since(instant).as_millis() as u64
     }
 
-    /// The instant at which the process believes it to be this time.
+    /// Returns the process's instant for this simulated time.
     pub(crate) fn instant(&self, time: u64) -> Instant {
         let (instant, now) = self.began;
         instant + crate::settings::millis(time.saturating_sub(now))
     }
 
-    /// Sends something that is not waited for.
+    /// Sends a message without waiting for an answer.
     pub(crate) fn send(&self, sent: Sent) {
         let now = self.now();
         self.state().sent.push((now, sent));
     }
 
-    /// Asks, and waits for the answer, for ever if need be.
+    /// Asks a question and waits for the answer without a timeout.
     pub(crate) async fn ask(&self, question: Question) -> Answer {
         let (answer, answered) = oneshot::channel();
         let now = self.now();
@@ -142,7 +142,7 @@ impl Port {
             let mut state = self.state();
             state.next += 1;
             let number = state.next;
-            // Those who wait no longer are forgotten.
+            // Questions whose task no longer waits are dropped.
             state.waiting.retain(|_, waiting| !waiting.is_closed());
             state.waiting.insert(number, answer);
             state.sent.push((now, Sent::Asks(number, Box::new(question))));
@@ -153,7 +153,7 @@ impl Port {
         }
     }
 
-    /// Gives an answer to whoever waits for it, if anybody still does.
+    /// Passes an answer to its waiting task, if there is one.
     pub(crate) fn answer(&self, number: u64, answer: Answer) {
         let waiting = self.state().waiting.remove(&number);
         if let Some(waiting) = waiting {
@@ -161,7 +161,7 @@ impl Port {
         }
     }
 
-    /// Takes what was sent, with the time of each.
+    /// Takes the outgoing messages, each with its time.
     pub(crate) fn take(&self) -> Vec<(u64, Sent)> {
         std::mem::take(&mut self.state().sent)
     }

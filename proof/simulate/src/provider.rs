@@ -1,5 +1,5 @@
-//! The provider behind the nodes: it carries commands out, keeps the ledger, and has bad days. It deduplicates on the
-//! operation id for some operations, and not for the others.
+//! Provider behind the nodes: it executes commands, keeps the ledger, and fails at times. It deduplicates on the
+//! operation id for some operations only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::reading::{EFFECT, NOT_EXECUTED};
 use crate::settings::{Kind, LATEST_EFFECT, TIMEOUT};
 use semel_testkit::Chance;
 
-/// Whoever has failed this often in a bad mood gets a good one.
+/// Attempt from which on the provider no longer fails.
 const PATIENT_ATTEMPT: u32 = 5;
 
-/// What is noted beside a verdict that came by an event.
+/// Note beside a verdict that came by an event.
 pub(crate) const EVENT: &str = "an event of the provider";
 
-/// A line in the ledger.
+/// Entry of the ledger.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) at: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// What the provider says about it by itself.
+    /// Returns the provider's event about this entry.
     pub(crate) fn event(&self, operation_id: OperationId) -> Option<Statement> {
         let (found, seen) = (Found::Executed(stored(&self.reply)), EVENT.to_owned());
         Statement::new("provider".to_owned(), self.effect.clone(), operation_id, found, seen)
@@ -44,30 +44,30 @@ pub(crate) struct Provider {
     next: u64,
     effects: BTreeMap<String, Entry>,
     refusals: BTreeMap<String, (u64, Reply)>,
-    /// What it is still at.
+    /// Number of unfinished calls by operation id.
     pending: BTreeMap<String, u32>,
-    /// Which attempts had an effect.
+    /// Attempts that had an effect.
     attempts: BTreeSet<(String, u32)>,
 }
 
-/// What it does about a call.
+/// Reaction to a call.
 pub(crate) enum Deed {
-    /// It answers at once.
+    /// Answers at once.
     Answers(Reply),
-    /// It breaks off.
+    /// Breaks the connection.
     Breaks,
-    /// It has the effect after this time, and then says something.
+    /// Has the effect after this time, and then reports.
     Acts(u64, Then),
 }
 
-/// What it says after an effect.
+/// Report after an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// What it has done, after this time.
+    /// Reports the result after this time.
     Tells(u64),
-    /// That something is wrong.
+    /// Reports an error.
     Errs,
-    /// Nothing.
+    /// Breaks the connection.
     Breaks,
 }
 
@@ -84,12 +84,12 @@ impl Provider {
         }
     }
 
-    /// Whether this attempt had an effect.
+    /// Returns true if this attempt had an effect.
     pub(crate) fn has_acted(&self, operation_id: &str, attempt: u32) -> bool {
         self.attempts.contains(&(operation_id.to_owned(), attempt))
     }
 
-    /// A call arrives. So many in a hundred meet a bad mood. Says also whether this is known already.
+    /// Handles a call; `moods` percent of the calls fail. The flag is true if deduplication answers it.
     pub(crate) fn called(&mut self, now: u64, call: &Call, moods: u64) -> (Deed, bool) {
         let deduplicates = Kind::named(&call.command.operation).is_some_and(|kind| kind.deduplicates);
         if deduplicates {
@@ -132,7 +132,7 @@ impl Provider {
         }
     }
 
-    /// It does what it was asked for. `None` if it deduplicates and has done so already.
+    /// Executes a call. The flag is true for the first effect of the command.
     pub(crate) fn act(&mut self, now: u64, call: &Call) -> (Entry, bool) {
         if let Some(pending) = self.pending.get_mut(&call.operation_id) {
             *pending -= 1;
@@ -151,7 +151,7 @@ impl Provider {
         (entry, is_first)
     }
 
-    /// What it says after an effect; nothing if it breaks off.
+    /// Returns the answer after an effect; `None` if the connection breaks.
     pub(crate) fn tells(entry: &Entry, call: &Call, then: Then) -> Option<Reply> {
         match then {
             Then::Tells(_) => Some(entry.reply.clone()),
@@ -160,7 +160,7 @@ impl Provider {
         }
     }
 
-    /// What its ledger shows about a command. The effect, if there is one.
+    /// Returns the ledger's finding about a command, with the name of the effect if there is one.
     pub(crate) fn look_up(
         &mut self,
         now: u64,

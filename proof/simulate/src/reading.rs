@@ -1,4 +1,4 @@
-//! What participants write down of what they see: of an answer, and of a record.
+//! Conversion of answers and records to events of the history.
 
 use semel_checker::event::{Answered, Record, Step};
 use semel_core::Timestamp;
@@ -6,17 +6,17 @@ use sha2::{Digest, Sha256};
 
 use crate::port::Reply;
 
-/// What canaries, and the names of effects, begin with.
+/// Prefixes of canaries and of effect names in bodies.
 pub(crate) const CANARY: &str = "canary-";
 pub(crate) const EFFECT: &str = "effect-";
 
-/// By this header the provider says that it did nothing, and in which attempt.
+/// Header by which the provider says that it did nothing, with the attempt.
 pub(crate) const NOT_EXECUTED: &str = "x-not-executed";
 
-/// What differs between the first answer and a replay of it by design.
+/// Headers that differ by design between the first answer and its replay.
 const FRESH: [&str; 4] = ["date", "idempotency-replayed", "content-length", "cache-control"];
 
-/// What a client writes down of an answer.
+/// Returns the history's event for an answer to a client.
 pub(crate) fn answered(at: i64, request: u64, reply: &Reply) -> Answered {
     let header = |name: &str| reply.headers.get(name).and_then(|value| value.to_str().ok());
     let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
@@ -44,7 +44,7 @@ pub(crate) fn answered(at: i64, request: u64, reply: &Reply) -> Answered {
     }
 }
 
-/// What a look writes down of a record.
+/// Returns the history's event for a record in the store.
 pub(crate) fn record(look: u32, record: &semel_core::Record) -> Record {
     let bytes = record.result.as_ref().map(|result| &result.response.bytes);
     Record {
@@ -74,7 +74,7 @@ fn step(step: semel_core::Step) -> Step {
     }
 }
 
-/// Every word in this text that begins so.
+/// Returns every word in `text` that begins with `begin`.
 fn marks(text: &[u8], begin: &str) -> Vec<String> {
     let mut found = Vec::new();
     for start in 0..text.len() {
@@ -91,7 +91,7 @@ fn marks(text: &[u8], begin: &str) -> Vec<String> {
     found
 }
 
-/// A digest, for comparing.
+/// Returns a short digest for comparisons.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes)[..8].iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn marks_are_found_wherever_they_are() {
+    fn marks_are_found_anywhere_in_a_text() {
         let text = b"\x01{\"canary\":\"canary-0000002a-1\",\"effect\":\"effect-00000007\"}canary-0000002b-0";
         assert_eq!(marks(text, CANARY), ["canary-0000002a-1", "canary-0000002b-0"]);
         assert_eq!(marks(text, EFFECT), ["effect-00000007"]);

@@ -1,4 +1,4 @@
-//! Runs seeds, one or many, and sums up what they came to.
+//! Runs one or many seeds and sums up their results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,35 +15,35 @@ use crate::coverage::Coverage;
 use crate::panics;
 use crate::world::World;
 
-/// How seeds are run.
+/// Options of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// What is done wrong, if anything is.
+    /// Deliberate fault, if any.
     pub broken: Option<Broken>,
-    /// Whether the trace is kept, for people.
+    /// True if the trace is kept for display.
     pub trace: bool,
 }
 
-/// What a seed came to.
+/// Result of a seed.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// The hash of everything that happened. Two runs with one hash were the same.
+    /// Hash of all events. Runs with equal hashes were equal.
     pub hash: String,
-    /// What is wrong, as stories.
+    /// Violations and failures, as stories.
     pub wrong: Option<String>,
-    /// The invariants that are violated, by number; 0 for what the history alone does not show.
+    /// Numbers of the violated invariants; 0 for failures that the history alone does not show.
     pub violated: Vec<u8>,
-    /// How long it lasted there.
+    /// Simulated duration.
     pub simulated: Duration,
-    /// How much happened.
+    /// Number of events of each kind.
     pub tally: Tally,
-    /// Which situations were met.
+    /// Situations that were met.
     pub coverage: Coverage,
-    /// Everything that happened, if it was to be kept.
+    /// All events, if the trace was kept.
     pub trace: Vec<String>,
-    /// The history that was judged, if the trace was to be kept.
+    /// History that was judged, if the trace was kept.
     pub history: Vec<Event>,
 }
 
@@ -63,7 +63,7 @@ pub fn run(seed: u64, options: Options) -> Outcome {
             violated.extend(report.violations.iter().map(|violation| violation.invariant));
             stories = format!("{report}\n{stories}");
         }
-        // A run that was cut short has no whole history, which is told already.
+        // An aborted run has no complete history, and its failure is reported already.
         Err(_) if ran.is_err() => {}
         Err(malformed) => {
             violated.push(0);
@@ -85,26 +85,26 @@ pub fn run(seed: u64, options: Options) -> Outcome {
     }
 }
 
-/// How many failing seeds are told as stories.
+/// Largest number of failing seeds that are reported as stories.
 const MOST_STORIES: usize = 3;
 
-/// What many seeds came to.
+/// Result of many seeds.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// How many were run.
+    /// Number of seeds that were run.
     pub seeds: u64,
-    /// Those in which something is wrong, with what.
+    /// Failing seeds, with their stories.
     pub failing: BTreeMap<u64, String>,
-    /// One hash of all hashes, in the order of the seeds.
+    /// Hash of all hashes, in the order of the seeds.
     pub hash: String,
-    /// Which situations were met.
+    /// Situations that were met.
     pub coverage: Coverage,
     tally: Tally,
     simulated: Duration,
     took: Duration,
 }
 
-/// Runs the seeds from this one on, so many, on as many threads. Ends early at the first that fails, if that is enough.
+/// Runs `count` seeds from `from` on, in `threads` threads. With `first`, ends at the first failing seed.
 pub fn run_many(from: u64, count: u64, threads: usize, options: Options, first: bool) -> Summary {
     let begun = Instant::now();
     let next = AtomicU64::new(from);
@@ -154,7 +154,7 @@ impl Summary {
         }
     }
 
-    /// The failing seeds, as stories, each with the command that runs it again.
+    /// Returns the failing seeds as stories, each with the command that reruns it.
     pub fn stories(&self, broken: Option<Broken>) -> String {
         let mut told = String::new();
         for (seed, wrong) in self.failing.iter().take(MOST_STORIES) {
@@ -171,7 +171,7 @@ impl Summary {
     }
 }
 
-/// The command that runs a seed again.
+/// Returns the command that reruns a seed.
 fn replay(seed: u64, broken: Option<Broken>) -> String {
     let broken = broken.map_or(String::new(), |broken| format!(" --broken {}", broken.as_str()));
     format!("cargo xtask simulate --seed {seed}{broken} --trace")

@@ -1,4 +1,4 @@
-//! Writes down what happens: the history that is judged, and the trace whose hash says whether two runs were the same.
+//! Recorder of a run: the history to judge, and the trace whose hash tells if two runs were equal.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::coverage::Coverage;
 use crate::reading;
 use crate::settings::EPOCH;
 
-/// Writes down what happens.
+/// Recorder of a run.
 pub(crate) struct Scribe {
     pub(crate) events: Vec<Event>,
     hash: Sha256,
@@ -19,7 +19,7 @@ pub(crate) struct Scribe {
     seen: BTreeMap<String, Record>,
 }
 
-/// What was written down.
+/// Recorded run.
 pub(crate) struct Written {
     pub(crate) events: Vec<Event>,
     pub(crate) hash: String,
@@ -27,13 +27,13 @@ pub(crate) struct Written {
 }
 
 impl Scribe {
-    /// Keeps the trace itself only if somebody wants to read it.
+    /// Returns an empty recorder, which keeps the trace itself only if `keeps_trace`.
     pub(crate) fn new(keeps_trace: bool) -> Scribe {
         let trace = keeps_trace.then(Vec::new);
         Scribe { events: Vec::new(), hash: Sha256::new(), trace, looks: 0, seen: BTreeMap::new() }
     }
 
-    /// A line of the trace.
+    /// Adds a line to the trace.
     pub(crate) fn say(&mut self, now: u64, line: &str) {
         self.hash.update(now.to_be_bytes());
         self.hash.update(line.as_bytes());
@@ -43,14 +43,14 @@ impl Scribe {
         }
     }
 
-    /// An event of the history, which is in the trace, too.
+    /// Adds an event to the history and to the trace.
     pub(crate) fn note(&mut self, now: u64, event: Event) {
         let line = serde_json::to_string(&event).unwrap_or_else(|error| format!("unwritable: {error}"));
         self.say(now, &line);
         self.events.push(event);
     }
 
-    /// Reads the store, and writes down what has changed, or all of it.
+    /// Reads the store, and records all rows or only the changed ones.
     pub(crate) fn look(
         &mut self,
         now: u64,
@@ -78,7 +78,7 @@ impl Scribe {
         }
     }
 
-    /// All of it.
+    /// Returns the recorded run.
     pub(crate) fn finish(self) -> Written {
         let hash = self.hash.finalize()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
         Written { events: self.events, hash, trace: self.trace.unwrap_or_default() }

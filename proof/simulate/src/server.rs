@@ -1,5 +1,5 @@
-//! The store's server: the memory store on the simulator's clock. What it has written outlives every node. It also sees
-//! which situations a run has met, since everything that matters comes by here.
+//! Server of the store: the memory store on the simulator's clock, which outlives every node. It also counts the
+//! situations that a run meets, since every statement passes here.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -20,9 +20,9 @@ use crate::settings::EPOCH;
 use crate::store::at_once;
 use semel_testkit::Chance;
 
-/// How long a racy store needs from its look to its insert.
+/// Time between lookup and insert in a racy store.
 const RACE_MS: u64 = 400;
-/// So many writes in a hundred are lost by a store that loses writes.
+/// Percentage of writes that a lossy store loses.
 const LOST: u64 = 10;
 
 #[derive(Clone)]
@@ -34,21 +34,21 @@ impl Clock for SharedClock {
     }
 }
 
-/// The store's server.
+/// Server of the store.
 pub(crate) struct Server {
     store: MemoryStore,
     clock: SharedClock,
     broken: Option<Broken>,
     chance: Chance,
-    /// Which node has acquired a command under this token.
+    /// Node that has acquired a command, by attempt token.
     holders: BTreeMap<[u8; 16], usize>,
 }
 
-/// A statement and what it was answered.
+/// Statement with its answer.
 pub(crate) struct Done {
     pub(crate) told: String,
     pub(crate) answer: Box<dyn Any + Send>,
-    /// Whether a verdict about a command counts, if it was one.
+    /// Verdict on a command, if the statement was one: operation id, executed, accepted.
     pub(crate) ruled: Option<(String, bool, bool)>,
 }
 
@@ -59,17 +59,17 @@ impl Server {
         Server { store, clock, broken, chance: Chance::of(seed, "server"), holders: BTreeMap::new() }
     }
 
-    /// All records, in the order of their operation ids.
+    /// Returns all records, in the order of their operation ids.
     pub(crate) fn records(&self) -> Vec<Record> {
         at_once(self.store.list(&Filter { limit: usize::MAX, ..Filter::default() })).unwrap_or_default()
     }
 
-    /// A command whose request is kept although its outcome is known, or is not kept although it is not.
+    /// Returns a command that keeps its request after its outcome is known, or lacks it before.
     pub(crate) fn misplaced_request(&self) -> Option<OperationId> {
         self.store.misplaced_request()
     }
 
-    /// What this node has in hand.
+    /// Returns the records that this node holds.
     pub(crate) fn held_by(&self, node: usize) -> Vec<Record> {
         let mut records = self.records();
         records.retain(|record| {
@@ -79,7 +79,7 @@ impl Server {
         records
     }
 
-    /// Carries out a statement of this node, which it sends for the `number`-th time.
+    /// Executes a statement of this node, sent for the `number`-th time.
     pub(crate) fn carry_out(
         &mut self,
         now: u64,
@@ -163,7 +163,7 @@ impl Server {
         }
     }
 
-    /// What the store would answer, without having written it.
+    /// Returns the answer that the store would give, without a write.
     fn pretended(
         &self,
         before: Option<&Record>,
@@ -189,7 +189,7 @@ fn never() -> Answer {
     unreachable!("the memory store does not fail")
 }
 
-/// The same change, as if its sender were whoever has the command.
+/// Returns the change under the fence of the record's current executor.
 fn with_any_fence(change: &Change, record: &Record) -> Change {
     let fence = record.head.fence();
     match (*change.event(), change.result()) {
@@ -203,7 +203,7 @@ fn with_any_fence(change: &Change, record: &Record) -> Change {
     }
 }
 
-/// The command, whether it is said to have been executed, and whether that counts.
+/// Returns operation id, "executed" flag and "accepted" flag of a verdict.
 fn ruled(change: &Change, before: Option<&Record>, answer: &Answer) -> Option<(String, bool, bool)> {
     let Event::Resolve { verdict, .. } = change.event() else { return None };
     let executed = !matches!(verdict, Verdict::NotExecuted(_));
@@ -227,7 +227,7 @@ fn tell(answer: &Answer) -> String {
     }
 }
 
-/// What an event is called in a trace.
+/// Returns the name of an event in a trace.
 pub(crate) fn name(event: &Event) -> &'static str {
     match event {
         Event::Claim(_) => "claim",

@@ -1,23 +1,23 @@
-//! The clients' sessions, and their requests under way.
+//! Sessions of the clients, and their open requests.
 
 /// One client with one command.
 pub(crate) struct Session {
     pub(crate) asked: usize,
     pub(crate) payload: u32,
     pub(crate) tries: u32,
-    /// How often it comes back once it has its answer.
+    /// Remaining repeats of the request after its final answer.
     pub(crate) returns: u32,
-    /// Whether it goes on until it has its answer.
+    /// True if the client retries until it has its answer.
     pub(crate) persists: bool,
     pub(crate) ended: bool,
 }
 
-/// A request that is under way.
+/// Request without an answer so far.
 pub(crate) struct Open {
     pub(crate) session: usize,
     pub(crate) node: usize,
-    /// When it reached its node.
+    /// Time of arrival at the node.
     pub(crate) arrived: Option<u64>,
-    /// Whether it was answered in that moment, before the store could be asked.
+    /// True if the node answered in the moment of arrival, before it could ask the store.
     pub(crate) at_once: bool,
 }

@@ -1,5 +1,5 @@
-//! A node's side of the store: statements over the network. It does what a store's driver must: a statement whose answer
-//! was lost is sent again with the same token, and what cannot be found out is ambiguous, never unavailable.
+//! Client side of the store: statements over the network. Like a driver, it retries a statement whose answer was lost
+//! with the same token, and reports an unclear write as ambiguous, never as unavailable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,21 +18,21 @@ use crate::broken::Broken;
 use crate::port::{Answer, Port, Question, Statement};
 use crate::settings::millis;
 
-/// How long to wait before a statement is sent again.
+/// Delay before a retry of a statement.
 const PAUSE: Duration = millis(40);
 
-/// A store that is reached over the network.
+/// Store behind the network.
 pub(crate) struct RemoteStore {
     pub(crate) port: Arc<Port>,
-    /// How often a statement is sent.
+    /// Number of tries for a statement.
     pub(crate) tries: u32,
-    /// How long each answer may take.
+    /// Timeout of each answer.
     pub(crate) patience: Duration,
     pub(crate) broken: Option<Broken>,
 }
 
 impl RemoteStore {
-    /// Sends a statement until it is answered, as often as is allowed.
+    /// Sends a statement until it is answered, at most `tries` times.
     async fn send<T: 'static>(&self, tries: u32, make: impl Fn() -> Statement) -> Result<T, StoreError> {
         let mut lost = false;
         for number in 1..=tries {
@@ -55,7 +55,7 @@ impl RemoteStore {
         }
     }
 
-    /// Reads: what has no answer has changed nothing.
+    /// Reads from the store: without an answer, nothing has changed.
     async fn read<T: Send + 'static>(
         &self,
         name: &'static str,
@@ -81,7 +81,7 @@ impl RemoteStore {
     }
 }
 
-/// What a future of the memory store comes to: it never waits for anything.
+/// Returns the result of a future of the memory store, which is always ready.
 pub(crate) fn at_once<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -156,7 +156,7 @@ impl Store for RemoteStore {
         self.write("reap", 1, move |store| at_once(store.reap(limit))).await
     }
 
-    /// Only metrics ask for it, and nobody reads them here.
+    /// Returns no rows: only metrics use the census, and the simulation has none.
     async fn census(&self) -> Result<Vec<Census>, StoreError> {
         Ok(Vec::new())
     }

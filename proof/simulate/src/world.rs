@@ -1,4 +1,4 @@
-//! Everything that is simulated, and the queue of what happens next. `course.rs` lets it happen.
+//! State of the simulation, and the queue of its next events. `course.rs` runs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::server::Server;
 use crate::session::{Open, Session};
 use crate::settings::EPOCH;
 
-/// Everything that is simulated.
+/// State of the simulation.
 pub(crate) struct World {
     pub(crate) seed: u64,
     pub(crate) broken: Option<Broken>,
@@ -34,16 +34,16 @@ pub(crate) struct World {
     pub(crate) open: BTreeMap<u64, Open>,
     pub(crate) requests: u64,
     pub(crate) quiet: bool,
-    /// The calls that nodes have sent.
+    /// Calls that nodes have sent.
     pub(crate) calls: BTreeSet<(String, u32)>,
     pub(crate) scribe: Scribe,
     pub(crate) coverage: Coverage,
-    /// What is wrong beside what the history shows.
+    /// Faults that the history does not show.
     pub(crate) wrong: Vec<String>,
 }
 
 impl World {
-    /// A world in which nothing has happened yet.
+    /// Returns a world before its first event.
     pub(crate) fn new(seed: u64, broken: Option<Broken>, keeps_trace: bool) -> World {
         let plan = Plan::of(seed);
         let nodes = (0..plan.nodes).map(|number| Node {
@@ -76,13 +76,13 @@ impl World {
         }
     }
 
-    /// This happens then.
+    /// Queues an event for this time.
     pub(crate) fn at(&mut self, time: u64, happening: Happening) {
         self.queued += 1;
         self.queue.insert((time, self.queued), happening);
     }
 
-    /// Wall time, for the history.
+    /// Returns the wall time for the history.
     pub(crate) fn wall(&self) -> i64 {
         EPOCH + self.now as i64
     }

@@ -1,10 +1,10 @@
-//! What is wrong is found, and what is right is not.
+//! Detection: deliberate faults are found, and Semel itself has none.
 
 use semel_simulate::{Broken, Options, run_many};
 
-/// So many seeds are enough for each: the last is found by the 65th.
+/// Number of seeds for each fault: the 65th finds the last one.
 const ENOUGH: u64 = 200;
-/// `cargo xtask simulate` runs many more.
+/// Number of seeds without a fault; `cargo xtask simulate` runs many more.
 const GOOD: u64 = 60;
 
 fn is_found(broken: Broken) {
@@ -13,14 +13,14 @@ fn is_found(broken: Broken) {
 }
 
 #[test]
-fn nothing_is_wrong_with_semel() {
+fn semel_violates_no_invariant() {
     let summary = run_many(0, GOOD, 2, Options::default(), false);
     assert!(summary.failing.is_empty(), "{}", summary.stories(None));
     assert_eq!(summary.seeds, GOOD);
 }
 
 #[test]
-fn a_store_that_loses_what_it_acknowledged_is_found() {
+fn store_that_loses_acknowledged_writes_is_found() {
     is_found(Broken::LostWrite);
 }
 
@@ -40,17 +40,17 @@ fn a_store_that_forgets_too_early_is_found() {
 }
 
 #[test]
-fn a_driver_that_says_unavailable_of_what_it_may_have_written_is_found() {
+fn driver_that_reports_a_possible_write_as_unavailable_is_found() {
     is_found(Broken::SilentCommit);
 }
 
 #[test]
-fn a_command_that_is_run_again_when_its_lease_ends_is_found() {
+fn command_that_is_rerun_after_lease_expiry_is_found() {
     is_found(Broken::Rerun);
 }
 
 #[test]
-fn a_look_up_that_releases_at_once_is_found() {
+fn lookup_that_releases_at_once_is_found() {
     is_found(Broken::HastyVerdict);
 }
 
@@ -65,7 +65,7 @@ fn a_claim_without_the_request_that_it_promises_is_found() {
 }
 
 #[test]
-fn every_way_to_be_wrong_has_a_name() {
+fn every_fault_has_a_name() {
     for broken in Broken::ALL {
         assert_eq!(Broken::parse(broken.as_str()), Some(broken));
     }

@@ -1,4 +1,4 @@
-//! The simulation itself: it repeats, it finds what is wrong, and it says how to see it again.
+//! Tests of the simulator: it is deterministic, finds faults, and says how to rerun them.
 
 mod broken;
 mod repeats;

@@ -1,4 +1,4 @@
-//! The same seed is the same run.
+//! Determinism: a seed always gives the same run.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn other_seeds_give_other_hashes() {
 }
 
 #[test]
-fn other_processes_see_the_same() {
+fn other_processes_compute_the_same_hash() {
     let seen = || {
         let count = SEEDS.to_string();
         let output = Command::new(env!("CARGO_BIN_EXE_semel-simulate"))

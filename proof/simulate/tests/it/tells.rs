@@ -1,4 +1,4 @@
-//! What the program says.
+//! Output of the program.
 
 use std::process::{Command, Output};
 
@@ -10,7 +10,7 @@ fn simulate(arguments: &[&str]) -> (Output, String) {
 }
 
 #[test]
-fn a_failing_seed_is_told_with_its_story_and_the_command_that_runs_it_again() {
+fn failing_seed_is_reported_with_its_story_and_rerun_command() {
     let (output, told) = simulate(&["--seeds", "80", "--broken", "rerun"]);
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains("invariant 1 (at most one effect) is violated"), "{told}");
@@ -24,7 +24,7 @@ fn a_failing_seed_is_told_with_its_story_and_the_command_that_runs_it_again() {
 }
 
 #[test]
-fn a_good_seed_is_told_with_its_hash() {
+fn passing_seed_is_reported_with_its_hash() {
     let (output, told) = simulate(&["--seed", "3"]);
     assert_eq!(output.status.code(), Some(0), "{told}");
     let hash = told.lines().last().and_then(|line| line.rsplit_once("hash ")).map(|(_, hash)| hash);
@@ -32,7 +32,7 @@ fn a_good_seed_is_told_with_its_hash() {
 }
 
 #[test]
-fn its_history_is_one_that_the_checker_reads() {
+fn history_of_a_seed_passes_the_checker() {
     let (_, told) = simulate(&["--seed", "3", "--history"]);
     let events = semel_checker::read(told.as_bytes()).expect("it is a history");
     let report = semel_checker::check(&events).expect("it is whole");
@@ -41,7 +41,7 @@ fn its_history_is_one_that_the_checker_reads() {
 }
 
 #[test]
-fn what_it_does_not_know_is_refused() {
+fn unknown_arguments_are_refused() {
     for arguments in [&["--seeds"][..], &["--seeds", "many"], &["--broken", "nothing"], &["--unknown"]] {
         let (output, told) = simulate(arguments);
         assert_eq!(output.status.code(), Some(2), "{told}");
