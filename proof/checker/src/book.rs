@@ -1,4 +1,4 @@
-//! A history, arranged so that rules can ask: by request, by command, by operation id.
+//! Index of a history for the rules: by request, by command, by operation id.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,10 +10,10 @@ use crate::event::{
 use crate::kind::Kind;
 use crate::story::when;
 
-/// Something in the history, with its line.
+/// Event or part of one, with its line in the history.
 pub(crate) type At<'a, T> = (usize, &'a T);
 
-/// A history, arranged.
+/// Index of a history.
 pub(crate) struct Book<'a> {
     pub(crate) events: &'a [Event],
     pub(crate) run: &'a Run,
@@ -22,11 +22,11 @@ pub(crate) struct Book<'a> {
     pub(crate) operations: BTreeMap<&'a str, Life<'a>>,
     pub(crate) looks: BTreeMap<u32, At<'a, Looked>>,
     pub(crate) last_look: At<'a, Looked>,
-    /// Whose canary this is: command and payload.
+    /// Owner of each canary: command and payload.
     pub(crate) canaries: BTreeMap<&'a str, (&'a Command, u32)>,
 }
 
-/// A request and what became of it.
+/// Request, with its answer or loss.
 pub(crate) struct Request<'a> {
     pub(crate) invoked: At<'a, Invoked>,
     pub(crate) answered: Option<At<'a, Answered>>,
@@ -34,18 +34,18 @@ pub(crate) struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// What its answer means.
+    /// Returns the meaning of the answer.
     pub(crate) fn kind(&self) -> Option<Kind> {
         self.answered.map(|(_, answer)| Kind::of(answer))
     }
 
-    /// The line at which it was over for its client.
+    /// Returns the line at which the request ended for its client.
     pub(crate) fn ended(&self) -> Option<usize> {
         self.answered.map(|(line, _)| line).or(self.lost)
     }
 }
 
-/// All that is known about one operation id.
+/// Facts about one operation id.
 #[derive(Default)]
 pub(crate) struct Life<'a> {
     pub(crate) commands: BTreeSet<&'a Command>,
@@ -65,45 +65,45 @@ pub(crate) struct Life<'a> {
     pub(crate) rulings: Vec<At<'a, Ruled>>,
 }
 
-/// So long after a fault, what happens may be its doing.
+/// Time after a fault within which events may be its consequence.
 const AFTERMATH_MS: i64 = 3_000;
 
-/// From so many steps on, a store may have dropped some between the first and the others.
+/// Number of steps from which on a store may have dropped some after the first.
 const MANY_STEPS: usize = 48;
 
 impl<'a> Life<'a> {
-    /// The command that it is about, if all agree.
+    /// Returns the command, if all events agree on it.
     pub(crate) fn command(&self) -> Option<&'a Command> {
         self.commands.first().copied().filter(|_| self.commands.len() == 1)
     }
 
-    /// The record as it was last seen.
+    /// Returns the record as last seen.
     pub(crate) fn record(&self) -> Option<At<'a, Record>> {
         self.looks.last().copied()
     }
 
-    /// Its steps, as they were last seen.
+    /// Returns the steps of the record as last seen.
     pub(crate) fn steps(&self) -> &'a [Step] {
         self.record().map_or(&[], |(_, record)| &record.steps)
     }
 
-    /// Whether some steps may be missing.
+    /// Returns true if some steps may be missing.
     pub(crate) fn has_gaps(&self) -> bool {
         self.steps().len() >= MANY_STEPS
     }
 
-    /// The names of its effects, in the ledger and in a service's own rows.
+    /// Returns the names of the effects, in the ledger and in rows of services.
     pub(crate) fn effect_names(&self) -> Vec<&'a str> {
         let effects = self.effects.iter().map(|(_, effect)| effect.effect.as_str());
         effects.chain(self.commits.iter().map(|(_, row)| row.effect.as_str())).collect()
     }
 
-    /// The lines of its effects.
+    /// Returns the lines of the effects.
     pub(crate) fn effect_lines(&self) -> Vec<usize> {
         self.effects.iter().map(|(line, _)| *line).chain(self.commits.iter().map(|(line, _)| *line)).collect()
     }
 
-    /// The names of the effects of this part, in rows and in the provider's ledger.
+    /// Returns the names of the effects of this part, in rows and in the provider's ledger.
     pub(crate) fn effects_of(&self, part: &str) -> Vec<&'a str> {
         let rows = self.parts.iter().filter(|(_, row)| row.part.as_deref() == Some(part));
         let charges = self.charges.iter().filter(|(_, charge)| charge.part == part);
@@ -112,26 +112,26 @@ impl<'a> Life<'a> {
             .collect()
     }
 
-    /// The parts that have an effect.
+    /// Returns the parts that have an effect.
     pub(crate) fn parts_with_effects(&self) -> BTreeSet<&'a str> {
         let rows = self.parts.iter().filter_map(|(_, row)| row.part.as_deref());
         rows.chain(self.charges.iter().map(|(_, charge)| charge.part.as_str())).collect()
     }
 
-    /// The operation, as its record or its command has it.
+    /// Returns the operation from the record or the command.
     pub(crate) fn operation(&self) -> Option<&'a str> {
         let recorded = self.record().map(|(_, record)| record.operation.as_str());
         recorded.or(self.commands.first().map(|command| command.operation.as_str()))
     }
 
-    /// Its final answers.
+    /// Returns the final answers.
     pub(crate) fn finals(&self, book: &Book<'a>) -> Vec<(&'a Invoked, At<'a, Answered>)> {
         let requests = self.answers.iter().filter_map(|number| book.requests.get(number));
         let finals = requests.filter(|request| request.kind().is_some_and(Kind::is_final));
         finals.filter_map(|request| Some((request.invoked.1, request.answered?))).collect()
     }
 
-    /// Everything that the history has about it, for a story.
+    /// Returns the lines of all events about this operation id, for a story.
     pub(crate) fn lines(&self, book: &Book<'a>) -> Vec<usize> {
         let requests = self.answers.iter().filter_map(|number| book.requests.get(number));
         let mut lines: Vec<usize> = requests
@@ -155,7 +155,7 @@ impl<'a> Life<'a> {
 }
 
 impl<'a> Book<'a> {
-    /// Arranges a history, if it is a whole one.
+    /// Indexes a history, if it is complete.
     pub(crate) fn of(events: &'a [Event]) -> Result<Book<'a>, Malformed> {
         let Some(Event::Run(run)) = events.first() else {
             return Err(Malformed("the first event of a history is `run`".into()));
@@ -202,7 +202,7 @@ impl<'a> Book<'a> {
                 let request = self.open_request(answered.request)?;
                 request.answered = Some((line, answered));
                 let command = &request.invoked.1.command;
-                // Who is told that somebody else has its reference is told by whom: that is not its own.
+                // A "duplicate" answer names the operation id of the reference's holder, not its own.
                 if let Some(id) = &answered.operation_id
                     && Kind::of(answered) != Kind::Duplicate
                 {
@@ -279,27 +279,27 @@ impl<'a> Book<'a> {
         if self.looks.contains_key(&look) { Ok(()) } else { Err(format!("there was no look {look}")) }
     }
 
-    /// How an operation is run.
+    /// Returns the mode of an operation.
     pub(crate) fn mode(&self, operation: &str) -> Option<Mode> {
         self.run.operations.get(operation).map(|operation| operation.mode)
     }
 
-    /// How the command of this life is run.
+    /// Returns the mode of this command's operation.
     pub(crate) fn mode_of(&self, life: &Life<'a>) -> Option<Mode> {
         life.operation().and_then(|operation| self.mode(operation))
     }
 
-    /// How long its settled records are kept.
+    /// Returns the time to live of the operation's settled records.
     pub(crate) fn ttl(&self, operation: &str) -> i64 {
         self.run.operations.get(operation).map_or(i64::MAX, |operation| operation.ttl_ms)
     }
 
-    /// When a look was begun and when it was over.
+    /// Returns begin and end of a look.
     pub(crate) fn look(&self, look: u32) -> (i64, i64) {
         self.looks.get(&look).map_or((0, 0), |(_, looked)| (looked.begun, looked.at))
     }
 
-    /// The faults shortly before one of these lines, which may have to do with it.
+    /// Returns the faults shortly before one of these lines, as possible causes.
     fn faults(&self, lines: &[usize]) -> Vec<usize> {
         let (Some(first), Some(last)) = (lines.first(), lines.last()) else { return Vec::new() };
         let times: Vec<i64> = lines.iter().filter_map(|line| when(&self.events[*line])).collect();
@@ -312,7 +312,7 @@ impl<'a> Book<'a> {
         faults.filter(|(_, at)| near(*at)).map(|(line, _)| line).collect()
     }
 
-    /// A story of one operation id: everything about it, and the faults meanwhile.
+    /// Returns the story of one operation id: its events, and the faults meanwhile.
     pub(crate) fn story(&self, life: &Life<'a>) -> Vec<usize> {
         let mut lines = life.lines(self);
         lines.extend(self.faults(&lines));

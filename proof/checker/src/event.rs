@@ -1,4 +1,4 @@
-//! The events of a history. Their order in the file is the order in which they were recorded.
+//! Events of a history, in the order in which they were recorded.
 
 mod parts;
 
@@ -14,35 +14,35 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event {
-    /// What is run.
+    /// The run begins with these settings.
     Run(Run),
     /// A client sends a request.
     Invoked(Invoked),
-    /// It has an answer.
+    /// The request has an answer.
     Answered(Answered),
-    /// It has none, and never will.
+    /// The request has no answer and never will.
     Lost(Lost),
     /// A call reached the service behind the gateways.
     Called(Called),
-    /// That service had an effect.
+    /// The service had an effect.
     Effect(Effect),
-    /// The store was read.
+    /// The observer read the store.
     Looked(Looked),
-    /// A record as it was then.
+    /// A record as a look found it.
     Record(Record),
-    /// A record that is there no more.
+    /// A record is no longer in the store.
     Gone(Gone),
-    /// Somebody says what happened to an unknown.
+    /// An operator is about to give evidence on an unknown outcome.
     Evidence(Evidence),
-    /// What came of it.
+    /// The evidence was accepted or refused.
     Ruled(Ruled),
-    /// Something was broken on purpose.
+    /// A fault was injected.
     Fault(Fault),
-    /// Nothing is broken from here on.
+    /// Faults stop for the rest of the run.
     Quiet(Quiet),
-    /// What a gateway counts.
+    /// The counters of a gateway.
     Metrics(Metrics),
-    /// A row of a service's own.
+    /// A service committed a row.
     Committed(Committed),
     /// A message of a service, as its outbox has it.
     Message(Message),
@@ -58,20 +58,20 @@ pub enum Event {
     Phase(Phase),
     /// An operator is about to intervene in the delivery of a message.
     Intervention(Intervention),
-    /// Result of that.
+    /// The result of an intervention.
     Intervened(Intervened),
 }
 
-/// What a record is unique by.
+/// Scope of a record: the members that it is unique by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Command {
-    /// Whose customer.
+    /// Tenant of the caller.
     pub tenant: String,
-    /// Who.
+    /// Caller that sends the request.
     pub caller: String,
-    /// What is asked for.
+    /// Operation that the command requests.
     pub operation: String,
-    /// The client's name for it.
+    /// Idempotency key of the client.
     pub key: String,
 }
 
@@ -81,333 +81,333 @@ impl std::fmt::Display for Command {
     }
 }
 
-/// The first event.
+/// Settings of the run: the first event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// When.
+    /// Time of the start.
     pub at: i64,
-    /// Which store.
+    /// Name of the store.
     pub store: String,
-    /// What all chance came from.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// How often each gateway sweeps.
+    /// Interval of each gateway's sweeps.
     pub sweep_ms: i64,
-    /// By how much the store's clock may be ahead of `at`, since it rounds.
+    /// Largest lead of the store's clock over `at`, since it rounds.
     pub rounding_ms: i64,
-    /// The operations, by name.
+    /// Operations by name.
     pub operations: BTreeMap<String, Operation>,
 }
 
-/// What is known of an operation from outside.
+/// Settings of an operation, as known from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Operation {
-    /// Who carries it out.
+    /// Mode of execution.
     pub mode: Mode,
-    /// How long a lease holds.
+    /// Length of a lease.
     pub lease_ms: i64,
-    /// How long a settled record is kept.
+    /// Time to live of a settled record.
     pub ttl_ms: i64,
-    /// How long after an outcome became unknown a call may still be on its way.
+    /// Time for which a call may still be on its way after its outcome became unknown.
     pub quarantine_ms: i64,
-    /// Whether the service behind deduplicates on the operation id, whatever the attempt.
+    /// True if the service deduplicates on the operation id, for all attempts.
     #[serde(default)]
     pub deduplicates: bool,
-    /// The parts that a success consists of, in order. Empty for a command that is one whole.
+    /// Parts of a success, in order. Empty for a command without parts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<String>,
 }
 
-/// Who carries out an operation.
+/// Mode of execution of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
-    /// A gateway, while the client waits.
+    /// A gateway executes while the client waits.
     Sync,
-    /// A gateway, later.
+    /// A gateway executes later, by a worker.
     Async,
-    /// A service, in one transaction with its record.
+    /// A service executes in one transaction with its record.
     Local,
-    /// A service, phase by phase.
+    /// A service executes phase by phase.
     Phased,
-    /// A service, in one transaction, and a message that settles it later.
+    /// A service executes in one transaction, and a message settles the command later.
     Deferred,
-    /// A service, item by item. Items have records of their own.
+    /// A service executes item by item. Items have their own records.
     Bulk,
 }
 
 impl Mode {
-    /// Whether a command consists of parts, each with an effect of its own.
+    /// Returns true if commands consist of parts, each with its own effect.
     pub(crate) fn has_parts(self) -> bool {
         matches!(self, Mode::Phased | Mode::Deferred | Mode::Bulk)
     }
 }
 
-/// A client sends a request.
+/// Request of a client, recorded before it is sent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Invoked {
-    /// When.
+    /// Time of the request.
     pub at: i64,
-    /// Its number.
+    /// Number of the request.
     pub request: u64,
-    /// To whom it is sent.
+    /// Gateway that receives the request.
     pub gateway: String,
-    /// For what.
+    /// Command that it asks for.
     pub command: Command,
-    /// Which of the payloads under this key; 0 is the honest one.
+    /// Number of the payload under this key; 0 is the honest one.
     pub payload: u32,
-    /// What this payload carries.
+    /// Canary in the payload.
     pub canary: String,
-    /// The business reference that it carries.
+    /// Business reference in the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// A request has its answer.
+/// Answer to a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answered {
-    /// When.
+    /// Time of the answer.
     pub at: i64,
-    /// Which request.
+    /// Number of the request.
     pub request: u64,
-    /// The status.
+    /// HTTP status.
     pub status: u16,
-    /// The code, if it is a problem document.
+    /// Code of the problem document, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// The operation id that it names.
+    /// Operation id that the answer names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<String>,
-    /// Whether it is marked as a replay.
+    /// True if the answer is marked as a replay.
     #[serde(default)]
     pub replayed: bool,
-    /// Until when it is kept, to the second: only a stored response says so.
+    /// Expiry of the stored response, to the second: only a stored response has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
-    /// A digest of status, stored headers and body.
+    /// Digest of status, stored headers and body.
     pub digest: String,
-    /// The effect that its body names.
+    /// Effect that the body names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// Every canary in it.
+    /// Canaries in the answer.
     #[serde(default)]
     pub canaries: Vec<String>,
-    /// Which attempt the service says this is, where it says that it did nothing.
+    /// Attempt that did nothing, if the service says so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_executed: Option<u32>,
-    /// The effect that it says was rolled back.
+    /// Effect that the answer reports as rolled back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub undone: Option<Undone>,
-    /// The items of a bulk request.
+    /// Items of a bulk request.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub items: Vec<Item>,
 }
 
-/// A request has no answer.
+/// Request without an answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lost {
-    /// When that was clear.
+    /// Time at which the loss was certain.
     pub at: i64,
-    /// Which request.
+    /// Number of the request.
     pub request: u64,
-    /// How.
+    /// Cause of the loss.
     pub why: String,
 }
 
-/// A call reached the service.
+/// Call that reached the service.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Called {
-    /// When.
+    /// Time of the call.
     pub at: i64,
-    /// What the gateway calls it.
+    /// Operation id that the gateway sent.
     pub operation_id: String,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// For whom, and under which of the client's own keys.
+    /// Command, with the client's own key.
     pub command: Command,
-    /// What its payload carries.
+    /// Canary of the payload.
     pub canary: String,
 }
 
-/// A line in the service's ledger.
+/// Entry of the service's ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
-    /// When.
+    /// Time of the effect.
     pub at: i64,
-    /// Its name, which the answer repeats.
+    /// Name of the effect, which the answer repeats.
     pub effect: String,
-    /// What the gateway calls the command.
+    /// Operation id that the gateway sent.
     pub operation_id: String,
-    /// Which attempt.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// For whom, and under which of the client's own keys.
+    /// Command, with the client's own key.
     pub command: Command,
-    /// What the payload carries.
+    /// Canary of the payload.
     pub canary: String,
-    /// The business reference of the payload.
+    /// Business reference of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// The store was read from outside.
+/// Look at the store from outside.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Looked {
-    /// When it was read to the end.
+    /// Time at which the look ended.
     pub at: i64,
-    /// Which look.
+    /// Number of the look.
     pub look: u32,
-    /// When it was asked.
+    /// Time at which the look began.
     pub begun: i64,
-    /// Whether this is the end: every record follows, and not only those that changed.
+    /// True for the last look: every record follows, not only the changed ones.
     #[serde(default)]
     pub last: bool,
 }
 
-/// A record as a look found it.
+/// Record as a look found it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Which look.
+    /// Number of the look.
     pub look: u32,
-    /// What clients call it.
+    /// Operation id of the record.
     pub operation_id: String,
-    /// Its tenant.
+    /// Tenant of the record.
     pub tenant: String,
-    /// Its caller.
+    /// Caller of the record.
     pub caller: String,
-    /// Its operation.
+    /// Operation of the record.
     pub operation: String,
-    /// Where it stands.
+    /// State of the record.
     pub state: String,
-    /// Why.
+    /// Reason for the state.
     pub reason: String,
-    /// How often it was acquired.
+    /// Epoch of the record: the number of acquisitions.
     pub epoch: u32,
-    /// When it may be forgotten.
+    /// Time at which the record may be forgotten.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<i64>,
-    /// The status of its response.
+    /// Status of the stored response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// A digest of its response.
+    /// Digest of the stored response.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<String>,
-    /// The effects that its response names.
+    /// Effects that the stored response names.
     #[serde(default)]
     pub effects: Vec<String>,
-    /// The canaries in its response.
+    /// Canaries in the stored response.
     #[serde(default)]
     pub canaries: Vec<String>,
-    /// Its life.
+    /// Steps of the record's history.
     pub steps: Vec<Step>,
 }
 
-/// One step in a record's life.
+/// One step of a record's history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// When, by the store's clock.
+    /// Time by the store's clock.
     pub at: i64,
-    /// In which epoch.
+    /// Epoch of the step.
     pub epoch: u32,
-    /// To which state.
+    /// State after the step.
     pub state: String,
-    /// Why.
+    /// Reason for the step.
     pub reason: String,
 }
 
-/// A record is there no more.
+/// Record that is no longer in the store.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gone {
-    /// Which look lacks it.
+    /// Number of the look that lacks the record.
     pub look: u32,
-    /// Which record.
+    /// Operation id of the record.
     pub operation_id: String,
 }
 
-/// An operator is about to say what happened to an unknown.
+/// Evidence of an operator on an unknown outcome, recorded before it is given.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// When.
+    /// Time of the evidence.
     pub at: i64,
-    /// To which.
+    /// Operation id of the command.
     pub operation_id: String,
-    /// What the ledger shows.
+    /// Verdict that the ledger supports.
     pub verdict: Verdict,
-    /// The effect in the ledger.
+    /// Effect in the ledger.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// The phase whose open call it is about; nothing if it is about the command.
+    /// Phase whose open call the evidence is about; `None` if it is about the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// What evidence says.
+/// Verdict of evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It was executed.
+    /// The command or call was executed.
     Executed,
-    /// It was not.
+    /// The command or call was not executed.
     NotExecuted,
     /// A command in phases has no open call.
     NothingOpen,
 }
 
-/// What came of evidence.
+/// Decision on evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ruled {
-    /// When.
+    /// Time of the decision.
     pub at: i64,
-    /// About which.
+    /// Operation id of the command.
     pub operation_id: String,
-    /// What was said.
+    /// Verdict that was offered.
     pub verdict: Verdict,
-    /// Whether it counts; nothing if nobody knows.
+    /// True if the verdict counts; `None` if that is unknown.
     pub accepted: Option<bool>,
-    /// The phase whose open call it is about; nothing if it is about the command.
+    /// Phase whose open call the verdict is about; `None` if it is about the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
 }
 
-/// Something was broken on purpose.
+/// Injected fault.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
-    /// When.
+    /// Time of the fault.
     pub at: i64,
-    /// What kind.
+    /// Kind of the fault.
     pub kind: String,
-    /// Whose.
+    /// Participant that is hit.
     pub target: String,
-    /// What exactly.
+    /// Details of the fault.
     #[serde(default)]
     pub detail: String,
 }
 
-/// Nothing is broken from here on.
+/// End of all faults.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Quiet {
-    /// When.
+    /// Time of the end.
     pub at: i64,
 }
 
-/// What a gateway counts.
+/// Counters of a gateway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
-    /// When.
+    /// Time of the reading.
     pub at: i64,
-    /// Which gateway.
+    /// Name of the gateway.
     pub gateway: String,
-    /// Which process of it: counts begin anew with each.
+    /// Number of the gateway's process: counters restart with each process.
     pub process: u32,
-    /// Its counters.
+    /// Counters of the process.
     pub samples: Vec<Sample>,
 }
 
 /// One counter.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Its name.
+    /// Name of the counter.
     pub name: String,
-    /// Its labels.
+    /// Labels of the counter.
     pub labels: BTreeMap<String, String>,
-    /// Its value.
+    /// Value of the counter.
     pub value: u64,
 }

@@ -1,33 +1,33 @@
-//! What an answer means, read off its status, code and marks alone.
+//! Meaning of an answer, from its status, code and marks alone.
 
 use crate::event::Answered;
 
-/// What an answer means.
+/// Meaning of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// This request ran the command, and its answer is stored.
     Executed,
-    /// This request ran the command, and passes on what the service said, which is not stored.
+    /// This request ran the command and passes on the service's answer, which is not stored.
     Passed,
-    /// This request ran the command, or may have had it run, and nobody knows what came of it.
+    /// This request ran the command or may have had it run, and its outcome is unknown.
     Broken,
-    /// This request was to run the command, and the service was not there: nothing ran.
+    /// This request was to run the command, but the service was unreachable: nothing ran.
     Unreachable,
-    /// The stored response.
+    /// The stored response is replayed.
     Replayed,
-    /// Somebody has the command in hand.
+    /// Another executor has the command in progress.
     InProgress,
-    /// A worker has it in hand, or will have.
+    /// A worker has the command in progress, or will run it.
     Accepted,
-    /// Nobody knows what came of the command.
+    /// The outcome of the command is unknown.
     Unknown,
     /// The key belongs to another payload.
     Mismatch,
     /// Another command has the business reference.
     Duplicate,
-    /// The store is away: nothing ran.
+    /// The store is unavailable: nothing ran.
     StoreAway,
-    /// Anything else that was refused: nothing ran.
+    /// The request was refused for another reason: nothing ran.
     Refused,
 }
 
@@ -49,12 +49,12 @@ impl Kind {
         }
     }
 
-    /// Whether it is the stored response, which never changes.
+    /// Returns true for the stored response, which never changes.
     pub(crate) fn is_final(self) -> bool {
         matches!(self, Kind::Executed | Kind::Replayed)
     }
 
-    /// Whether it says that nothing ran on this request's behalf.
+    /// Returns true if the answer says that nothing ran for this request.
     pub(crate) fn nothing_ran(self) -> bool {
         match self {
             Kind::Unreachable | Kind::Mismatch | Kind::Duplicate | Kind::StoreAway | Kind::Refused => true,
@@ -68,7 +68,7 @@ impl Kind {
         }
     }
 
-    /// In words.
+    /// Returns the kind in words.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Kind::Executed => "executed",

@@ -1,45 +1,46 @@
-//! Judges a history: what clients asked and were told, what a ledger saw, what a store kept, which faults there were.
+//! Judges a history: requests and answers of clients, effects in ledgers, records in a store, and injected faults.
 //!
-//! This crate knows nothing of Semel's code. It reads what was recorded outside, and says which promises that breaks:
-//! `semel-checker FILE` prints each violation as a story and exits with 1 if there are any, with 2 if the file is no
-//! whole history.
+//! This crate uses no code of Semel. It reads what was recorded outside and reports broken promises: `semel-checker
+//! FILE` prints each violation as a story, and exits with 1 if there are any, or with 2 if the file is not a complete
+//! history.
 //!
 //! # The format
 //!
-//! JSON, one event a line, **in the order in which they were recorded**: a request is `invoked` before it is sent, and
-//! `answered` after its answer was read to its end. So if an answer stands before an invocation, whoever sent the second
-//! could have known the first. `at` is milliseconds since 1970, by the clock of the one machine that everything ran on.
-//! Each line is an object whose `event` says what it is; the members are those of the struct of that name in [`event`].
+//! JSON, one event per line, **in the order in which they were recorded**: a request is `invoked` before it is sent,
+//! and `answered` after its answer was read to the end. So if an answer precedes an invocation, the sender of the
+//! second request could have known the first. `at` is in milliseconds since 1970, by the clock of the one machine
+//! that ran everything. Each line is an object whose `event` names its kind; its members are those of the struct of
+//! that name in [`event`].
 //!
-//! | `event` | what it says |
+//! | `event` | meaning |
 //! |---|---|
-//! | `run` | first line: which store, which seed, the operations and their times |
-//! | `invoked` | a client sends a request: for which command, with which payload, to which gateway |
-//! | `answered`, `lost` | what it was told, or that it never heard anything |
+//! | `run` | first line: store, seed, operations and their times |
+//! | `invoked` | a client sends a request: its command, payload and gateway |
+//! | `answered`, `lost` | the answer to a request, or its loss |
 //! | `called` | a call reached the service behind the gateways |
-//! | `effect` | that service did what it was asked for: one line in its ledger |
+//! | `effect` | that service executed a command: one line in its ledger |
 //! | `looked` | the store was read from outside; the `record`s and the `gone` of that look follow |
-//! | `record` | one record, as the store had it at that look, with the steps of its life |
-//! | `gone` | a record that an earlier look had seen is not there any more |
-//! | `evidence`, `ruled` | an operator says what the ledger shows, and what came of it |
-//! | `fault`, `quiet` | something was broken; from here on nothing is |
-//! | `metrics` | what a gateway counted up to here |
+//! | `record` | one record as the store had it at that look, with the steps of its history |
+//! | `gone` | a record of an earlier look is no longer there |
+//! | `evidence`, `ruled` | an operator gives evidence from the ledger; the decision on it |
+//! | `fault`, `quiet` | a fault was injected; faults stop here |
+//! | `metrics` | counters of a gateway up to here |
 //! | `committed` | a row of a service that has its records in its own database |
-//! | `message`, `delivered` | a message of such a service, and each time it reached its receiver |
+//! | `message`, `delivered` | a message of such a service, and each delivery to its receiver |
 //! | `intervention`, `intervened` | an operator retries or discards a message, and the result |
-//! | `phase` | one phase of a command, as a look found it |
-//! | `requested`, `charged`, `declined` | a call under a derived key reached the provider; it had an effect; it was refused for good |
+//! | `phase` | one phase of a command as a look found it |
+//! | `requested`, `charged`, `declined` | a call under a derived key reached the provider; had an effect; was refused for good |
 //!
 //! # Names
 //!
 //! A *command* is tenant, caller, operation and key. Each command has payloads (`invoked.payload`): `0` is the honest
-//! one, others are sent under the same key by mistake. Each payload carries a *canary*, a text that nobody else has, and
-//! the service's answers repeat it; `answered.canaries` are all that were found in an answer. An *operation id* names what
-//! the store keeps about a command until that expires; then the key may be used again, under another one.
+//! one, others are sent under the same key by mistake. Each payload carries a *canary*, a text unique to it, which
+//! the service's answers repeat; `answered.canaries` lists all that were found in an answer. An *operation id* names
+//! the store's record of a command until that expires; then the key may be used again, under another operation id.
 //!
 //! # The invariants
 //!
-//! They are numbered; [`INVARIANTS`] says each in a sentence, and so does every violation.
+//! Invariants are numbered; [`INVARIANTS`] states each in a sentence, and so does every violation.
 
 mod book;
 pub mod event;
@@ -55,7 +56,7 @@ pub use event::Event;
 pub use story::{Report, Violation};
 pub use tally::Tally;
 
-/// What must hold, by number.
+/// Invariants, by number.
 pub const INVARIANTS: [(u8, &str); 22] = [
     (1, "at most one effect"),
     (2, "a success has exactly one effect, and its response names it"),
@@ -84,7 +85,7 @@ pub const INVARIANTS: [(u8, &str); 22] = [
     (22, "what was answered as rolled back has left no effect"),
 ];
 
-/// Why a history cannot be judged.
+/// Reason for which a history cannot be judged.
 #[derive(Debug)]
 pub struct Malformed(pub String);
 
@@ -96,7 +97,7 @@ impl std::fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Reads a history. A line that is no event is an error: nothing is passed over.
+/// Reads a history. A line that is not an event is an error; no line is skipped.
 pub fn read(lines: impl BufRead) -> Result<Vec<Event>, Malformed> {
     let mut events = Vec::new();
     for (number, line) in (1..).zip(lines.lines()) {
@@ -108,7 +109,7 @@ pub fn read(lines: impl BufRead) -> Result<Vec<Event>, Malformed> {
     Ok(events)
 }
 
-/// Judges a history.
+/// Checks every invariant of a history.
 pub fn check(events: &[Event]) -> Result<Report<'_>, Malformed> {
     let book = book::Book::of(events)?;
     let mut violations = Vec::new();

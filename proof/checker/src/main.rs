@@ -1,4 +1,4 @@
-//! `semel-checker FILE`: judges a history, and tells what it breaks.
+//! `semel-checker FILE`: judges a history and prints its violations.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 use std::fs::File;

@@ -1,10 +1,10 @@
-//! Situations that a history with commands in parts must have met, each counted.
+//! Situations that a history with commands in parts must meet, with their counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::event::{Action, Answered, Event, Mode, PhaseProgress, Record, Run, Verdict};
 
-/// Every situation, with the mode that a run must have for it to be expected.
+/// Every situation, with the mode of operation that requires it.
 pub(crate) const ALL: [(&str, Mode); 18] = [
     ("phase finished", Mode::Phased),
     ("call left open", Mode::Phased),
@@ -26,7 +26,7 @@ pub(crate) const ALL: [(&str, Mode); 18] = [
     ("work ended its transaction itself", Mode::Local),
 ];
 
-/// How often each situation was met.
+/// Returns the number of times that each situation was met.
 pub(crate) fn count(events: &[Event]) -> BTreeMap<&'static str, usize> {
     let mut counts = BTreeMap::new();
     let Some(Event::Run(run)) = events.first() else { return counts };
@@ -87,7 +87,7 @@ fn settled(run: &Run, record: &Record, has_phases: bool) -> Option<&'static str>
     let runs = record.steps.iter().filter(|step| step.state == "processing").count();
     let unsure = record.steps.iter().any(|step| step.reason == "handler_unsure");
     match (mode, record.state.as_str(), record.reason.as_str()) {
-        // Nobody can say what such work has committed.
+        // Such work may have committed anything, so its outcome is unknown.
         (Mode::Local, _, _) if unsure => Some("work ended its transaction itself"),
         (Mode::Phased, "succeeded", _) if runs > 1 => Some("command in phases resumed and succeeded"),
         (Mode::Phased, "failed_final", _) if has_phases => {
@@ -101,10 +101,10 @@ fn settled(run: &Run, record: &Record, has_phases: bool) -> Option<&'static str>
     }
 }
 
-/// The first situation that a run with these operations must have met, and has not.
+/// Returns the first situation that a run with these operations must meet and has not met.
 pub(crate) fn lacking(run: &Run, counts: &BTreeMap<&'static str, usize>) -> Option<&'static str> {
     let has = |mode: Mode| run.operations.values().any(|operation| operation.mode == mode);
-    // Runs without commands in phases are about something else.
+    // Runs without commands in phases have another purpose.
     let expected = ALL.iter().filter(|(_, mode)| has(Mode::Phased) && has(*mode));
     expected.map(|(situation, _)| *situation).find(|situation| !counts.contains_key(situation))
 }

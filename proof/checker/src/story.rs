@@ -1,4 +1,4 @@
-//! Violations as stories: the sentence that is not true, and the events that show it, in order.
+//! Violations as stories: the broken promise, and the events that show it, in order.
 
 use std::fmt::Write as _;
 
@@ -6,28 +6,28 @@ use crate::INVARIANTS;
 use crate::event::{Action, Event, PhaseProgress, Record, Verdict};
 use crate::kind::Kind;
 
-/// A promise that the history breaks.
+/// Promise that the history breaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which invariant.
+    /// Number of the invariant.
     pub invariant: u8,
-    /// What is wrong, in a sentence.
+    /// Description of the violation, in a sentence.
     pub what: String,
-    /// The lines that show it, counted from 0.
+    /// Lines that show it, counted from 0.
     pub events: Vec<usize>,
 }
 
-/// What became of a judgement.
+/// Result of a check.
 #[derive(Debug)]
 pub struct Report<'a> {
     events: &'a [Event],
-    /// What is wrong, by invariant.
+    /// Violations, by invariant.
     pub violations: Vec<Violation>,
 }
 
-/// How many lines a story has at most: the first and the last of them.
+/// Largest number of lines in a story: the first and the last are shown.
 const MOST_LINES: usize = 40;
-/// How many stories are told of one invariant.
+/// Largest number of stories for one invariant.
 const MOST_STORIES: usize = 5;
 
 impl<'a> Report<'a> {
@@ -35,7 +35,7 @@ impl<'a> Report<'a> {
         Report { events, violations }
     }
 
-    /// How often this invariant is violated.
+    /// Returns the number of violations of this invariant.
     pub fn count(&self, invariant: u8) -> usize {
         self.violations.iter().filter(|violation| violation.invariant == invariant).count()
     }
@@ -99,7 +99,7 @@ impl std::fmt::Display for Report<'_> {
     }
 }
 
-/// When it happened, if it says so itself.
+/// Returns the time of an event, if it has one.
 pub(crate) fn when(event: &Event) -> Option<i64> {
     Some(match event {
         Event::Run(run) => run.at,
@@ -126,7 +126,7 @@ pub(crate) fn when(event: &Event) -> Option<i64> {
     })
 }
 
-/// One event in a line.
+/// Returns an event as one line of text.
 fn tell(event: &Event) -> String {
     match event {
         Event::Run(run) => format!("the run begins, on {}, with seed {}", run.store, run.seed),

@@ -1,4 +1,4 @@
-//! How much happened in a history: for people, and so that a run in which nothing happened is not taken for a good one.
+//! Counts of a history, for display and to reject a run in which nothing happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,33 +6,33 @@ use crate::event::Event;
 use crate::kind::Kind;
 use crate::situations;
 
-/// How much happened.
+/// Counts of a history.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Commands that somebody asked for.
+    /// Number of commands that clients asked for.
     pub keys: usize,
-    /// How often they did.
+    /// Number of requests.
     pub requests: usize,
-    /// What they were told.
+    /// Number of answers, by kind.
     pub answers: BTreeMap<&'static str, usize>,
-    /// Effects in the ledger, and rows of services.
+    /// Number of effects in ledgers and in rows of services.
     pub effects: usize,
-    /// What was broken.
+    /// Number of faults, by kind.
     pub faults: BTreeMap<String, usize>,
-    /// Where records stood at the end.
+    /// Number of records at the end, by state.
     pub records: BTreeMap<String, usize>,
-    /// What operators said, and whether it counted.
+    /// Number of operators' verdicts, by acceptance.
     pub verdicts: BTreeMap<&'static str, usize>,
-    /// Messages that reached their receiver, each time.
+    /// Number of deliveries of messages.
     pub deliveries: usize,
-    /// Situations of commands in parts, and how often each was met.
+    /// Number of times that each situation of commands in parts was met.
     pub situations: BTreeMap<&'static str, usize>,
-    /// The first situation that the run should have met and has not.
+    /// First required situation that the run has not met.
     lacking: Option<&'static str>,
 }
 
 impl Tally {
-    /// Of this history.
+    /// Counts the events of a history.
     pub fn of(events: &[Event]) -> Tally {
         let mut tally = Tally::default();
         let mut keys = BTreeSet::new();
@@ -86,7 +86,7 @@ impl Tally {
         tally
     }
 
-    /// What a history that proves anything has, and this one lacks.
+    /// Returns something that every meaningful history has and this one lacks.
     pub fn lacks(&self) -> Option<&'static str> {
         let told = |kind: Kind| self.answers.contains_key(kind.as_str());
         match () {

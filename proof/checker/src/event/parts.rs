@@ -1,112 +1,112 @@
-//! Events of a service with its own database: its rows, its messages, and commands that consist of parts, which are phases,
-//! items of a bulk request, or a row and the message that settles it.
+//! Events of a service with its own database: rows, messages, and commands in parts. Parts are phases, items of a
+//! bulk request, or a row with the message that settles it.
 
 use serde::{Deserialize, Serialize};
 
-/// A row that a service committed in one transaction with its record.
+/// Row that a service committed in one transaction with its record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Committed {
-    /// When it was seen.
+    /// Time at which the row was seen.
     pub at: i64,
-    /// By which command.
+    /// Operation id of the command that wrote the row.
     pub operation_id: String,
-    /// Its name, which the answer repeats.
+    /// Name of the effect, which the answer repeats.
     pub effect: String,
-    /// The phase or the item that wrote it; nothing for a command that is one whole.
+    /// Phase or item that wrote the row; `None` for a command without parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub part: Option<String>,
-    /// The canary of the command's payload.
+    /// Canary of the command's payload.
     pub canary: String,
-    /// The business reference of the payload.
+    /// Business reference of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
-    /// The message that was committed with it.
+    /// Message that was committed with the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// A message, as the outbox has it: written when it changed, and of all messages after the last look.
+/// Message as the outbox has it: recorded when it changed, and for all messages after the last look.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// When it was seen.
+    /// Time at which the message was seen.
     pub at: i64,
-    /// Its name.
+    /// Event id of the message.
     pub event_id: String,
-    /// By which command.
+    /// Operation id of the command that sent the message.
     pub operation_id: String,
-    /// Where it stands.
+    /// Delivery state of the message.
     pub state: String,
 }
 
-/// A message reached its receiver.
+/// Delivery of a message to its receiver.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Delivered {
-    /// When.
+    /// Time of the delivery.
     pub at: i64,
-    /// Which.
+    /// Event id of the message.
     pub event_id: String,
-    /// Whether the receiver did something about it, since it had not seen it before.
+    /// True if the receiver acted on the message, since it had not seen it before.
     pub effect: bool,
 }
 
-/// A call under a derived key (`operationId:part`) reached the provider.
+/// Call under a derived key (`operationId:part`) that reached the provider.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Requested {
-    /// When.
+    /// Time of the call.
     pub at: i64,
-    /// The derived key.
+    /// Derived key.
     pub key: String,
-    /// The command that makes the call.
+    /// Operation id of the command that makes the call.
     pub operation_id: String,
-    /// The phase, or the kind of the message, that makes it.
+    /// Phase, or kind of message, that makes the call.
     pub part: String,
-    /// Whether the provider deduplicates calls of this part on the key.
+    /// True if the provider deduplicates calls of this part on the key.
     pub deduplicated: bool,
-    /// The canary of the command's payload.
+    /// Canary of the command's payload.
     pub canary: String,
 }
 
-/// A line in the provider's ledger.
+/// Entry of the provider's ledger.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Charged {
-    /// When.
+    /// Time of the effect.
     pub at: i64,
-    /// The derived key.
+    /// Derived key.
     pub key: String,
-    /// The command that made the call.
+    /// Operation id of the command that made the call.
     pub operation_id: String,
-    /// The phase, or the kind of the message, that made it.
+    /// Phase, or kind of message, that made the call.
     pub part: String,
-    /// Its name, which the answer repeats.
+    /// Name of the effect, which the answer repeats.
     pub effect: String,
-    /// The canary of the command's payload.
+    /// Canary of the command's payload.
     pub canary: String,
-    /// The business reference of the payload.
+    /// Business reference of the payload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference: Option<String>,
 }
 
-/// The provider refused a call for good, without an effect.
+/// Final refusal of a call by the provider, without an effect.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Declined {
-    /// When.
+    /// Time of the refusal.
     pub at: i64,
-    /// The derived key.
+    /// Derived key.
     pub key: String,
-    /// The command that made the call.
+    /// Operation id of the command that made the call.
     pub operation_id: String,
 }
 
-/// A phase of a command, as a look at the store found it. Written when it changed.
+/// Phase of a command as a look at the store found it. Recorded when it changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phase {
-    /// Which look.
+    /// Number of the look.
     pub look: u32,
-    /// The command.
+    /// Operation id of the command.
     pub operation_id: String,
-    /// Its name.
+    /// Name of the phase.
     pub phase: String,
-    /// Its progress.
+    /// Progress of the phase.
     pub progress: PhaseProgress,
 }
 
@@ -114,77 +114,77 @@ pub struct Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PhaseProgress {
-    /// Its call is open.
+    /// The phase's call is open.
     Begun,
-    /// It is finished, with an output.
+    /// The phase is finished, with an output.
     Done,
-    /// The store has nothing of it any more.
+    /// The store has lost the phase.
     Gone,
 }
 
-/// An operator is about to intervene in the delivery of a message.
+/// Intervention of an operator in the delivery of a message, recorded before it is made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intervention {
-    /// When.
+    /// Time of the intervention.
     pub at: i64,
-    /// The message.
+    /// Event id of the message.
     pub event_id: String,
-    /// The operator's wish.
+    /// Action that the operator requests.
     pub action: Action,
 }
 
-/// An operator's wish for a message.
+/// Action that an operator requests for a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// Send it again.
+    /// Retry the delivery.
     Retry,
-    /// Never send it.
+    /// Discard the message.
     Discard,
 }
 
 /// Result of an intervention.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Intervened {
-    /// When.
+    /// Time of the result.
     pub at: i64,
-    /// The message.
+    /// Event id of the message.
     pub event_id: String,
-    /// The operator's wish.
+    /// Action that the operator requested.
     pub action: Action,
-    /// Whether it was done; nothing if nobody knows.
+    /// True if the action was taken; `None` if that is unknown.
     pub accepted: Option<bool>,
 }
 
 /// Answer about one item of a bulk request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Item {
-    /// The client's name for it.
+    /// Client's name for the item.
     pub name: String,
-    /// Its outcome, as the answer spells it.
+    /// Outcome of the item, as the answer spells it.
     pub outcome: String,
-    /// The effect that its answer names.
+    /// Effect that the item's answer names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
 }
 
 impl Item {
-    /// Whether it took effect.
+    /// Returns true if the item took effect.
     pub(crate) fn is_succeeded(&self) -> bool {
         self.outcome == "succeeded"
     }
 
-    /// Whether it is never tried again.
+    /// Returns true if the item is never tried again.
     pub(crate) fn is_finished(&self) -> bool {
         self.is_succeeded() || self.outcome == "failed"
     }
 }
 
-/// An effect that an answer says was rolled back.
+/// Effect that an answer reports as rolled back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Undone {
-    /// The name it would have had.
+    /// Name that the effect would have had.
     pub effect: String,
-    /// The end of the code that made it: `refused`, `failed` or `ended`, if that ended its transaction itself.
+    /// End of the code that made it: `refused`, `failed`, or `ended` if the code ended its transaction itself.
     pub end: String,
 }

@@ -1,4 +1,4 @@
-//! Invariants 3, 4, 5 and 11: what clients may be told.
+//! Invariants 3, 4, 5 and 11: answers to clients.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::event::{Answered, Mode};
 use crate::kind::Kind;
 use crate::story::Violation;
 
-/// 3: all final responses of one operation id are equal, and have the status that the store has.
+/// Checks invariant 3: all final responses of one operation id are equal, and have the stored status.
 pub(super) fn equal(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let finals = life.finals(book);
@@ -31,7 +31,8 @@ pub(super) fn equal(book: &Book<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// 4: no answer, no record and no effect has another scope's canary, and no two commands share an operation id.
+/// Checks invariant 4: no answer, record or effect carries another scope's canary, and no two commands share an
+/// operation id.
 pub(super) fn of_their_own_scope(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for request in book.requests.values() {
         let (invoked, asked) = request.invoked;
@@ -79,7 +80,7 @@ pub(super) fn of_their_own_scope(book: &Book<'_>, violations: &mut Vec<Violation
     }
 }
 
-/// 5: one operation id has one payload: no other one is run, or gets its response.
+/// Checks invariant 5: one operation id has one payload; another payload does not run and does not get its response.
 pub(super) fn of_their_own_payload(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for request in book.requests.values() {
         let (invoked, asked) = request.invoked;
@@ -112,7 +113,8 @@ pub(super) fn of_their_own_payload(book: &Book<'_>, violations: &mut Vec<Violati
     }
 }
 
-/// 11: who asks after somebody has got a final answer gets it too, or hears that the store is away; and nothing is run.
+/// Checks invariant 11: after a final answer, each request gets it or hears that the store is unavailable, and
+/// nothing runs.
 pub(super) fn final_ones_are_the_last_word(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let finals = life.finals(book);
@@ -146,7 +148,7 @@ pub(super) fn final_ones_are_the_last_word(book: &Book<'_>, violations: &mut Vec
     }
 }
 
-/// When the record of a final answer may be forgotten: as the store says, else to the second, as the client was told.
+/// Returns the expiry of a final answer's record: as stored, else to the second, as the client was told.
 fn expiry(life: &Life<'_>, answer: &Answered) -> i64 {
     let stored = life.looks.iter().filter(|(_, record)| is_settled(&record.state));
     stored.filter_map(|(_, record)| record.expires_at).next_back().or(answer.expires).unwrap_or(i64::MAX)
@@ -163,7 +165,7 @@ fn contradicts(book: &Book<'_>, request: &Request<'_>, id: &str, expiry: i64) ->
     }
     let is_async = book.mode(&request.invoked.1.command.operation) == Some(Mode::Async);
     match Kind::of(answer) {
-        // The store cannot say whether it took a claim, which a worker may have by now: that, too, is a store that is away.
+        // An unconfirmed claim, which a worker may run by now, also counts as an unavailable store.
         Kind::Broken if is_async && answer.operation_id.is_none() => false,
         Kind::Replayed => answer.operation_id.as_deref() != Some(id),
         Kind::StoreAway | Kind::Refused => false,

@@ -1,4 +1,4 @@
-//! Invariants 1, 2, 9 and 10: what the ledger may have.
+//! Invariants 1, 2, 9 and 10: effects in the ledger.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use crate::event::{Effect, Mode, Step};
 use crate::kind::Kind;
 use crate::story::Violation;
 
-/// 1: one operation id, one business reference, and one key for as long as its record is kept, have one effect.
+/// Checks invariant 1: one operation id, one business reference, and one key until its record expires, have at most
+/// one effect.
 pub(super) fn at_most_one(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let names = life.effect_names();
@@ -41,7 +42,7 @@ pub(super) fn at_most_one(book: &Book<'_>, violations: &mut Vec<Violation>) {
         several.sort_by_key(|(line, _)| *line);
         for pair in several.windows(2) {
             let [(_, first), (_, second)] = pair else { continue };
-            // What is settled is kept from then on, and it cannot have been settled before its effect.
+            // The time to live starts when a record is settled, which is after its effect.
             if first.operation_id != second.operation_id
                 && second.at < first.at + book.ttl(&command.operation) - book.run.rounding_ms
             {
@@ -55,7 +56,7 @@ pub(super) fn at_most_one(book: &Book<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether these are of several operation ids: those of one are told already.
+/// Returns true if the effects belong to several operation ids: those of one id are reported already.
 fn differing(effects: &[At<'_, Effect>]) -> bool {
     effects.iter().any(|(_, effect)| effect.operation_id != effects[0].1.operation_id)
 }
@@ -65,8 +66,8 @@ fn several_lives(book: &Book<'_>, effects: &[At<'_, Effect>]) -> Vec<usize> {
     lives.flat_map(|life| book.story(life)).collect()
 }
 
-/// 2: a success has exactly one effect, which its response names; and what has an effect is, in the end, a success or
-/// unknown.
+/// Checks invariant 2: a success has exactly one effect, which its response names; and a command with an effect ends
+/// as a success or unknown.
 pub(super) fn named_by_successes(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         if let Some(what) = misnamed(book, life) {
@@ -76,7 +77,7 @@ pub(super) fn named_by_successes(book: &Book<'_>, violations: &mut Vec<Violation
 }
 
 fn misnamed(book: &Book<'_>, life: &Life<'_>) -> Option<String> {
-    // Invariants 18, 20 and 21 say it of each part.
+    // Invariants 18, 20 and 21 check this for each part.
     if book.mode_of(life).is_some_and(Mode::has_parts) {
         return None;
     }
@@ -86,7 +87,7 @@ fn misnamed(book: &Book<'_>, life: &Life<'_>) -> Option<String> {
         (None, []) => None,
         (None, [effect, ..]) => Some(format!("had the effect {effect}, and {whose} names none")),
         (Some(named), []) => Some(format!("had no effect, and {whose} names {named}")),
-        // Several effects are another invariant's; one of them must still be the one that is named.
+        // Invariant 1 reports several effects; here the named one must be among them.
         (Some(named), several) if several.contains(&named) => None,
         (Some(named), several) => {
             Some(format!("had the effect {}, and {whose} names {named}", several.join(", ")))
@@ -112,14 +113,14 @@ fn misnamed(book: &Book<'_>, life: &Life<'_>) -> Option<String> {
     }
 }
 
-/// 9: every call and every effect is preceded by a claim of that attempt, committed in the store.
+/// Checks invariant 9: a stored claim of the same attempt precedes every call and every effect.
 pub(super) fn after_a_claim(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let calls = life.calls.iter().map(|(line, call)| (*line, call.at, call.attempt, &call.command));
         let effects = life.effects.iter().map(|(line, it)| (*line, it.at, it.attempt, &it.command));
         for (line, at, attempt, command) in calls.chain(effects) {
             if life.looks.is_empty() {
-                // Nobody has looked while it was kept.
+                // No look took place while the record was kept.
                 if at + book.ttl(&command.operation) < book.last_look.1.begun {
                     continue;
                 }
@@ -149,7 +150,7 @@ pub(super) fn after_a_claim(book: &Book<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// 10: an attempt that a client, or the record, was told had not been executed has no effect, before or after.
+/// Checks invariant 10: an attempt that a client or the record calls "not executed" has no effect, before or after.
 pub(super) fn never_after_a_word_to_the_contrary(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         for (attempt, who) in denied(book, life) {
@@ -173,7 +174,7 @@ pub(super) fn never_after_a_word_to_the_contrary(book: &Book<'_>, violations: &m
     }
 }
 
-/// The attempts that were said not to have been executed, and who said so.
+/// Returns the attempts that are called "not executed", each with its source.
 fn denied(book: &Book<'_>, life: &Life<'_>) -> Vec<(u32, &'static str)> {
     let mut denied = Vec::new();
     let answers = life.answers.iter().filter_map(|number| book.requests.get(number)?.answered);
@@ -187,7 +188,7 @@ fn denied(book: &Book<'_>, life: &Life<'_>) -> Vec<(u32, &'static str)> {
         }
         match (step.state.as_str(), before) {
             ("failed_retryable", _) => denied.push((step.epoch, "its record says")),
-            // Whoever puts a command back for a worker raises its epoch.
+            // Requeuing a command for a worker raises its epoch.
             ("claimed", Some(before)) if before.state == "processing" => {
                 denied.push((before.epoch, "its record says"));
             }
@@ -197,7 +198,7 @@ fn denied(book: &Book<'_>, life: &Life<'_>) -> Vec<(u32, &'static str)> {
     denied
 }
 
-/// Whether somebody asked for it before it happened and was not told that nothing ran.
+/// Returns true if a request preceded the effect and was not told that nothing ran.
 fn is_caused(book: &Book<'_>, line: usize, effect: &Effect) -> bool {
     let requests = book.commands.get(&effect.command).into_iter().flatten();
     requests.filter_map(|number| book.requests.get(number)).any(|request| {

@@ -1,4 +1,4 @@
-//! Invariants 13, 21 and 22: commits, the messages that were committed with them, and what must not have been committed.
+//! Invariants 13, 21 and 22: commits, their messages, and rolled-back effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,21 +7,22 @@ use crate::book::{Book, Life};
 use crate::event::{Action, Committed, Event, Message, Mode};
 use crate::story::Violation;
 
-/// All that is known of one message.
+/// Facts about one message.
 #[derive(Default)]
 struct Known<'a> {
-    /// As the outbox had it at the end.
+    /// Last state of the message in the outbox.
     last: Option<&'a Message>,
     lines: Vec<usize>,
     is_seen: bool,
     is_committed: bool,
-    /// An operator wanted it discarded.
+    /// True if an operator discarded the message.
     is_discarded: bool,
     deliveries: usize,
     effects: usize,
 }
 
-/// 13: a message is committed with a row, and is delivered, with one effect, unless it is dead or an operator discarded it.
+/// Checks invariant 13: a message is committed with a row and delivered with one effect, unless it is dead or
+/// discarded by an operator.
 pub(super) fn are_delivered(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let messages = messages(book);
     for (id, life) in &book.operations {
@@ -74,7 +75,7 @@ fn messages<'a>(book: &Book<'a>) -> BTreeMap<&'a str, Known<'a>> {
                 known.deliveries += 1;
                 known.effects += usize::from(delivered.effect);
             }),
-            // The provider is the receiver of messages that settle their command.
+            // The provider receives messages that settle their command.
             Event::Requested(call) => (&call.key, &|known| known.deliveries += 1),
             Event::Charged(charge) => (&charge.key, &|known| known.effects += 1),
             Event::Intervention(wish) if wish.action == Action::Discard => {
@@ -90,7 +91,7 @@ fn messages<'a>(book: &Book<'a>) -> BTreeMap<&'a str, Known<'a>> {
         change(known);
     }
     let calls = phase_keys(book);
-    // A provider that declines has taken the message, too.
+    // A provider that declines has also taken the message.
     let declined = book.operations.values().flat_map(|life| &life.declines);
     let declined: BTreeSet<&str> = declined.map(|(_, refusal)| refusal.key.as_str()).collect();
     for key in declined {
@@ -102,13 +103,13 @@ fn messages<'a>(book: &Book<'a>) -> BTreeMap<&'a str, Known<'a>> {
     messages
 }
 
-/// The derived keys of phases: these calls are no messages.
+/// Returns the derived keys of phases: these calls are not messages.
 fn phase_keys<'a>(book: &Book<'a>) -> BTreeSet<&'a str> {
     let phased = book.operations.values().filter(|life| book.mode_of(life) == Some(Mode::Phased));
     phased.flat_map(|life| life.requested.iter().map(|(_, call)| call.key.as_str())).collect()
 }
 
-/// 21: a command whose message was delivered is settled, with the effect that the provider had, or with none if it
+/// Checks invariant 21: a command with a delivered message is settled with the provider's effect, or with none if it
 /// declined; and no settled command denies an effect.
 pub(super) fn settle_their_commands(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let messages = messages(book);
@@ -151,7 +152,7 @@ fn unsettled(book: &Book<'_>, life: &Life<'_>, delivered: bool) -> Option<String
     }
 }
 
-/// 22: no row has the name of an effect that an answer says was rolled back.
+/// Checks invariant 22: no row has the name of an effect that an answer reports as rolled back.
 pub(super) fn rolled_back_ones_are_gone(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let mut rows: BTreeMap<&str, (usize, &Life<'_>)> = BTreeMap::new();
     for life in book.operations.values() {
@@ -164,7 +165,7 @@ pub(super) fn rolled_back_ones_are_gone(book: &Book<'_>, violations: &mut Vec<Vi
         else {
             continue;
         };
-        // Retries are told the same: one story is enough.
+        // Retries get the same answer: one violation is enough.
         if let Some((row, life)) = rows.remove(undone.effect.as_str()) {
             let mut lines = book.story(life);
             lines.extend([request.invoked.0, line, row]);

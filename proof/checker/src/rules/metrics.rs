@@ -1,11 +1,7 @@
-//! Invariant 15: counters against what clients saw.
+//! Invariant 15: counters agree with the answers that clients saw.
 //!
-//! Between two readings of one process, every request that was sent and answered is counted once, by what it was told.
-//! A request whose answer was lost, or that was under way at a reading, may have been counted as anything, or not at
-//! all. So where there is none, the counts are exact. An executor that was overruled (it is counted as a zombie) has
-//! run the command and yet tells the record's truth: each may be counted once here and told otherwise there. Who asks
-//! for a command of a worker runs nothing: "begun, outcome unknown" is what they are told whose claim could not be
-//! confirmed, and is counted as unknown.
+//! Between two readings of one process, every request that was sent and answered is counted once, by its answer. A
+//! request without an answer, or in progress at a reading, may be counted as anything or not at all.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +11,7 @@ use crate::event::{Event, Metrics, Mode};
 use crate::kind::Kind;
 use crate::story::Violation;
 
-/// What is counted together, and by which answers it shows.
+/// Outcomes that are counted together, with the answers that show them.
 const GROUPS: [(&str, &[&str], &[Kind]); 7] = [
     (
         "executed",
@@ -24,7 +20,7 @@ const GROUPS: [(&str, &[&str], &[Kind]); 7] = [
     ),
     ("replayed", &["replayed"], &[Kind::Replayed]),
     ("mismatch", &["mismatch"], &[Kind::Mismatch]),
-    // Who has a command taken up is told the same as who finds it taken up.
+    // The request that starts a worker's command and its duplicates get equal answers.
     ("in progress or accepted", &["in_progress", "accepted"], &[Kind::InProgress, Kind::Accepted]),
     ("unknown", &["unknown"], &[Kind::Unknown]),
     ("refused", &["refused"], &[Kind::Duplicate, Kind::Refused]),
@@ -34,14 +30,14 @@ const GROUPS: [(&str, &[&str], &[Kind]); 7] = [
 const CLAIMS: &str = "idempotency_claims_total";
 const ZOMBIES: &str = "idempotency_zombies_total";
 
-/// Counters that must say the same as another one, where they are read together.
+/// Counters that must equal the claims with this outcome.
 const SAME: [(&str, &str); 3] = [
     ("idempotency_replays_total", "replayed"),
     ("idempotency_in_progress_total", "in_progress"),
     ("idempotency_fingerprint_mismatch_total", "mismatch"),
 ];
 
-/// 15: what the processes that lived from one reading to the next have counted is what happened in between.
+/// Checks invariant 15: the counters of each process rise by the events between two readings.
 pub(super) fn tell_what_happened(book: &Book<'_>, violations: &mut Vec<Violation>) {
     compare_workers(book, violations);
     let mut before: BTreeMap<(&str, u32), At<'_, Metrics>> = BTreeMap::new();
@@ -69,7 +65,7 @@ pub(super) fn tell_what_happened(book: &Book<'_>, violations: &mut Vec<Violation
     }
 }
 
-/// What workers have run since everything was quiet, wherever they are: each call of the service was counted once.
+/// Compares the executions that all workers counted since faults stopped with the calls that the service saw.
 fn compare_workers(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let quiet = book.events.iter().position(|event| matches!(event, Event::Quiet(_))).unwrap_or(usize::MAX);
     let mut read: BTreeMap<(&str, u32), Vec<At<'_, Metrics>>> = BTreeMap::new();
@@ -104,6 +100,11 @@ fn compare_workers(book: &Book<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
+/// Compares the counters of one operation between two readings with the answers of its requests.
+///
+/// The counts are exact if no request is uncertain. A zombie has run the command and yet answers with the record, so
+/// each zombie may shift two counts by one. An unconfirmed claim of a worker's command is answered with "begun, outcome
+/// unknown" and counted as unknown.
 fn compare(
     book: &Book<'_>,
     (begin, from): At<'_, Metrics>,
@@ -132,7 +133,7 @@ fn compare(
     let of = |labels: &BTreeMap<String, String>| labels.get("operation").is_some_and(|it| it == operation);
     let zombies = rise(from, to, ZOMBIES, &of);
     for (name, outcomes, kinds) in GROUPS {
-        // A worker runs what others have asked for, elsewhere and earlier.
+        // A worker executes commands of earlier requests to any gateway.
         if mode == Mode::Async && name == "executed" {
             continue;
         }
@@ -156,7 +157,7 @@ fn compare(
     }
 }
 
-/// By how much counters of this name have risen, those whose labels fit.
+/// Returns the rise of the counters with this name and fitting labels.
 fn rise(from: &Metrics, to: &Metrics, name: &str, fits: &dyn Fn(&BTreeMap<String, String>) -> bool) -> u64 {
     let sum = |metrics: &Metrics| -> u64 {
         let samples = metrics.samples.iter().filter(|sample| sample.name == name && fits(&sample.labels));

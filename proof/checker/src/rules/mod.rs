@@ -1,4 +1,4 @@
-//! The invariants, one function each. A function looks at the whole history, and adds what it finds.
+//! Invariants, one function each. A function reads the whole history and adds its violations.
 
 mod answers;
 mod effects;
@@ -10,7 +10,7 @@ mod records;
 use crate::book::Book;
 use crate::story::Violation;
 
-/// Looks at a history, and adds what is violated.
+/// Check of one invariant, which adds its violations.
 type Rule = fn(&Book<'_>, &mut Vec<Violation>);
 
 /// Every invariant, in order.
@@ -39,7 +39,7 @@ pub(crate) const ALL: [Rule; 22] = [
     messages::rolled_back_ones_are_gone,
 ];
 
-/// Says so.
+/// Adds a violation.
 fn found(violations: &mut Vec<Violation>, invariant: u8, events: Vec<usize>, what: String) {
     violations.push(Violation { invariant, what, events });
 }

@@ -1,4 +1,4 @@
-//! Invariants 16 to 20: commands that consist of phases or of items.
+//! Invariants 16 to 20: commands in phases or items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::book::{At, Book, Life};
 use crate::event::{Command, Committed, Item, Mode, PhaseProgress};
 use crate::story::Violation;
 
-/// 16: each part of one operation id has at most one effect.
+/// Checks invariant 16: each part of one operation id has at most one effect.
 pub(super) fn have_one_effect(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         for part in life.parts_with_effects() {
@@ -21,7 +21,7 @@ pub(super) fn have_one_effect(book: &Book<'_>, violations: &mut Vec<Violation>) 
     }
 }
 
-/// 17: what the store once had as done stays so, and is not called any more unless the provider deduplicates.
+/// Checks invariant 17: a finished phase stays finished, and is not called again unless the provider deduplicates.
 pub(super) fn finished_ones_stay_so(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let done = life.phases.iter().filter(|(_, phase)| phase.progress == PhaseProgress::Done);
@@ -46,8 +46,8 @@ pub(super) fn finished_ones_stay_so(book: &Book<'_>, violations: &mut Vec<Violat
     }
 }
 
-/// 18: the parts with an effect are the first ones, a success has all of them, and a verdict about an open call has the
-/// command resumed.
+/// Checks invariant 18: the parts with an effect are the first ones, a success has all of them, and a verdict about
+/// an open call resumes the command.
 pub(super) fn go_on(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         if book.mode_of(life) != Some(Mode::Phased) {
@@ -76,7 +76,7 @@ fn misses_parts(book: &Book<'_>, life: &Life<'_>) -> Option<String> {
     }
 }
 
-/// The response of a success names effects of its own parts only, and at least one.
+/// Checks that a success names at least one effect, and only effects of its own parts.
 fn misnames(life: &Life<'_>, state: &str) -> Option<String> {
     let (_, record) = life.record()?;
     if !is_settled(state) {
@@ -110,7 +110,7 @@ fn is_not_resumed(life: &Life<'_>) -> Option<String> {
     }
 }
 
-/// 19: of all commands with one business reference, one at most has an effect in any of its parts.
+/// Checks invariant 19: of all commands with one business reference, at most one has an effect in any part.
 pub(super) fn share_no_reference(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let mut holders: BTreeMap<(&str, &str, &str), BTreeMap<&Command, Vec<usize>>> = BTreeMap::new();
     for life in book.operations.values() {
@@ -137,7 +137,7 @@ pub(super) fn share_no_reference(book: &Book<'_>, violations: &mut Vec<Violation
     }
 }
 
-/// 20: an item has one row at most; each answer that says it is finished says the same, and names that row if it
+/// Checks invariant 20: an item has at most one row; all answers that call it finished agree, and name that row if it
 /// succeeded.
 pub(super) fn items_are_finished_once(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let mut rows: BTreeMap<(&Command, &str), Vec<At<'_, Committed>>> = BTreeMap::new();
@@ -176,7 +176,7 @@ pub(super) fn items_are_finished_once(book: &Book<'_>, violations: &mut Vec<Viol
 fn misjudged(item: &Item, row: Option<&Committed>, before: Option<&Item>) -> Option<String> {
     let effect = row.map(|row| row.effect.as_str());
     match before {
-        // Requests overlap: an answer may be older than one that came before it, but two that are final agree.
+        // Requests overlap: an answer may be older than an earlier one, but two final answers agree.
         Some(before) if item.is_finished() && before != item => {
             Some(format!("is {} with {:?}, and was {} before", item.outcome, item.effect, before.outcome))
         }

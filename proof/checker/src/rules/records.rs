@@ -1,4 +1,4 @@
-//! Invariants 6, 7, 8, 12 and 14: what a record may live through.
+//! Invariants 6, 7, 8, 12 and 14: steps of a record.
 
 use super::answers::is_settled;
 use super::found;
@@ -6,7 +6,8 @@ use crate::book::{Book, Life};
 use crate::event::{Mode, Record, Step, Verdict};
 use crate::story::Violation;
 
-/// 6: unknown is left by a verdict for which there was evidence, or by the word of the executor of that epoch.
+/// Checks invariant 6: a record leaves `unknown` by a verdict with evidence, or by the outcome of that epoch's
+/// executor.
 pub(super) fn unknown_is_left_by_evidence(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         for pair in life.steps().windows(2) {
@@ -48,7 +49,7 @@ fn left(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result
             }
             Ok(())
         }
-        // A call that still lands finds the next one there, or is found by it.
+        // A call that lands late and the next call meet at the provider, which deduplicates them.
         ("failed_retryable", "verdict_deduplicated") if said(Verdict::NotExecuted) => {
             let settings = life.record().and_then(|(_, record)| book.run.operations.get(&record.operation));
             if settings.is_some_and(|operation| operation.deduplicates) {
@@ -66,7 +67,7 @@ fn left(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result
     }
 }
 
-/// Whether a verdict about the open call of a command in phases may have it resumed, under the next epoch.
+/// Checks that a verdict about the open call of a command in phases resumes it under the next epoch.
 fn call_ruled(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> Result<(), &'static str> {
     let verdict = match after.reason.as_str() {
         "verdict_executed" => Verdict::Executed,
@@ -92,7 +93,7 @@ fn call_ruled(book: &Book<'_>, life: &Life<'_>, before: &Step, after: &Step) -> 
     }
 }
 
-/// 7: what is settled stays as it is until it expires.
+/// Checks invariant 7: a settled record does not change until it expires.
 pub(super) fn settled_ones_do_not_change(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let Some((first, settled)) = life.looks.iter().find(|(_, record)| is_settled(&record.state)) else {
@@ -126,7 +127,8 @@ fn same(one: &Record, other: &Record) -> bool {
     Record { look: other.look, ..one.clone() } == *other
 }
 
-/// 8: epochs rise with every acquisition and never fall; an epoch is run once; there is one completion.
+/// Checks invariant 8: epochs rise with every acquisition and never fall; an epoch runs once; there is one
+/// completion.
 pub(super) fn epochs_rise(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         if let Some(what) = wrong_epoch(life) {
@@ -161,7 +163,7 @@ fn wrong_epoch(life: &Life<'_>) -> Option<String> {
     Some(format!("was run twice in epoch {}", twice[0]))
 }
 
-/// 12: at the end, nothing is claimed or processing whose lease and two sweeps are over.
+/// Checks invariant 12: at the end, no record is claimed or processing for longer than its lease and two sweeps.
 pub(super) fn come_to_an_end(book: &Book<'_>, violations: &mut Vec<Violation>) {
     let (_, last) = book.last_look;
     for (id, life) in &book.operations {
@@ -186,7 +188,7 @@ pub(super) fn come_to_an_end(book: &Book<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// 14: a record is there until it expires, and its key gets no other operation id before that.
+/// Checks invariant 14: a record exists until it expires, and its key gets no other operation id before that.
 pub(super) fn are_kept_for_their_time(book: &Book<'_>, violations: &mut Vec<Violation>) {
     for (id, life) in &book.operations {
         let (Some((_, gone)), Some((_, record))) = (life.gone.first(), life.record()) else { continue };
@@ -220,13 +222,13 @@ pub(super) fn are_kept_for_their_time(book: &Book<'_>, violations: &mut Vec<Viol
     }
 }
 
-/// Until when a record is kept at least, from what it was when it was last seen.
+/// Returns the earliest expiry of a record, by its state at the last look.
 fn kept_until(book: &Book<'_>, record: &Record) -> i64 {
     let (seen, _) = book.look(record.look);
     let settled_later = seen.saturating_add(book.ttl(&record.operation));
     match (record.state.as_str(), record.expires_at) {
         ("succeeded" | "failed_final" | "expired", Some(expiry)) => expiry,
-        // Another request may have taken it up meanwhile.
+        // Another request may have acquired the command meanwhile.
         ("failed_retryable", Some(expiry)) => expiry.min(settled_later),
         _ => settled_later,
     }

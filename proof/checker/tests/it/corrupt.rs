@@ -1,4 +1,4 @@
-//! Good histories with one thing wrong, which must be found under its number.
+//! Good histories with one fault: the checker must report the right invariant.
 
 use semel_checker::event::{
     Answered, Called, Delivered, Effect, Event, Evidence, Gone, Invoked, Message, Metrics, Record, Verdict,
@@ -6,7 +6,7 @@ use semel_checker::event::{
 
 use crate::sample::{QUARANTINE, canary, good};
 
-/// Makes one thing wrong, and says whether it found what it wanted to change. Then the checker must find it.
+/// Corrupts good histories, and checks that something changed and that the checker reports the invariant.
 #[track_caller]
 pub(crate) fn caught(invariant: u8, corrupt: impl Fn(&mut Vec<Event>)) {
     for seed in [1, 2, 3] {
@@ -21,7 +21,7 @@ pub(crate) fn caught(invariant: u8, corrupt: impl Fn(&mut Vec<Event>)) {
     }
 }
 
-/// The line of the first event that fits.
+/// Returns the line of the first event that fits.
 pub(crate) fn position(events: &[Event], fits: impl Fn(&Event) -> bool) -> usize {
     events.iter().position(fits).expect("a good history has one of each")
 }
@@ -40,7 +40,7 @@ pub(crate) fn records(events: &mut [Event]) -> impl Iterator<Item = &mut Record>
     })
 }
 
-/// Every look at the records that fit.
+/// Changes every look at the last record that fits.
 pub(crate) fn change_records(
     events: &mut [Event],
     fits: impl Fn(&Record) -> bool,
@@ -59,7 +59,7 @@ pub(crate) fn has(record: &Record, state: &str, reason: &str) -> bool {
 }
 
 #[test]
-fn a_second_effect_of_one_operation() {
+fn second_effect_of_one_operation_is_found() {
     caught(1, |events| {
         let line = position(events, |event| matches!(event, Event::Effect(_)));
         let Event::Effect(effect) = events[line].clone() else { return };
@@ -68,7 +68,7 @@ fn a_second_effect_of_one_operation() {
 }
 
 #[test]
-fn a_second_effect_of_one_business_reference() {
+fn second_effect_of_one_business_reference_is_found() {
     caught(1, |events| {
         let reference = events.iter().find_map(|event| match event {
             Event::Effect(effect) => {
@@ -92,7 +92,7 @@ fn a_second_effect_of_one_business_reference() {
 }
 
 #[test]
-fn a_second_effect_of_one_key_before_its_record_expires() {
+fn second_effect_of_one_key_before_expiry_is_found() {
     caught(1, |events| {
         let effects: Vec<(usize, Effect)> = events
             .iter()
@@ -113,7 +113,7 @@ fn a_second_effect_of_one_key_before_its_record_expires() {
 }
 
 #[test]
-fn a_success_without_an_effect() {
+fn success_without_an_effect_is_found() {
     caught(2, |events| {
         let line = position(events, |event| matches!(event, Event::Effect(_)));
         events.remove(line);
@@ -121,7 +121,7 @@ fn a_success_without_an_effect() {
 }
 
 #[test]
-fn a_response_that_names_another_effect() {
+fn response_that_names_another_effect_is_found() {
     caught(2, |events| {
         let answer = answers(events).find(|answer| answer.effect.is_some());
         answer.expect("there is one").effect = Some("effect-of-somebody-else".into());
@@ -129,7 +129,7 @@ fn a_response_that_names_another_effect() {
 }
 
 #[test]
-fn an_effect_whose_record_says_that_it_was_declined() {
+fn effect_of_a_declined_record_is_found() {
     caught(2, |events| {
         let line = position(events, |event| matches!(event, Event::Answered(answer) if answer.status == 402));
         let Event::Answered(answer) = &events[line] else { return };
@@ -146,7 +146,7 @@ fn an_effect_whose_record_says_that_it_was_declined() {
 }
 
 #[test]
-fn a_replay_that_differs() {
+fn replay_that_differs_is_found() {
     caught(3, |events| {
         let replay = answers(events).find(|answer| answer.replayed);
         replay.expect("there is one").digest = "something else".into();
@@ -154,14 +154,14 @@ fn a_replay_that_differs() {
 }
 
 #[test]
-fn an_answer_with_another_status_than_the_stored_one() {
+fn answer_with_another_status_than_the_stored_one_is_found() {
     caught(3, |events| {
         change_records(events, |record| record.status == Some(201), |record| record.status = Some(200));
     });
 }
 
 #[test]
-fn an_answer_with_another_scopes_canary() {
+fn answer_with_another_scopes_canary_is_found() {
     caught(4, |events| {
         let canaries: Vec<String> = answers(events).flat_map(|answer| answer.canaries.clone()).collect();
         let answer = answers(events).find(|answer| answer.canaries.first() == canaries.first());
@@ -170,7 +170,7 @@ fn an_answer_with_another_scopes_canary() {
 }
 
 #[test]
-fn an_operation_id_that_two_commands_share() {
+fn operation_id_that_two_commands_share_is_found() {
     caught(4, |events| {
         let mut replays = answers(events).filter(|answer| answer.replayed);
         let first = replays.next().expect("there is one").operation_id.clone();
@@ -179,14 +179,14 @@ fn an_operation_id_that_two_commands_share() {
 }
 
 #[test]
-fn a_record_that_the_store_has_for_another_tenant() {
+fn record_of_another_tenant_is_found() {
     caught(4, |events| {
         change_records(events, |record| record.status.is_some(), |record| record.tenant = "tenant-9".into());
     });
 }
 
 #[test]
-fn a_stored_response_for_another_payload() {
+fn stored_response_for_another_payload_is_found() {
     caught(5, |events| {
         let tampered = events.iter().find_map(|event| match event {
             Event::Invoked(invoked) if invoked.payload == 1 => Some(invoked.clone()),
@@ -199,7 +199,7 @@ fn a_stored_response_for_another_payload() {
 }
 
 #[test]
-fn an_effect_of_another_payload() {
+fn effect_of_another_payload_is_found() {
     caught(5, |events| {
         let tampered = events.iter().find_map(|event| match event {
             Event::Invoked(invoked) if invoked.payload == 1 => Some(invoked.clone()),
@@ -215,12 +215,12 @@ fn an_effect_of_another_payload() {
 }
 
 #[test]
-fn an_unknown_that_is_settled_without_evidence() {
+fn unknown_that_is_settled_without_evidence_is_found() {
     caught(6, |events| events.retain(|event| !matches!(event, Event::Evidence(_))));
 }
 
 #[test]
-fn an_unknown_that_is_freed_before_the_quarantine_is_over() {
+fn unknown_that_is_freed_before_quarantine_end_is_found() {
     caught(6, |events| {
         let freed = |record: &Record| has(record, "failed_retryable", "verdict_not_executed");
         change_records(events, freed, |record| {
@@ -236,7 +236,7 @@ fn an_unknown_that_is_freed_before_the_quarantine_is_over() {
 }
 
 #[test]
-fn an_unknown_that_a_renewal_leaves() {
+fn unknown_that_returns_to_processing_is_found() {
     caught(6, |events| {
         let late =
             |record: &Record| has(record, "unknown", "lease_expired") && has(record, "succeeded", "answered");
@@ -250,7 +250,7 @@ fn an_unknown_that_a_renewal_leaves() {
 }
 
 #[test]
-fn a_late_word_of_somebody_who_never_called() {
+fn late_completion_without_a_call_is_found() {
     caught(6, |events| {
         let late =
             |record: &Record| has(record, "unknown", "lease_expired") && has(record, "succeeded", "answered");
@@ -260,7 +260,7 @@ fn a_late_word_of_somebody_who_never_called() {
 }
 
 #[test]
-fn a_settled_record_with_another_response() {
+fn settled_record_with_another_response_is_found() {
     caught(7, |events| {
         let last = records(events)
             .filter(|record| record.state == "succeeded" && record.operation == "payments")
@@ -270,7 +270,7 @@ fn a_settled_record_with_another_response() {
 }
 
 #[test]
-fn a_settled_record_that_is_opened_again() {
+fn settled_record_that_is_reopened_is_found() {
     caught(7, |events| {
         change_records(
             events,
@@ -285,7 +285,7 @@ fn a_settled_record_that_is_opened_again() {
 }
 
 #[test]
-fn an_epoch_that_falls() {
+fn epoch_that_falls_is_found() {
     caught(8, |events| {
         change_records(
             events,
@@ -298,7 +298,7 @@ fn an_epoch_that_falls() {
 }
 
 #[test]
-fn an_epoch_that_is_acquired_twice() {
+fn epoch_that_is_acquired_twice_is_found() {
     caught(8, |events| {
         change_records(
             events,
@@ -313,7 +313,7 @@ fn an_epoch_that_is_acquired_twice() {
 }
 
 #[test]
-fn a_second_completion() {
+fn second_completion_is_found() {
     caught(8, |events| {
         change_records(
             events,
@@ -326,7 +326,7 @@ fn a_second_completion() {
 }
 
 #[test]
-fn an_attempt_that_calls_twice() {
+fn attempt_that_calls_twice_is_found() {
     caught(8, |events| {
         let line = position(events, |event| matches!(event, Event::Called(_)));
         let call = events[line].clone();
@@ -335,7 +335,7 @@ fn an_attempt_that_calls_twice() {
 }
 
 #[test]
-fn an_effect_before_its_claim() {
+fn call_before_its_claim_is_found() {
     caught(9, |events| {
         let line = position(events, |event| matches!(event, Event::Called(_)));
         let Event::Called(call) = &mut events[line] else { return };
@@ -344,7 +344,7 @@ fn an_effect_before_its_claim() {
 }
 
 #[test]
-fn an_effect_of_an_attempt_that_nobody_claimed() {
+fn effect_of_an_unclaimed_attempt_is_found() {
     caught(9, |events| {
         let line = position(events, |event| matches!(event, Event::Effect(_)));
         let Event::Effect(effect) = &mut events[line] else { return };
@@ -353,7 +353,7 @@ fn an_effect_of_an_attempt_that_nobody_claimed() {
 }
 
 #[test]
-fn an_effect_that_the_store_never_heard_of() {
+fn effect_without_a_record_is_found() {
     caught(9, |events| {
         let line = position(
             events,
@@ -366,7 +366,7 @@ fn an_effect_that_the_store_never_heard_of() {
 }
 
 #[test]
-fn an_effect_of_an_attempt_that_a_client_was_told_was_not_executed() {
+fn effect_of_an_attempt_answered_as_not_executed_is_found() {
     caught(10, |events| {
         let told =
             answers(events).find_map(|answer| Some((answer.operation_id.clone()?, answer.not_executed?)));
@@ -380,7 +380,7 @@ fn an_effect_of_an_attempt_that_a_client_was_told_was_not_executed() {
 }
 
 #[test]
-fn an_effect_of_an_attempt_that_an_operator_was_told_was_not_executed() {
+fn effect_of_an_attempt_ruled_not_executed_is_found() {
     caught(10, |events| {
         let freed = |record: &&mut Record| has(record, "failed_retryable", "verdict_not_executed");
         let id = records(events).find(freed).expect("there is one").operation_id.clone();
@@ -393,9 +393,9 @@ fn an_effect_of_an_attempt_that_an_operator_was_told_was_not_executed() {
 }
 
 #[test]
-fn an_effect_that_nobody_can_have_caused() {
+fn effect_without_a_request_that_may_run_is_found() {
     caught(10, |events| {
-        // The only request until then was told that the store is away.
+        // The only request until then was told that the store is unavailable.
         let away = position(
             events,
             |event| matches!(event, Event::Answered(it) if it.status == 503 && it.code.is_some()),
@@ -407,7 +407,7 @@ fn an_effect_that_nobody_can_have_caused() {
 }
 
 #[test]
-fn a_conflict_after_a_final_answer() {
+fn conflict_after_a_final_answer_is_found() {
     for (status, code) in [(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS"), (409, "IDEMPOTENCY_OUTCOME_UNKNOWN")] {
         caught(11, |events| {
             let replay = answers(events).filter(|answer| answer.replayed).last().expect("there is one");
@@ -418,7 +418,7 @@ fn a_conflict_after_a_final_answer() {
 }
 
 #[test]
-fn an_execution_after_a_final_answer() {
+fn execution_after_a_final_answer_is_found() {
     caught(11, |events| {
         let replay = position(events, |event| matches!(event, Event::Answered(answer) if answer.replayed));
         let Event::Answered(answer) = &events[replay] else { return };
@@ -432,7 +432,7 @@ fn an_execution_after_a_final_answer() {
 }
 
 #[test]
-fn a_record_that_is_still_running_at_the_end() {
+fn record_in_progress_at_the_end_is_found() {
     for state in ["processing", "claimed"] {
         caught(12, |events| {
             let last = records(events).last().expect("there is one");
@@ -443,7 +443,7 @@ fn a_record_that_is_still_running_at_the_end() {
 }
 
 #[test]
-fn a_commit_without_a_message() {
+fn commit_without_a_message_is_found() {
     caught(13, |events| {
         let line = position(events, |event| matches!(event, Event::Message(it) if it.state == "delivered"));
         events.remove(line);
@@ -451,7 +451,7 @@ fn a_commit_without_a_message() {
 }
 
 #[test]
-fn a_commit_with_two_messages() {
+fn commit_with_two_messages_is_found() {
     caught(13, |events| {
         let line = position(events, |event| matches!(event, Event::Message(_)));
         let Event::Message(message) = events[line].clone() else { return };
@@ -460,7 +460,7 @@ fn a_commit_with_two_messages() {
 }
 
 #[test]
-fn a_message_of_nothing_that_was_committed() {
+fn message_without_a_committed_row_is_found() {
     caught(13, |events| {
         let fits = |event: &Event| matches!(event, Event::Committed(row) if row.message.is_some());
         let line = position(events, fits);
@@ -469,7 +469,7 @@ fn a_message_of_nothing_that_was_committed() {
 }
 
 #[test]
-fn a_message_that_is_never_delivered() {
+fn message_that_is_never_delivered_is_found() {
     caught(13, |events| {
         let line = position(events, |event| matches!(event, Event::Delivered(_)));
         let Event::Delivered(delivered) = &events[line] else { return };
@@ -479,7 +479,7 @@ fn a_message_that_is_never_delivered() {
 }
 
 #[test]
-fn a_message_with_two_effects() {
+fn message_with_two_effects_is_found() {
     caught(13, |events| {
         let again = |event: &Event| matches!(event, Event::Delivered(Delivered { effect: false, .. }));
         let line = position(events, again);
@@ -489,7 +489,7 @@ fn a_message_with_two_effects() {
 }
 
 #[test]
-fn a_record_that_is_reaped_early() {
+fn record_that_is_reaped_early_is_found() {
     caught(14, |events| {
         let line = position(
             events,
@@ -506,7 +506,7 @@ fn a_record_that_is_reaped_early() {
 }
 
 #[test]
-fn an_unknown_that_is_reaped() {
+fn unknown_that_is_reaped_is_found() {
     caught(14, |events| {
         let line = position(events, |event| matches!(event, Event::Record(it) if it.state == "unknown"));
         let Event::Record(record) = events[line].clone() else { return };
@@ -526,7 +526,7 @@ fn an_unknown_that_is_reaped() {
 }
 
 #[test]
-fn a_key_that_is_taken_anew_before_its_record_expires() {
+fn key_that_is_reused_before_expiry_is_found() {
     caught(14, |events| {
         let drafts: Vec<String> = records(events)
             .filter(|record| record.operation == "drafts")
@@ -550,7 +550,7 @@ fn last_metrics(events: &mut [Event]) -> &mut Metrics {
 }
 
 #[test]
-fn a_counter_that_counts_too_much_or_too_little() {
+fn counter_that_is_too_high_or_too_low_is_found() {
     for outcome in ["executed", "replayed", "mismatch", "unknown", "in_progress", "store_error", "accepted"] {
         for more in [true, false] {
             caught(15, |events| {
@@ -566,7 +566,7 @@ fn a_counter_that_counts_too_much_or_too_little() {
 }
 
 #[test]
-fn a_counter_that_contradicts_another_one() {
+fn counter_that_contradicts_another_one_is_found() {
     caught(15, |events| {
         let sample =
             last_metrics(events).samples.iter_mut().find(|sample| sample.name == "idempotency_replays_total");
@@ -575,7 +575,7 @@ fn a_counter_that_contradicts_another_one() {
 }
 
 #[test]
-fn a_worker_that_counts_what_it_did_not_run() {
+fn worker_that_counts_an_execution_too_many_is_found() {
     caught(15, |events| {
         let sample = last_metrics(events).samples.iter_mut().find(|sample| {
             sample.name == "idempotency_claims_total"
@@ -587,7 +587,7 @@ fn a_worker_that_counts_what_it_did_not_run() {
 }
 
 #[test]
-fn a_story_tells_the_events_in_order() {
+fn story_tells_the_events_in_order() {
     let mut events = good(1, 5);
     let line = position(&events, |event| matches!(event, Event::Effect(_)));
     let Event::Effect(effect) = events[line].clone() else { return };

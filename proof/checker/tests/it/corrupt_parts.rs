@@ -1,4 +1,4 @@
-//! Good histories with one thing wrong in a command that consists of parts, which must be found under its number.
+//! Good histories with one fault in a command with parts: the checker must report the right invariant.
 
 use semel_checker::event::{
     Action, Charged, Committed, Event, Evidence, Intervention, Message, Phase, PhaseProgress, Record,
@@ -14,7 +14,7 @@ fn rows(events: &mut [Event]) -> impl Iterator<Item = &mut Committed> {
     })
 }
 
-/// The operation id of the first record that fits, as it was last seen.
+/// Returns the operation id of the last record in the history that fits.
 fn operation(events: &mut [Event], fits: impl Fn(&Record) -> bool) -> String {
     records(events).filter(|record| fits(record)).last().expect("there is one").operation_id.clone()
 }
@@ -24,7 +24,7 @@ fn is(record: &Record, operation: &str, state: &str) -> bool {
 }
 
 #[test]
-fn a_message_that_vanishes_after_it_was_seen() {
+fn message_that_vanishes_is_found() {
     caught(13, |events| {
         let line = position(events, |event| matches!(event, Event::Message(it) if it.state == "dead"));
         let Event::Message(dead) = events[line].clone() else { return };
@@ -38,7 +38,7 @@ fn a_message_that_vanishes_after_it_was_seen() {
 }
 
 #[test]
-fn a_message_that_nobody_wanted_discarded() {
+fn message_discarded_without_an_operator_is_found() {
     caught(13, |events| {
         let discards = |event: &Event| {
             matches!(event, Event::Intervention(Intervention { action: Action::Discard, .. }))
@@ -48,7 +48,7 @@ fn a_message_that_nobody_wanted_discarded() {
 }
 
 #[test]
-fn a_message_that_settled_its_command_and_was_never_delivered() {
+fn undelivered_message_that_settled_its_command_is_found() {
     caught(13, |events| {
         let delivered = |it: &Message| it.state == "delivered" && it.event_id.ends_with(":charge");
         let line = position(events, |event| matches!(event, Event::Message(it) if delivered(it)));
@@ -58,7 +58,7 @@ fn a_message_that_settled_its_command_and_was_never_delivered() {
 }
 
 #[test]
-fn a_second_charge_under_one_derived_key() {
+fn second_charge_under_one_derived_key_is_found() {
     caught(16, |events| {
         let line = position(events, |event| matches!(event, Event::Charged(_)));
         let Event::Charged(charged) = events[line].clone() else { return };
@@ -67,7 +67,7 @@ fn a_second_charge_under_one_derived_key() {
 }
 
 #[test]
-fn a_local_phase_that_is_committed_twice() {
+fn local_phase_that_is_committed_twice_is_found() {
     caught(16, |events| {
         let line = position(events, |event| matches!(event, Event::Committed(row) if row.part.is_some()));
         let Event::Committed(row) = events[line].clone() else { return };
@@ -76,7 +76,7 @@ fn a_local_phase_that_is_committed_twice() {
 }
 
 #[test]
-fn a_finished_call_that_is_made_again() {
+fn finished_call_that_is_made_again_is_found() {
     caught(17, |events| {
         let fits = |event: &Event| matches!(event, Event::Phase(it) if it.phase == "charged" && it.progress == PhaseProgress::Done);
         let line = position(events, fits);
@@ -93,7 +93,7 @@ fn a_finished_call_that_is_made_again() {
 }
 
 #[test]
-fn a_finished_phase_that_is_forgotten() {
+fn finished_phase_that_is_forgotten_is_found() {
     caught(17, |events| {
         let fits = |event: &Event| matches!(event, Event::Phase(it) if it.progress == PhaseProgress::Done);
         let line = position(events, fits);
@@ -103,7 +103,7 @@ fn a_finished_phase_that_is_forgotten() {
 }
 
 #[test]
-fn a_success_that_lacks_a_part() {
+fn success_that_lacks_a_part_is_found() {
     for part in ["reserved", "charged", "mailed", "shipped"] {
         caught(18, |events| {
             let id = operation(events, |record| is(record, "orders", "succeeded"));
@@ -117,7 +117,7 @@ fn a_success_that_lacks_a_part() {
 }
 
 #[test]
-fn a_command_that_a_verdict_about_one_call_ends() {
+fn command_settled_by_a_verdict_about_one_call_is_found() {
     for invariant in [6, 18] {
         caught(invariant, |events| {
             let ruled = |record: &Record| record.steps.iter().any(|step| step.reason == "verdict_executed");
@@ -133,7 +133,7 @@ fn a_command_that_a_verdict_about_one_call_ends() {
 }
 
 #[test]
-fn a_verdict_about_a_call_that_nobody_gave() {
+fn verdict_about_a_call_without_evidence_is_found() {
     caught(6, |events| {
         let of_call = |event: &Event| {
             matches!(event, Event::Evidence(Evidence { part: Some(_), verdict: Verdict::Executed, .. }))
@@ -143,19 +143,19 @@ fn a_verdict_about_a_call_that_nobody_gave() {
 }
 
 #[test]
-fn a_business_reference_of_two_commands_with_rows() {
+fn business_reference_of_two_commands_with_rows_is_found() {
     caught(19, |events| {
         let ordered = |row: &Committed| row.part.as_deref() == Some("reserved");
         let mut orders = rows(events).filter(|row| ordered(row));
         let first = orders.next().expect("there are several");
         first.reference = Some("order-shared".into());
-        // Whoever comes later may be another tenant's: one of the others is not.
+        // Some later rows belong to another tenant, but at least one does not.
         orders.for_each(|row| row.reference = Some("order-shared".into()));
     });
 }
 
 #[test]
-fn an_item_that_is_run_twice() {
+fn item_that_is_run_twice_is_found() {
     caught(20, |events| {
         let line = position(
             events,
@@ -168,14 +168,14 @@ fn an_item_that_is_run_twice() {
 }
 
 #[test]
-fn an_item_that_succeeded_without_an_effect() {
+fn item_that_succeeded_without_an_effect_is_found() {
     caught(20, |events| {
         events.retain(|event| !matches!(event, Event::Committed(row) if row.part.as_deref() == Some("two")));
     });
 }
 
 #[test]
-fn an_item_that_failed_and_has_an_effect() {
+fn item_that_failed_and_has_an_effect_is_found() {
     caught(20, |events| {
         rows(events).filter(|row| row.part.as_deref() == Some("two")).for_each(|row| {
             row.part = Some("three".into());
@@ -184,7 +184,7 @@ fn an_item_that_failed_and_has_an_effect() {
 }
 
 #[test]
-fn a_finished_item_with_another_outcome_later() {
+fn finished_item_with_another_outcome_later_is_found() {
     caught(20, |events| {
         let several = answers(events).filter(|answer| !answer.items.is_empty());
         let last = several.last().expect("there is one");
@@ -193,7 +193,7 @@ fn a_finished_item_with_another_outcome_later() {
 }
 
 #[test]
-fn a_deferred_command_that_denies_its_charge() {
+fn deferred_command_that_denies_its_charge_is_found() {
     caught(21, |events| {
         let fits = |record: &Record| is(record, "charges", "succeeded");
         change_records(events, fits, |record| {
@@ -203,7 +203,7 @@ fn a_deferred_command_that_denies_its_charge() {
 }
 
 #[test]
-fn a_deferred_command_that_stays_open_after_its_message_was_delivered() {
+fn deferred_command_left_open_after_delivery_is_found() {
     caught(21, |events| {
         let fits = |record: &Record| is(record, "charges", "succeeded") && record.reason == "answered";
         change_records(events, fits, |record| {
@@ -213,14 +213,14 @@ fn a_deferred_command_that_stays_open_after_its_message_was_delivered() {
 }
 
 #[test]
-fn a_deferred_command_that_fails_although_nobody_declined() {
+fn deferred_command_that_fails_without_a_refusal_is_found() {
     caught(21, |events| {
         events.retain(|event| !matches!(event, Event::Declined(_)));
     });
 }
 
 #[test]
-fn a_rolled_back_effect_that_is_committed() {
+fn rolled_back_effect_that_is_committed_is_found() {
     for end in ["refused", "failed", "ended"] {
         caught(22, |events| {
             let undone = answers(events).find_map(|answer| answer.undone.clone().filter(|it| it.end == end));

@@ -1,4 +1,4 @@
-//! What is no whole history is not judged.
+//! Malformed or incomplete histories: the checker refuses them.
 
 use semel_checker::event::{Event, Looked};
 
@@ -11,7 +11,7 @@ fn refusal(change: impl FnOnce(&mut Vec<Event>)) -> String {
 }
 
 #[test]
-fn a_history_that_was_cut_off_is_not_judged() {
+fn truncated_history_is_not_judged() {
     let cut_off = refusal(|events| {
         events.retain(|event| !matches!(event, Event::Looked(Looked { last: true, .. }) | Event::Record(_)));
     });
@@ -21,7 +21,7 @@ fn a_history_that_was_cut_off_is_not_judged() {
 }
 
 #[test]
-fn an_answer_without_a_request_is_not_judged() {
+fn answer_without_a_request_is_not_judged() {
     let orphan = refusal(|events| {
         let first = events.iter().position(|event| matches!(event, Event::Invoked(_)));
         events.remove(first.expect("there is one"));
@@ -30,7 +30,7 @@ fn an_answer_without_a_request_is_not_judged() {
 }
 
 #[test]
-fn a_line_that_is_no_event_is_an_error_that_names_it() {
+fn unknown_event_is_an_error_that_names_its_line() {
     let error = semel_checker::read("{\"event\":\"quiet\",\"at\":1}\n{\"event\":\"dance\"}".as_bytes());
     let error = error.expect_err("nothing is passed over").to_string();
     assert!(error.starts_with("line 2 "), "{error}");

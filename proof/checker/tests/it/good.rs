@@ -1,11 +1,11 @@
-//! Histories that keep every promise.
+//! Good histories: the checker reports no violation.
 
 use semel_checker::{Event, Tally};
 
 use crate::sample::good;
 
 #[test]
-fn a_good_history_passes() {
+fn good_history_passes() {
     for seed in 1..=40 {
         let events = good(seed, 30);
         let report = semel_checker::check(&events).expect("it is whole");
@@ -14,7 +14,7 @@ fn a_good_history_passes() {
 }
 
 #[test]
-fn a_good_history_passes_as_the_file_that_it_is_written_to() {
+fn good_history_reads_back_from_its_file() {
     let events = good(3, 20);
     let lines: Vec<String> =
         events.iter().map(|event| serde_json::to_string(event).expect("it is JSON")).collect();
@@ -23,7 +23,7 @@ fn a_good_history_passes_as_the_file_that_it_is_written_to() {
 }
 
 #[test]
-fn a_history_in_which_nothing_happened_is_known_for_that() {
+fn history_without_a_fault_or_replay_or_effect_lacks_it() {
     let mut events = good(1, 5);
     assert_eq!(Tally::of(&events).lacks(), None);
     events.retain(|event| !matches!(event, Event::Fault(_)));
@@ -34,7 +34,7 @@ fn a_history_in_which_nothing_happened_is_known_for_that() {
 }
 
 #[test]
-fn a_history_without_a_situation_that_it_should_have_met_is_known_for_that() {
+fn history_without_a_required_situation_lacks_it() {
     let events = good(1, 5);
     assert_eq!(Tally::of(&events).situations.len(), 18, "each is counted");
     let without = |fits: &dyn Fn(&Event) -> bool| {

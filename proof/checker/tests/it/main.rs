@@ -1,4 +1,4 @@
-//! The checker against histories that are known to be good, and the same with one thing wrong.
+//! Tests of the checker with good histories, and with good histories that have one fault.
 
 mod corrupt;
 mod corrupt_parts;

@@ -1,4 +1,4 @@
-//! Good histories: what a service that keeps every promise would leave behind. The same seed makes the same one.
+//! Good histories, as a service that keeps every promise would leave them. Equal seeds give equal histories.
 
 mod parts;
 
@@ -9,15 +9,15 @@ use semel_checker::event::{
     Message, Metrics, Mode, Operation, PhaseProgress, Quiet, Record, Ruled, Run, Sample, Step, Verdict,
 };
 
-/// When runs begin.
+/// Start time of the runs.
 const BEGIN: i64 = 1_700_000_000_000;
 pub(crate) const LEASE: i64 = 1_000;
 pub(crate) const QUARANTINE: i64 = 6_000;
-/// How long drafts are kept.
+/// Time to live of drafts.
 pub(crate) const SHORT: i64 = 5_000;
 const LONG: i64 = 3_600_000;
 
-/// Numbers that look random and are the same for the same seed.
+/// Deterministic random numbers, by seed.
 struct Chance(u64);
 
 impl Chance {
@@ -29,7 +29,7 @@ impl Chance {
     }
 }
 
-/// Writes a good history.
+/// Writer of a good history.
 struct Scribe {
     events: Vec<Event>,
     now: i64,
@@ -48,7 +48,7 @@ struct Scribe {
     chance: Chance,
 }
 
-/// A good history of about so many commands.
+/// Returns a good history of about `commands` commands.
 pub(crate) fn good(seed: u64, commands: u64) -> Vec<Event> {
     let mut scribe = Scribe::begin(seed);
     scribe.metrics();
@@ -101,7 +101,7 @@ impl Scribe {
         }
     }
 
-    /// Commands of every kind whose answer arrives, each at least once, in an order that chance has.
+    /// Runs commands of every kind whose answer arrives, each at least once, in random order.
     fn commands(&mut self, count: u64) {
         const KINDS: [fn(&mut Scribe); 20] = [
             Scribe::success,
@@ -160,19 +160,19 @@ impl Scribe {
     }
 
     fn answer(&mut self, operation: &str, outcome: &'static str, answered: Answered) {
-        // Services of their own are not asked for their counters.
+        // Services with their own database have no counters here.
         if ["payments", "drafts", "reports"].contains(&operation) {
             *self.counts.entry((operation.to_owned(), outcome)).or_default() += 1;
         }
         self.event(|at| Event::Answered(Answered { at, ..answered }));
     }
 
-    /// An answer of the gateway itself.
+    /// Records an answer of the gateway itself.
     fn problem(&mut self, command: &Command, request: u64, status: u16, code: &str, id: Option<&str>) {
         let outcome = match (code, status) {
             ("IDEMPOTENCY_REQUEST_IN_PROGRESS", _) => "in_progress",
             ("IDEMPOTENCY_OUTCOME_UNKNOWN", 409) => "unknown",
-            // Who asks for a command of a worker runs nothing.
+            // A request for a worker's command runs nothing itself.
             ("IDEMPOTENCY_OUTCOME_UNKNOWN", _) if command.operation == "reports" => "unknown",
             ("IDEMPOTENCY_KEY_REUSED_WITH_DIFFERENT_REQUEST", _) => "mismatch",
             ("IDEMPOTENCY_STORE_UNAVAILABLE", _) => "store_error",
@@ -188,7 +188,7 @@ impl Scribe {
         self.answer(&command.operation, outcome, answered);
     }
 
-    /// The stored response.
+    /// Records the stored response as the answer.
     fn stored(&mut self, command: &Command, request: u64, id: &str, replayed: bool) {
         let record = self.records[id].clone();
         let answered = Answered {
@@ -209,7 +209,7 @@ impl Scribe {
         self.answer(&command.operation, outcome, answered);
     }
 
-    /// A new record.
+    /// Creates a record, and returns its operation id.
     fn claim(&mut self, command: &Command, state: &str) -> String {
         self.operations += 1;
         let id = format!("operation-{}", self.operations);
@@ -265,7 +265,7 @@ impl Scribe {
         effect
     }
 
-    /// The record gets its response.
+    /// Settles a record with its response.
     fn settle(&mut self, command: &Command, id: &str, status: u16, effect: Option<String>, reason: &str) {
         let epoch = self.records[id].epoch;
         self.step(id, epoch, if status < 400 { "succeeded" } else { "failed_final" }, reason);
@@ -276,7 +276,7 @@ impl Scribe {
         record.canaries = vec![canary(command, 0)];
     }
 
-    /// A look at the store: what changed, and what is gone; at the end, everything.
+    /// Looks at the store: changed and gone records; at the end, all of them.
     fn look(&mut self, last: bool) {
         self.looks += 1;
         let (look, begun) = (self.looks, self.now);
@@ -320,7 +320,7 @@ impl Scribe {
         self.event(|at| Event::Metrics(Metrics { at, gateway: "a".into(), process: 7, samples }));
     }
 
-    /// A command that goes well, with a duplicate that waits, and one with another payload.
+    /// Runs a successful command, with a duplicate that waits, and a request with another payload.
     fn success(&mut self) {
         let command = self.command("payments");
         let first = self.invoke(&command, 0);
@@ -389,7 +389,7 @@ impl Scribe {
         self.retry(&command, &id);
     }
 
-    /// The second attempt, which goes well.
+    /// Runs the second attempt, which succeeds.
     fn again(&mut self, command: &Command, id: &str) {
         self.step(id, 2, "processing", "claimed");
         self.call(command, id, 2);
@@ -476,7 +476,7 @@ impl Scribe {
         self.retry(&command, &id);
     }
 
-    /// A key that is used again once its record has expired.
+    /// Uses a key again after its record has expired.
     fn draft_twice(&mut self) {
         let command = self.command("drafts");
         for _ in 0..2 {
@@ -493,7 +493,7 @@ impl Scribe {
         }
     }
 
-    /// A command for a worker.
+    /// Runs a command by a worker.
     fn report(&mut self) {
         let command = self.command("reports");
         let first = self.invoke(&command, 0);
@@ -504,7 +504,7 @@ impl Scribe {
         self.carry_out(&command, &id);
     }
 
-    /// The same, whose claim was taken and not answered.
+    /// Runs a command by a worker after a claim that was stored and not confirmed.
     fn report_that_nobody_confirmed(&mut self) {
         let command = self.command("reports");
         let first = self.invoke(&command, 0);
@@ -513,7 +513,7 @@ impl Scribe {
         self.carry_out(&command, &id);
     }
 
-    /// What the worker does.
+    /// Executes a command as the worker.
     fn carry_out(&mut self, command: &Command, id: &str) {
         self.step(id, 1, "processing", "started");
         *self.counts.entry(("reports".to_owned(), "executed")).or_default() += 1;
@@ -523,7 +523,7 @@ impl Scribe {
         self.retry(command, id);
     }
 
-    /// A command of a service of its own, with its message, which is delivered twice.
+    /// Runs a command of a service with its own database; its message is delivered twice.
     fn transfer(&mut self) {
         let command = self.command("transfers");
         let first = self.invoke(&command, 0);
@@ -536,7 +536,7 @@ impl Scribe {
         self.deliver(&format!("{id}:made"));
     }
 
-    /// What services have in their own tables at the end.
+    /// Records the rows and messages of services at the end.
     fn messages(&mut self) {
         for row in std::mem::take(&mut self.rows) {
             self.event(|at| Event::Committed(Committed { at, ..row }));
@@ -569,7 +569,7 @@ pub(crate) fn canary(command: &Command, payload: u32) -> String {
     format!("canary-{}-{payload}", command.key)
 }
 
-/// Every third command carries one.
+/// Returns the business reference, which some of the commands carry.
 fn reference(command: &Command) -> Option<String> {
     let carries = ["payments", "orders", "charges", "batches"].contains(&command.operation.as_str());
     (carries && command.key.ends_with('3')).then(|| format!("order-{}", command.key))

@@ -1,4 +1,4 @@
-//! Commands that consist of parts, in a service that keeps every promise.
+//! Commands with parts, in a service that keeps every promise.
 
 use semel_checker::event::{
     Action, Answered, Charged, Command, Committed, Declined, Delivered, Event, Evidence, Intervened,
@@ -7,7 +7,7 @@ use semel_checker::event::{
 
 use super::{QUARANTINE, Scribe, blank, canary, reference};
 
-/// The parts of an order.
+/// Parts of an order.
 pub(super) const ORDER: [&str; 4] = ["reserved", "charged", "mailed", "shipped"];
 
 impl Scribe {
@@ -16,7 +16,7 @@ impl Scribe {
         format!("effect-{}", self.effects)
     }
 
-    /// A row is committed, and its message with it.
+    /// Commits a row together with its message.
     pub(super) fn commit(
         &mut self,
         command: &Command,
@@ -45,7 +45,7 @@ impl Scribe {
         self.outbox.get_mut(event_id).expect("it is committed").state = state.to_owned();
     }
 
-    /// A message is delivered twice, with one effect.
+    /// Delivers a message twice, with one effect.
     pub(super) fn deliver(&mut self, event_id: &str) {
         for effect in [true, false] {
             let event_id = event_id.to_owned();
@@ -54,13 +54,13 @@ impl Scribe {
         self.message_is(event_id, "delivered");
     }
 
-    /// The first client that hears of it, and the next.
+    /// Sends two retries.
     fn retries(&mut self, command: &Command, id: &str) {
         self.retry(command, id);
         self.retry(command, id);
     }
 
-    /// What a look finds of phases. Settled commands keep theirs.
+    /// Records the phases that a look finds. Settled commands keep theirs.
     pub(super) fn note_phases(&mut self, look: u32) {
         for ((operation_id, phase), progress) in self.phases.clone() {
             self.events.push(Event::Phase(Phase { look, operation_id, phase, progress }));
@@ -111,7 +111,7 @@ impl Scribe {
         effect
     }
 
-    /// An order whose call is open, with the request that asked for it.
+    /// Runs an order up to its open call, whose outcome becomes unknown.
     fn open_order(&mut self, effect: bool) -> (Command, String, Option<String>) {
         let command = self.command("orders");
         let first = self.invoke(&command, 0);
@@ -126,7 +126,7 @@ impl Scribe {
         (command, id, effect)
     }
 
-    /// A verdict about the open call, which has the command resumed.
+    /// Gives a verdict about the open call, which resumes the command.
     fn rule_on_call(&mut self, id: &str, verdict: Verdict, effect: Option<String>) {
         let part = Some("charged".to_owned());
         let (operation_id, phase) = (id.to_owned(), part.clone());
@@ -175,7 +175,7 @@ impl Scribe {
         self.look(false);
     }
 
-    /// A command that is committed, and left to its message.
+    /// Returns a deferred command, which is committed and waits for its message.
     fn deferred(&mut self) -> (Command, String) {
         let command = self.command("charges");
         let first = self.invoke(&command, 0);
@@ -189,7 +189,7 @@ impl Scribe {
         (command, id)
     }
 
-    /// The delivery of its message, twice, since the first worker died.
+    /// Delivers the message twice, since the first worker died, and settles the command.
     fn charge_and_settle(&mut self, command: &Command, id: &str) {
         self.request(command, id, "charge");
         let effect = self.charged(command, id, "charge");
@@ -213,7 +213,7 @@ impl Scribe {
         self.retries(&command, &id);
     }
 
-    /// The provider will not take its message, and an operator sees to that.
+    /// Lets the message die at the provider; an operator then intervenes.
     fn dead_charge(&mut self, action: Action) -> (Command, String) {
         let (command, id) = self.deferred();
         self.request(&command, &id, "charge");
@@ -246,7 +246,7 @@ impl Scribe {
         self.retries(&command, &id);
     }
 
-    /// A bulk request of three items: one is refused for good, one succeeds in the second attempt.
+    /// Runs a bulk request of three items: one is refused for good, one succeeds in the second attempt.
     pub(super) fn batch(&mut self) {
         let command = self.command("batches");
         let item = |name: &str, outcome: &str, effect: Option<&str>| Item {
@@ -282,7 +282,7 @@ impl Scribe {
         self.answer("batches", "reacquired", whole);
     }
 
-    /// Work that fails, ends its own transaction in vain, panics, and is refused for good in the end.
+    /// Runs work that fails, ends its own transaction, panics, and is refused for good in the end.
     pub(super) fn work_undone(&mut self) {
         let command = self.command("transfers");
         for end in ["failed", "ended"] {
