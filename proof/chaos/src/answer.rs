@@ -1,10 +1,10 @@
-//! The answers of the service and of the provider: the entry of a ledger and its response.
+//! Answers of the service and the provider: the entry of a ledger and its response.
 
 use bytes::Bytes;
 use http::Response;
 use http_body_util::Full;
 
-/// One line of the ledger, and the answer that goes with it.
+/// Entry of the ledger, with the body of its answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) effect: String,

@@ -1,4 +1,4 @@
-//! What clients ask for: command after command, each the same for the same seed.
+//! Commands that clients ask for. A seed always gives the same commands.
 
 use bytes::Bytes;
 use http::Request;
@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use crate::client::Reply;
 use crate::settings::{BATCHES, CHARGES, DRAFTS, ORDERS, PAYMENTS, REPORTS, TRANSFERS};
 
-/// A command that somebody asks for.
+/// Command that clients ask for.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     number: u64,
@@ -21,11 +21,11 @@ pub(crate) struct Asked {
     pub(crate) reference: Option<String>,
 }
 
-/// How many commands in a row may have the same reference.
+/// Number of commands in a row that may share a reference.
 const SAME_REFERENCE: u64 = 16;
 
 impl Asked {
-    /// The command of this number. Two in a row have the same key, and belong to others.
+    /// Returns the command of this number. Two in a row share a key under different tenants.
     pub(crate) fn number(seed: u64, number: u64, broken: bool) -> Asked {
         let pair = number / 2;
         let mut chance = Chance::of(seed, &format!("command {pair}"));
@@ -51,17 +51,17 @@ impl Asked {
         Asked { number, command, path, reference }
     }
 
-    /// Whether a service of its own carries it out, and not a gateway.
+    /// Returns true if the service executes the command, and not a gateway.
     pub(crate) fn is_local(&self) -> bool {
         [TRANSFERS, ORDERS, CHARGES, BATCHES].contains(&self.command.operation.as_str())
     }
 
-    /// What nobody else has.
+    /// Returns the canary, which is unique to this command and payload.
     pub(crate) fn canary(&self, payload: u32) -> String {
         format!("{CANARY}{:08x}-{payload}", self.number)
     }
 
-    /// The request, with this payload.
+    /// Returns the request with this payload.
     pub(crate) fn request(&self, payload: u32) -> Result<Request<Full<Bytes>>, String> {
         let mut body = json!({ "canary": self.canary(payload), "amount": self.number });
         if let Some(reference) = &self.reference {
@@ -83,7 +83,7 @@ impl Asked {
     }
 }
 
-/// How many items a bulk request has at most.
+/// Largest number of items in a bulk request.
 const MOST_ITEMS: u64 = 5;
 
 impl Asked {
@@ -97,16 +97,16 @@ impl Asked {
     }
 }
 
-/// What canaries, and the names of effects, begin with.
+/// Prefixes of canaries and of effect names.
 const CANARY: &str = "canary-";
 pub(crate) const EFFECT: &str = "effect-";
 
-/// Every canary in this text.
+/// Returns every canary in this text.
 pub(crate) fn canaries(text: &[u8]) -> Vec<String> {
     marks(text, CANARY)
 }
 
-/// The name of every effect in this text.
+/// Returns the name of every effect in this text.
 pub(crate) fn effects(text: &[u8]) -> Vec<String> {
     marks(text, EFFECT)
 }
@@ -127,7 +127,7 @@ fn marks(text: &[u8], begin: &str) -> Vec<String> {
     found
 }
 
-/// What differs between the first answer and a replay of it by design.
+/// Headers that differ by design between the first answer and its replay.
 const FRESH: [&str; 7] = [
     "date",
     "x-request-id",
@@ -138,7 +138,7 @@ const FRESH: [&str; 7] = [
     "keep-alive",
 ];
 
-/// What a client writes down of an answer.
+/// Returns the history's event for an answer to a client.
 pub(crate) fn answered(request: u64, reply: &Reply) -> Answered {
     let document: serde_json::Value = serde_json::from_slice(&reply.body).unwrap_or_default();
     let is_problem = reply.header("content-type") == Some("application/problem+json");
@@ -146,7 +146,7 @@ pub(crate) fn answered(request: u64, reply: &Reply) -> Answered {
     let mut lines: Vec<String> = Vec::new();
     for (name, value) in &reply.headers {
         let value = String::from_utf8_lossy(value.as_bytes());
-        // Added to replays whose stored response says nothing of the kind.
+        // Replays get this header if their stored response has none.
         let added = name == "cache-control" && value == "no-store";
         if !FRESH.contains(&name.as_str()) && !added {
             lines.push(format!("{name}: {value}"));
@@ -190,10 +190,10 @@ fn item(item: &Value) -> Item {
     }
 }
 
-/// By this header the service says that it did nothing, and in which attempt.
+/// Header by which the service says that it did nothing, with the attempt.
 pub(crate) const NOT_EXECUTED: &str = "x-not-executed";
 
-/// A digest, for comparing.
+/// Returns a short digest for comparisons.
 pub(crate) fn digest(bytes: &[u8]) -> String {
     short(&Sha256::digest(bytes))
 }
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_in_a_row_share_a_key_and_nothing_else() {
+    fn two_commands_in_a_row_share_a_key_but_no_canary() {
         for pair in 0..200 {
             let [one, two] = [pair * 2, pair * 2 + 1].map(|number| Asked::number(5, number, false));
             assert_eq!(one.command.key, two.command.key);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_are_found_wherever_they_are() {
+    fn marks_are_found_anywhere_in_a_text() {
         let text =
             b"\x01{\"canary\":\"canary-0000002a-1\",\"effect\":\"effect-00000007\"}canary-0000002b-0 canary-";
         assert_eq!(canaries(text), ["canary-", "canary-0000002a-1", "canary-0000002b-0"]);

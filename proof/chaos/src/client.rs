@@ -1,4 +1,4 @@
-//! A client that expects nothing: its request is answered, or lost.
+//! HTTP client of the run: a request is answered or lost.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-/// How long a client waits.
+/// Timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(6);
-/// How the loss of a request begins that never left.
+/// Prefix of the error for a request that was never sent.
 pub(crate) const NOT_CONNECTED: &str = "not connected";
-/// No answer here is longer.
+/// Largest size of an answer.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// An answer, read to its end.
+/// Complete answer.
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: HeaderMap,
@@ -24,13 +24,13 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// A header's value, if it is text.
+    /// Returns a header's value, if it is text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 }
 
-/// Sends a request on a connection of its own. The error says how it was lost.
+/// Sends a request on its own connection. The error says how the request was lost.
 pub(crate) async fn send(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<Reply, String> {
     tokio::time::timeout(PATIENCE, exchange(address, request))
         .await
@@ -43,7 +43,7 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| lost(NOT_CONNECTED, &error))?;
-    // Ends with this request: whoever leaves takes its connection along.
+    // The connection ends with this request: a client that leaves closes it.
     let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
     let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;
     let (parts, body) = response.into_parts();
@@ -61,7 +61,7 @@ impl Drop for Connection {
     }
 }
 
-/// What a page at this address says.
+/// Returns the text of a page at this address.
 pub(crate) async fn get(address: SocketAddr, path: &str) -> Result<String, String> {
     let request = Request::builder().uri(path).header("host", address.to_string()).body(Full::default());
     let reply = send(address, request.map_err(|error| error.to_string())?).await?;

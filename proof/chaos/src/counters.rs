@@ -1,10 +1,10 @@
-//! Reads counters off a page of metrics.
+//! Parser for the counters on a page of metrics.
 
 use std::collections::BTreeMap;
 
 use semel_checker::event::Sample;
 
-/// The counters of Semel on this page.
+/// Returns the counters of Semel on this page.
 pub(crate) fn read(page: &str) -> Vec<Sample> {
     page.lines().filter_map(sample).filter(|sample| is_counter(&sample.name)).collect()
 }
@@ -13,7 +13,7 @@ fn is_counter(name: &str) -> bool {
     name.starts_with("idempotency_") && name.ends_with("_total")
 }
 
-/// `name{label="value",…} 12`, or without labels.
+/// Parses `name{label="value",…} 12`, also without labels.
 fn sample(line: &str) -> Option<Sample> {
     let (what, value) = line.rsplit_once(' ')?;
     let value = value.parse().ok()?;

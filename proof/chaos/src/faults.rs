@@ -1,4 +1,4 @@
-//! Breaks things, in an order that the seed says: processes, connections, the store, the disk.
+//! Faults, in an order drawn from the seed: processes, connections, the store, the disk.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use crate::process::Member;
 use crate::settings::{LEASE, LONGEST_STOP};
 use crate::world::World;
 
-/// Kills processes until nothing is to be broken any more.
+/// Kills processes until faults stop.
 pub(crate) async fn kill_processes(world: Arc<World>) -> Result<(), String> {
     let mut chance = Chance::of(world.options.seed, "kills");
     while world.is_breaking() {
@@ -24,7 +24,7 @@ pub(crate) async fn kill_processes(world: Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
-/// Stops processes, each for a while, until nothing is to be broken any more.
+/// Stops processes, each for a while, until faults stop.
 pub(crate) async fn stop_processes(world: Arc<World>) -> Result<(), String> {
     let mut chance = Chance::of(world.options.seed, "stops");
     while world.is_breaking() {
@@ -34,7 +34,7 @@ pub(crate) async fn stop_processes(world: Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
-/// Any but the first.
+/// Kills and restarts any gateway but the first.
 async fn kill_gateway(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
     let number = 1 + chance.below(world.gateways.len() as u64 - 1) as usize;
     let gateway = &world.gateways[number];
@@ -53,7 +53,7 @@ async fn kill_service(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
     world.start_service().await
 }
 
-/// Any one, for longer than its leases hold.
+/// Stops any member for longer than its leases hold.
 async fn stop_member(world: &World, chance: &mut Chance) {
     let member = any_member(world, chance);
     let time = chance.millis(LEASE.as_millis() as u64 + 100, LONGEST_STOP.as_millis() as u64);
@@ -66,7 +66,7 @@ async fn stop_member(world: &World, chance: &mut Chance) {
     world.stood_still(begun.elapsed());
 }
 
-/// Cuts connections, and breaks the store, until nothing is to be broken any more.
+/// Cuts connections and breaks the store until faults stop.
 pub(crate) async fn break_connections(world: Arc<World>) -> Result<(), String> {
     let mut chance = Chance::of(world.options.seed, "connections");
     while world.is_breaking() && !world.options.broken {
@@ -81,7 +81,7 @@ pub(crate) async fn break_connections(world: Arc<World>) -> Result<(), String> {
     Ok(())
 }
 
-/// A gateway, or the service.
+/// Returns a gateway or the service.
 fn any_member<'a>(world: &'a World, chance: &mut Chance) -> &'a Member {
     let number = chance.below(world.gateways.len() as u64 + 1) as usize;
     world.gateways.get(number).unwrap_or(&world.service)
@@ -101,7 +101,7 @@ async fn upstream_leaves(world: &World, chance: &mut Chance) -> Result<(), Strin
     world.upstream.come_back().await
 }
 
-/// The disk of one process is full, or somebody else writes the file.
+/// Fills the disk of one process, or locks the file.
 async fn break_file(world: &World, chance: &mut Chance) {
     let Some(path) = world.place.file() else { return };
     let time = chance.millis(200, 1_500);
@@ -130,7 +130,7 @@ async fn break_file(world: &World, chance: &mut Chance) {
     .await;
 }
 
-/// The connections of one process to its server, or the server itself.
+/// Breaks the connections of one process to its server, or the server itself.
 async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), String> {
     let Some((_, proxies)) = world.place.server() else { return Ok(()) };
     let number = chance.below(proxies.len() as u64) as usize;
@@ -175,7 +175,7 @@ async fn break_server(world: &Arc<World>, chance: &mut Chance) -> Result<(), Str
     proxy.heal().await.map_err(|error| error.to_string())
 }
 
-/// Everything is as it should be again.
+/// Repairs all faults.
 pub(crate) async fn heal(world: &Arc<World>) -> Result<(), String> {
     for member in world.gateways.iter().chain([&world.service]) {
         member.go_on();

@@ -1,4 +1,4 @@
-//! Looks at the store from outside, again and again, and writes down what changed.
+//! Observer of the store: reads it from outside at intervals, and records changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,13 +11,13 @@ use crate::scribe::now;
 use crate::tables::{Found, Sent};
 use crate::world::World;
 
-/// How often it looks for what changed, and of these looks, every so many is at everything.
+/// Interval between looks, and number of looks between two looks at everything.
 const PAUSE: Duration = Duration::from_millis(1_200);
 const EVERYTHING: u32 = 5;
-/// By how much a look goes back behind the last one: what was about to be committed then has an older time.
+/// Overlap with the last look: a change that was not committed then has an older time.
 const OVERLAP_MS: i64 = 10_000;
 
-/// Looks at the store.
+/// Observer of the store.
 pub(crate) struct Looker {
     world: Arc<World>,
     state: Mutex<State>,
@@ -34,25 +34,25 @@ struct State {
     messages: HashMap<String, Sent>,
 }
 
-/// A command whose outcome is unknown.
+/// Command with an unknown outcome.
 #[derive(Clone, Debug)]
 pub(crate) struct Unknown {
     pub(crate) operation_id: String,
     pub(crate) operation: String,
     pub(crate) reason: String,
     pub(crate) epoch: u32,
-    /// Until when a call may be on its way.
+    /// End of the quarantine, until which a call may be on its way.
     pub(crate) quarantine_until: i64,
-    /// The phase whose call is open.
+    /// Phase whose call is open.
     pub(crate) open: Option<String>,
 }
 
-/// What is not at its end.
+/// Number of commands that are not settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Open {
-    /// Claimed or processing.
+    /// Number of claimed or processing commands.
     pub(crate) running: usize,
-    /// Unknown.
+    /// Number of unknown commands.
     pub(crate) unknown: usize,
 }
 
@@ -61,19 +61,19 @@ impl Looker {
         Arc::new(Looker { world, state: Mutex::default() })
     }
 
-    /// Looks until nothing is broken any more; then others decide when.
+    /// Looks until faults stop; after that, the run decides when to look.
     pub(crate) async fn run(self: Arc<Looker>) {
         let mut looks = 0;
         while self.world.is_breaking() {
             looks += 1;
             let all = looks % EVERYTHING == 0;
-            // A store that is away is looked at later.
+            // An unavailable store is looked at later.
             let _ = self.look(all, false).await;
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// One look, at everything or at what may have changed. The last one writes down every record.
+    /// Looks at everything, or at records that may have changed. The last look records every record.
     pub(crate) async fn look(self: &Arc<Looker>, all: bool, last: bool) -> Result<Open, String> {
         let looker = self.clone();
         let looked = tokio::task::spawn_blocking(move || looker.look_now(all, last)).await;
@@ -125,7 +125,7 @@ impl Looker {
         Ok(open)
     }
 
-    /// Writes down the phases that changed. Whoever looks after a phase was done finds it done.
+    /// Records the changed phases. Any look after a phase was done finds it done.
     fn note_phases(&self, state: &mut State, phases: Vec<Found>, look: u32) {
         let mut here = HashMap::new();
         let note = |operation_id: &String, phase: &String, progress| {
@@ -161,7 +161,7 @@ impl Looker {
         self.world.scribe.note(|at| Event::Message(Message { at, event_id, operation_id, state }));
     }
 
-    /// Unknown commands, as the last look has them.
+    /// Returns the unknown commands of the last look.
     pub(crate) fn unknown(&self) -> Vec<Unknown> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let mut unknown: Vec<_> = state.unknown.values().cloned().collect();
@@ -169,7 +169,7 @@ impl Looker {
         unknown
     }
 
-    /// Dead messages, as the last look has them.
+    /// Returns the dead messages of the last look.
     pub(crate) fn dead(&self) -> Vec<String> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let dead = state.messages.values().filter(|sent| sent.state == "dead");
@@ -178,12 +178,12 @@ impl Looker {
         dead
     }
 
-    /// Whether the last look has found this message.
+    /// Returns true if the last look has found this message.
     pub(crate) fn has_message(&self, event_id: &str) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).messages.contains_key(event_id)
     }
 
-    /// An operator has intervened in this message; the next look will tell.
+    /// Notes an intervention in this message; the next look shows its result.
     pub(crate) fn intervened(&self, event_id: &str) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sent) = state.messages.get_mut(event_id) {
@@ -191,12 +191,12 @@ impl Looker {
         }
     }
 
-    /// This one is settled; the next look will tell.
+    /// Notes that this command is settled; the next look shows it.
     pub(crate) fn settled(&self, operation_id: &str) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).unknown.remove(operation_id);
     }
 
-    /// Writes down the rows and the messages of the service.
+    /// Records the rows and messages of the service.
     pub(crate) async fn look_at_service(&self) -> Result<(), String> {
         let world = self.world.clone();
         let looked = tokio::task::spawn_blocking(move || {
@@ -211,7 +211,7 @@ impl Looker {
         looked.await.map_err(|error| error.to_string())?
     }
 
-    /// How many messages are not delivered.
+    /// Returns the number of undelivered messages.
     pub(crate) async fn undelivered(&self) -> Result<usize, String> {
         let world = self.world.clone();
         let messages = tokio::task::spawn_blocking(move || world.place.messages()).await;

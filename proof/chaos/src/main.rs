@@ -1,7 +1,7 @@
-//! Loads real gateways on a real database, breaks what they stand on, and writes down what everybody saw; then
-//! `semel-checker` judges it. `cargo xtask chaos` builds what it needs and runs it.
+//! Loads real gateways on a real database, injects faults, and records what every participant saw; `semel-checker`
+//! then judges the history. `cargo xtask chaos` builds the programs and runs it.
 //!
-//! Everything is on the loopback address, in processes that it starts and ends itself.
+//! Everything is on the loopback address, in processes that this program starts and ends.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod answer;
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         tokio::select! {
             code = run_and_tell(options) => code,
-            // Whatever was started ends with this process, stopped or not.
+            // All started processes end with this one, suspended or not.
             _ = tokio::signal::ctrl_c() => cannot("interrupted"),
         }
     })
@@ -112,7 +112,7 @@ fn options(mut arguments: &[&str]) -> Result<Options, String> {
     if !program.exists() {
         return Err(format!("{} is missing: build it with `cargo build -p semel-server`", program.display()));
     }
-    // Any number serves; this one differs from run to run.
+    // Any number serves as a seed; this one differs from run to run.
     let seed = seed.unwrap_or_else(|| scribe::now().unsigned_abs() % 1_000_000);
     let time = Duration::from_secs(seconds);
     Ok(Options { store, seed, time, program, broken, keep })
@@ -155,7 +155,7 @@ fn tell(outcome: &Outcome) -> bool {
     outcome.violated.is_empty() && outcome.unfinished.is_empty() && lacks.is_none()
 }
 
-/// The run was made to go wrong: it is well if that was noticed.
+/// Reports a deliberately broken run. Returns true if the violation was noticed.
 fn tell_broken(outcome: &Outcome) -> bool {
     let noticed = outcome.violated.contains(&1);
     println!(

@@ -1,4 +1,4 @@
-//! The operator's other task: dead messages, which are sent again or discarded, with the program that operators have.
+//! Second task of the operator: retries or discards dead messages, with the program of operators.
 
 use semel_checker::Event;
 use semel_checker::event::{Action, Intervened, Intervention};
@@ -9,10 +9,10 @@ use crate::looker::Looker;
 use crate::program::{PATIENCE, done};
 use crate::world::World;
 
-/// So many in a hundred are discarded. All others are sent again.
+/// Percentage of dead messages that are discarded. All others are retried.
 const DISCARDED: u64 = 35;
 
-/// Retries or discards every message that is dead.
+/// Retries or discards every dead message.
 pub(crate) async fn see_to_dead_ones(world: &World, looker: &Looker) {
     for event_id in looker.dead() {
         let discards = Chance::of(world.options.seed, &format!("{event_id} dead")).percent(DISCARDED);

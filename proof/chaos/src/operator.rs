@@ -1,4 +1,4 @@
-//! The operator: looks for unknown commands in the ledger, and says what it shows, with the program that operators have.
+//! Operator: looks up unknown commands in the ledger, and gives its verdict with the program of operators.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::settings::{CHARGE, CHARGES, ORDERS, TRANSFERS, millis, quarantine};
 use crate::world::World;
 
 const PAUSE: Duration = Duration::from_millis(150);
-/// How many are settled at the same time.
+/// Number of verdicts that are given at the same time.
 const HANDS: usize = 3;
-/// So many in a hundred are said not to have been executed too early, which must be refused: at least so long before
-/// it would be time, and by a program that has less than that.
+/// Percentage of "not executed" verdicts that come too early and must be refused: at least `HASTE_MS` before the end
+/// of the quarantine, by a program with a timeout below that.
 const HASTY: u64 = 20;
 const HASTE_MS: i64 = 4_000;
 const HASTY_PATIENCE: Duration = Duration::from_secs(3);
 
-/// The ledger's word about an unknown command.
+/// Result of a lookup in the ledger.
 struct Finding {
-    /// The response, and the effect that it names, if the command was executed.
+    /// Response with the effect that it names, if the command was executed.
     entry: Option<Entry>,
-    /// The status of that response.
+    /// Status of that response.
     status: u16,
-    /// The verdict.
+    /// Verdict on the command.
     verdict: Verdict,
-    /// It is too early to say that there is none.
+    /// True if it is too early for "not executed".
     hasty: bool,
 }
 
@@ -47,7 +47,7 @@ impl Finding {
     }
 }
 
-/// Settles what is unknown. Never ends.
+/// Settles unknown commands. Never ends.
 pub(crate) async fn run(world: Arc<World>, looker: Arc<Looker>) {
     let mut hasty = HashSet::new();
     loop {
@@ -70,12 +70,12 @@ pub(crate) async fn run(world: Arc<World>, looker: Arc<Looker>) {
     }
 }
 
-/// Looks where the effect would be. Nothing if it is too early to say that there is none.
+/// Looks up the effect. Returns `None` if it is absent and the quarantine is not over.
 fn judge(world: &World, looker: &Looker, unknown: &Unknown, hasty: &mut HashSet<String>) -> Option<Finding> {
     let id = &unknown.operation_id;
     let now = now();
     let calm = now > world.stalled_at() + millis(quarantine());
-    // The time first: an effect that is not there after it will never be.
+    // The time is read first: an effect that is not in the ledger after that time never will be.
     let over = now > unknown.quarantine_until && calm;
     match (unknown.operation.as_str(), unknown.open.as_deref()) {
         (ORDERS, None) => return Some(Finding { verdict: Verdict::NothingOpen, ..Finding::of(None) }),
@@ -96,7 +96,7 @@ fn judge(world: &World, looker: &Looker, unknown: &Unknown, hasty: &mut HashSet<
     tries.then_some(Finding { hasty: true, ..Finding::of(None) })
 }
 
-/// The effect of a command, in the ledger that it would be in.
+/// Returns the effect of a command from its ledger.
 fn find(world: &World, unknown: &Unknown) -> Option<Entry> {
     let id = &unknown.operation_id;
     match unknown.operation.as_str() {
@@ -115,8 +115,9 @@ fn charge_of(operation_id: &str) -> String {
     format!("{operation_id}:{CHARGE}")
 }
 
-/// A command whose message nobody has charged for: while the message is there, it is seen to. Once it is discarded, the
-/// command is settled without an effect. Some operators say "not executed", which is wrong: its order is committed.
+/// Judges a command whose message was not charged. While the message exists, the operator handles the message. Once
+/// it is discarded, the command is settled without an effect. Some operators say "not executed", which is wrong: its
+/// order is committed.
 fn without_charge(
     looker: &Looker,
     unknown: &Unknown,
@@ -135,7 +136,7 @@ fn without_charge(
     hasty.insert(id.clone()).then(|| Finding::of(None))
 }
 
-/// Says it, and whether it counts.
+/// Gives the verdict. Returns true if it counts.
 async fn say(world: &World, unknown: &Unknown, finding: Finding) -> Option<bool> {
     let Finding { entry, status, verdict, hasty } = finding;
     let id = unknown.operation_id.as_str();

@@ -1,4 +1,4 @@
-//! Where the records are: how gateways reach them, and how they are read from outside, past all of Semel's code.
+//! Location of the records: the gateways' way to reach them, and reads from outside that use no code of Semel.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,27 +12,27 @@ use serde_json::Value;
 use crate::asked::{canaries, digest, effects};
 use crate::settings::Store;
 
-/// Where records are.
+/// Location of the records.
 pub(crate) enum Place {
-    /// In a file.
+    /// SQLite file.
     File(PathBuf),
-    /// On a server of our own, with a proxy for each gateway and one for the service.
+    /// PostgreSQL server of this run, with a proxy for each gateway and one for the service.
     Server {
-        /// Dropped before its server.
+        /// Database; dropped before its server.
         database: Database,
         cluster: Box<Cluster>,
         proxies: Vec<FaultProxy>,
     },
 }
 
-/// A record, and what an operator looks for in it.
+/// Record, with the end of its quarantine for the operator.
 pub(crate) struct Found {
     pub(crate) record: Record,
     pub(crate) quarantine_until: Option<i64>,
 }
 
 impl Place {
-    /// A new one.
+    /// Makes a new store.
     pub(crate) async fn make(store: Store, folder: &Path) -> Result<Place, String> {
         if store == Store::Sqlite {
             return Ok(Place::File(folder.join("semel.db")));
@@ -41,7 +41,7 @@ impl Place {
         let cluster = cluster.map_err(|error| error.to_string())?;
         let database = cluster.create_database().map_err(|error| error.to_string())?;
         let mut proxies = Vec::new();
-        // One for each gateway, and one for the service.
+        // One proxy for each gateway, and one for the service.
         for _ in 0..=store.gateways() {
             let proxy = FaultProxy::start(cluster.server().address()).await;
             proxies.push(proxy.map_err(|error| error.to_string())?);
@@ -49,7 +49,7 @@ impl Place {
         Ok(Place::Server { database, cluster: Box::new(cluster), proxies })
     }
 
-    /// As a gateway's setting `store` names it.
+    /// Returns the value of a gateway's setting `store`.
     pub(crate) fn for_gateway(&self, gateway: usize) -> String {
         match self {
             Place::File(path) => format!("sqlite:{}", path.display()),
@@ -57,7 +57,7 @@ impl Place {
         }
     }
 
-    /// As the service finds it.
+    /// Returns the store's address for the service.
     pub(crate) fn for_service(&self) -> String {
         match self {
             Place::File(_) => self.direct(),
@@ -67,7 +67,7 @@ impl Place {
         }
     }
 
-    /// For those whose connections nobody cuts.
+    /// Returns an address whose connections are never cut.
     pub(crate) fn direct(&self) -> String {
         match self {
             Place::File(path) => format!("sqlite:{}", path.display()),
@@ -75,7 +75,7 @@ impl Place {
         }
     }
 
-    /// The file, if it is one.
+    /// Returns the file, if the store is one.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Place::File(path) => Some(path),
@@ -83,7 +83,7 @@ impl Place {
         }
     }
 
-    /// The server and its proxies, if it is one.
+    /// Returns the server and its proxies, if the store is one.
     pub(crate) fn server(&self) -> Option<(&Cluster, &[FaultProxy])> {
         match self {
             Place::File(_) => None,
@@ -91,7 +91,7 @@ impl Place {
         }
     }
 
-    /// All records, or only those that changed since, or can still. Blocks.
+    /// Returns all records, or only those that changed since or can still change. Blocks.
     pub(crate) fn records(&self, since: Option<i64>) -> Result<Vec<Found>, String> {
         let recent = match since {
             Some(since) => {
@@ -151,7 +151,7 @@ pub(crate) fn query<T>(
     rows().map_err(|error| error.to_string())
 }
 
-/// A row of the table of records.
+/// Row of the table of records.
 struct Columns {
     operation_id: String,
     tenant: String,
@@ -193,7 +193,7 @@ impl Columns {
     }
 }
 
-/// `1763207245123 1 processing claimed`, and how often it was written again.
+/// Parses a step such as `1763207245123 1 processing claimed`, with an optional count of repeats.
 fn step(line: &str) -> Option<Step> {
     let mut words = line.split(' ');
     Some(Step {
@@ -229,7 +229,7 @@ fn bytes(hex: &str) -> Vec<u8> {
     hex.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
 }
 
-/// 32 digits as a UUID.
+/// Returns 32 hex digits as a UUID.
 pub(crate) fn hyphenated(hex: &str) -> String {
     let mut id = hex.to_owned();
     if id.contains('-') {
@@ -248,13 +248,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_written_as_clients_see_it() {
+    fn hex_digits_become_a_hyphenated_id_or_bytes() {
         assert_eq!(hyphenated("01a1df32caa3786da19645c465f24292"), "01a1df32-caa3-786d-a196-45c465f24292");
         assert_eq!(bytes("00ff7a"), [0, 255, 0x7a]);
     }
 
     #[test]
-    fn a_step_is_read_whether_or_not_it_was_written_again() {
+    fn step_is_read_with_and_without_a_repeat_count() {
         let plain = step("1763207245123 1 processing claimed").expect("it is one");
         let again = step("1763207245123 1 processing claimed 3 1763207245999").expect("it is one");
         assert_eq!(plain, again);

@@ -1,4 +1,4 @@
-//! Processes of our own: started, killed, stopped and continued, each by its id.
+//! Processes of this run: started, killed, stopped and continued, each by its id.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::sync::{Mutex, PoisonError};
 use semel_testkit::process::Process;
 use tokio::sync::watch;
 
-/// One who takes requests: a gateway, or a service, through all the processes that it has had.
+/// Receiver of requests, a gateway or a service, through all of its processes.
 pub(crate) struct Member {
     pub(crate) name: String,
     running: Mutex<Option<Process>>,
-    /// Whoever waits for an answer is cut off when this changes.
+    /// Number of cuts: a change disconnects all clients that wait for an answer.
     pub(crate) cut: watch::Sender<u64>,
 }
 
@@ -21,17 +21,17 @@ impl Member {
         Member { name: name.into(), running: Mutex::new(None), cut: watch::Sender::new(0) }
     }
 
-    /// Where it takes requests, if it does now.
+    /// Returns the address for requests, if the process runs.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.with(|running| running.addresses().first().copied())
     }
 
-    /// Where it tells what it counts.
+    /// Returns the address for metrics.
     pub(crate) fn admin(&self) -> Option<SocketAddr> {
         self.with(|running| running.addresses().get(1).copied())
     }
 
-    /// Which process it is now.
+    /// Returns the id of the current process.
     pub(crate) fn process(&self) -> Option<u32> {
         self.with(|running| Some(running.id()))
     }
@@ -40,26 +40,26 @@ impl Member {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(look)
     }
 
-    /// Starts its process, and waits until it says where it listens, after each of these words. Blocks.
+    /// Starts the process, and waits until it has printed an address after each of these words. Blocks.
     pub(crate) fn start(&self, command: Command, words: &[&str], log: &Path) -> Result<(), String> {
         let running = Process::start(command, words, log).map_err(|why| format!("{}: {why}", self.name))?;
         *self.running.lock().unwrap_or_else(PoisonError::into_inner) = Some(running);
         Ok(())
     }
 
-    /// Ends its process with SIGKILL. Blocks until it is gone.
+    /// Kills the process with SIGKILL. Blocks until it is gone.
     pub(crate) fn kill(&self) {
-        // Taken first: nobody is to send it anything any more.
+        // Taken first, so that no client sends to it any more.
         let running = self.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         drop(running);
     }
 
-    /// Whether its process has ended by itself.
+    /// Returns true if the process has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
         self.with(|running| running.exit_status().ok().flatten()).is_some()
     }
 
-    /// Stops its process where it is.
+    /// Suspends the process.
     pub(crate) fn stop(&self) {
         self.with(|running| {
             running.suspend();
@@ -67,7 +67,7 @@ impl Member {
         });
     }
 
-    /// Lets it go on.
+    /// Resumes the process.
     pub(crate) fn go_on(&self) {
         self.with(|running| {
             running.resume();
@@ -75,7 +75,7 @@ impl Member {
         });
     }
 
-    /// From here on it can write no file beyond this length; without one, it can again. Says whether that took effect.
+    /// Limits the length of files that the process writes; `None` lifts the limit. Returns true on success.
     pub(crate) fn limit_files(&self, length: Option<u64>) -> bool {
         self.with(|running| running.limit_files(length).ok()).is_some()
     }

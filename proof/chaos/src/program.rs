@@ -1,13 +1,13 @@
-//! One run of the program that operators have.
+//! Run of the program of operators.
 
 use std::time::Duration;
 
 use tokio::process::Command;
 
-/// How long the program may take.
+/// Timeout of the program.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs a command of an operator. Returns whether it was done; `None` if nobody knows.
+/// Runs a command of an operator. Returns true if it was done, `None` if that is unknown.
 pub(crate) async fn done(mut command: Command, patience: Duration) -> Option<bool> {
     command.kill_on_drop(true).stdin(std::process::Stdio::null());
     let output = tokio::time::timeout(patience, command.output()).await;

@@ -1,5 +1,5 @@
-//! The provider that the service calls under derived keys: for orders it does not deduplicate, or does, as the call says;
-//! messages it always deduplicates. It keeps a ledger, and has bad days.
+//! Provider that the service calls under derived keys. It deduplicates calls of orders only if the call says so, and
+//! messages always. It keeps a ledger, and fails at times.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::asked::{EFFECT, NOT_EXECUTED};
 use crate::scribe::Scribe;
 use crate::settings::{CHARGE, CHARGED, LATEST_EFFECT, TIMEOUT};
 
-/// From this call under one key on, the provider behaves.
+/// Number of the call under one key from which on the provider does not fail.
 const PATIENT_CALL: u32 = 4;
-/// So many keys in a hundred are declined, and so many messages are refused at first.
+/// Percentage of declined keys, and of messages that are refused at first.
 const DECLINED: u64 = 8;
 const REFUSED: u64 = 20;
 
@@ -32,14 +32,14 @@ pub(crate) struct Provider {
     accounts: Mutex<HashMap<String, Account>>,
 }
 
-/// All that the provider knows under one key.
+/// State of the provider under one key.
 #[derive(Default)]
 struct Account {
     calls: u32,
     entry: Option<Entry>,
 }
 
-/// A call, as the service makes it.
+/// Call of the service.
 pub(crate) struct Called {
     pub(crate) key: String,
     pub(crate) operation_id: String,
@@ -50,12 +50,12 @@ pub(crate) struct Called {
     pub(crate) came: Instant,
 }
 
-/// The provider's way with one call.
+/// Reaction to one call.
 #[derive(Clone, Copy, Debug)]
 enum Mood {
-    /// Does it after this time.
+    /// Executes the call after this time.
     Well(Duration),
-    /// Does it, and says so after this time.
+    /// Executes the call, and answers after this time.
     Slow(Duration),
     ServerError {
         effect: bool,
@@ -64,7 +64,7 @@ enum Mood {
         effect: bool,
     },
     NotExecuted,
-    /// Will never take it, it says.
+    /// Refuses the call for good, by its answer.
     Refuses,
 }
 
@@ -74,12 +74,12 @@ impl Provider {
         Provider { scribe, seed, calm, next, accounts: Mutex::default() }
     }
 
-    /// From here on it behaves.
+    /// Ends all failures of the provider.
     pub(crate) fn calm_down(&self) {
         self.calm.store(true, Ordering::SeqCst);
     }
 
-    /// The ledger's entry under a derived key.
+    /// Returns the ledger's entry under a derived key.
     pub(crate) fn find(&self, key: &str) -> Option<Entry> {
         self.accounts().get(key).and_then(|account| account.entry.clone())
     }
@@ -88,7 +88,7 @@ impl Provider {
         self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Some charges are declined, in every call alike. Mails are not.
+    /// Returns true if charges under this key are declined, in every call alike. Mails are never declined.
     pub(crate) fn declines(&self, key: &str, part: &str) -> bool {
         [CHARGED, CHARGE].contains(&part)
             && Chance::of(self.seed, &format!("{key} declined")).percent(DECLINED)
@@ -115,7 +115,7 @@ impl Provider {
         }
     }
 
-    /// Takes a call.
+    /// Handles a call.
     pub(crate) async fn take(&self, called: Called) -> Answered {
         let call = {
             let mut accounts = self.accounts();
@@ -152,7 +152,7 @@ impl Provider {
         }
     }
 
-    /// One line in the ledger, or none if it is declined. What comes too late is not done: the settings promise as much.
+    /// Adds an entry to the ledger, unless the call is declined. A late call has no effect, as the settings promise.
     fn decide(&self, called: &Called) -> Answered {
         if called.came.elapsed() > LATEST_EFFECT {
             return Err(BrokenOff);
@@ -163,7 +163,7 @@ impl Provider {
             self.scribe.note(|at| Event::Declined(Declined { at, key, operation_id }));
             return Ok(answer(402, "{}", None));
         }
-        // Under one lock: whoever looks into the ledger finds what the history has.
+        // One lock for both, so that the ledger and the history agree.
         let mut accounts = self.accounts();
         let account = accounts.entry(key.clone()).or_default();
         if let (true, Some(entry)) = (called.deduplicated, &account.entry) {

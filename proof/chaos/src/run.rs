@@ -1,4 +1,4 @@
-//! One run: load and faults for a while, then none, until everything has come to its end; then the judgement.
+//! One run: load with faults for a while, then without faults until everything is settled; then the judgement.
 
 use std::io::BufReader;
 use std::path::Path;
@@ -15,24 +15,23 @@ use crate::settings::{Options, SWEEP, millis, operations};
 use crate::world::World;
 use crate::{faults, operator, workload};
 
-/// How long everything may take to come to its end once nothing is broken any more. Generous: a slow machine is no
-/// violation.
+/// Longest time to settle everything after faults stop. Generous: a slow machine is not a violation.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// PostgreSQL's store rounds to the nearest millisecond; times of the history are cut off.
+/// Rounding of times: PostgreSQL's store rounds to the nearest millisecond; times of the history are truncated.
 const ROUNDING_MS: i64 = 1;
 
-/// What a run came to.
+/// Result of a run.
 pub(crate) struct Outcome {
     pub(crate) tally: Tally,
-    /// The stories of what is violated.
+    /// Stories of the violations.
     pub(crate) stories: String,
-    /// The numbers of what is violated.
+    /// Numbers of the violated invariants.
     pub(crate) violated: Vec<u8>,
-    /// What did not come to its end.
+    /// Commands and messages that were not settled.
     pub(crate) unfinished: Vec<String>,
 }
 
-/// Runs, and judges what is in the history then.
+/// Runs, and then judges the history.
 pub(crate) async fn run(options: Options, folder: &Path, history: &Path) -> Result<Outcome, String> {
     let scribe = Arc::new(Scribe::create(history)?);
     let (store, seed) = (options.store.as_str().to_owned(), options.seed);
@@ -50,7 +49,7 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
     let looker = Looker::new(world.clone());
     let stalls = tokio::spawn(world.clone().watch_for_stalls());
     let operator = tokio::spawn(operator::run(world.clone(), looker.clone()));
-    // The one that is never killed: it counts from here to the end.
+    // This gateway is never killed: it counts from here to the end.
     world.read_metrics(&world.gateways[0]).await?;
 
     let ending = world.clone();
@@ -81,7 +80,8 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
             world.read_metrics(gateway).await?;
         }
     }
-    // The service's code ends its own transactions also while all is quiet: somebody must settle what is unknown then.
+    // The service's code ends its own transactions after faults stop, too: the operator settles those unknown
+    // outcomes.
     operator.abort();
     stalls.abort();
     looker.look(true, true).await?;
@@ -89,7 +89,7 @@ async fn drive(world: &Arc<World>) -> Result<Vec<String>, String> {
     Ok(unfinished)
 }
 
-/// Has everything retried until it has come to its end. Says what has not.
+/// Retries everything until it is settled. Returns the commands that are not.
 async fn settle(world: &Arc<World>, looker: &Arc<Looker>) -> Result<Vec<String>, String> {
     let deadline = Instant::now() + PATIENCE;
     let looks = tokio::spawn({
@@ -113,7 +113,7 @@ async fn settle(world: &Arc<World>, looker: &Arc<Looker>) -> Result<Vec<String>,
     Ok(unfinished)
 }
 
-/// Waits until nothing runs, nothing is unknown and every message is delivered. Says what is left.
+/// Waits until no command runs, none is unknown and every message is delivered. Returns the rest, if any.
 async fn come_to_an_end(looker: &Arc<Looker>, deadline: Instant) -> Result<Option<String>, String> {
     loop {
         let open = looker.look(true, false).await?;

@@ -1,4 +1,4 @@
-//! Writes the history: one event a line, each with the time at which it was written, in that order.
+//! Writer of the history: one event per line, each with the time at which it was written, in that order.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -8,23 +8,23 @@ use std::sync::{Mutex, PoisonError};
 use semel_checker::Event;
 use semel_core::{Clock, SystemClock};
 
-/// Writes the history.
+/// Writer of the history.
 pub(crate) struct Scribe(Mutex<Pen>);
 
 struct Pen {
     file: BufWriter<File>,
-    /// The first thing that went wrong: from there on the history is worth nothing.
+    /// First error: after it the history is worthless.
     trouble: Option<String>,
 }
 
 impl Scribe {
-    /// Into this file.
+    /// Creates the history in this file.
     pub(crate) fn create(path: &Path) -> Result<Scribe, String> {
         let file = File::create(path).map_err(|error| format!("{}: {error}", path.display()))?;
         Ok(Scribe(Mutex::new(Pen { file: BufWriter::new(file), trouble: None })))
     }
 
-    /// Writes an event, at the time that it gets, and returns that.
+    /// Writes an event with the current time, and returns the time.
     pub(crate) fn note(&self, event: impl FnOnce(i64) -> Event) -> i64 {
         // The time is taken under the lock, so that the order of lines is the order of times.
         let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,7 +39,7 @@ impl Scribe {
         at
     }
 
-    /// Everything is in the file.
+    /// Flushes the history to its file. Returns the first error, if there was one.
     pub(crate) fn finish(&self) -> Result<(), String> {
         let mut pen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         pen.file.flush().map_err(|error| error.to_string())?;
@@ -49,7 +49,7 @@ impl Scribe {
     }
 }
 
-/// The machine's clock, in milliseconds.
+/// Returns the machine's time in milliseconds.
 pub(crate) fn now() -> i64 {
     SystemClock.now().as_millis()
 }

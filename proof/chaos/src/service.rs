@@ -1,12 +1,7 @@
-//! The service with its records in its own database, as a process of its own: `semel-chaos service UPSTREAM SEED`, with the
-//! store in `SEMEL_STORE`.
-//!
-//! | | |
-//! |---|---|
-//! | `POST /transfers` | one row and one message, in one transaction with the record |
-//! | `POST /orders` | four phases, two of them local |
-//! | `POST /charges` | one row and one message, whose delivery settles the command |
-//! | `POST /batches` | a bulk request, each item one row |
+//! Service with its records in its own database, in its own process: `semel-chaos service UPSTREAM SEED`, with the
+//! store in `SEMEL_STORE`. `POST /transfers` commits one row and one message with the record; `/orders` has four
+//! phases, two of them local; `/charges` commits one row and one message whose delivery settles the command;
+//! `/batches` is a bulk request with one row per item.
 
 mod bank;
 mod batches;
@@ -46,20 +41,20 @@ use crate::settings::{BATCHES, CHARGES, ITEMS, LEASE, MARGIN, ORDERS, TIMEOUT, T
 
 type Error = Box<dyn std::error::Error>;
 
-/// The key that the receiver could check signatures with.
+/// Key with which the receiver could check signatures.
 const SECRET: &[u8] = b"a secret that both sides of a test know";
 
-/// Messages and phases are tried often, and never given up for their number of tries.
+/// Retry terms of messages and phases: frequent, and never exhausted by the number of tries.
 const RETRY: RetryTerms = RetryTerms {
     max_attempts: 10_000,
     first_delay: Duration::from_millis(50),
     max_delay: Duration::from_millis(500),
 };
 
-/// How often workers look for something to do.
+/// Interval of the workers' polls.
 const POLL: Duration = Duration::from_millis(100);
 
-/// What handlers, phases and the worker share.
+/// State that handlers, phases and the worker share.
 struct Shared {
     bank: Bank,
     bulk: Bulk,
@@ -73,7 +68,7 @@ struct Shared {
 trait Orders: Send + Sync {
     async fn start(&self, command: &Command, input: Bytes) -> Answered;
 
-    /// Resumes what others left.
+    /// Resumes commands that another executor left.
     fn complete(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
@@ -101,7 +96,7 @@ async fn transfer(
     shared.bank.transact(&command, entry, end, None).await
 }
 
-/// The database, and everything in it.
+/// Database, with everything in it.
 struct Opened {
     bank: Bank,
     store: Arc<dyn Store>,
@@ -130,7 +125,7 @@ fn share(opened: &Opened, provider: SocketAddr, seed: u64) -> Result<Arc<Shared>
     let policy = timed(Policy::default());
     let bulk = Bulk::new(store.clone(), OperationName::new(ITEMS)?, policy);
     let terms = PhaseTerms { retry: RETRY, ..PhaseTerms::default() };
-    // The code of a phase needs what is shared, and that has the phases.
+    // The code of a phase needs the shared state, which holds the phases.
     Ok(Arc::new_cyclic(|shared: &std::sync::Weak<Shared>| {
         let shared = shared.clone();
         let gone = "whoever runs a command holds what is shared";
@@ -169,7 +164,7 @@ fn layer(store: Arc<dyn Store>) -> Result<IdempotencyLayer, Error> {
         .operation(
             Operation::new(BATCHES, "POST /batches")
                 .business_reference("/reference")
-                // Each item is a command of its own, so the whole is safe to repeat.
+                // Each item is its own command, so the whole is safe to repeat.
                 .with(|policy| policy.on_lease_expired = OnLeaseExpired::Rerun),
         );
     Ok(layer.build()?)
@@ -181,7 +176,7 @@ fn identify(request: &Parts) -> Result<Principal, Denied> {
     Principal::new(name("x-tenant"), name("x-caller")).map_err(|_| Denied::unauthenticated())
 }
 
-/// Serves until it is killed.
+/// Serves until the process is killed.
 pub(crate) async fn run(upstream: &str, seed: &str) -> Result<(), Error> {
     let (upstream, seed): (SocketAddr, u64) = (upstream.parse()?, seed.parse()?);
     let opened = open(&std::env::var("SEMEL_STORE")?).await?;

@@ -1,4 +1,4 @@
-//! What is run, and with which times. They are as short as the promises allow to be tried in seconds.
+//! Settings and times of a run. The times are as short as the promises allow, so that seconds are enough to try them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,26 +6,26 @@ use std::time::Duration;
 
 use semel_checker::event::{Mode, Operation};
 
-/// What a caller of this program wants.
+/// Options on the command line.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) store: Store,
     pub(crate) seed: u64,
     pub(crate) time: Duration,
-    /// The gateway's program.
+    /// Path of the gateway's program.
     pub(crate) program: PathBuf,
-    /// With a setting that breaks the first promise, to see that this is noticed.
+    /// True for a setting that breaks the first promise, to see that the checker notices.
     pub(crate) broken: bool,
-    /// Whether the history stays if nothing is wrong.
+    /// True if the history is kept when nothing is wrong.
     pub(crate) keep: bool,
 }
 
-/// Where records are.
+/// Kind of store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Store {
-    /// In one file.
+    /// One SQLite file.
     Sqlite,
-    /// On a server of our own.
+    /// PostgreSQL server of this run.
     Postgres,
 }
 
@@ -37,7 +37,7 @@ impl Store {
         }
     }
 
-    /// How many gateways share it.
+    /// Returns the number of gateways that share the store.
     pub(crate) fn gateways(self) -> usize {
         match self {
             Store::Sqlite => 2,
@@ -47,57 +47,58 @@ impl Store {
 }
 
 pub(crate) const LEASE: Duration = Duration::from_millis(1_000);
-/// How long one call of the service may take.
+/// Timeout of a call to the service.
 pub(crate) const TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Longer than any process is stopped here, and than the service is late: without that, "not executed" proves nothing.
+/// Margin of the quarantine, longer than any stop of a process and any delay of the service: without it, "not
+/// executed" proves nothing.
 pub(crate) const MARGIN: Duration = Duration::from_millis(4_000);
-/// How long drafts are kept.
+/// Time to live of drafts.
 const SHORT_TTL: Duration = Duration::from_secs(6);
 const LONG_TTL: Duration = Duration::from_secs(24 * 3600);
 pub(crate) const SWEEP: Duration = Duration::from_millis(500);
 
-/// A process is stopped for so long at most.
+/// Longest stop of a process.
 pub(crate) const LONGEST_STOP: Duration = Duration::from_millis(2_200);
-/// The service has an effect at most so long after it was called.
+/// Longest time from a call to its effect at the service.
 pub(crate) const LATEST_EFFECT: Duration = Duration::from_millis(2_200);
-/// A stop, or a stall of the machine, that is longer than this makes operators wait before they say "not executed".
+/// Length of a stop, or of a stall of the machine, after which operators wait before they say "not executed".
 pub(crate) const LONG_STALL: Duration = Duration::from_millis(2_700);
 
-/// Paid once, at once.
+/// Payments: executed at once by a gateway.
 pub(crate) const PAYMENTS: &str = "payments.create";
-/// Kept for a short time only.
+/// Drafts: records with a short time to live.
 pub(crate) const DRAFTS: &str = "drafts.create";
-/// Made by a worker.
+/// Reports: executed by a worker.
 pub(crate) const REPORTS: &str = "reports.create";
-/// Made by a service with records in its own database.
+/// Transfers: executed by a service with records in its own database.
 pub(crate) const TRANSFERS: &str = "transfers.create";
 
-/// Made phase by phase.
+/// Orders: executed phase by phase.
 pub(crate) const ORDERS: &str = "orders.create";
-/// Made in one transaction, and settled by the delivery of a message.
+/// Charges: executed in one transaction, and settled by the delivery of a message.
 pub(crate) const CHARGES: &str = "charges.create";
-/// Made item by item, and the operation of the items.
+/// Batches: executed item by item; and the operation of the items.
 pub(crate) const BATCHES: &str = "batches.create";
 pub(crate) const ITEMS: &str = "items.create";
 
-/// The phases of an order: the first and the last are local, the second calls a provider that does not deduplicate, the
-/// third one that does.
+/// Phases of an order: the first and the last are local, the second calls a provider without deduplication, the third
+/// one with deduplication.
 pub(crate) const RESERVED: &str = "reserved";
 pub(crate) const CHARGED: &str = "charged";
 pub(crate) const MAILED: &str = "mailed";
 pub(crate) const SHIPPED: &str = "shipped";
-/// The row of a charge, and the kind of the message that settles it.
+/// Row of a charge, and kind of the message that settles it.
 pub(crate) const ORDERED: &str = "ordered";
 pub(crate) const CHARGE: &str = "charge";
-/// How long that message may take before the outcome is called unknown.
+/// Deadline of that message, after which the outcome is unknown.
 pub(crate) const DEFERRAL: Duration = Duration::from_secs(5);
 
-/// After an unknown, a call may still be on its way for so long.
+/// Returns the time for which a call may still be on its way after an outcome became unknown.
 pub(crate) fn quarantine() -> Duration {
     LEASE + TIMEOUT + MARGIN
 }
 
-/// The operations, as a history tells them.
+/// Returns the operations for the history.
 pub(crate) fn operations() -> BTreeMap<String, Operation> {
     let parts = [RESERVED, CHARGED, MAILED, SHIPPED].map(str::to_owned).to_vec();
     let operation = |name: &str, mode, ttl| {
@@ -123,7 +124,7 @@ pub(crate) fn operations() -> BTreeMap<String, Operation> {
     ])
 }
 
-/// The gateways' configuration.
+/// Returns the configuration of the gateways.
 pub(crate) fn configuration(broken: bool) -> String {
     let on_lease_expired = if broken { "on_lease_expired = \"rerun\"\n" } else { "" };
     format!(
@@ -147,8 +148,8 @@ pub(crate) fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-// "Not executed" may be said a quarantine after an unknown, and that comes a lease after the claim at the earliest: by
-// then every stopped process must have gone on, and every late effect must have happened.
+// "Not executed" may be said a quarantine after the outcome became unknown, which is at least a lease after the
+// claim: by then every stopped process must run again, and every late effect must have happened.
 const _: () = assert!(
     LONGEST_STOP.as_millis() + LATEST_EFFECT.as_millis()
         < LEASE.as_millis() + TIMEOUT.as_millis() + MARGIN.as_millis()

@@ -1,4 +1,4 @@
-//! The tables of the service beside the records: its rows, its messages and its phases, read past all of Semel's code.
+//! Tables of the service beside the records: rows, messages and phases, read without code of Semel.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::place::{Place, hyphenated, query};
 
-/// A message in the outbox.
+/// Message in the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) event_id: String,
@@ -16,7 +16,7 @@ pub(crate) struct Sent {
     pub(crate) state: String,
 }
 
-/// A phase of a command.
+/// Phase of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) operation_id: String,
@@ -25,7 +25,7 @@ pub(crate) struct Found {
 }
 
 impl Place {
-    /// The rows of the service. Blocks.
+    /// Returns the rows of the service. Blocks.
     pub(crate) fn rows(&self) -> Result<Vec<Committed>, String> {
         let columns = ["operation_id", "part", "effect", "canary", "reference", "event_id"];
         let rows = self.table("chaos_rows", columns, columns)?;
@@ -37,7 +37,7 @@ impl Place {
         Ok(rows.collect())
     }
 
-    /// All messages. Blocks.
+    /// Returns all messages. Blocks.
     pub(crate) fn messages(&self) -> Result<Vec<Sent>, String> {
         let in_file = ["event_id", "lower(hex(operation_id))", "state"];
         let rows = self.table("semel_outbox", in_file, ["event_id", "operation_id", "state"])?;
@@ -49,7 +49,7 @@ impl Place {
         Ok(rows.collect())
     }
 
-    /// All phases. Blocks.
+    /// Returns all phases. Blocks.
     pub(crate) fn phases(&self) -> Result<Vec<Found>, String> {
         const OUTPUT: &str = "CASE WHEN output IS NULL THEN NULL ELSE 'done' END";
         let table = "semel_phases WHERE kind <> 'item'";
@@ -63,7 +63,7 @@ impl Place {
         Ok(rows.collect())
     }
 
-    /// Columns of a table, as text: those of a file, or those of a server.
+    /// Returns columns of a table as text: those of a file, or those of a server.
     fn table<const N: usize>(
         &self,
         table: &str,
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_row_of_a_server_is_read_with_what_is_not_there() {
+    fn server_row_is_read_with_null_columns() {
         assert_eq!(from_json::<2>(r#"["a", null]"#), Ok([Some("a".to_owned()), None]));
         assert!(from_json::<1>("nonsense").is_err());
     }

@@ -1,5 +1,5 @@
-//! The service behind the gateways: keeps the ledger, and has bad days. It does not deduplicate. Beside it, the receiver
-//! of messages, which does.
+//! Service behind the gateways: keeps the ledger, does not deduplicate, and fails at times. Beside it, the receiver
+//! of messages, which deduplicates.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -26,49 +26,49 @@ use crate::provider::Provider;
 use crate::scribe::Scribe;
 use crate::settings::{DRAFTS, LATEST_EFFECT, PAYMENTS, REPORTS, TIMEOUT};
 
-/// The header that names a message.
+/// Header that names a message.
 const EVENT_ID: &str = "semel-event-id";
-/// So many messages in a hundred are refused for good at first, and dead.
+/// Percentage of messages that are refused for good at first, and so are dead.
 const REFUSED: u64 = 10;
-/// From this attempt on, the service behaves.
+/// Attempt from which on the service does not fail.
 const PATIENT_ATTEMPT: u32 = 3;
 
-/// What was done, and what was said about it.
+/// Ledger of the service: its effects and answers.
 pub(crate) struct Ledger {
     scribe: Arc<Scribe>,
     seed: u64,
-    /// No bad days any more.
+    /// True if the service no longer fails.
     calm: AtomicBool,
-    /// Every answer comes late, so that there is time to kill those who wait for it.
+    /// True if every answer is late, so that there is time to kill the waiting gateways.
     slow: bool,
     next: AtomicU64,
     entries: Mutex<HashMap<String, Vec<Entry>>>,
     messages: Mutex<HashSet<String>>,
-    /// Messages that the receiver would not take at first.
+    /// Messages that the receiver refused at first.
     refused: Mutex<HashSet<String>>,
     pub(crate) provider: Provider,
 }
 
-/// What the service does with a call.
+/// Reaction of the service to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mood {
-    /// Does it after this time, and says so.
+    /// Executes the call after this time, and answers.
     Well(Duration),
-    /// Does it, and says so after this time.
+    /// Executes the call, and answers after this time.
     Slow(Duration),
-    /// Refuses it for good.
+    /// Declines the call for good.
     Declines,
-    /// Has a server error, after it did it or without doing it.
+    /// Answers with a server error, with or without an effect.
     ServerError { effect: bool },
-    /// Has a server error without doing it, and says that this is final.
+    /// Answers with a server error that it calls final, without an effect.
     FinalError,
-    /// Breaks off, after it did it or without doing it.
+    /// Breaks the connection, with or without an effect.
     BreaksOff { effect: bool },
-    /// Says that it did nothing: by its word, or by its status.
+    /// Reports that it did nothing: by a header, or by its status.
     NotExecuted { word: bool },
 }
 
-/// A call, as the gateway tells it.
+/// Call of a gateway.
 struct Call {
     operation_id: String,
     attempt: u32,
@@ -93,13 +93,13 @@ impl Ledger {
         })
     }
 
-    /// From here on it behaves.
+    /// Ends all failures of the service and the provider.
     pub(crate) fn calm_down(&self) {
         self.calm.store(true, Ordering::SeqCst);
         self.provider.calm_down();
     }
 
-    /// What the ledger has about an operation.
+    /// Returns the ledger's first entry of an operation.
     pub(crate) fn find(&self, operation_id: &str) -> Option<Entry> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         entries.get(operation_id).and_then(|entries| entries.first().cloned())
@@ -169,7 +169,7 @@ impl Ledger {
         }
     }
 
-    /// One line in the ledger. What comes too late is not done: the settings promise as much.
+    /// Adds an entry to the ledger. A late call has no effect, as the settings promise.
     fn effect(&self, call: &Call) -> Result<Entry, BrokenOff> {
         if call.came.elapsed() > LATEST_EFFECT {
             return Err(BrokenOff);
@@ -186,20 +186,20 @@ impl Ledger {
             canary: call.canary.clone(),
             reference: call.reference.clone(),
         };
-        // Under one lock: whoever looks into the ledger finds what the history has.
+        // One lock for both, so that the ledger and the history agree.
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         self.scribe.note(|at| Event::Effect(Effect { at, ..made }));
         entries.entry(call.operation_id.clone()).or_default().push(entry.clone());
         Ok(entry)
     }
 
-    /// Whether the receiver refuses this message for good: the first time, of some.
+    /// Returns true if the receiver refuses this message for good: some messages, the first time only.
     fn refuses(&self, event_id: &str) -> bool {
         Chance::of(self.seed, event_id).percent(REFUSED)
             && self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(event_id.to_owned())
     }
 
-    /// A message arrives. The receiver deduplicates, and has bad days of its own.
+    /// Receives a message. The receiver deduplicates, and fails at times.
     async fn receive(&self, event_id: String) -> Answered {
         let tries = self.next.fetch_add(1, Ordering::SeqCst);
         let mut chance = Chance::of(self.seed, &format!("{event_id} {tries}"));
@@ -231,7 +231,7 @@ fn nothing(call: &Call) -> String {
     json!({ "effect": null, "canary": call.canary, "attempt": call.attempt }).to_string()
 }
 
-/// A server of it, which can go away and come back on the same port.
+/// Server of the ledger, which can go away and come back on the same port.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     ledger: Arc<Ledger>,
@@ -246,7 +246,7 @@ impl Upstream {
         Ok(Upstream { address, ledger, serving: Mutex::new(Some(serving)) })
     }
 
-    /// Goes away: every connection is dropped, and none is accepted.
+    /// Stops the server: drops every connection, and accepts none.
     pub(crate) async fn leave(&self) {
         let serving = self.serving.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(serving) = serving {
@@ -255,7 +255,7 @@ impl Upstream {
         }
     }
 
-    /// Comes back.
+    /// Starts the server again.
     pub(crate) async fn come_back(&self) -> Result<(), String> {
         let listener = TcpListener::bind(self.address)
             .await
@@ -266,7 +266,7 @@ impl Upstream {
     }
 }
 
-/// Dropping it drops its connections, and whatever is done for them.
+/// Serves connections. Dropping the future drops the connections and their work.
 async fn serve(listener: TcpListener, ledger: Arc<Ledger>) {
     let mut connections = JoinSet::new();
     loop {
@@ -280,7 +280,7 @@ async fn serve(listener: TcpListener, ledger: Arc<Ledger>) {
             let service = service_fn(move |request| handle(ledger.clone(), request));
             let served =
                 hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-            // How it ended is for the gateway to find out.
+            // The gateway finds out how the connection ended.
             let _ = served.await;
         });
     }
@@ -294,7 +294,7 @@ async fn handle(ledger: Arc<Ledger>, request: Request<Incoming>) -> Answered {
     if let Some(event_id) = header(EVENT_ID) {
         return ledger.receive(event_id).await;
     }
-    // A request that did not come whole was not asked.
+    // An incomplete request is not a call.
     let body = body.collect().await.map_err(|_| BrokenOff)?.to_bytes();
     let document: serde_json::Value = serde_json::from_slice(&body).map_err(|_| BrokenOff)?;
     let text = |name: &str| document[name].as_str().map(str::to_owned);

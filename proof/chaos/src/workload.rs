@@ -1,4 +1,4 @@
-//! The clients: each command is sent by several of them, again and again, until it has an answer that does not change.
+//! Clients: several of them retry each command until it has a final answer.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,31 +14,31 @@ use crate::client;
 use crate::process::Member;
 use crate::world::World;
 
-/// How many commands are pursued at the same time.
+/// Number of commands that clients pursue at the same time.
 const PURSUITS: u64 = 12;
-/// How often a client tries before it leaves a command for later.
+/// Number of tries before a client leaves a command for later.
 const TRIES: u32 = 6;
-/// No run has more commands for each second of its time.
+/// Largest number of new commands per second of a run.
 const MOST_A_SECOND: u64 = 60;
-/// So many in a hundred look at an older command again, send another payload, or hang up.
+/// Percentages of clients that return to an older command, send another payload, or hang up.
 const RETURNING: u64 = 25;
 const TAMPERING: u64 = 10;
 const LEAVING: u64 = 4;
-/// Once everything is quiet: retries at each gateway, new commands, and how often each of these is tried.
+/// After faults stop: retries at each gateway, new commands, and tries of each new command.
 const QUIET_REPLAYS: u64 = 60;
 const QUIET_COMMANDS: u64 = 40;
 const QUIET_TRIES: usize = 200;
 
-/// What an answer means for whoever retries.
+/// Meaning of an answer for a client that retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// It will not change.
+    /// The answer will not change.
     Final,
-    /// Try again.
+    /// The client must retry.
     Open,
 }
 
-/// Sends commands until nothing is broken any more.
+/// Sends commands until faults stop.
 pub(crate) async fn run(world: &Arc<World>) {
     let mut pursuits = JoinSet::new();
     for number in 0..PURSUITS {
@@ -70,7 +70,7 @@ async fn pursue_all(world: Arc<World>, mut chance: Chance) {
     }
 }
 
-/// One client with one command.
+/// Pursues one command as one client.
 async fn pursue(world: Arc<World>, asked: Asked, payload: u32, mut chance: Chance) {
     for tries in 0..TRIES {
         if !world.is_breaking() {
@@ -88,7 +88,7 @@ async fn pursue(world: Arc<World>, asked: Asked, payload: u32, mut chance: Chanc
     }
 }
 
-/// Who is asked: any gateway that is there, or the service for what is its own.
+/// Returns the member to ask: any running gateway, or the service for its own commands.
 fn choose<'a>(world: &'a World, asked: &Asked, chance: &mut Chance) -> Option<&'a Member> {
     let member = if asked.is_local() {
         &world.service
@@ -98,7 +98,7 @@ fn choose<'a>(world: &'a World, asked: &Asked, chance: &mut Chance) -> Option<&'
     member.address().is_some().then_some(member)
 }
 
-/// One request, with everything that there is to write down about it.
+/// Sends one request, and records it with its answer.
 pub(crate) async fn ask(
     world: &World,
     asked: &Asked,
@@ -150,7 +150,7 @@ fn meaning(answer: &Answered) -> End {
     if refused || answer.expires.is_some() { End::Final } else { End::Open }
 }
 
-/// Retries every command to its end, at whichever gateway. Says which have none.
+/// Retries every command at any gateway until it has a final answer. Returns the commands without one.
 pub(crate) async fn retry_all(world: &Arc<World>, patience: Duration) -> Vec<String> {
     let deadline = Instant::now() + patience;
     let all = world.commands.load(Ordering::SeqCst);
@@ -187,7 +187,8 @@ pub(crate) async fn retry_all(world: &Arc<World>, patience: Duration) -> Vec<Str
         .collect()
 }
 
-/// What is asked once everything is quiet, each at one gateway: replays, other payloads, new commands and duplicates.
+/// Sends requests after faults have stopped, each to one gateway: replays, other payloads, new commands and
+/// duplicates.
 pub(crate) async fn quiet(world: &Arc<World>) {
     let known = world.commands.load(Ordering::SeqCst);
     let mut chance = Chance::of(world.options.seed, "quiet");

@@ -1,4 +1,4 @@
-//! Everything that a run has: its members, its store, its ledger, its history.
+//! State of a run: its members, store, ledger and history.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,10 +17,10 @@ use crate::scribe::{Scribe, now};
 use crate::settings::{LONG_STALL, Options, configuration};
 use crate::upstream::{Ledger, Upstream};
 
-/// How long a process may take to be there, store and machine permitting.
+/// Longest start time of a process, with a slow store or machine.
 const START_TIME: Duration = Duration::from_secs(90);
 
-/// Everything that a run has.
+/// State of a run.
 pub(crate) struct World {
     pub(crate) options: Options,
     pub(crate) folder: PathBuf,
@@ -28,20 +28,20 @@ pub(crate) struct World {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) upstream: Upstream,
     pub(crate) place: Place,
-    /// The first is never killed.
+    /// Gateways; the first is never killed.
     pub(crate) gateways: Vec<Member>,
     pub(crate) service: Member,
-    /// The next request's number, and the next command's.
+    /// Numbers of the next request and of the next command.
     pub(crate) requests: AtomicU64,
     pub(crate) commands: AtomicU64,
-    /// Whether things are still being broken.
+    /// True while faults are injected.
     pub(crate) breaking: AtomicBool,
-    /// When something stood still for longer than is promised to operators.
+    /// Time of the last stall that was longer than operators allow for.
     stalled_at: AtomicI64,
 }
 
 impl World {
-    /// Starts everything.
+    /// Starts the store, the upstream, the gateways and the service.
     pub(crate) async fn start(
         options: Options,
         folder: PathBuf,
@@ -75,9 +75,10 @@ impl World {
         Ok(world)
     }
 
-    /// A program, without settings from outside, on the store at this address.
+    /// Returns a command for a program on the store at this address, without settings from the environment.
     fn program(&self, program: &std::path::Path, store: &str) -> Command {
-        // A full disk is an error here, and not the end: the signal for it is ignored, also by whoever is executed.
+        // A full disk is an error here, not the end: the shell ignores its signal, and so does the program that it
+        // executes.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program);
         command.current_dir(&self.folder).env_remove("RUST_LOG");
@@ -88,12 +89,12 @@ impl World {
         command
     }
 
-    /// The gateway's program, for an operator.
+    /// Returns a command for the gateway's program, as an operator runs it.
     pub(crate) fn semel(&self) -> Command {
         self.program(&self.options.program, &self.place.direct())
     }
 
-    /// Starts a gateway, again and again if its store is away.
+    /// Starts a gateway, with retries while its store is unavailable.
     pub(crate) async fn start_gateway(self: &Arc<World>, number: usize) -> Result<(), String> {
         self.until_started(move |world| {
             let store = world.place.for_gateway(number);
@@ -108,7 +109,7 @@ impl World {
         .await
     }
 
-    /// Starts the service, in the same way.
+    /// Starts the service, with retries while its store is unavailable.
     pub(crate) async fn start_service(self: &Arc<World>) -> Result<(), String> {
         self.until_started(|world| {
             let own = std::env::current_exe().map_err(|error| error.to_string())?;
@@ -137,18 +138,18 @@ impl World {
         }
     }
 
-    /// Whether things are still being broken.
+    /// Returns true while faults are injected.
     pub(crate) fn is_breaking(&self) -> bool {
         self.breaking.load(Ordering::SeqCst)
     }
 
-    /// Writes down what is broken now.
+    /// Records a fault.
     pub(crate) fn fault(&self, kind: &str, target: &str, detail: impl Into<String>) {
         let (kind, target, detail) = (kind.to_owned(), target.to_owned(), detail.into());
         self.scribe.note(|at| Event::Fault(Fault { at, kind, target, detail }));
     }
 
-    /// Something stood still for so long. If that is more than operators count on, they wait.
+    /// Records a stall of this length if it is longer than operators allow for: they then wait.
     pub(crate) fn stood_still(&self, time: Duration) {
         if time > LONG_STALL {
             self.stalled_at.store(now(), Ordering::SeqCst);
@@ -156,12 +157,12 @@ impl World {
         }
     }
 
-    /// When something last stood still for too long.
+    /// Returns the time of the last long stall.
     pub(crate) fn stalled_at(&self) -> i64 {
         self.stalled_at.load(Ordering::SeqCst)
     }
 
-    /// Watches whether this machine stands still. Never ends.
+    /// Watches for stalls of this machine. Never ends.
     pub(crate) async fn watch_for_stalls(self: Arc<World>) {
         let tick = Duration::from_millis(100);
         loop {
@@ -171,7 +172,7 @@ impl World {
         }
     }
 
-    /// Writes down what a gateway counts.
+    /// Records the counters of a gateway.
     pub(crate) async fn read_metrics(&self, gateway: &Member) -> Result<(), String> {
         let (Some(admin), Some(process)) = (gateway.admin(), gateway.process()) else {
             return Err(format!("{} does not run", gateway.name));

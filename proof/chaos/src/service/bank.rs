@@ -14,13 +14,13 @@ use serde_json::{Value, json};
 use super::moods::End;
 use crate::asked::EFFECT;
 
-/// No constraint keeps a command from having two rows: that is for Semel to see to.
+/// Table of rows. No constraint prevents two rows of one command: Semel must prevent them.
 pub(super) const TABLE: &str = "CREATE TABLE IF NOT EXISTS chaos_rows (operation_id TEXT NOT NULL, part TEXT, \
                                 effect TEXT NOT NULL, canary TEXT NOT NULL, reference TEXT, event_id TEXT)";
 const INSERT: &str = "INSERT INTO chaos_rows (operation_id, part, effect, canary, reference, event_id) \
                       VALUES ($1, $2, $3, $4, $5, $6)";
 
-/// One row, and the message that is committed with it.
+/// Row, with the message that is committed with it.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     part: Option<String>,
@@ -32,7 +32,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// The entry of this part of a command, with an effect that nobody else has.
+    /// Returns the entry of this part of a command, with a unique effect.
     pub(super) fn new(part: Option<&str>, asked: &Value, kind: Option<&'static str>) -> Entry {
         let text = |name: &str| asked[name].as_str().map(str::to_owned);
         let effect: String = semel::core::ids::secret()[..8].iter().map(|it| format!("{it:02x}")).collect();
@@ -67,7 +67,7 @@ impl Entry {
         Ok(())
     }
 
-    /// The end of the work that has written it. `Ok` is its effect.
+    /// Ends the work that wrote the entry. Returns the effect if it ends well.
     #[allow(clippy::panic, reason = "code of others panics, too")]
     pub(super) fn end(&self, end: End) -> Result<String, Failure> {
         match end {
@@ -84,7 +84,8 @@ impl Entry {
         Ok(Failure::Retryable(Reply::json(StatusCode::SERVICE_UNAVAILABLE, &self.undone(end))?))
     }
 
-    /// An answer that says that nothing is left of it. The prefix is left out: this is no effect.
+    /// Returns an answer that reports the entry as rolled back. The prefix of effects is left out, since there is
+    /// none.
     fn undone(&self, end: &str) -> Value {
         let undone = self.effect.trim_start_matches(EFFECT);
         json!({ "effect": null, "canary": self.canary, "undone": undone, "end": end })
@@ -100,7 +101,7 @@ impl Entry {
     }
 }
 
-/// The service's transactions.
+/// Transactions of the service.
 #[derive(Clone)]
 pub(super) enum Bank {
     Sqlite(SqliteTransactions),
@@ -108,7 +109,7 @@ pub(super) enum Bank {
 }
 
 impl Bank {
-    /// Carries out a command of one entry, whose outcome is left to its message if there is a deferral.
+    /// Executes a command with one entry. With a deferral, the entry's message settles it.
     pub(super) async fn transact(
         &self,
         command: &Command,
@@ -121,7 +122,7 @@ impl Bank {
                 let work = move |tx: &SqliteTx<'_>| {
                     entry.in_file(tx)?;
                     if end.ends() {
-                        // Refused by the connection, and the code does not look at that.
+                        // The connection refuses this, and the code ignores the error.
                         let _ = tx.execute_batch("COMMIT");
                     }
                     entry.reply(&entry.end(end)?, deferral)
@@ -141,7 +142,7 @@ impl Bank {
         }
     }
 
-    /// Settles a command that was left to a message.
+    /// Settles a deferred command.
     pub(super) async fn settle(
         &self,
         command: OperationId,

@@ -1,4 +1,4 @@
-//! Batches: bulk requests, of which each item is one row.
+//! Batches: bulk requests with one row per item.
 
 use std::sync::Arc;
 

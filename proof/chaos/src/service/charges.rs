@@ -1,4 +1,4 @@
-//! Charges: a command commits its order and a message, answers 202, and is settled by the message's delivery. All other
+//! Charges: a command commits its order and a message and answers 202; delivery of the message settles it. All other
 //! messages go to their receiver.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(super) async fn create(
     shared.bank.transact(&command, entry, end, Some(DEFERRAL)).await
 }
 
-/// Delivers messages.
+/// Sink that delivers messages.
 pub(super) struct Delivery {
     pub(super) shared: Arc<Shared>,
     pub(super) receiver: HttpSink,

@@ -1,14 +1,14 @@
-//! The service's own bad days: its code fails, refuses, panics, or ends its transaction itself.
+//! Failures of the service's own code: it fails, refuses, panics, or ends its transaction itself.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 
 use semel_testkit::Chance;
 
-/// From this attempt in one process on, code behaves.
+/// Last attempt in one process whose code may fail.
 const PATIENT_ATTEMPT: u32 = 2;
 
-/// The end of a command's code.
+/// End of a command's code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Well,
@@ -28,10 +28,10 @@ impl End {
     }
 }
 
-/// Ends of code, as the seed has them.
+/// Ends of code, drawn from the seed.
 pub(super) struct Moods {
     seed: u64,
-    /// Attempts of this process. Bounded by the commands of a run.
+    /// Number of attempts in this process, by name. Bounded by the commands of a run.
     attempts: Mutex<HashMap<String, u32>>,
 }
 
@@ -48,7 +48,7 @@ impl Moods {
         (*attempt <= PATIENT_ATTEMPT).then(|| chance.below(100))
     }
 
-    /// The end of the work of a whole command.
+    /// Returns the end of the work of a whole command.
     pub(super) fn of_work(&self, canary: &str) -> End {
         match self.draw(canary) {
             Some(0..8) => End::Refuses,
@@ -60,7 +60,7 @@ impl Moods {
         }
     }
 
-    /// The end of an item, or of a command whose outcome is left to a message.
+    /// Returns the end of an item, or of a deferred command.
     pub(super) fn of_item(&self, name: &str) -> End {
         match self.draw(name) {
             Some(0..8) => End::Refuses,
@@ -70,7 +70,8 @@ impl Moods {
         }
     }
 
-    /// The end of a local phase, or of the work that settles a command. Nothing is refused there: others have been paid.
+    /// Returns the end of a local phase, or of the work that settles a command. Nothing is refused there, since a
+    /// charge may be paid.
     pub(super) fn of_phase(&self, name: &str) -> End {
         match self.draw(name) {
             Some(0..10) => End::Fails,

@@ -1,5 +1,5 @@
-//! Orders: commands of four phases. Goods are reserved; a provider that does not deduplicate charges; one that does sends a
-//! mail; the goods are shipped.
+//! Orders: commands of four phases. Goods are reserved; a provider without deduplication charges; one with
+//! deduplication sends a mail; the goods are shipped.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::moods::End;
 use super::provider::{Charge, Word, charge};
 use crate::settings::{CHARGED, MAILED, RESERVED, SHIPPED};
 
-/// A local phase on either database: one entry, one output.
+/// Local phase on either database: one entry, one output.
 pub(super) trait Steps {
     fn write(
         &mut self,
@@ -46,7 +46,7 @@ impl Steps for PgRun {
     }
 }
 
-/// The order, from its beginning to its end.
+/// Runs all phases of an order.
 pub(super) async fn order<D>(mut run: Run<D>, input: Bytes, shared: Arc<Shared>) -> Result<Reply, Failure>
 where
     Run<D>: Steps,
@@ -66,7 +66,7 @@ where
     Reply::json(StatusCode::CREATED, &reply)
 }
 
-/// The call of an external phase.
+/// Returns the call of an external phase.
 fn call(
     shared: &Arc<Shared>,
     part: &'static str,

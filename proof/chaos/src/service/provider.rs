@@ -1,4 +1,4 @@
-//! Calls of the provider, under keys that are the same in every attempt.
+//! Calls to the provider, under keys that are equal in every attempt.
 
 use std::net::SocketAddr;
 
@@ -10,17 +10,17 @@ use serde_json::Value;
 use crate::asked::NOT_EXECUTED;
 use crate::client;
 
-/// The provider's word.
+/// Answer of the provider.
 pub(super) enum Word {
     Charged(String),
     Declined,
-    /// It will never take this call.
+    /// The provider will never take this call.
     Refused,
     NotExecuted(String),
     Unsure(String),
 }
 
-/// One call.
+/// Call to the provider.
 pub(super) struct Charge<'a> {
     pub(super) key: &'a str,
     pub(super) operation_id: &'a str,

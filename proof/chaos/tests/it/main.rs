@@ -1,4 +1,4 @@
-//! The command line. Real runs are `cargo xtask chaos`, and a part of `cargo xtask test`: they need the gateway's program
+//! Command line. `cargo xtask chaos` and a part of `cargo xtask test` make real runs: they need the gateway's program
 //! beside this one.
 
 use std::process::Command;
@@ -10,7 +10,7 @@ fn refusal(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn wrong_use_is_told_what_is_wrong_and_how_it_is_used() {
+fn wrong_arguments_print_the_error_and_the_usage() {
     for (arguments, expected) in [
         (&[][..], "--store says where"),
         (&["--store", "redis"], "`--store` is unknown, or has no value"),
