@@ -19,9 +19,9 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use semel_core::{Clock, Ids, RandomIds, SystemClock};
-use semel_server::config::{self, Sources};
 use semel_server::gateway::Gateway;
 use semel_server::telemetry;
+use semel_settings::{Sources, load};
 use semel_testkit::postgres::Cluster;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -66,7 +66,7 @@ async fn main() -> Result<ExitCode> {
              [identity]\nsource = \"trusted-headers\"\ntrusted_proxies = [\"127.0.0.1\"]\n\
              tenant_header = \"X-Tenant\"\ncaller_header = \"X-Caller\"\n{more}"
         );
-        let loaded = config::load(&Sources::new().file("semel.toml", text))?;
+        let loaded = load(&Sources::new().file("semel.toml", text))?;
         let gateway = Gateway::start(&loaded.config, metrics.clone()).await?;
         let samples = measure(gateway.address, questions).await?;
         trusted &= report(name, &samples);

@@ -25,11 +25,11 @@ use std::sync::{Arc, OnceLock};
 
 use clap::{Arg, ArgMatches, Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use semel_core::{Outbox, Store, StoreError};
+use semel_settings::{Loaded, Sources, StoreLocation};
 use semel_stores::access::Access;
 use tokio::runtime::Runtime;
 
-use crate::config::{self, Loaded, Sources, StoreLocation};
-pub(crate) use crate::operate::printable;
+pub(crate) use semel_operations::operate::printable;
 
 /// What a command came to.
 pub(crate) enum Done {
@@ -174,7 +174,7 @@ impl SettingFlags {
 
 impl FromArgMatches for SettingFlags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<SettingFlags, clap::Error> {
-        let names = config::settings().into_iter().filter_map(|setting| setting.flag());
+        let names = semel_settings::settings().into_iter().filter_map(|setting| setting.flag());
         let given = names.filter_map(|name| {
             let value = matches.get_one::<String>(&name)?.clone();
             Some((name, value))
@@ -276,7 +276,7 @@ pub(crate) fn show(text: impl std::fmt::Display) {
 
 /// Returns a flag for each setting that has one.
 fn setting_flags() -> Vec<Arg> {
-    config::settings()
+    semel_settings::settings()
         .into_iter()
         .filter_map(|setting| {
             let name = setting.flag()?;
@@ -302,5 +302,5 @@ pub(crate) fn load<'a>(
     for (name, value) in flags {
         sources = sources.flag(name, value);
     }
-    Ok(config::load(&sources)?)
+    Ok(semel_settings::load(&sources)?)
 }

@@ -9,7 +9,22 @@ use http::uri::Authority;
 use metrics_exporter_prometheus::PrometheusHandle;
 use semel_core::quota::Usage;
 use semel_core::{AuditLog, Evidence, Outbox, Reseal, Store, Tier};
+use semel_gateway::authorize::Authorizer;
+use semel_gateway::entry::EntryRules;
+use semel_gateway::entry::cors::Cors;
+use semel_gateway::entry::pass::Passes;
+use semel_gateway::forwarding::Forwarding;
+use semel_gateway::hosts::ServiceHosts;
+use semel_gateway::proxy::Proxy;
+use semel_gateway::tls::live::{self, Live, Look};
+use semel_gateway::tls::server::Acceptor;
+use semel_gateway::upstream::Upstream;
+use semel_gateway::{former_names, forward, identity, listener, tls};
 use semel_http::{IdempotencyLayer, Maintenance, Operation, Shutdown, WorkerOptions};
+use semel_operations::admin::tls_listener::TlsListener;
+use semel_operations::admin::{self, Admin, Gate};
+use semel_operations::{encryption, ledger, reconcile};
+use semel_settings::{Config, Exemption, OperationConfig, PassConfig, StoreLocation, path_exceptions};
 use semel_stores::access::Access;
 use semel_stores::encryption::{SealedEvidence, SealedOutbox, SealedStore};
 use semel_stores::postgres::PostgresOptions;
@@ -20,21 +35,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tower::Layer;
 
-use crate::admin::{self, Admin, Gate};
-use crate::authorize::Authorizer;
 use crate::breaker::Breaker;
-use crate::config::{Config, Exemption, OperationConfig, PassConfig, StoreLocation, path_exceptions};
-use crate::cors::Cors;
-use crate::entry::EntryRules;
-use crate::forwarding::Forwarding;
-use crate::hosts::ServiceHosts;
-use crate::pass::Passes;
-use crate::proxy::Proxy;
-use crate::tls::listener::TlsListener;
-use crate::tls::live::{self, Live, Look};
-use crate::tls::server::Acceptor;
-use crate::upstream::Upstream;
-use crate::{encryption, former_names, forward, identity, ledger, listener, reconcile, tls};
 
 /// A gateway that runs.
 pub struct Gateway {
@@ -104,8 +105,10 @@ impl Gateway {
 
         let (stop, stopped) = watch::channel(false);
         let closing = Arc::new(AtomicBool::new(false));
+        let breaker = store.clone();
         let admin = Admin {
             store: store.clone(),
+            is_store_away: Box::new(move || breaker.is_open()),
             outbox,
             audit,
             reconciler: reconciling.clone(),

@@ -1,9 +1,8 @@
 //! Logs and metrics of a process: set up once, at its start.
 
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+use semel_settings::LogFormat;
 use tracing_subscriber::EnvFilter;
-
-use crate::config::LogFormat;
 
 /// The bounds of the histograms, in seconds: from a replay out of memory to an upstream that takes its time.
 const BOUNDS: [f64; 14] =

@@ -4,7 +4,7 @@
 
 mod lines;
 
-use semel_server::config::{Diagnostic, Loaded, Origin, Sources, load};
+use semel_settings::{Diagnostic, Loaded, Origin, Sources, load};
 
 /// What stands in for a password where settings are shown.
 const HIDDEN: &str = "***";

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use metrics_exporter_prometheus::PrometheusBuilder;
 use semel_core::Principal;
-use semel_server::config::{Sources, load};
 use semel_server::gateway::Gateway;
+use semel_settings::{Sources, load};
 use semel_stores::sqlite::ApiKeys;
 use tempfile::TempDir;
 

@@ -5,7 +5,6 @@ mod check;
 use std::path::Path;
 
 use super::{Done, OutputFlags, SettingFlags, say};
-use crate::config;
 
 /// The command line of `semel config`.
 #[derive(Debug, clap::Args)]
@@ -79,7 +78,7 @@ pub(super) fn run(args: &ConfigArgs, config: Option<&Path>) -> anyhow::Result<Do
         ConfigCommand::Check(args) => check::run(args, config),
         ConfigCommand::Show(args) => show(args, config),
         ConfigCommand::Init(InitArgs {}) => {
-            say(config::init().trim_end());
+            say(semel_settings::init().trim_end());
             Ok(Done::Yes)
         }
     }
@@ -95,7 +94,8 @@ fn show(args: &ShowArgs, config: Option<&Path>) -> anyhow::Result<Done> {
         say(format!("{}", serde_json::Value::Array(rows.collect())));
         return Ok(Done::Yes);
     }
-    let width = |of: fn(&config::Row) -> &str| loaded.rows.iter().map(|row| of(row).chars().count()).max();
+    let width =
+        |of: fn(&semel_settings::Row) -> &str| loaded.rows.iter().map(|row| of(row).chars().count()).max();
     let names = width(|row| &row.name).unwrap_or(0);
     let values = width(|row| &row.value).unwrap_or(0);
     for row in &loaded.rows {

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use semel_settings::{Config, StoreLocation};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Done, say};
-use crate::config::{Config, StoreLocation};
 use crate::gateway::Gateway;
 use crate::telemetry;
 

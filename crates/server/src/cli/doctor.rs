@@ -12,18 +12,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use semel_core::{Clock, Plaintext, SystemClock, Tier};
+use semel_gateway::identity::{introspection, jwt};
+use semel_operations::certificates::Shown;
+use semel_operations::encryption::{Counted, counted};
+use semel_settings::{
+    CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
+};
 use semel_stores::doctor::{Check, Examination, Upkeep, in_words};
 use semel_stores::postgres::{self, PostgresOptions};
 use semel_stores::sqlite::{self, SqliteOptions};
 
 use super::serve::promise;
 use super::{Done, OutputFlags, SettingFlags, say, show};
-use crate::certificates::Shown;
-use crate::config::{
-    CertificateTenant as Tenant, Config, Encryption, Identity, Loaded, SecretSource, StoreLocation,
-};
-use crate::encryption::{Counted, counted};
-use crate::identity::{introspection, jwt};
 
 /// The command line of `semel doctor`.
 #[derive(Debug, clap::Args)]
@@ -67,7 +67,7 @@ async fn examine(loaded: &Loaded) -> Vec<Check> {
     checks.extend(tier.map(promised));
     checks.extend(tier.into_iter().flat_map(|tier| needed(config, tier)));
     checks.extend(network::upstream(config).await);
-    if let Err(error) = crate::reconcile::look(config) {
+    if let Err(error) = semel_operations::reconcile::look(config) {
         let advice = "the gateway does not start without it";
         checks.push(Check::fail("reconciler", format!("{error:#}"), advice));
     }
@@ -135,7 +135,7 @@ fn encryption(encryption: Option<&Encryption>, counted: Option<Counted>) -> Vec<
     let Some(counted) = counted else { return checks };
     let advice = "configure the key as an `[[encryption.key]]` again, or see with `semel keys encryption` what is not as it \
                   should be";
-    let doubts = crate::encryption::doubts(encryption, &counted);
+    let doubts = semel_operations::encryption::doubts(encryption, &counted);
     checks.extend(doubts.into_iter().map(|doubt| Check::fail(name, doubt, advice)));
     let Some(encryption) = encryption.filter(|encryption| encryption.plaintext == Plaintext::Accept) else {
         return checks;
@@ -158,7 +158,7 @@ fn encryption(encryption: Option<&Encryption>, counted: Option<Counted>) -> Vec<
 
 fn keys(encryption: &Encryption) -> Check {
     let name = "encryption";
-    match crate::encryption::look(encryption) {
+    match semel_operations::encryption::look(encryption) {
         Ok(()) => {
             let commands =
                 encryption.keys.iter().filter(|key| matches!(key.source, SecretSource::Command(_)));
@@ -179,7 +179,7 @@ fn keys(encryption: &Encryption) -> Check {
 
 /// The certificates that this gateway shows, and whether their files can be used.
 fn certificates(config: &Config) -> Vec<Check> {
-    let shown = match crate::certificates::look(config) {
+    let shown = match semel_operations::certificates::look(config) {
         Ok(shown) => shown,
         Err(error) => {
             let advice = "a gateway does not start with them: correct the file, or the setting that names it";
@@ -312,7 +312,7 @@ const MAX_SHOWN: usize = 10;
 
 fn admin(config: &Config) -> Check {
     let (name, address) = ("admin", config.admin_listen);
-    if let Err(error) = crate::admin::access::look(config) {
+    if let Err(error) = semel_operations::admin::access::look(config) {
         return Check::fail(name, format!("{error:#}"), "the gateway does not start without it");
     }
     let is_local = address.ip().is_loopback();

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use anyhow::bail;
 use semel_core::{Principal, Timestamp};
+use semel_gateway::identity::keys::Keys;
+use semel_settings::StoreLocation;
 use semel_stores::access::Access;
 use semel_stores::api_keys::ApiKey;
 
 use super::{Done, OutputFlags, StoreFlag, load, runtime, say};
-use crate::config::StoreLocation;
-use crate::keys::Keys;
 use encryption::{EncryptionArgs, RotateArgs};
 
 /// The command line of `semel keys`.

@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
+use semel_operations::operate::Acted;
+use semel_operations::operate::messages::{self, Wanted, summary};
 use semel_stores::access::Access;
 use serde_json::Value;
 
 use super::records::{reason, who};
 use super::{Done, OutputFlags, StoreFlag, blocking, open_outbox, printable, say};
-use crate::operate::Acted;
-use crate::operate::messages::{self, Wanted, summary};
 
 /// How many messages are read from the store at a time.
 const PAGE: usize = 500;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use semel_core::quota::{Limits, Usage, UsageFilter};
+use semel_operations::operate::quotas::{RateLeft, SubjectQuotas};
 use semel_stores::access::Access;
 use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
-use crate::operate::quotas::{RateLeft, SubjectQuotas};
 
 /// Subjects that are read from the store at a time.
 const PAGE: usize = 500;

@@ -10,14 +10,14 @@ use anyhow::bail;
 use semel_core::reconcile::is_dead_letter;
 use semel_core::{Filter, OperationId, Record, State, StateName, Store, Timestamp};
 use semel_flow::reconcile::{Look, Outcome, Reconciler};
+use semel_operations::operate::looks::shown;
+use semel_operations::operate::{operation_id, records};
+use semel_operations::reconcile::{is_wanted, reconciler};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
 use super::{Done, OutputFlags, StoreFlag, blocking, existing, load, printable, runtime, say};
 use crate::gateway::{self, Opened};
-use crate::operate::looks::shown;
-use crate::operate::{operation_id, records};
-use crate::reconcile::{is_wanted, reconciler};
 use ledger::LedgerArgs;
 
 /// How many records are read from the store at a time.

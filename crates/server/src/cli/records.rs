@@ -13,14 +13,16 @@ use semel_core::{
     Change, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, StateName, StepKind, Store,
     Unreadable,
 };
+use semel_operations::operate::records::{
+    FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary,
+};
+use semel_operations::operate::requests::{self, Reading};
+use semel_operations::operate::story::Around;
+use semel_operations::operate::{self, Acted, records};
 use semel_stores::access::Access;
 use serde_json::Value;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, load, open_store, printable, say};
-use crate::operate::records::{FIRST_ATTEMPT, Said, Wanted, absent, done, find, is_an_answer, summary};
-use crate::operate::requests::{self, Reading};
-use crate::operate::story::Around;
-use crate::operate::{self, Acted, records};
 
 /// How many records are read from the store at a time.
 const PAGE: usize = 500;

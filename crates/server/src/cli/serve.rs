@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use semel_core::Tier;
+use semel_settings::Config;
 
 use super::signals::{Request, Signals};
 use super::{Done, SettingFlags, say};
-use crate::config::Config;
 use crate::gateway::Gateway;
 use crate::telemetry;
 

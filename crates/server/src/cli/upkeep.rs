@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use semel_core::{Store, StoreError};
 use semel_faults::{Point, reached_by_thread};
+use semel_settings::StoreLocation;
 use semel_stores::SqliteStore;
 use semel_stores::access::Access;
 use semel_stores::sqlite::SqliteOptions;
 use serde_json::json;
 
 use super::{Done, OutputFlags, StoreFlag, blocking, say};
-use crate::config::StoreLocation;
 
 /// The command line of `semel sweep`.
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::{Context, bail};
 use semel_outgoing::{Address, AddressError, Trust};
+use semel_settings::{parse_duration, redact};
 use semel_verify::{AnswerProfile, VerifyOptions, VerifySettings};
 
 use super::{Done, OutputFlags, say, show};
-use crate::config::{parse_duration, redact};
 
 /// The command line of `semel verify`.
 #[derive(Debug, clap::Args)]

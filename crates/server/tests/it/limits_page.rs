@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The crates whose bounds the page has.
-const CRATES: [&str; 7] = ["core", "http", "outgoing", "server", "settings", "stores", "flow"];
+const CRATES: [&str; 9] =
+    ["core", "flow", "gateway", "http", "operations", "outgoing", "server", "settings", "stores"];
 
 /// Files whose constants bound texts for people, or units: the tools, `doctor`, and how settings are read.
 const OTHER_FILES: [&str; 8] = [
@@ -28,10 +29,10 @@ const OTHER_CONSTANTS: [&str; 11] = [
     "core/policy.rs MAX_KEPT_DAYS",
     "flow/phases/input.rs MAX_SIZE",
     "http/answer/headers.rs SOON",
-    "server/admin.rs LATER",
+    "operations/admin.rs LATER",
     "settings/tables/introspection.rs LONG_MEMORY",
-    "server/guard/body.rs MAX_SIZE_LINE",
-    "server/proxy.rs LATER",
+    "gateway/guard/body.rs MAX_SIZE_LINE",
+    "gateway/proxy.rs LATER",
 ];
 
 fn root() -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use semel_server::config::{SettingInfo, settings};
+use semel_settings::{SettingInfo, settings};
 
 /// What a table does without only if nothing else of it is there.
 const REQUIRED: [(&str, &[&str]); 4] = [

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use metrics_exporter_prometheus::PrometheusBuilder;
-use semel_server::config::{Sources, load};
 use semel_server::gateway::Gateway;
+use semel_settings::{Sources, load};
 use semel_testkit::client::{Reply, pay};
 use semel_testkit::http2::{Peer, data, headers};
 use tokio::net::TcpListener;

@@ -6,17 +6,17 @@ use http::HeaderName;
 use semel_core::keep::{KEPT_FIELDS, is_kept_field};
 use semel_core::policy::{KeepRequest, Mode};
 use semel_core::{Clock, Policy, SystemClock};
+use semel_gateway::former_names::{self, FormerName};
+use semel_gateway::identity::jwt;
+use semel_operations::certificates::Shown;
+use semel_operations::encryption::{Counted, counted};
+use semel_settings::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
 use semel_stores::access::Access;
 use serde_json::{Value, json};
 
 use super::CheckArgs;
-use crate::certificates::Shown;
 use crate::cli::{Done, load, runtime, say};
-use crate::config::{Config, Diagnostic, Errors, Identity, KeySource, Loaded, Origin, StoreLocation};
-use crate::encryption::{Counted, counted};
-use crate::former_names::{self, FormerName};
 use crate::gateway::{older_schema, open_plain};
-use crate::identity::jwt;
 
 pub(super) fn run(args: &CheckArgs, config: Option<&Path>) -> anyhow::Result<Done> {
     let mut report = Report::default();
@@ -144,10 +144,10 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         _ => Ok(()),
     };
     let shown = keys
-        .and_then(|()| crate::reconcile::look(config))
-        .and_then(|()| config.encryption.as_ref().map_or(Ok(()), crate::encryption::look))
-        .and_then(|()| crate::admin::access::look(config))
-        .and_then(|()| crate::certificates::look(config));
+        .and_then(|()| semel_operations::reconcile::look(config))
+        .and_then(|()| config.encryption.as_ref().map_or(Ok(()), semel_operations::encryption::look))
+        .and_then(|()| semel_operations::admin::access::look(config))
+        .and_then(|()| semel_operations::certificates::look(config));
     let shown = match shown {
         Ok(shown) => shown,
         Err(error) => {
@@ -164,7 +164,7 @@ fn examine(loaded: &Loaded, report: &mut Report) -> anyhow::Result<()> {
         }
     }
     let (former, counted) = stored(config, report)?;
-    crate::encryption::doubts(config.encryption.as_ref(), &counted)
+    semel_operations::encryption::doubts(config.encryption.as_ref(), &counted)
         .into_iter()
         .for_each(|doubt| report.warn(doubt));
     for FormerName { name, successor } in former {

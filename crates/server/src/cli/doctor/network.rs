@@ -9,17 +9,16 @@ use http::uri::Authority;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use semel_core::{Clock, SystemClock, Timestamp};
+use semel_gateway::tls;
+use semel_gateway::tls::client::Settings;
+use semel_gateway::tls::live::Live;
+use semel_gateway::upstream::{Purpose, Upstream};
 use semel_http::Body;
+use semel_settings::{Config, UpstreamProtocol as Protocol, UpstreamReuse as Reuse, port_of};
 use semel_stores::doctor::{Check, in_words};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-
-use crate::config::{Config, UpstreamProtocol as Protocol, UpstreamReuse as Reuse, port_of};
-use crate::tls;
-use crate::tls::client::Settings;
-use crate::tls::live::Live;
-use crate::upstream::{Purpose, Upstream};
 
 /// How long a name, a connection or an answer is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);

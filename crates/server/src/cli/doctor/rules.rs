@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use semel_core::{Clock, SystemClock, Timestamp};
+use semel_settings::Config;
 use semel_stores::doctor::{Check, in_words};
 
 use super::network::admin_page;
-use crate::config::Config;
 
 const NAME: &str = "rules";
 /// The metric that says when a request last matched each rule.

@@ -10,13 +10,14 @@ use anyhow::{Context, bail};
 use semel_core::reseal::{KeyUse, Unreadable};
 use semel_core::vault::SealedKind;
 use semel_core::{Plaintext, Reseal, StoreError, Vault};
+use semel_operations::encryption;
+use semel_settings::{Config, parse_duration};
 use semel_stores::access::Access;
 use semel_stores::encryption::{Rotated, Rotation, Step};
 use serde_json::{Value, json};
 
 use crate::cli::{Done, OutputFlags, StoreFlag, blocking, existing, load, runtime, say};
-use crate::config::{Config, parse_duration};
-use crate::{encryption, gateway};
+use crate::gateway;
 
 /// How often in a row a store that is away is asked again, and how long after each time.
 const MAX_FAILURES: u32 = 20;

@@ -7,16 +7,16 @@ use anyhow::{Context, anyhow};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use semel_core::StateName;
 use semel_flow::reconcile::ledger::{Condition, Counted, Finding, FindingKind, Format, Report};
+use semel_operations::ledger::{Compared, compare};
+use semel_settings::{
+    LedgerComparison as Comparison, LedgerSettings as Settings, LedgerSource as Source, ServiceTls,
+    parse_condition, parse_duration, plan_ledger as plan,
+};
 use serde_json::{Value, json};
 
 use semel_stores::access::Access;
 
 use crate::cli::{Done, OutputFlags, StoreFlag, open_store, printable, runtime, say};
-use crate::config::{
-    LedgerComparison as Comparison, LedgerSettings as Settings, LedgerSource as Source, ServiceTls,
-    parse_condition, parse_duration, plan_ledger as plan,
-};
-use crate::ledger::{Compared, compare};
 
 /// The command line of `semel reconcile ledger`.
 #[derive(Debug, clap::Args)]

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use semel_core::{OperationId, Store};
+use semel_operations::operate::records::{absent, find};
+use semel_operations::operate::story::{Around, next, timeline, to_json};
 
 use crate::cli::{Done, StoreFlag, blocking, load, say, show};
-use crate::operate::records::{absent, find};
-use crate::operate::story::{Around, next, timeline, to_json};
 
 /// Tells the story, with what is known around the record.
 pub(super) fn run(

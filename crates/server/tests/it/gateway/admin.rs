@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use semel_core::OperationId;
-use semel_server::admin::{Access, ENDPOINTS, Endpoint};
-use semel_server::config::Role;
+use semel_operations::admin::{Access, ENDPOINTS, Endpoint};
+use semel_settings::Role;
 use serde_json::{Value, json};
 
 use super::lab::{Gateway, Reply, Send, Site, Upstream, pay, problem};

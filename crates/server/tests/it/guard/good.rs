@@ -5,7 +5,7 @@ use hyper::body::Bytes;
 use hyper::{Request, Version};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use semel_server::guard::Limits;
+use semel_gateway::guard::Limits;
 use tokio::io::AsyncWriteExt;
 
 use super::lab::Lab;

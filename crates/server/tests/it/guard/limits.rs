@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use semel_server::guard::Limits;
+use semel_gateway::guard::Limits;
 
 use super::lab::Lab;
 

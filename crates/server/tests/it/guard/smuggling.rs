@@ -1,6 +1,6 @@
 //! Attempts to smuggle: each is refused, the connection closes, and the service sees exactly what was honest.
 
-use semel_server::guard::Limits;
+use semel_gateway::guard::Limits;
 
 use super::lab::Lab;
 

@@ -1,0 +1,175 @@
+//! Whether the one who is calling may: asked of a service, where the configuration names one.
+//!
+//! Whoever does not say yes says no. An answer that is neither, or that does not come in time, lets nothing run and
+//! nothing out.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use metrics::counter;
+use quick_cache::sync::Cache;
+use semel_core::{OperationName, Principal};
+use semel_http::Denied;
+use semel_outgoing::{Address, Error, Pool, TlsSettings};
+use semel_settings::{Authorization, Config};
+
+use crate::forward;
+
+/// The largest answer; nothing but its status is looked at.
+const MAX_ANSWER: usize = 64 * 1024;
+/// How many callers and operations are remembered.
+const MAX_REMEMBERED: usize = 10_000;
+
+/// An answer on its way.
+type Answering = Pin<Box<dyn Future<Output = Result<(), Denied>> + Send>>;
+
+/// Asks whether callers may.
+pub struct Authorizer {
+    defaults: Option<Rule>,
+    by_name: HashMap<OperationName, Option<Rule>>,
+    allowed: Arc<Allowed>,
+}
+
+/// Those who were allowed, and when that was asked.
+type Allowed = Cache<(Principal, OperationName), Instant>;
+
+/// Whom to ask about an operation.
+#[derive(Clone)]
+struct Rule {
+    service: Arc<Pool>,
+    timeout: Duration,
+    cache: Duration,
+}
+
+impl Authorizer {
+    /// What the configuration says; `None` if nobody is ever to be asked.
+    ///
+    /// # Errors
+    /// If there is somebody who cannot be asked.
+    pub fn new(config: &Config) -> anyhow::Result<Option<Authorizer>> {
+        let mut services: HashMap<(Address, TlsSettings), Arc<Pool>> = HashMap::new();
+        let mut rule = |settings: &Authorization| -> anyhow::Result<Option<Rule>> {
+            let Some(address) = settings.url.clone() else { return Ok(None) };
+            let place = (address, settings.tls.settings());
+            let service = match services.get(&place) {
+                Some(service) => service.clone(),
+                None => {
+                    let service = Pool::new(place.0.clone(), place.1.clone())?;
+                    service.check()?;
+                    services.entry(place).or_insert(Arc::new(service)).clone()
+                }
+            };
+            Ok(Some(Rule { service, timeout: settings.timeout, cache: settings.cache }))
+        };
+        let defaults = rule(&config.authorization)?;
+        let mut by_name = HashMap::new();
+        for operation in &config.operations {
+            let rule = rule(&operation.authorization)?;
+            // A record that was made under a former name is one of this operation.
+            for name in operation.names() {
+                by_name.insert(name.clone(), rule.clone());
+            }
+        }
+        let asks = defaults.is_some() || by_name.values().any(Option::is_some);
+        let allowed = Arc::new(Cache::new(MAX_REMEMBERED));
+        Ok(asks.then_some(Authorizer { defaults, by_name, allowed }))
+    }
+
+    /// Whether this caller may use this operation.
+    pub fn authorize(&self, principal: &Principal, operation: &OperationName, parts: &Parts) -> Answering {
+        let rule = self.by_name.get(operation).unwrap_or(&self.defaults);
+        let Some(rule) = rule.clone() else { return Box::pin(std::future::ready(Ok(()))) };
+        let who = (principal.clone(), operation.clone());
+        if self.allowed.get(&who).is_some_and(|asked| asked.elapsed() < rule.cache) {
+            count("remembered");
+            return Box::pin(std::future::ready(Ok(())));
+        }
+        let question = question(&rule.service, principal, operation, parts);
+        let allowed = self.allowed.clone();
+        Box::pin(async move {
+            let asked = Instant::now();
+            let answer = ask(&rule, question).await;
+            match answer {
+                Ok(()) if rule.cache > Duration::ZERO => allowed.insert(who, asked),
+                Ok(()) => {}
+                Err(_) => {
+                    allowed.remove(&who);
+                }
+            }
+            answer
+        })
+    }
+}
+
+/// Who wants to do what, and the caller's own credentials. Keys that we issued are nobody else's business.
+fn question(
+    service: &Pool,
+    principal: &Principal,
+    operation: &OperationName,
+    parts: &Parts,
+) -> http::Result<Request<Full<Bytes>>> {
+    let document = serde_json::json!({
+        "tenant": principal.tenant(),
+        "caller": principal.caller(),
+        "operation": operation.as_str(),
+        "method": parts.method.as_str(),
+        "path": parts.uri.path(),
+    });
+    let mut credentials = HeaderMap::new();
+    for line in parts.headers.get_all(AUTHORIZATION) {
+        credentials.append(AUTHORIZATION, line.clone());
+    }
+    forward::remove_own_credentials(&mut credentials);
+    let question = service.question(Method::POST).header(CONTENT_TYPE, "application/json");
+    let mut question = question.body(Full::from(document.to_string()))?;
+    question.headers_mut().extend(credentials);
+    Ok(question)
+}
+
+async fn ask(rule: &Rule, question: http::Result<Request<Full<Bytes>>>) -> Result<(), Denied> {
+    let answer = match question {
+        Ok(question) => rule.service.ask(question, MAX_ANSWER, rule.timeout).await,
+        Err(error) => Err(Error::NoAnswer(error.to_string())),
+    };
+    let why = match answer {
+        Ok(answer) if answer.status().is_success() => {
+            count("allowed");
+            return Ok(());
+        }
+        Ok(answer) => match denied(&answer) {
+            Some(denied) => {
+                count("denied");
+                return Err(denied);
+            }
+            None => format!("it answers {}", answer.status()),
+        },
+        Err(Error::TimedOut(timeout)) => {
+            format!("no answer within {timeout:?}, which is `authorize_timeout`")
+        }
+        Err(error) => error.to_string(),
+    };
+    count("unavailable");
+    tracing::warn!(why, "nobody can say whether a caller may: nothing is run");
+    Err(Denied::Unavailable)
+}
+
+fn denied(answer: &Response<Bytes>) -> Option<Denied> {
+    match answer.status() {
+        StatusCode::UNAUTHORIZED => {
+            Some(Denied::Unauthenticated { challenge: answer.headers().get(WWW_AUTHENTICATE).cloned() })
+        }
+        StatusCode::FORBIDDEN => Some(Denied::Forbidden),
+        _ => None,
+    }
+}
+
+fn count(outcome: &'static str) {
+    counter!("authorizations_total", "outcome" => outcome).increment(1);
+}

@@ -1,0 +1,184 @@
+//! The rules that a request keeps to come in, whichever version of HTTP it came in. The listener asks them before anything
+//! else looks at the request.
+
+pub mod cors;
+pub mod head;
+pub mod pass;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_LENGTH;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt, Either, Empty};
+use semel_core::Problem;
+use semel_core::problem::Kind;
+use semel_http::{BoxError, WholeBody};
+use semel_settings::{Exemption, UpgradeProtocol, has_no_body};
+
+use self::cors::Cors;
+use self::pass::Passes;
+use crate::forwarding::Forwarding;
+use crate::hosts::ServiceHosts;
+use crate::upgrade::Handshake;
+
+/// The body of a request that came in: its own, or none.
+pub type EntryBody<B> = Either<Empty<Bytes>, B>;
+
+/// What is asked of every request.
+pub struct EntryRules {
+    /// The names of the service.
+    pub hosts: Arc<ServiceHosts>,
+    /// The pages that may read the gateway's own answers.
+    pub cors: Cors,
+    /// Who the client of a request is.
+    pub forwarding: Arc<Forwarding>,
+    /// The routes with exemptions.
+    pub passes: Passes,
+    /// The protocols that a connection may switch to.
+    pub upgrade: Vec<UpgradeProtocol>,
+    /// How long a body may take to show that it is none.
+    pub body_timeout: Duration,
+}
+
+impl EntryRules {
+    /// The request in its one form, if it keeps the rules.
+    pub async fn admit<B>(&self, request: Request<B>) -> Result<Request<EntryBody<B>>, Problem>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
+        let request = head::normalize(request)?;
+        self.hosts.check(request.headers())?;
+        let handshake = Handshake::read(&request, &self.upgrade)?;
+        let (method, path) = (request.method(), request.uri().path());
+        let may_have_body = !has_no_body(method)
+            || (handshake.is_none() && self.passes.allows(method, path, Exemption::Body));
+        if may_have_body {
+            return Ok(request.map(Either::Right));
+        }
+        let mut request = self.without_body(request).await?;
+        if let Some(handshake) = handshake {
+            request.extensions_mut().insert(handshake);
+        }
+        Ok(request)
+    }
+
+    /// The request without its body, which must be empty: an upstream that leaves a body unread may take it for the next
+    /// request. It is read to its end first, so that a body that breaks off is never passed on as none.
+    async fn without_body<B>(&self, request: Request<B>) -> Result<Request<EntryBody<B>>, Problem>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<BoxError>,
+    {
+        let (mut parts, body) = request.into_parts();
+        if body.size_hint().lower() > 0 {
+            return Err(unwanted());
+        }
+        if !body.is_end_stream() {
+            let reading = read_nothing(WholeBody::new(parts.version, body));
+            tokio::time::timeout(self.body_timeout, reading).await.unwrap_or_else(|_| {
+                let detail = "The body did not come to an end in time.";
+                let problem = Problem::new(Kind::RequestIncomplete, detail);
+                Err(problem.with_status(StatusCode::REQUEST_TIMEOUT))
+            })?;
+        }
+        parts.headers.remove(CONTENT_LENGTH);
+        Ok(Request::from_parts(parts, Either::Left(Empty::new())))
+    }
+}
+
+fn unwanted() -> Problem {
+    let detail =
+        "A request of this method has no body, and no trailers, unless the gateway is set up for it.";
+    Problem::new(Kind::MalformedRequest, detail)
+}
+
+/// Reads a body that must be empty, trailers included.
+async fn read_nothing<B>(mut body: WholeBody<B>) -> Result<(), Problem>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<BoxError>,
+{
+    while let Some(frame) = body.frame().await {
+        match frame {
+            Ok(frame) if frame.data_ref().is_some_and(Bytes::is_empty) => {}
+            Ok(_) => return Err(unwanted()),
+            Err(_) => {
+                return Err(Problem::new(Kind::RequestIncomplete, "The body broke off before its end."));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use http::{HeaderMap, Method, Version};
+    use http_body::{Body as _, Frame};
+
+    use super::*;
+
+    /// Frames as they come; then the end, or silence.
+    struct Frames(VecDeque<Option<Frame<Bytes>>>, bool);
+
+    impl http_body::Body for Frames {
+        type Data = Bytes;
+        type Error = BoxError;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+            match self.0.pop_front() {
+                Some(Some(frame)) => Poll::Ready(Some(Ok(frame))),
+                Some(None) => Poll::Ready(Some(Err("broken".into()))),
+                None if self.1 => Poll::Pending,
+                None => Poll::Ready(None),
+            }
+        }
+    }
+
+    async fn admitted(method: Method, frames: Vec<Option<Frame<Bytes>>>, stalls: bool) -> Result<bool, Kind> {
+        let pass = [(&Method::GET, "/search", &[Exemption::Body][..])];
+        let rules = EntryRules {
+            hosts: Arc::default(),
+            cors: Cors::default(),
+            forwarding: Arc::default(),
+            passes: Passes::new(pass).expect("it is alone"),
+            upgrade: Vec::new(),
+            body_timeout: Duration::from_secs(1),
+        };
+        let uri = if stalls { "/slow" } else { "/" };
+        let request = Request::builder().method(method).uri(uri).version(Version::HTTP_11);
+        let request = request.body(Frames(frames.into(), stalls)).expect("it is valid");
+        rules.admit(request).await.map(|request| request.body().is_end_stream()).map_err(|p| p.kind)
+    }
+
+    fn data(bytes: &'static str) -> Option<Frame<Bytes>> {
+        Some(Frame::data(Bytes::from_static(bytes.as_bytes())))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn methods_without_a_body_have_none() {
+        for method in [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE] {
+            let with = |frames| admitted(method.clone(), frames, false);
+            assert_eq!(with(vec![]).await, Ok(true), "{method}");
+            assert_eq!(with(vec![data(""), data("")]).await, Ok(true), "{method}");
+            assert_eq!(with(vec![data(""), data("x")]).await, Err(Kind::MalformedRequest), "{method}");
+            let trailers = Some(Frame::trailers(HeaderMap::new()));
+            assert_eq!(with(vec![trailers]).await, Err(Kind::MalformedRequest), "{method}");
+            assert_eq!(with(vec![data(""), None]).await, Err(Kind::RequestIncomplete), "{method}");
+            let stalled = admitted(method.clone(), vec![data("")], true).await;
+            assert_eq!(stalled, Err(Kind::RequestIncomplete), "{method}");
+        }
+        for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH] {
+            assert_eq!(admitted(method, vec![data("x")], false).await, Ok(false));
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The identity of callers, established before anything is looked up, and without the store: authentication must not
+//! depend on it.
+
+mod caller;
+pub(crate) mod client_certificate;
+pub mod introspection;
+pub mod jwt;
+pub mod keys;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::Context;
+use http::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
+use http::request::Parts;
+use semel_core::Principal;
+use semel_http::{Builder, Denied};
+use semel_settings::{Config, Identity, ProxyRange};
+use semel_stores::access::Access;
+use semel_stores::api_keys::{KEY_PREFIX, KeyMac, key_mac};
+
+use self::keys::{API_KEY, Keys};
+use crate::peer::Peer;
+use caller::Identify;
+
+/// The delay until a new key works, and a revoked one does not.
+const REFRESH: Duration = Duration::from_secs(2);
+
+/// Lets a layer identify callers as the configuration says.
+///
+/// # Errors
+/// If something that this needs from outside is missing.
+pub async fn identify(config: &Config, builder: Builder) -> anyhow::Result<Builder> {
+    Ok(match &config.identity {
+        Identity::None => {
+            let local = Principal::new("local", "local")?;
+            builder.identify(move |_| Ok(local.clone()))
+        }
+        Identity::TrustedHeaders { proxies, tenant_header, caller_header } => {
+            let (proxies, tenant, caller) = (proxies.clone(), tenant_header.clone(), caller_header.clone());
+            builder.identify(move |parts| trusted(parts, &proxies, &tenant, &caller))
+        }
+        Identity::ApiKey => {
+            builder.identify(api_keys(Keys::open(&config.store, Access::Write).await?).await?)
+        }
+        Identity::Jwt(settings) => builder.identify(jwt::identify(settings).await?),
+        Identity::ClientCertificate(settings) => builder.identify(client_certificate::identify(settings)),
+        Identity::Introspection(settings) => {
+            builder.identify_async(introspection::identify(settings).context("`[identity]`")?)
+        }
+    })
+}
+
+/// The names that a proxy in front established. Only proxies that are named may speak for a caller.
+fn trusted(
+    parts: &Parts,
+    proxies: &[ProxyRange],
+    tenant: &HeaderName,
+    caller: &HeaderName,
+) -> Result<Principal, Denied> {
+    let Some(peer) = parts.extensions.get::<Peer>() else { return Err(Denied::unauthenticated()) };
+    if !proxies.iter().any(|range| range.contains(peer.address())) {
+        return Err(Denied::Forbidden);
+    }
+    let only = |name: &HeaderName| {
+        let mut lines = parts.headers.get_all(name).iter();
+        match (lines.next(), lines.next()) {
+            (Some(line), None) => line.to_str().ok(),
+            _ => None,
+        }
+    };
+    match (only(tenant), only(caller)) {
+        (Some(tenant), Some(caller)) => Principal::new(tenant, caller).map_err(|_| Denied::unauthenticated()),
+        _ if is_named(&parts.headers, tenant) || is_named(&parts.headers, caller) => {
+            Err(Denied::unauthenticated())
+        }
+        _ => Err(Denied::anonymous()),
+    }
+}
+
+/// Returns true for a head with a field that a server may take for one of this name.
+fn is_named(headers: &HeaderMap, name: &HeaderName) -> bool {
+    let hyphenated = |name: &HeaderName| name.as_str().replace('_', "-");
+    headers.keys().any(|own| hyphenated(own) == hyphenated(name))
+}
+
+/// The keys that let somebody in, as they were a moment ago.
+struct Known {
+    secret: [u8; 32],
+    callers: RwLock<HashMap<KeyMac, Principal>>,
+}
+
+async fn api_keys(keys: Keys) -> anyhow::Result<Identify> {
+    let callers: HashMap<KeyMac, Principal> = keys.active().await?.into_iter().collect();
+    if callers.is_empty() {
+        tracing::warn!("there are no API keys yet: make one with `semel keys create`");
+    }
+    let known = Arc::new(Known { secret: keys.secret(), callers: RwLock::new(callers) });
+    tokio::spawn(refresh(keys, Arc::downgrade(&known)));
+    Ok(Box::new(move |parts| {
+        let challenge = || Some(HeaderValue::from_static("Bearer"));
+        let denied = || Denied::Unauthenticated { challenge: challenge() };
+        let is_shown = [AUTHORIZATION, API_KEY].iter().any(|name| parts.headers.contains_key(name));
+        let nothing = || if is_shown { denied() } else { Denied::Anonymous { challenge: challenge() } };
+        let key = presented(parts).ok_or_else(nothing)?;
+        // The HMAC is compared and not the key, so that the time this takes tells nothing about it.
+        let callers = known.callers.read().unwrap_or_else(PoisonError::into_inner);
+        callers.get(&key_mac(&known.secret, key)).cloned().ok_or_else(denied)
+    }))
+}
+
+/// The one key that a request presents. A bearer token that is not one of ours is for the upstream.
+/// A line that cannot be read is no key, and nobody knows for whom it is: the request has none.
+fn presented(parts: &Parts) -> Option<&str> {
+    let is_unreadable = |name| parts.headers.get_all(name).iter().any(|line| line.to_str().is_err());
+    if is_unreadable(AUTHORIZATION) || is_unreadable(API_KEY) {
+        return None;
+    }
+    let bearer = parts.headers.get_all(AUTHORIZATION).iter().filter_map(|line| {
+        let (scheme, key) = line.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| key.trim())
+    });
+    let own = parts.headers.get_all(API_KEY).iter().filter_map(|line| line.to_str().ok().map(str::trim));
+    let mut keys = bearer.chain(own).filter(|key| key.starts_with(KEY_PREFIX));
+    match (keys.next(), keys.next()) {
+        (Some(key), None) => Some(key),
+        _ => None,
+    }
+}
+
+/// Reads the keys again and again, until nobody asks any more. A store that cannot be read changes nothing.
+async fn refresh(keys: Keys, known: std::sync::Weak<Known>) {
+    loop {
+        tokio::time::sleep(REFRESH).await;
+        // On the one connection: a file that was moved away is not made anew.
+        let active = keys.active().await;
+        let Some(known) = known.upgrade() else { return };
+        match active {
+            Ok(callers) => {
+                *known.callers.write().unwrap_or_else(PoisonError::into_inner) =
+                    callers.into_iter().collect();
+            }
+            Err(error) => tracing::warn!(%error, "the API keys could not be read again"),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Certificates of clients: a certificate of an authority names the caller.
+//!
+//! Tenant and caller are names in the certificate, never its bytes or its serial number, so that a caller with a renewed
+//! certificate is the same caller. rustls has checked it when the connection was made; this module checks that it still
+//! counts. Clients get the same answer for every refused certificate; the log has the reason.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use http::request::Parts;
+use metrics::counter;
+use rustls::pki_types::CertificateDer;
+use semel_core::{Clock, Principal, SystemClock, Timestamp};
+use semel_http::Denied;
+use semel_settings::{CertificateField, CertificateTenant, ClientCertificates};
+
+use super::caller::Identify;
+use crate::tls::certificate::{Certificate, Names};
+use crate::tls::server::{Accepting, Acceptor, Shown};
+
+/// The reason for refusing a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// It has ended since it was shown.
+    Ended,
+    /// It would not be accepted any more: it was revoked, or its authority is trusted no longer.
+    Withdrawn,
+    /// It cannot be read.
+    Malformed,
+    /// It has no name where one is looked for.
+    Missing,
+    /// It has several names where one is looked for.
+    Several,
+    /// The name is no plain text.
+    Form,
+    /// The name is empty, too long, or holds control characters.
+    Name,
+}
+
+impl Fault {
+    fn as_str(self) -> &'static str {
+        match self {
+            Fault::Ended => "ended",
+            Fault::Withdrawn => "withdrawn",
+            Fault::Malformed => "malformed",
+            Fault::Missing => "missing",
+            Fault::Several => "several",
+            Fault::Form => "form",
+            Fault::Name => "name",
+        }
+    }
+}
+
+/// The certificate that a client has shown when its connection was made. The listener puts it into each request.
+pub(crate) struct Presented {
+    chain: Vec<CertificateDer<'static>>,
+    read: Option<Certificate>,
+    acceptor: Acceptor,
+    /// By what it was checked last, and whether that accepted it.
+    checked: Mutex<(Arc<Accepting>, bool)>,
+}
+
+impl Presented {
+    pub(crate) fn new(shown: Shown, acceptor: Acceptor) -> Presented {
+        let read = shown.chain.first().and_then(|first| Certificate::read(first).ok());
+        let checked = Mutex::new((shown.checked_by, true));
+        Presented { chain: shown.chain, read, acceptor, checked }
+    }
+
+    /// The names in it, if it still counts.
+    fn names(&self, now: Timestamp) -> Result<&Names, Fault> {
+        let Certificate { ends, names } = self.read.as_ref().ok_or(Fault::Malformed)?;
+        if *ends < now {
+            return Err(Fault::Ended);
+        }
+        if self.still_accepted() { Ok(names) } else { Err(Fault::Withdrawn) }
+    }
+
+    /// Returns true if it would be accepted now. It is checked again once the files that decide about it have changed.
+    fn still_accepted(&self) -> bool {
+        let current = self.acceptor.current();
+        let mut checked = self.checked.lock().unwrap_or_else(PoisonError::into_inner);
+        if !Arc::ptr_eq(&checked.0, &current) {
+            let accepted = current.accepts(&self.chain);
+            *checked = (current, accepted);
+        }
+        checked.1
+    }
+}
+
+/// Names the caller by the certificate of the connection.
+pub(crate) fn identify(settings: &ClientCertificates) -> Identify {
+    let settings = settings.clone();
+    Box::new(move |parts: &Parts| {
+        let presented = parts.extensions.get::<Arc<Presented>>().ok_or_else(Denied::anonymous)?;
+        let principal = presented.names(SystemClock.now()).and_then(|names| principal(&settings, names));
+        principal.map_err(|fault| {
+            counter!("identity_certificates_refused_total", "check" => fault.as_str()).increment(1);
+            tracing::info!(check = fault.as_str(), "a certificate was refused");
+            Denied::unauthenticated()
+        })
+    })
+}
+
+fn principal(settings: &ClientCertificates, names: &Names) -> Result<Principal, Fault> {
+    let tenant = match &settings.tenant {
+        CertificateTenant::Fixed(name) => name.clone(),
+        CertificateTenant::Field(field) => name_in(*field, names)?,
+    };
+    Principal::new(&tenant, &name_in(settings.caller, names)?).map_err(|_| Fault::Name)
+}
+
+/// Returns the name that a certificate has in this field, if it is the only one there, and text.
+fn name_in(field: CertificateField, names: &Names) -> Result<String, Fault> {
+    let found = match field {
+        CertificateField::CommonName => &names.common_names,
+        CertificateField::Organization => &names.organizations,
+        CertificateField::OrganizationalUnit => &names.organizational_units,
+        CertificateField::Dns => &names.dns_names,
+        CertificateField::Uri => &names.uris,
+        CertificateField::Email => &names.emails,
+    };
+    match (&found[..], field) {
+        ([], _) => Err(Fault::Missing),
+        ([None], _) => Err(Fault::Form),
+        // A name of the DNS is the same in any case.
+        ([Some(name)], CertificateField::Dns) => Ok(name.to_ascii_lowercase()),
+        ([Some(name)], _) => Ok(name.clone()),
+        _ => Err(Fault::Several),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tls::certificate::tests::names;
+
+    fn caller(common_name: &[u8]) -> Result<String, Fault> {
+        let settings = ClientCertificates {
+            tenant: CertificateTenant::Field(CertificateField::Organization),
+            caller: CertificateField::CommonName,
+        };
+        principal(&settings, &names(common_name)).map(|principal| principal.caller().to_owned())
+    }
+
+    #[test]
+    fn a_name_that_somebody_could_read_in_another_way_is_refused() {
+        assert_eq!(caller(b"alice").as_deref(), Ok("alice"));
+        assert_eq!(caller(b"alice\0.example"), Err(Fault::Name), "some end where a NUL is");
+        assert_eq!(caller(b"alice\nbob"), Err(Fault::Name));
+        assert_eq!(caller(b""), Err(Fault::Name));
+        assert_eq!(caller(b"\xff"), Err(Fault::Form));
+        assert_eq!(caller(&[b'x'; 255]).map(|name| name.len()), Ok(255));
+        assert_eq!(caller(&[b'x'; 256]), Err(Fault::Name));
+    }
+
+    #[test]
+    fn a_name_must_be_alone_in_its_place() {
+        let mut two = names(b"alice");
+        two.dns_names = vec![Some("A.Example".to_owned())];
+        assert_eq!(name_in(CertificateField::Dns, &two).as_deref(), Ok("a.example"), "the same in any case");
+        assert_eq!(name_in(CertificateField::Uri, &two), Err(Fault::Missing));
+        two.common_names.push(None);
+        assert_eq!(
+            name_in(CertificateField::CommonName, &two),
+            Err(Fault::Several),
+            "also beside one that cannot be read"
+        );
+        two.common_names = vec![None];
+        assert_eq!(name_in(CertificateField::CommonName, &two), Err(Fault::Form));
+    }
+
+    #[test]
+    fn every_field_has_a_name() {
+        for (name, field) in CertificateField::NAMES {
+            assert_eq!(field.to_string(), *name);
+        }
+    }
+}

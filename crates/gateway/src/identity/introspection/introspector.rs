@@ -1,0 +1,346 @@
+//! Asks the service that knows tokens and sessions, once for all requests that show the same credential at a time, and
+//! remembers its answers: under a digest of the credential, never under the credential itself, bounded in number and in time.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use http::{Method, Request};
+use http_body_util::Full;
+use metrics::counter;
+use quick_cache::sync::Cache;
+use semel_core::{Clock, Principal, SystemClock};
+use semel_http::{Denied, Holder, Share, Shares};
+use semel_outgoing::{Error, Pool};
+use semel_settings::{IntrospectionSettings, Presentation};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::credential::{Credential, Digest};
+use super::verdict::{self, Reading, Verdict};
+use super::{INVALID, challenge, refused};
+use crate::secret;
+
+/// The largest answer, in bytes.
+const MAX_ANSWER: usize = 64 * 1024;
+/// The most callers that are remembered, and the most refusals.
+const MAX_REMEMBERED: usize = 10_000;
+/// The most credentials that the service is shown at a time; more of them wait.
+const MAX_AT_ONCE: usize = 256;
+
+/// Asks the service, and remembers its answers.
+pub(super) struct Introspector {
+    settings: IntrospectionSettings,
+    pool: Pool,
+    authorization: Option<HeaderValue>,
+    /// Each answer, and when it is forgotten. Apart, so that a flood of refusals pushes no caller out.
+    callers: Cache<Digest, (Verdict, Instant)>,
+    refusals: Cache<Digest, (Verdict, Instant)>,
+    /// Questions that are out now: each credential is shown once at a time.
+    flights: Mutex<HashMap<Digest, watch::Receiver<Option<Verdict>>>>,
+    places: Shares,
+}
+
+impl Introspector {
+    pub(super) fn new(settings: &IntrospectionSettings) -> anyhow::Result<Introspector> {
+        let pool = Pool::new(settings.url.clone(), settings.tls.settings()).context("`introspection_url`")?;
+        pool.check().context("`[identity]`")?;
+        let authorization = match &settings.authorization_env {
+            None => None,
+            Some(name) => {
+                let value = secret::of_variable(name).context("`introspection_authorization_env`")?;
+                let mut value = HeaderValue::from_str(&value).with_context(|| {
+                    format!("the variable {} cannot be the value of a header", name.as_str())
+                })?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Introspector {
+            settings: settings.clone(),
+            pool,
+            authorization,
+            callers: Cache::new(MAX_REMEMBERED),
+            refusals: Cache::new(MAX_REMEMBERED),
+            flights: Mutex::default(),
+            places: Shares::new(MAX_AT_ONCE),
+        })
+    }
+
+    pub(super) fn settings(&self) -> &IntrospectionSettings {
+        &self.settings
+    }
+
+    /// Returns the principal of a credential.
+    ///
+    /// # Errors
+    /// If the service says no, or nothing.
+    pub(super) async fn principal(
+        self: Arc<Self>,
+        credential: Credential,
+        peer: Option<IpAddr>,
+    ) -> Result<Principal, Denied> {
+        let digest = credential.digest();
+        let verdict = match self.remembered(&digest) {
+            Some(verdict) => {
+                count("remembered");
+                verdict
+            }
+            None => {
+                // Clients share the places by their address, and there by credential.
+                let holder = Holder::new(&peer, &digest);
+                let timeout = self.settings.timeout;
+                match tokio::time::timeout(timeout, self.ask_once(credential, digest, holder)).await {
+                    Ok(verdict) => verdict,
+                    Err(_) => self.unavailable(&Error::TimedOut(timeout)),
+                }
+            }
+        };
+        match verdict {
+            Verdict::Caller(principal) => Ok(principal),
+            Verdict::Refused => Err(challenge(INVALID)),
+            Verdict::Forbidden => Err(Denied::Forbidden),
+            Verdict::Unavailable => Err(Denied::Unavailable),
+        }
+    }
+
+    /// Returns the answer of a moment ago, if there is one.
+    fn remembered(&self, digest: &Digest) -> Option<Verdict> {
+        let known = self.callers.get(digest).or_else(|| self.refusals.get(digest));
+        known.and_then(|(verdict, until)| (Instant::now() < until).then_some(verdict))
+    }
+
+    /// Waits for the answer to this credential, and asks if no other request has.
+    async fn ask_once(self: &Arc<Self>, credential: Credential, digest: Digest, holder: Holder) -> Verdict {
+        let out = self.flights().get(&digest).cloned();
+        let mut answer = match out {
+            Some(answer) => answer,
+            None => {
+                let place = self.places.take(holder, 1).await;
+                self.depart(credential, digest, place)
+            }
+        };
+        // Without a word, its task was ended.
+        answer
+            .wait_for(Option::is_some)
+            .await
+            .map_or(Verdict::Unavailable, |answer| answer.clone().unwrap_or(Verdict::Unavailable))
+    }
+
+    /// Shows the credential in a task of its own, which a client that leaves does not end; unless another one has by now.
+    fn depart(
+        self: &Arc<Self>,
+        credential: Credential,
+        digest: Digest,
+        place: Share,
+    ) -> watch::Receiver<Option<Verdict>> {
+        let mut flights = self.flights();
+        if let Some(answer) = flights.get(&digest) {
+            return answer.clone();
+        }
+        if let Some(verdict) = self.remembered(&digest) {
+            return watch::channel(Some(verdict)).1;
+        }
+        let (landed, answer) = watch::channel(None);
+        flights.insert(digest, answer.clone());
+        let flight = Flight { introspector: self.clone(), digest };
+        tokio::spawn(async move {
+            let asked = Instant::now();
+            let (verdict, lifetime) = flight.introspector.ask(&credential).await;
+            flight.introspector.remember(digest, &verdict, asked + lifetime);
+            drop((flight, place));
+            landed.send_replace(Some(verdict));
+        });
+        answer
+    }
+
+    fn flights(&self) -> MutexGuard<'_, HashMap<Digest, watch::Receiver<Option<Verdict>>>> {
+        self.flights.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn remember(&self, digest: Digest, verdict: &Verdict, until: Instant) {
+        match verdict {
+            Verdict::Caller(_) => {
+                self.refusals.remove(&digest);
+                self.callers.insert(digest, (verdict.clone(), until));
+            }
+            Verdict::Refused | Verdict::Forbidden => {
+                self.callers.remove(&digest);
+                self.refusals.insert(digest, (verdict.clone(), until));
+            }
+            Verdict::Unavailable => {}
+        }
+    }
+
+    /// Shows the credential, and returns the answer with the time for which it may be remembered.
+    async fn ask(&self, credential: &Credential) -> (Verdict, Duration) {
+        let answer = match self.question(credential) {
+            Ok(question) => self.pool.ask(question, MAX_ANSWER, self.settings.timeout).await,
+            Err(error) => Err(Error::NoAnswer(error.to_string())),
+        };
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => return (self.unavailable(&error), Duration::ZERO),
+        };
+        match verdict::read(&answer, &self.settings, SystemClock.now()) {
+            Ok(Reading::Caller(principal, lifetime)) => {
+                count("known");
+                let lifetime = lifetime.map_or(self.settings.cache, |left| left.min(self.settings.cache));
+                (Verdict::Caller(principal), lifetime)
+            }
+            Ok(Reading::Refused(check)) => {
+                count("refused");
+                refused(check);
+                (Verdict::Refused, self.settings.refusal_cache)
+            }
+            Ok(Reading::Forbidden) => {
+                count("refused");
+                (Verdict::Forbidden, self.settings.refusal_cache)
+            }
+            Err(why) => (self.unavailable(&why), Duration::ZERO),
+        }
+    }
+
+    fn question(&self, credential: &Credential) -> http::Result<Request<Full<Bytes>>> {
+        match self.settings.presentation {
+            Presentation::Form => {
+                let question = self
+                    .pool
+                    .question(Method::POST)
+                    .header(ACCEPT, "application/json")
+                    .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+                let question = match &self.authorization {
+                    Some(value) => question.header(AUTHORIZATION, value),
+                    None => question,
+                };
+                question.body(Full::from(credential.form()))
+            }
+            Presentation::Forward => {
+                let (name, value) = credential.field()?;
+                let question = self.pool.question(Method::GET).header(ACCEPT, "application/json");
+                question.header(name, value).body(Full::default())
+            }
+        }
+    }
+
+    fn unavailable(&self, why: &dyn std::fmt::Display) -> Verdict {
+        count("unavailable");
+        tracing::warn!(%why, "the service that knows tokens gives no answer: nothing is run");
+        Verdict::Unavailable
+    }
+}
+
+/// A question that is out; its end lets the credential be shown again.
+struct Flight {
+    introspector: Arc<Introspector>,
+    digest: Digest,
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        self.introspector.flights().remove(&self.digest);
+    }
+}
+
+fn count(outcome: &'static str) {
+    counter!("introspections_total", "outcome" => outcome).increment(1);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::introspection::tests::settings;
+    use semel_outgoing::Address;
+
+    #[tokio::test]
+    async fn answers_are_remembered_for_their_time_and_an_outage_is_not() {
+        let introspector = Introspector::new(&settings()).expect("it needs nothing");
+        let alice = Verdict::Caller(Principal::new("acme", "alice").expect("they are names"));
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(60));
+        introspector.remember([1; 32], &alice, later);
+        introspector.remember([2; 32], &Verdict::Refused, later);
+        introspector.remember([3; 32], &alice, now);
+        introspector.remember([4; 32], &Verdict::Unavailable, later);
+        let remembered = |number| introspector.remembered(&[number; 32]);
+        assert_eq!(remembered(1), Some(alice.clone()));
+        assert_eq!(remembered(2), Some(Verdict::Refused));
+        assert_eq!((remembered(3), remembered(4), remembered(5)), (None, None, None));
+        introspector.remember([1; 32], &Verdict::Refused, later);
+        assert_eq!(remembered(1), Some(Verdict::Refused), "the last answer counts");
+        introspector.remember([1; 32], &alice, later);
+        assert_eq!(remembered(1), Some(alice));
+        for number in 0_u64..3 * MAX_REMEMBERED as u64 {
+            let mut digest = [9; 32];
+            digest[..8].copy_from_slice(&number.to_be_bytes());
+            introspector.remember(digest, &Verdict::Refused, later);
+        }
+        assert!(introspector.refusals.len() <= MAX_REMEMBERED, "a flood of tokens is forgotten");
+        assert!(remembered(1).is_some(), "and pushes no caller out");
+    }
+
+    /// A service that takes every connection, counts it, and never answers.
+    async fn silent() -> (Address, Arc<std::sync::atomic::AtomicUsize>) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = format!("http://{}/", listener.local_addr().expect("it is bound"));
+        let taken = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let counter = taken.clone();
+        tokio::spawn(async move {
+            let mut held = Vec::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                held.push(stream);
+                counter.store(held.len(), std::sync::atomic::Ordering::SeqCst);
+            }
+        });
+        (address.parse().expect("it is an address"), taken)
+    }
+
+    #[tokio::test]
+    async fn requests_with_one_token_share_one_question() {
+        let (url, _) = silent().await;
+        let timeout = Duration::from_secs(60);
+        let introspector = Introspector::new(&IntrospectionSettings { url, timeout, ..settings() });
+        let introspector = Arc::new(introspector.expect("it needs nothing"));
+        for number in 0..40 {
+            let token = if number < 20 { "alice" } else { "bob" };
+            // From several addresses: the token counts.
+            let address = [192, 0, 2, number].into();
+            let showing = introspector.clone();
+            tokio::spawn(showing.principal(Credential::Bearer(token.to_owned()), Some(address)));
+        }
+        // On one thread, each of them has had its turn after that.
+        tokio::task::yield_now().await;
+        assert_eq!((introspector.flights().len(), introspector.places.held()), (2, 2));
+    }
+
+    #[tokio::test]
+    async fn tokens_of_one_address_leave_places_to_others() {
+        let (url, taken) = silent().await;
+        let timeout = Duration::from_secs(60);
+        let introspector = Introspector::new(&IntrospectionSettings { url, timeout, ..settings() });
+        let introspector = Arc::new(introspector.expect("it needs nothing"));
+        let show = |token: String, address: [u8; 4]| {
+            tokio::spawn(introspector.clone().principal(Credential::Bearer(token), Some(address.into())))
+        };
+        let reaches = async |least: usize| {
+            for _ in 0..1000 {
+                if taken.load(std::sync::atomic::Ordering::SeqCst) >= least {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            false
+        };
+        let greedy: Vec<_> =
+            (0..2 * MAX_AT_ONCE).map(|number| show(number.to_string(), [192, 0, 2, 1])).collect();
+        let part = MAX_AT_ONCE * 16 / 17;
+        assert!(reaches(part).await, "one address gets its part");
+        let other = show("another".to_owned(), [192, 0, 2, 2]);
+        assert!(reaches(part + 1).await, "and another is not held up");
+        assert_eq!(introspector.places.held(), part + 1);
+        assert!(greedy.iter().all(|shown| !shown.is_finished()) && !other.is_finished(), "all wait");
+    }
+}

@@ -1,0 +1,164 @@
+//! The answer of the service that knows tokens and sessions.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_ENCODING;
+use http::{Response, StatusCode};
+use semel_core::{Principal, Timestamp};
+use semel_settings::{Claim, IntrospectionSettings, Presentation, TenantSource};
+use serde_json::{Map, Value};
+
+/// The outcome for a credential.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Caller(Principal),
+    Refused,
+    Forbidden,
+    Unavailable,
+}
+
+/// The meaning of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// The caller, and how long the credential is still good, if the answer says so.
+    Caller(Principal, Option<Duration>),
+    /// No, with the check that was not passed.
+    Refused(&'static str),
+    /// The caller is known, and may not.
+    Forbidden,
+}
+
+/// Reads an answer.
+///
+/// # Errors
+/// The reason why it is neither a yes nor a no.
+pub(super) fn read(
+    answer: &Response<Bytes>,
+    settings: &IntrospectionSettings,
+    now: Timestamp,
+) -> Result<Reading, String> {
+    match (settings.presentation, answer.status()) {
+        (_, StatusCode::OK) => {}
+        // By the form, the gateway's own credential would be meant.
+        (Presentation::Forward, StatusCode::UNAUTHORIZED) => return Ok(Reading::Refused("inactive")),
+        (Presentation::Forward, StatusCode::FORBIDDEN) => return Ok(Reading::Forbidden),
+        (_, status) => return Err(format!("it answers {status}")),
+    }
+    if answer.headers().get(CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
+        return Err("its answer has a Content-Encoding, and none was asked for".to_owned());
+    }
+    let document: Map<String, Value> =
+        serde_json::from_slice(answer.body()).map_err(|_| "its answer is no JSON object".to_owned())?;
+    match (document.get("active"), settings.presentation) {
+        (Some(Value::Bool(true)), _) | (None, Presentation::Forward) => {}
+        (Some(Value::Bool(false)), _) => return Ok(Reading::Refused("inactive")),
+        (Some(_) | None, _) => return Err("its answer has no `active` of true or false".to_owned()),
+    }
+    let left = match document.get("exp") {
+        None | Some(Value::Null) => None,
+        Some(end) => match end.as_f64().map(|end| end - now.as_millis() as f64 / 1000.0) {
+            Some(left) if left > 0.0 => Some(Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX)),
+            Some(_) => return Ok(Reading::Refused("exp")),
+            None => return Err("its answer has an `exp` that is no number".to_owned()),
+        },
+    };
+    let document = Value::Object(document);
+    let tenant = match &settings.tenant {
+        TenantSource::Fixed(name) => name.clone(),
+        TenantSource::Claim(claim) => match name(claim, &document) {
+            Some(name) => name,
+            None => return Ok(Reading::Refused("tenant_claim")),
+        },
+    };
+    let Some(caller) = name(&settings.caller, &document) else { return Ok(Reading::Refused("caller_claim")) };
+    Ok(match (Principal::new(&tenant, &caller), Principal::new(&tenant, "caller")) {
+        (Ok(principal), _) => Reading::Caller(principal, left),
+        (Err(_), Ok(_)) => Reading::Refused("caller_claim"),
+        (Err(_), Err(_)) => Reading::Refused("tenant_claim"),
+    })
+}
+
+/// Returns a name: a text, or a whole number.
+fn name(claim: &Claim, document: &Value) -> Option<String> {
+    match claim.of(document)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Number(number) if number.is_u64() => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::introspection::tests::settings;
+
+    const NOW: i64 = 1_000_000;
+
+    fn reading(presentation: Presentation, status: u16, body: &'static str) -> Result<Reading, String> {
+        let answer = Response::builder().status(status).body(Bytes::from(body)).expect("it is a response");
+        read(&answer, &IntrospectionSettings { presentation, ..settings() }, Timestamp::from_millis(NOW))
+    }
+
+    #[test]
+    fn a_yes_names_the_caller_and_a_no_is_a_no() {
+        let alice = |left: Option<u64>| {
+            let principal = Principal::new("acme", "alice").expect("they are names");
+            Ok(Reading::Caller(principal, left.map(Duration::from_secs)))
+        };
+        let form = |body| reading(Presentation::Form, 200, body);
+        assert_eq!(form(r#"{"active":true,"tenant":"acme","sub":"alice"}"#), alice(None));
+        assert_eq!(form(r#"{"active":true,"tenant":"acme","sub":"alice","exp":1060}"#), alice(Some(60)));
+        assert_eq!(form(r#"{"active":false}"#), Ok(Reading::Refused("inactive")));
+        assert_eq!(
+            form(r#"{"active":true,"tenant":"acme","sub":"alice","exp":1000}"#),
+            Ok(Reading::Refused("exp"))
+        );
+        assert_eq!(form(r#"{"active":true,"tenant":"acme"}"#), Ok(Reading::Refused("caller_claim")));
+        assert_eq!(form(r#"{"active":true,"sub":"alice"}"#), Ok(Reading::Refused("tenant_claim")));
+        assert_eq!(
+            form(r#"{"active":true,"tenant":"acme","sub":["alice"]}"#),
+            Ok(Reading::Refused("caller_claim"))
+        );
+        let number = form(r#"{"active":true,"tenant":"acme","sub":42}"#);
+        assert!(matches!(number, Ok(Reading::Caller(caller, None)) if caller.caller() == "42"));
+        let forward = |status, body| reading(Presentation::Forward, status, body);
+        assert_eq!(forward(200, r#"{"tenant":"acme","sub":"alice"}"#), alice(None));
+        assert_eq!(
+            forward(200, r#"{"active":false,"tenant":"acme","sub":"a"}"#),
+            Ok(Reading::Refused("inactive"))
+        );
+        assert_eq!(forward(401, ""), Ok(Reading::Refused("inactive")));
+        assert_eq!(forward(403, ""), Ok(Reading::Forbidden));
+    }
+
+    #[test]
+    fn everything_else_is_no_answer() {
+        for (status, body) in [
+            (200, ""),
+            (200, "<html>"),
+            (200, "[]"),
+            (200, r#"{"tenant":"acme","sub":"alice"}"#),
+            (200, r#"{"active":"true","tenant":"acme","sub":"alice"}"#),
+            (200, r#"{"active":true,"tenant":"acme","sub":"alice","exp":"soon"}"#),
+            (204, ""),
+            (302, ""),
+            (401, ""),
+            (403, ""),
+            (500, r#"{"active":false}"#),
+        ] {
+            assert!(reading(Presentation::Form, status, body).is_err(), "{status} {body}");
+        }
+        for (status, body) in [(200, "ok"), (204, ""), (302, ""), (404, "{}"), (500, "{}")] {
+            assert!(reading(Presentation::Forward, status, body).is_err(), "{status} {body}");
+        }
+    }
+
+    #[test]
+    fn one_tenant_may_be_fixed() {
+        let settings = IntrospectionSettings { tenant: TenantSource::Fixed("acme".to_owned()), ..settings() };
+        let answer = Response::new(Bytes::from(r#"{"active":true,"sub":"alice","tenant":"other"}"#));
+        let read = read(&answer, &settings, Timestamp::from_millis(NOW));
+        assert!(matches!(read, Ok(Reading::Caller(caller, None)) if caller.tenant() == "acme"));
+    }
+}

@@ -1,0 +1,149 @@
+//! One token (RFC 7515, RFC 7519), checked from its size to its claims. Pure: keys and time are given.
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use semel_core::{Principal, Timestamp};
+use semel_settings::{Claim, JwtSettings};
+use serde_json::{Map, Value};
+
+use super::keys::{KeySet, Missing, algorithm_of};
+
+/// The reason for refusing a token: for the log, and for nobody else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// There is more than one `Authorization` line.
+    Several,
+    /// It is longer than `max_token`.
+    TooLong,
+    /// It is no signed JWT.
+    Malformed,
+    /// It has extensions that must be understood.
+    Critical,
+    /// Its algorithm is none, or not allowed.
+    Algorithm,
+    /// There is no key to check it with.
+    Key(Missing),
+    /// Its signature is wrong.
+    Signature,
+    /// Somebody else has made it.
+    Issuer,
+    /// It was made for somebody else.
+    Audience,
+    /// It has no `exp`, or `exp`, `nbf` or `iat` is no number.
+    Times,
+    /// Its time is over.
+    Expired,
+    /// Its time has not begun.
+    NotYetValid,
+    /// It does not name a tenant, or one that cannot be used.
+    Tenant,
+    /// It does not name a caller, or one that cannot be used.
+    Caller,
+}
+
+impl Fault {
+    /// Returns the word of logs and metrics.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Fault::Several => "several_authorization_lines",
+            Fault::TooLong => "max_token",
+            Fault::Malformed => "form",
+            Fault::Critical => "crit",
+            Fault::Algorithm => "alg",
+            Fault::Key(Missing::Unknown) => "kid_unknown",
+            Fault::Key(Missing::Unnamed) => "kid_missing",
+            Fault::Signature => "signature",
+            Fault::Issuer => "iss",
+            Fault::Audience => "aud",
+            Fault::Times => "times",
+            Fault::Expired => "exp",
+            Fault::NotYetValid => "nbf_or_iat",
+            Fault::Tenant => "tenant_claim",
+            Fault::Caller => "caller_claim",
+        }
+    }
+}
+
+/// Returns the caller that a valid token names.
+///
+/// # Errors
+/// The first check that it does not pass.
+pub(super) fn check(
+    token: &str,
+    settings: &JwtSettings,
+    keys: &KeySet,
+    now: Timestamp,
+) -> Result<Principal, Fault> {
+    if token.len() > settings.max_token {
+        return Err(Fault::TooLong);
+    }
+    let mut parts = token.split('.');
+    let (Some(head), Some(claims), Some(signature), None) =
+        (parts.next(), parts.next(), parts.next(), parts.next())
+    else {
+        return Err(Fault::Malformed);
+    };
+    let message = &token[..head.len() + 1 + claims.len()];
+    let head = members(head).ok_or(Fault::Malformed)?;
+    if head.contains_key("crit") {
+        return Err(Fault::Critical);
+    }
+    let algorithm = head.get("alg").and_then(Value::as_str).and_then(algorithm_of);
+    let algorithm =
+        algorithm.filter(|algorithm| settings.algorithms.contains(algorithm)).ok_or(Fault::Algorithm)?;
+    let id = match head.get("kid") {
+        None => None,
+        Some(id) => Some(id.as_str().ok_or(Fault::Malformed)?),
+    };
+    let key = keys.find(algorithm, id).map_err(Fault::Key)?;
+    if !key.has_signed(message, signature) {
+        return Err(Fault::Signature);
+    }
+    let claims = Value::Object(members(claims).ok_or(Fault::Malformed)?);
+    check_origin(&claims, settings)?;
+    check_times(&claims, settings, now)?;
+    principal(&claims, settings)
+}
+
+/// The members of a part of a token.
+fn members(part: &str) -> Option<Map<String, Value>> {
+    serde_json::from_slice(&URL_SAFE_NO_PAD.decode(part).ok()?).ok()
+}
+
+fn check_origin(claims: &Value, settings: &JwtSettings) -> Result<(), Fault> {
+    if claims["iss"] != *settings.issuer {
+        return Err(Fault::Issuer);
+    }
+    let for_us = match &claims["aud"] {
+        Value::Array(several) => several.iter().any(|one| *one == *settings.audience),
+        one => *one == *settings.audience,
+    };
+    if for_us { Ok(()) } else { Err(Fault::Audience) }
+}
+
+fn check_times(claims: &Value, settings: &JwtSettings, now: Timestamp) -> Result<(), Fault> {
+    let time = |name: &str| match claims.get(name) {
+        None => Ok(None),
+        Some(time) => time.as_f64().map(Some).ok_or(Fault::Times),
+    };
+    let (now, leeway) = (now.as_millis() as f64 / 1000.0, settings.leeway.as_secs_f64());
+    let (expires, not_before, issued) = (time("exp")?.ok_or(Fault::Times)?, time("nbf")?, time("iat")?);
+    if now >= expires + leeway {
+        return Err(Fault::Expired);
+    }
+    match [not_before, issued].into_iter().flatten().any(|begins| begins > now + leeway) {
+        true => Err(Fault::NotYetValid),
+        false => Ok(()),
+    }
+}
+
+fn principal(claims: &Value, settings: &JwtSettings) -> Result<Principal, Fault> {
+    let text = |claim: &Claim| claim.of(claims).and_then(Value::as_str);
+    let tenant = text(&settings.tenant).ok_or(Fault::Tenant)?;
+    let caller = text(&settings.caller).ok_or(Fault::Caller)?;
+    // The one that is at fault is the one that cannot stand beside a name that can.
+    Principal::new(tenant, caller).map_err(|_| match Principal::new(tenant, "caller") {
+        Ok(_) => Fault::Caller,
+        Err(_) => Fault::Tenant,
+    })
+}

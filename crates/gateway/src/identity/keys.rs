@@ -1,0 +1,104 @@
+//! The API keys of whichever store the configuration names.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::Context;
+use http::HeaderName;
+use semel_core::Principal;
+use semel_settings::StoreLocation;
+use semel_stores::access::Access;
+use semel_stores::api_keys::{ApiKey, KeyMac};
+use semel_stores::postgres::PostgresKeys;
+use semel_stores::sqlite::ApiKeys;
+
+/// The header that may carry an API key instead of `Authorization: Bearer`.
+pub(crate) const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The keys of a store.
+#[derive(Clone)]
+pub enum Keys {
+    /// Keys in a SQLite file.
+    Sqlite(Arc<Mutex<ApiKeys>>),
+    /// Keys in a PostgreSQL database.
+    Postgres(Arc<PostgresKeys>),
+}
+
+impl Keys {
+    /// Opens the keys that are kept beside the records.
+    pub async fn open(location: &StoreLocation, access: Access) -> anyhow::Result<Keys> {
+        match location {
+            StoreLocation::Memory => {
+                anyhow::bail!("keys need a store that keeps them: set `store` to sqlite:PATH or postgres://…")
+            }
+            StoreLocation::Sqlite(path) => Keys::open_file(path, access),
+            StoreLocation::Postgres(url) => {
+                Ok(Keys::Postgres(Arc::new(PostgresKeys::open_for(&url.address()?, access).await?)))
+            }
+        }
+    }
+
+    fn open_file(path: &Path, access: Access) -> anyhow::Result<Keys> {
+        Ok(Keys::Sqlite(Arc::new(Mutex::new(ApiKeys::open_for(path, access)?))))
+    }
+
+    /// Makes a key, and returns it: this is the only time that anybody sees it.
+    pub async fn create(&self, principal: &Principal) -> anyhow::Result<(ApiKey, String)> {
+        match self {
+            Keys::Sqlite(keys) => {
+                let principal = principal.clone();
+                on_file(keys, move |keys| keys.create(&principal)).await
+            }
+            Keys::Postgres(keys) => Ok(keys.create(principal).await?),
+        }
+    }
+
+    /// Every key, revoked ones too, the oldest first.
+    pub async fn list(&self) -> anyhow::Result<Vec<ApiKey>> {
+        match self {
+            Keys::Sqlite(keys) => on_file(keys, ApiKeys::list).await,
+            Keys::Postgres(keys) => Ok(keys.list().await?),
+        }
+    }
+
+    /// Revokes a key. `false` if there is none of this id that was not revoked before.
+    pub async fn revoke(&self, id: &str) -> anyhow::Result<bool> {
+        match self {
+            Keys::Sqlite(keys) => {
+                let id = id.to_owned();
+                on_file(keys, move |keys| keys.revoke(&id)).await
+            }
+            Keys::Postgres(keys) => Ok(keys.revoke(id).await?),
+        }
+    }
+
+    /// The HMACs of all keys that are not revoked, and who calls with them.
+    pub(crate) async fn active(&self) -> anyhow::Result<Vec<(KeyMac, Principal)>> {
+        match self {
+            Keys::Sqlite(keys) => on_file(keys, ApiKeys::active).await,
+            Keys::Postgres(keys) => Ok(keys.active().await?),
+        }
+    }
+
+    /// What computes the HMAC of a key that somebody presents.
+    pub(crate) fn secret(&self) -> [u8; 32] {
+        match self {
+            Keys::Sqlite(keys) => keys.lock().unwrap_or_else(PoisonError::into_inner).secret(),
+            Keys::Postgres(keys) => keys.secret(),
+        }
+    }
+}
+
+/// A file blocks its reader, so it is read where that holds nobody up.
+async fn on_file<T, E>(
+    keys: &Arc<Mutex<ApiKeys>>,
+    act: impl FnOnce(&ApiKeys) -> Result<T, E> + Send + 'static,
+) -> anyhow::Result<T>
+where
+    T: Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    let keys = keys.clone();
+    let acting = move || act(&keys.lock().unwrap_or_else(PoisonError::into_inner));
+    Ok(tokio::task::spawn_blocking(acting).await.context("the task ended early")??)
+}

@@ -1,0 +1,80 @@
+//! The client's side: how the gateway meets the upstream. A certificate is always checked, its name included.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use rustls::pki_types::ServerName;
+use rustls::sign::SingleCertAndKey;
+use semel_core::Timestamp;
+use semel_outgoing::pem::{CertifiedFiles, PemFile};
+use semel_outgoing::tls::{client_config, server_name, system_roots};
+use semel_settings::{UpstreamProtocol, UpstreamTls};
+use tokio_rustls::TlsConnector;
+
+use super::files;
+use super::live::Recipe;
+use super::{H2, HTTP1, server};
+
+/// How the upstream is met, as the settings say it.
+pub struct Settings {
+    /// The files, and whom to trust.
+    pub tls: UpstreamTls,
+    /// Its name, or its address.
+    pub host: String,
+    /// What it speaks.
+    pub protocol: UpstreamProtocol,
+}
+
+/// What the files hold.
+#[derive(PartialEq)]
+pub struct Contents {
+    ca: Option<PemFile>,
+    own: Option<CertifiedFiles>,
+}
+
+/// How the upstream is met now.
+pub struct Connecting {
+    pub(crate) connector: TlsConnector,
+    pub(crate) name: ServerName<'static>,
+    /// When the certificate that it is shown ends, if there is one.
+    pub ends: Option<Timestamp>,
+}
+
+impl Recipe for Settings {
+    type Contents = Contents;
+    type Product = Connecting;
+
+    fn table(&self) -> &'static str {
+        "upstream_tls"
+    }
+
+    fn read(&self) -> anyhow::Result<Contents> {
+        let UpstreamTls { ca, own } = &self.tls;
+        Ok(Contents {
+            ca: files::read_any(self.table(), "ca", ca.as_deref())?,
+            own: own.as_ref().map(|own| files::read_own(self.table(), own)).transpose()?,
+        })
+    }
+
+    fn make(&self, contents: &Contents) -> anyhow::Result<Connecting> {
+        let roots = match &contents.ca {
+            Some(file) => file.authorities()?,
+            None => system_roots().context("`upstream`")?,
+        };
+        let name = server_name(&self.host).context("`upstream`")?;
+        let config = client_config()?.with_root_certificates(roots);
+        let (mut config, ends) = match &contents.own {
+            None => (config.with_no_client_auth(), None),
+            Some(own) => {
+                let own = own.certified()?;
+                let ends = server::ends(self.table(), own.end_entity_cert()?);
+                (config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own))), ends)
+            }
+        };
+        config.alpn_protocols = match self.protocol {
+            UpstreamProtocol::Http1 => vec![HTTP1.to_vec()],
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => vec![H2.to_vec()],
+        };
+        Ok(Connecting { connector: TlsConnector::from(Arc::new(config)), name, ends })
+    }
+}

@@ -1,0 +1,356 @@
+//! The admin listener: is it alive, is it ready, what does it count; and below `/admin/v1` what an operator can see and do,
+//! as JSON. The table in `endpoints` says what there is, `access` who may, `browser` what no page from elsewhere can do.
+//!
+//! Every request goes one way, `answer`: found, known, allowed, read, carried out, logged. Nothing is decided here: actions
+//! go through `operate` to the store, which asks `transition`.
+
+pub mod access;
+mod browser;
+mod call;
+mod endpoints;
+mod listener;
+mod outbox;
+mod pages;
+mod records;
+pub mod tls_listener;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::response::Response;
+use axum::serve::Listener;
+use bytes::{Bytes, BytesMut};
+use http::header::{self, HeaderMap, HeaderValue};
+use http::request::Parts;
+use http::{Method, StatusCode};
+use http_body_util::BodyExt;
+use metrics_exporter_prometheus::PrometheusHandle;
+use semel_core::policy::Profile;
+use semel_core::problem::Kind;
+use semel_core::{AuditLog, OperationId, Outbox, Problem, Store, StoreError};
+use semel_flow::reconcile::Reconciler;
+use semel_gateway::entry::head;
+use semel_http::WholeBody;
+use semel_settings::{Config, Role};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use self::access::{Access as Tokens, Caller};
+use self::browser::Hosts;
+use self::call::{Answer, Call, Query, forbidden, malformed, members};
+use self::endpoints::Found;
+pub use self::endpoints::{Access, ENDPOINTS, Endpoint};
+use self::listener::{Bounded, CameFrom};
+use crate::operate::{Acted, printable};
+
+/// How many requests are answered at a time.
+const MAX_AT_ONCE: usize = 64;
+/// How long the body of a request may take to come, and the whole answer.
+const BODY_TIME: Duration = Duration::from_secs(20);
+const ANSWER_TIME: Duration = Duration::from_secs(60);
+/// How large a body may be, beside the response that it may hold.
+const MAX_BODY: usize = 1 << 20;
+/// How many times as large one may be before nobody listens any more.
+const MAX_WASTE: usize = 4;
+/// The most of an event id that is logged.
+const MAX_LOGGED_ID: usize = 200;
+/// When to try again what was too much, or had no store.
+const LATER: Duration = Duration::from_secs(1);
+
+/// What the admin listener shows, and acts on.
+pub struct Admin {
+    /// Keeps records.
+    pub store: Arc<dyn Store>,
+    /// Returns true while the store is known to be away, without asking it.
+    pub is_store_away: Box<dyn Fn() -> bool + Send + Sync>,
+    /// Messages, where the store has any.
+    pub outbox: Option<Arc<dyn Outbox>>,
+    /// Keeps what was done by hand.
+    pub audit: Arc<dyn AuditLog>,
+    /// Who looks for evidence, if there is anybody to ask.
+    pub reconciler: Option<Arc<Reconciler>>,
+    /// Set once the gateway stops.
+    pub closing: Arc<AtomicBool>,
+    /// The counters and histograms of this process.
+    pub metrics: PrometheusHandle,
+    /// Admits callers, within bounds.
+    pub gate: Gate,
+    /// What operations want.
+    pub config: Config,
+}
+
+/// Who gets in, and how much may come in.
+pub struct Gate {
+    tokens: Tokens,
+    hosts: Hosts,
+    max_body: usize,
+    places: Semaphore,
+}
+
+impl Gate {
+    /// The gate of a listener at this address. Fetches the tokens.
+    ///
+    /// # Errors
+    /// If the tokens cannot be used.
+    pub async fn new(config: &Config) -> anyhow::Result<Gate> {
+        let policies = config.operations.iter().map(|operation| &operation.policy).chain([&config.defaults]);
+        let largest = policies.map(|policy| policy.max_stored_response).max().unwrap_or(0);
+        Ok(Gate {
+            tokens: Tokens::fetch(config).await?,
+            hosts: Hosts::new(config.admin_listen.ip(), config.admin_hosts.clone()),
+            max_body: largest.saturating_add(MAX_BODY),
+            places: Semaphore::new(MAX_AT_ONCE),
+        })
+    }
+}
+
+/// Serves whoever connects, until it is dropped.
+pub async fn serve(listener: impl Listener<Addr = SocketAddr>, admin: Admin) {
+    let router = Router::new().fallback(bounded).with_state(Arc::new(admin));
+    let service = router.into_make_service_with_connect_info::<CameFrom>();
+    if let Err(error) = axum::serve(Bounded::new(listener), service).await {
+        tracing::error!(%error, "the admin listener ended");
+    }
+}
+
+async fn bounded(State(admin): State<Arc<Admin>>, request: Request) -> Response {
+    // What has begun comes to its end, and into the log, whether or not somebody waits for it.
+    let version = request.version();
+    let request = request.map(|body| Body::new(WholeBody::new(version, body)));
+    let answering = tokio::spawn(answer(admin, request));
+    let mut answer = match tokio::time::timeout(ANSWER_TIME, answering).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(_)) => problem(
+            &Problem::new(Kind::StoreUnavailable, "There is no answer; the log says why.")
+                .with_status(StatusCode::INTERNAL_SERVER_ERROR),
+        ),
+        Err(_) => problem(&Problem::new(
+            Kind::StoreUnavailable,
+            "There is no answer yet. An action goes on by itself: look at what it is about before you try again.",
+        )),
+    };
+    secure(answer.headers_mut());
+    answer
+}
+
+/// No answer is kept, guessed at, framed, or gets to load anything.
+fn secure(headers: &mut HeaderMap) {
+    for (name, value) in [
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+async fn answer(admin: Arc<Admin>, request: Request) -> Response {
+    let peer =
+        request.extensions().get::<ConnectInfo<CameFrom>>().map(|ConnectInfo(CameFrom(peer))| peer.ip());
+    let (head, body) = match head::normalize(request) {
+        Ok(request) => request.into_parts(),
+        Err(refused) => return problem(&refused),
+    };
+    let found = endpoints::find(&head.method, head.uri.path());
+    let peer = peer.map(|peer| peer.to_canonical().to_string());
+    let caller = match (&found, identify(&admin.gate, &head.headers)) {
+        (Found::Endpoint(Endpoint { access: Access::Open, .. }, _), _) => {
+            Caller { who: String::new(), role: Role::Viewer }
+        }
+        (_, Ok(caller)) => caller,
+        (found, Err(denied)) => {
+            log_denied(&admin.gate, found, &denied, peer.as_deref());
+            return denied.answer();
+        }
+    };
+    let (endpoint, id) = match found {
+        Found::Endpoint(endpoint, id) => (endpoint, id),
+        Found::OtherMethods(methods) => {
+            let refused = malformed("This can be asked for with another method only.");
+            let mut answer = problem(&refused.with_status(StatusCode::METHOD_NOT_ALLOWED));
+            let allowed = HeaderValue::from_str(&methods.join(", "));
+            allowed.into_iter().for_each(|allowed| drop(answer.headers_mut().insert(header::ALLOW, allowed)));
+            return answer;
+        }
+        Found::Nothing => {
+            let detail = "There is nothing at this path; GET /admin/v1/openapi.json says what there is.";
+            return problem(&Problem::new(Kind::NotFound, detail));
+        }
+    };
+    let query = Query::read(&head.uri, endpoint.query);
+    let reads_body = query.as_ref().is_ok_and(Query::asks_for_body);
+    let what = endpoint.action.or_else(|| reads_body.then_some("read body"));
+    let (who, named) = (caller.who.clone(), id.clone());
+    let carried_out = carry_out(&admin, endpoint, caller, id, query, &head, body).await;
+    if let Some(what) = what {
+        let result = carried_out.as_ref().map_or_else(|refused| refused.kind.code(), |answer| answer.result);
+        log_action(&who, what, &named, result, peer.as_deref());
+    }
+    carried_out.map_or_else(|refused| problem(&refused), respond)
+}
+
+/// Why nobody gets in.
+enum Denied {
+    Token(access::Denied),
+    Host(Problem),
+}
+
+impl Denied {
+    fn answer(self) -> Response {
+        match self {
+            Denied::Host(refused) => problem(&refused),
+            Denied::Token(_) => {
+                let detail = "The admin listener wants `Authorization: Bearer` and a token that it knows.";
+                let mut answer = problem(&Problem::new(Kind::Unauthenticated, detail));
+                answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+                answer
+            }
+        }
+    }
+}
+
+/// Who is asking. Where nobody is asked for a token, a browser must mean this listener.
+fn identify(gate: &Gate, headers: &HeaderMap) -> Result<Caller, Denied> {
+    if !gate.tokens.asks() {
+        gate.hosts.check(headers).map_err(Denied::Host)?;
+    }
+    gate.tokens.identify(headers).map_err(Denied::Token)
+}
+
+async fn carry_out(
+    admin: &Arc<Admin>,
+    endpoint: &'static Endpoint,
+    caller: Caller,
+    id: String,
+    query: Result<Query, Problem>,
+    head: &Parts,
+    body: Body,
+) -> Result<Answer, Problem> {
+    if matches!(endpoint.access, Access::Needs(role) if caller.role < role) {
+        return Err(forbidden());
+    }
+    let changes = head.method != Method::GET && head.method != Method::HEAD;
+    if changes {
+        browser::check_change(&head.headers)?;
+    }
+    let query = query?;
+    // Whether this process lives can be asked however much it has to do.
+    let _place = match endpoint.access {
+        Access::Open => None,
+        Access::Needs(_) => Some(admin.gate.places.try_acquire().map_err(|_| {
+            Problem::new(Kind::Overloaded, "Too much is asked at the same time.").retry_after(LATER)
+        })?),
+    };
+    let members = match changes {
+        true => members(&read(body, admin.gate.max_body).await?, endpoint.members)?,
+        false => serde_json::Map::new(),
+    };
+    (endpoint.answer)(Call { admin: admin.clone(), caller, id, query, members }).await
+}
+
+async fn read(body: Body, max: usize) -> Result<Bytes, Problem> {
+    let late = |_| Problem::new(Kind::RequestIncomplete, "The body did not come to an end in time.");
+    tokio::time::timeout(BODY_TIME, read_all(body, max)).await.map_err(late)?
+}
+
+/// What is too much is read as well, within bounds, and thrown away: who still sends does not hear an answer.
+async fn read_all(mut body: Body, max: usize) -> Result<Bytes, Problem> {
+    let (mut bytes, mut length) = (BytesMut::new(), 0_usize);
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::new(Kind::RequestIncomplete, "The body broke off."))?;
+        let data = frame.into_data().unwrap_or_default();
+        length = length.saturating_add(data.len());
+        if length <= max {
+            bytes.extend_from_slice(&data);
+        } else if length > max.saturating_mul(MAX_WASTE) {
+            break;
+        }
+    }
+    if length > max {
+        return Err(Problem::new(Kind::RequestTooLarge, format!("The body has more than {max} bytes.")));
+    }
+    Ok(bytes.freeze())
+}
+
+fn respond(answer: Answer) -> Response {
+    let mut response = Response::new(Body::from(answer.body));
+    *response.status_mut() = answer.status;
+    let content_type = HeaderValue::from_static(answer.content_type);
+    response.headers_mut().insert(header::CONTENT_TYPE, content_type);
+    response
+}
+
+/// As everywhere. Where it is described is at the other listener, so there is no link.
+fn problem(problem: &Problem) -> Response {
+    let mut answer = semel_http::problem(problem, Profile::Ietf).map(Body::new);
+    answer.headers_mut().remove(header::LINK);
+    answer
+}
+
+/// Every action, and every look at a body, whatever came of it.
+fn log_action(who: &str, what: &str, id: &str, result: &str, peer: Option<&str>) {
+    let command = id.split(':').next().and_then(|id| id.parse::<OperationId>().ok());
+    let event = id.contains(':').then(|| printable(id).chars().take(MAX_LOGGED_ID).collect::<String>());
+    tracing::info!(
+        event = "admin_action",
+        who,
+        what,
+        operationId = command.map(|id| id.to_string()),
+        eventId = event,
+        result,
+        peer,
+    );
+}
+
+/// Those who do not get in: some of them by line, the rest by number.
+fn log_denied(gate: &Gate, found: &Found, denied: &Denied, peer: Option<&str>) {
+    let Some(unlogged) = gate.tokens.attempt() else { return };
+    let what = match found {
+        Found::Endpoint(endpoint, _) => format!("{} {}", endpoint.method, endpoint.path),
+        Found::OtherMethods(_) | Found::Nothing => "something that there is not".to_owned(),
+    };
+    let (result, why) = match denied {
+        Denied::Token(denied) => (Kind::Unauthenticated.code(), denied.as_str()),
+        Denied::Host(refused) => (refused.kind.code(), "host"),
+    };
+    tracing::warn!(event = "admin_denied", what, result, why, peer, unlogged);
+}
+
+/// The store cannot be used, or cannot do this.
+fn unavailable(error: StoreError) -> Problem {
+    tracing::warn!(%error, "the admin listener cannot use the store");
+    match error {
+        StoreError::Unavailable(_) | StoreError::Busy(_) => {
+            Problem::new(Kind::StoreUnavailable, "Nothing was changed.").retry_after(LATER)
+        }
+        StoreError::Ambiguous(_) => Problem::new(
+            Kind::StoreUnavailable,
+            "It may or may not have been done: look at what it is about before you try again.",
+        ),
+        StoreError::Rejected(why) => refused(&why),
+        StoreError::Corrupt(_) | StoreError::Damaged(_) => {
+            let detail = "What is stored cannot be read; the log says why.";
+            Problem::new(Kind::StoreUnavailable, detail).with_status(StatusCode::INTERNAL_SERVER_ERROR)
+        }
+    }
+}
+
+/// An action does not apply.
+fn refused(why: &str) -> Problem {
+    Problem::new(Kind::ActionRefused, why)
+}
+
+/// What an action came to, as an answer.
+fn told<S>(acted: Acted<S>, absent: Kind, done: impl FnOnce(Option<S>) -> Value) -> Result<Answer, Problem> {
+    match acted {
+        Acted::Done(state) => Ok(Answer::json(&done(state))),
+        Acted::Refused(why) => Err(refused(&why)),
+        Acted::Absent(why) => Err(Problem::new(absent, why)),
+    }
+}

@@ -1,0 +1,162 @@
+//! One request to an endpoint, as far as it has been read, and what it is answered with.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{StatusCode, Uri};
+use semel_core::problem::Kind;
+use semel_core::{Note, OperationId, Problem};
+use semel_settings::{Role, nearest};
+use serde_json::{Map, Value};
+
+use super::Admin;
+use super::access::Caller;
+use crate::operate;
+
+/// How many entries a page has, if nobody says otherwise, and at most.
+const PAGE: usize = 100;
+pub(crate) const MAX_PAGE: usize = 500;
+
+/// A request that somebody may make.
+pub(crate) struct Call {
+    pub(crate) admin: Arc<Admin>,
+    pub(crate) caller: Caller,
+    /// What stands in the path where its template has a name.
+    pub(crate) id: String,
+    pub(crate) query: Query,
+    /// The members of its body.
+    pub(crate) members: Map<String, Value>,
+}
+
+/// An answer that is no problem.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: &'static str,
+    pub(crate) body: Bytes,
+    /// What the log says it came to.
+    pub(crate) result: &'static str,
+}
+
+impl Answer {
+    pub(crate) fn json(value: &Value) -> Answer {
+        let body = value.to_string().into();
+        Answer { status: StatusCode::OK, content_type: "application/json", body, result: "done" }
+    }
+
+    pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
+        Answer { status, content_type: "text/plain; charset=utf-8", body: text.into(), result: "done" }
+    }
+}
+
+/// The request cannot be understood.
+pub(crate) fn malformed(detail: impl Into<String>) -> Problem {
+    Problem::new(Kind::MalformedRequest, detail)
+}
+
+/// The parameters behind the `?`, each once.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Reads them, of which only these are known.
+    pub(crate) fn read(uri: &Uri, known: &[&str]) -> Result<Query, Problem> {
+        let pairs = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(uri);
+        let pairs = pairs.map_err(|_| malformed("The query cannot be read."))?.0;
+        for (index, (name, _)) in pairs.iter().enumerate() {
+            if !known.contains(&name.as_str()) {
+                return Err(unknown("parameter", name, known));
+            }
+            if pairs[..index].iter().any(|(other, _)| other == name) {
+                return Err(malformed(format!("The parameter `{name}` is there twice.")));
+            }
+        }
+        Ok(Query(pairs))
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        self.0.iter().find(|(other, _)| other == name).map(|(_, value)| value.clone())
+    }
+
+    /// The same, by the name that the command line has for it.
+    pub(crate) fn flag(&self, name: &str) -> Option<String> {
+        self.get(if name == "older-than" { "olderThan" } else { name })
+    }
+
+    /// Whether `body=true` asks for what is stored.
+    pub(crate) fn asks_for_body(&self) -> bool {
+        self.get("body").as_deref() == Some("true")
+    }
+}
+
+/// Nobody knows this name: says which it may have been meant to be.
+fn unknown(what: &str, name: &str, known: &[&str]) -> Problem {
+    let name: String = operate::printable(name).chars().take(80).collect();
+    let advice = match (nearest(&name, known.iter().copied()), known) {
+        (Some(near), _) => format!("did you mean `{near}`?"),
+        (None, []) => "there are none here.".to_owned(),
+        (None, _) => format!("known are {}.", known.join(", ")),
+    };
+    malformed(format!("There is no {what} `{name}`: {advice}"))
+}
+
+/// The members of a body, of which only these are known.
+pub(crate) fn members(body: &[u8], known: &[&str]) -> Result<Map<String, Value>, Problem> {
+    let members = match serde_json::from_slice(body) {
+        Ok(Value::Object(members)) => members,
+        Ok(_) => return Err(malformed("The body is not a JSON object.")),
+        Err(error) => {
+            let (line, column) = (error.line(), error.column());
+            return Err(malformed(format!("The body is not JSON, at line {line}, column {column}.")));
+        }
+    };
+    match members.keys().find(|name| !known.contains(&name.as_str())) {
+        Some(name) => Err(unknown("member", name, known)),
+        None => Ok(members),
+    }
+}
+
+impl Call {
+    /// The command that the path names.
+    pub(crate) fn operation_id(&self) -> Result<OperationId, Problem> {
+        operate::operation_id(&self.id).map_err(malformed)
+    }
+
+    /// Who does this, and why.
+    pub(crate) fn note(&self, action: &str) -> Result<Note, Problem> {
+        let reason =
+            self.member("reason")?.ok_or_else(|| malformed("`reason` is missing: it is kept for good."))?;
+        let why = operate::reason(&reason).map_err(|wrong| malformed(format!("`reason` {wrong}.")))?;
+        Ok(Note { who: self.caller.who.clone(), action: action.to_owned(), why })
+    }
+
+    /// A member that is a text.
+    pub(crate) fn member(&self, name: &str) -> Result<Option<String>, Problem> {
+        match self.members.get(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(Value::String(text)) => Ok(Some(text.clone())),
+            Some(_) => Err(malformed(format!("`{name}` is a text."))),
+        }
+    }
+
+    /// How many entries the page may have.
+    pub(crate) fn limit(&self) -> Result<usize, Problem> {
+        let Some(text) = self.query.get("limit") else { return Ok(PAGE) };
+        let limit = text.parse().ok().filter(|limit| (1..=MAX_PAGE).contains(limit));
+        limit.ok_or_else(|| malformed(format!("`limit` is a number from 1 to {MAX_PAGE}.")))
+    }
+
+    /// Whether what is stored is to be shown. Only an operator may ask for it.
+    pub(crate) fn wants_body(&self) -> Result<bool, Problem> {
+        match self.query.get("body").as_deref() {
+            None | Some("false") => Ok(false),
+            Some("true") if self.caller.role == Role::Operator => Ok(true),
+            Some("true") => Err(forbidden()),
+            Some(_) => Err(malformed("`body` is true or false.")),
+        }
+    }
+}
+
+/// Somebody is known, and may not.
+pub(crate) fn forbidden() -> Problem {
+    Problem::new(Kind::Forbidden, "This needs a token with the role operator.")
+}

@@ -1,0 +1,185 @@
+//! What there is to see about a gateway as a whole.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::StatusCode;
+use semel_core::{AuditId, Problem, StateName, Timestamp};
+use serde_json::{Map, Value, json};
+
+use super::call::{Answer, Call, malformed};
+use super::unavailable;
+use crate::operate::records::note;
+
+/// How long the store may take to say that it is there.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The OpenAPI document. A test compares it with the table of endpoints.
+pub(crate) const OPENAPI: &str = include_str!("openapi.json");
+
+pub(crate) async fn healthz(_: Call) -> Result<Answer, Problem> {
+    Ok(Answer::text(StatusCode::OK, "alive\n"))
+}
+
+/// Whether commands are taken: the store answers, and nobody has asked us to stop.
+pub(crate) async fn readyz(call: Call) -> Result<Answer, Problem> {
+    let admin = call.admin;
+    if admin.closing.load(Ordering::SeqCst) {
+        return Ok(Answer::text(StatusCode::SERVICE_UNAVAILABLE, "shutting down\n"));
+    }
+    let away = || Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the store is away\n");
+    if (admin.is_store_away)() {
+        return Ok(away());
+    }
+    Ok(match tokio::time::timeout(PATIENCE, admin.store.now()).await {
+        Ok(Ok(_)) => Answer::text(StatusCode::OK, "ready\n"),
+        Ok(Err(_)) | Err(_) => away(),
+    })
+}
+
+pub(crate) async fn metrics(call: Call) -> Result<Answer, Problem> {
+    let answer = Answer::text(StatusCode::OK, call.admin.metrics.render());
+    Ok(Answer { content_type: "text/plain; version=0.0.4; charset=utf-8", ..answer })
+}
+
+pub(crate) async fn openapi(_: Call) -> Result<Answer, Problem> {
+    Ok(Answer { content_type: "application/json", ..Answer::text(StatusCode::OK, OPENAPI) })
+}
+
+/// What runs here, what its store promises, and how many commands are in which state.
+pub(crate) async fn status(call: Call) -> Result<Answer, Problem> {
+    let admin = call.admin;
+    let now = admin.store.now().await.map_err(unavailable)?;
+    let census = admin.store.census().await.map_err(unavailable)?;
+    let mut states: Map<String, Value> =
+        StateName::ALL.iter().map(|state| (state.as_str().to_owned(), 0.into())).collect();
+    for state in StateName::ALL {
+        let count: u64 = census.iter().filter(|group| group.state == state).map(|group| group.count).sum();
+        states.insert(state.as_str().to_owned(), count.into());
+    }
+    let unknown = census.iter().filter(|group| group.state == StateName::Unknown);
+    let oldest = unknown.map(|group| group.oldest).min();
+    let depth = match &admin.outbox {
+        Some(outbox) => Some(outbox.depth().await.map_err(unavailable)?),
+        None => None,
+    };
+    Ok(Answer::json(&json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "tier": admin.store.tier().number(),
+        "now": now.to_rfc3339(),
+        "records": states,
+        "oldestUnknown": oldest.map(Timestamp::to_rfc3339),
+        "outbox": depth.map(|depth| json!({ "pending": depth.pending, "dead": depth.dead })),
+    })))
+}
+
+/// What was done by hand, the newest first.
+pub(crate) async fn audit(call: Call) -> Result<Answer, Problem> {
+    let limit = call.limit()?;
+    let before = call.query.get("before").map(|text| text.parse::<AuditId>());
+    let before = before.transpose().map_err(|wrong| malformed(format!("`before`: {wrong}.")))?;
+    let entries = call.admin.audit.audit(before, limit).await.map_err(unavailable)?;
+    let next = entries.last().filter(|_| entries.len() == limit).map(|entry| entry.id.to_string());
+    let shown: Vec<Value> = entries
+        .iter()
+        .map(|entry| {
+            let mut shown = note(&entry.taken);
+            shown["id"] = entry.id.to_string().into();
+            shown["operationId"] = entry.operation_id.to_string().into();
+            shown
+        })
+        .collect();
+    Ok(Answer::json(&json!({ "notes": shown, "next": next })))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::admin::{Access, ENDPOINTS};
+    use semel_settings::Role;
+
+    type Names = BTreeSet<String>;
+
+    fn names<'a>(names: impl IntoIterator<Item = &'a str>) -> Names {
+        names.into_iter().map(str::to_owned).collect()
+    }
+
+    fn document() -> Value {
+        serde_json::from_str(OPENAPI).expect("it is JSON")
+    }
+
+    /// What stands at a reference of the document.
+    fn at<'a>(document: &'a Value, node: &'a Value) -> &'a Value {
+        match node["$ref"].as_str() {
+            Some(reference) => {
+                let pointer = reference.strip_prefix('#').expect("it is in the document");
+                document.pointer(pointer).unwrap_or_else(|| panic!("{reference} is there"))
+            }
+            None => node,
+        }
+    }
+
+    /// Of an endpoint: who may, its parameters, and the members of its body.
+    type Described = (String, Names, Names);
+
+    #[test]
+    fn the_document_describes_every_endpoint_and_no_other() {
+        let document = document();
+        assert_eq!(document["openapi"], "3.1.0");
+        let mut described = BTreeMap::<(String, String), Described>::new();
+        for (path, methods) in document["paths"].as_object().expect("there are paths") {
+            for (method, operation) in methods.as_object().expect("there are methods") {
+                let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+                let of = |place: &str| {
+                    let own = parameters.iter().filter(|parameter| parameter["in"] == place);
+                    names(own.filter_map(|parameter| parameter["name"].as_str()))
+                };
+                let (in_path, query) = (of("path"), of("query"));
+                let in_template: Names = path
+                    .split('/')
+                    .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}').map(str::to_owned))
+                    .collect();
+                assert_eq!(in_path, in_template, "{path}");
+                let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+                let schema = at(&document, schema);
+                let members = schema["properties"].as_object().into_iter().flatten();
+                let members: Names = members.map(|(name, _)| name.clone()).collect();
+                if !members.is_empty() {
+                    assert_eq!(schema["additionalProperties"], false, "{path}");
+                }
+                let role = operation["x-role"].as_str().unwrap_or_default().to_owned();
+                let open = operation["security"].as_array().is_some_and(Vec::is_empty);
+                assert_eq!(open, role == "open", "{path}");
+                described.insert((method.to_uppercase(), path.clone()), (role, query, members));
+            }
+        }
+        let endpoints = ENDPOINTS.iter().map(|endpoint| {
+            let role = match endpoint.access {
+                Access::Open => "open",
+                Access::Needs(role) => role.as_str(),
+            };
+            let key = (endpoint.method.to_string(), endpoint.path.to_owned());
+            let (query, members) = (endpoint.query.iter().copied(), endpoint.members.iter().copied());
+            (key, (role.to_owned(), names(query), names(members)))
+        });
+        assert_eq!(described, endpoints.collect(), "left the document, right the table");
+        assert!(Role::Viewer < Role::Operator, "an operator may what a viewer may");
+    }
+
+    #[test]
+    fn every_reference_of_the_document_leads_somewhere() {
+        fn walk(document: &Value, node: &Value, seen: &mut usize) {
+            *seen += usize::from(at(document, node) != node);
+            match node {
+                Value::Object(members) => members.values().for_each(|node| walk(document, node, seen)),
+                Value::Array(elements) => elements.iter().for_each(|node| walk(document, node, seen)),
+                _ => {}
+            }
+        }
+        let (document, mut seen) = (document(), 0);
+        walk(&document, &document, &mut seen);
+        assert!(seen > ENDPOINTS.len(), "{seen}");
+    }
+}

@@ -1,0 +1,220 @@
+//! Records at the admin listener: what `semel records` and `semel reconcile` show and do.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use semel_core::problem::Kind;
+use semel_core::{Change, Epoch, Problem, Record};
+use semel_flow::reconcile::Outcome;
+use serde_json::{Value, json};
+
+use super::call::{Answer, Call, malformed};
+use super::{refused, told, unavailable};
+use crate::operate::records::{
+    FIRST_ATTEMPT, Said, Wanted, absent, act, done, find, is_an_answer, summary, unreadable,
+};
+use crate::operate::requests::{self, Reading};
+use crate::operate::story::Around;
+use crate::operate::{fields, insert_bytes, looks, operation_id, story};
+
+pub(crate) async fn list(call: Call) -> Result<Answer, Problem> {
+    let wanted = Wanted::read(|name| call.query.flag(name)).map_err(malformed)?;
+    let after = call.query.get("after").map(|id| operation_id(&id)).transpose().map_err(malformed)?;
+    let (store, limit) = (&call.admin.store, call.limit()?);
+    let filter = wanted.page(store.now().await.map_err(unavailable)?, after, limit);
+    let records = store.list(&filter).await.map_err(unavailable)?;
+    let bad = store.unreadable(&filter).await.map_err(unavailable)?;
+    let last = records.last().map(|record| record.operation_id).max(bad.last().map(|bad| bad.operation_id));
+    let next = last.filter(|last| records.len() + bad.len() == limit && Some(*last) > filter.after);
+    let next = next.map(|id| id.to_string());
+    let shown: Vec<Value> = records.iter().map(summary).collect();
+    let bad: Vec<Value> = bad.iter().map(unreadable).collect();
+    Ok(Answer::json(&json!({ "records": shown, "unreadable": bad, "next": next })))
+}
+
+pub(crate) async fn show(call: Call) -> Result<Answer, Problem> {
+    let (id, with_body) = (call.operation_id()?, call.wants_body()?);
+    let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
+    let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let mut shown = found.to_json();
+    if with_body {
+        shown["response"] = found.record.as_ref().map_or(Ok(Value::Null), response)?;
+    }
+    Ok(Answer::json(&shown))
+}
+
+/// What is stored for retries, as far as it is text.
+fn response(record: &Record) -> Result<Value, Problem> {
+    let Some(result) = &record.result else { return Ok(Value::Null) };
+    let response = result.response.decode();
+    let response = response.map_err(|why| Problem::new(Kind::ResponseUnreadable, format!("{why}.")))?;
+    let mut shown = json!({ "status": response.status.as_u16(), "headers": fields(&response.headers) });
+    match &response.body {
+        Some(body) => insert_bytes(&mut shown, "body", body),
+        None => shown["body"] = Value::Null,
+    }
+    Ok(shown)
+}
+
+pub(crate) async fn history(call: Call) -> Result<Answer, Problem> {
+    let id = call.operation_id()?;
+    let found = find(&*call.admin.store, id).await.map_err(unavailable)?;
+    let found = found.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let around = Around { same_store: "", config: &call.admin.config };
+    Ok(Answer::json(&story::to_json(id, &found, &around)))
+}
+
+/// Shows the request that is kept of a command, and has it noted who read it and why.
+pub(crate) async fn request(call: Call) -> Result<Answer, Problem> {
+    let (id, note) = (call.operation_id()?, call.note(requests::ACTION)?);
+    match requests::read(&*call.admin.store, id, &note).await.map_err(unavailable)? {
+        Reading::Kept(request) => Ok(Answer::json(&requests::to_json(id, &request))),
+        Reading::Absent(why) => Err(Problem::new(Kind::OperationNotFound, why)),
+        Reading::NotKept(why) => Err(Problem::new(Kind::NotFound, why)),
+        Reading::Unreadable(why) => Err(refused(&why)),
+    }
+}
+
+pub(crate) async fn resolve(call: Call) -> Result<Answer, Problem> {
+    let (id, note, said) = (call.operation_id()?, call.note("resolve")?, verdict(&call)?);
+    let attempt = attempt(&call)?;
+    let (admin, mut loses_its_body) = (&call.admin, false);
+    let change = |record: &Record| {
+        let policy = admin.config.policy_of(&record.operation);
+        loses_its_body = said.loses_its_body(policy);
+        said.change(policy, attempt)
+    };
+    let acted = act(&*admin.store, id, change, note).await.map_err(unavailable)?;
+    told(acted, Kind::OperationNotFound, |state| {
+        let mut shown = done(id, state);
+        if loses_its_body {
+            shown["bodyStored"] = false.into();
+        }
+        shown
+    })
+}
+
+pub(crate) async fn release(call: Call) -> Result<Answer, Problem> {
+    change_record(call, "release", Change::free()).await
+}
+
+pub(crate) async fn purge(call: Call) -> Result<Answer, Problem> {
+    change_record(call, "purge", Change::purge()).await
+}
+
+async fn change_record(call: Call, action: &str, change: Change) -> Result<Answer, Problem> {
+    let (id, note) = (call.operation_id()?, call.note(action)?);
+    let acted = act(&*call.admin.store, id, |_| change, note).await.map_err(unavailable)?;
+    told(acted, Kind::OperationNotFound, |state| done(id, state))
+}
+
+/// The attempt that an operator looked at.
+fn attempt(call: &Call) -> Result<Epoch, Problem> {
+    let Some(given) = call.members.get("attempt") else { return Ok(FIRST_ATTEMPT) };
+    let attempt = given.as_u64().and_then(|attempt| Epoch::try_from(attempt).ok());
+    let attempt = attempt.filter(|attempt| *attempt >= FIRST_ATTEMPT);
+    attempt.ok_or_else(|| malformed("`attempt` is a number from 1 on, as the record shows it."))
+}
+
+/// What an operator says about an unknown.
+fn verdict(call: &Call) -> Result<Said, Problem> {
+    let answer = ["status", "headers", "body", "bodyBase64"];
+    let (verdict, phase) = (call.member("verdict")?, call.member("phase")?);
+    let output = call.members.get("output");
+    if phase.is_some() || output.is_some() || verdict.as_deref() == Some("resume") {
+        if answer.iter().any(|name| call.members.contains_key(*name)) {
+            return Err(malformed(
+                "`status`, `headers` and `body` settle a whole command, not an open call.",
+            ));
+        }
+        let output = output.map(|output| Bytes::from(output.to_string()));
+        return Said::of_call(
+            attempt(call)?,
+            phase.as_deref(),
+            verdict.as_deref().unwrap_or_default(),
+            output,
+        )
+        .map_err(|wrong| malformed(format!("{wrong}.")));
+    }
+    match verdict.as_deref() {
+        Some("executed") => {}
+        Some("not-executed") if answer.iter().any(|name| call.members.contains_key(*name)) => {
+            return Err(malformed("`status`, `headers` and `body` go with the verdict \"executed\"."));
+        }
+        Some("not-executed") => return Ok(Said::NotExecuted),
+        Some(_) | None => {
+            return Err(malformed(
+                "`verdict` says what the evidence says: \"executed\", \"not-executed\" or \"resume\".",
+            ));
+        }
+    }
+    let status = match call.members.get("status") {
+        None | Some(Value::Null) => {
+            return Err(malformed("The verdict \"executed\" needs the `status` that retries are to get."));
+        }
+        Some(status) => status.as_u64().and_then(|status| u16::try_from(status).ok()),
+    };
+    let status = status.and_then(|status| StatusCode::from_u16(status).ok()).filter(|it| is_an_answer(*it));
+    let status = status.ok_or_else(|| malformed("`status` is a number from 200 to 599."))?;
+    Ok(Said::executed(status, headers(call.members.get("headers"))?, body(call)?))
+}
+
+/// The body that retries get: a text, or bytes in base64.
+fn body(call: &Call) -> Result<Option<Bytes>, Problem> {
+    match (call.member("body")?, call.member("bodyBase64")?) {
+        (Some(_), Some(_)) => Err(malformed("`body` and `bodyBase64` do not go together.")),
+        (Some(text), None) => Ok(Some(text.into())),
+        (None, Some(text)) => {
+            let bytes = STANDARD.decode(text).map_err(|_| malformed("`bodyBase64` is not base64."))?;
+            Ok(Some(bytes.into()))
+        }
+        (None, None) => Ok(None),
+    }
+}
+
+/// Header fields: for each name a text, or a list of them.
+fn headers(given: Option<&Value>) -> Result<HeaderMap, Problem> {
+    let wrong = || malformed("`headers` has a text, or a list of them, for the name of each field.");
+    let mut headers = HeaderMap::new();
+    let fields = match given {
+        None | Some(Value::Null) => return Ok(headers),
+        Some(Value::Object(fields)) => fields,
+        Some(_) => return Err(wrong()),
+    };
+    for (name, value) in fields {
+        let name: HeaderName =
+            name.parse().map_err(|_| malformed(format!("{name:?} is not a header name.")))?;
+        let lines = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        for line in lines {
+            let value = HeaderValue::from_str(line.as_str().ok_or_else(wrong)?.trim());
+            let value = value.map_err(|_| malformed(format!("`{name}` has no header value.")))?;
+            headers.append(name.clone(), value);
+        }
+    }
+    Ok(headers)
+}
+
+/// Looks for evidence about one command now.
+pub(crate) async fn reconcile(call: Call) -> Result<Answer, Problem> {
+    let (id, note) = (call.operation_id()?, call.note("reconcile")?);
+    let Some(reconciler) = &call.admin.reconciler else {
+        let why = "there is nobody to ask: no `[operation.reconcile]` and no `[[webhook]]` is configured";
+        return Err(refused(why));
+    };
+    let look = reconciler.look_noted(id, note).await.map_err(unavailable)?;
+    let look = look.ok_or_else(|| Problem::new(Kind::OperationNotFound, absent(id)))?;
+    let result = match &look.outcome {
+        Outcome::Resolved(_) => "resolved",
+        Outcome::Again { .. } => "again",
+        Outcome::GivenUp { .. } => "given_up",
+        Outcome::Overtaken => return Err(refused("somebody else is looking for it")),
+        Outcome::NotUnknown(state) => {
+            return Err(refused(&format!("{id} is {state}: reconcile does not apply to it")));
+        }
+        Outcome::Failed { why } => {
+            return Err(unavailable(semel_core::StoreError::Unavailable(why.clone())));
+        }
+    };
+    Ok(Answer { result, ..Answer::json(&looks::shown(&look)) })
+}

@@ -1,0 +1,48 @@
+//! The files for TLS that the configuration names, read as a gateway would at its start: for `semel config check` and
+//! `semel doctor`.
+
+use anyhow::Context;
+use semel_core::Timestamp;
+use semel_gateway::authorize::Authorizer;
+use semel_gateway::identity::introspection;
+use semel_gateway::tls;
+use semel_gateway::tls::client::Connecting;
+use semel_gateway::tls::live::{Recipe, make};
+use semel_gateway::tls::server::Accepting;
+use semel_settings::{Config, Identity};
+
+use crate::ledger;
+
+/// A certificate of ours, and its end.
+pub struct Shown {
+    /// The setting that names it.
+    pub setting: String,
+    /// Its end, if that can be read.
+    pub ends: Option<Timestamp>,
+}
+
+/// Reads all files as a gateway would at its start, and returns the certificates of ours that they hold.
+///
+/// # Errors
+/// If a gateway could not start with them.
+pub fn look(config: &Config) -> anyhow::Result<Vec<Shown>> {
+    let mut shown = Vec::new();
+    for settings in tls::for_clients(config).into_iter().chain(tls::for_admins(config)) {
+        let Accepting { ends, .. } = make(&settings)?;
+        shown.push(Shown { setting: format!("{}.certificate", settings.table), ends });
+    }
+    if let Some(settings) = tls::for_upstream(config) {
+        let Connecting { ends, .. } = make(&settings)?;
+        if settings.tls.own.is_some() {
+            shown.push(Shown { setting: format!("{}.certificate", settings.table()), ends });
+        }
+    }
+    Authorizer::new(config).context("`authorize_url`")?;
+    if let Identity::Introspection(settings) = &config.identity {
+        introspection::check(settings)?;
+    }
+    if let Some(watch) = &config.ledger {
+        ledger::check_files(watch).context("`[ledger]`")?;
+    }
+    Ok(shown)
+}

@@ -1,0 +1,59 @@
+//! The comparison of our ledger with theirs, in a command and on a schedule.
+//!
+//! `read` reads either side, `fetch` reads from an address, and `watch` is the schedule. The settings make the plan, and
+//! `semel-flow` compares.
+
+mod fetch;
+mod read;
+mod watch;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use anyhow::Context;
+use semel_core::{Clock, OperationId, StateName, Store, SystemClock};
+use semel_flow::reconcile::ledger::{self, Ages, FindingKind, Report};
+use semel_settings::LedgerComparison;
+
+pub use watch::{check, check_files, watch};
+
+/// The result of a comparison.
+pub struct Compared {
+    /// The findings.
+    pub report: Report,
+    /// The states of records under listed references that our side lacks, if our side is the store.
+    pub our_states: HashMap<String, StateName>,
+}
+
+/// Compares. `store` is the one that records are in, where ours are its records.
+pub async fn compare(
+    comparison: &LedgerComparison,
+    store: Option<&Arc<dyn Store>>,
+) -> anyhow::Result<Compared> {
+    let now = match store {
+        Some(store) => store.now().await.context("our ledger is the store")?,
+        None => SystemClock.now(),
+    };
+    let ages = Ages { now, grace: comparison.grace, max_age: comparison.max_age };
+    let ours = read::read(&comparison.ours, ages, store).await.context("our ledger")?;
+    let theirs = read::read(&comparison.theirs, ages, store).await.context("their ledger")?;
+    // Sorting a million references takes a moment that others need not wait for.
+    let report = tokio::task::spawn_blocking(move || ledger::compare(&ours, &theirs)).await?;
+    let our_states = match store {
+        Some(store) => our_states(&report, store).await.context("our ledger is the store")?,
+        None => HashMap::new(),
+    };
+    Ok(Compared { report, our_states })
+}
+
+/// Returns the states of commands that they carried out, and that did not succeed here.
+async fn our_states(report: &Report, store: &Arc<dyn Store>) -> anyhow::Result<HashMap<String, StateName>> {
+    let mut states = HashMap::new();
+    for finding in &report.findings(FindingKind::MissingOurs).first {
+        let Ok(id) = finding.reference.parse::<OperationId>() else { continue };
+        if let Some(record) = store.find(id).await?.record {
+            states.insert(finding.reference.clone(), record.head.state.name());
+        }
+    }
+    Ok(states)
+}

@@ -1,0 +1,107 @@
+//! Reads a ledger from an address: one GET, bounded in time and size, read as it arrives.
+
+use anyhow::{Context, ensure};
+use bytes::Bytes;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http_body_util::Full;
+use semel_flow::reconcile::ledger::{Ages, Columns, Format, Ledger, Reading};
+use semel_outgoing::{Client, Error, ServiceAnswer, TlsError};
+use semel_settings::LedgerUrl;
+
+/// The value of `Accept`, where no format is configured.
+const ANY: &str = "application/x-ndjson, text/csv, application/json";
+
+/// Reads all of it, within the time that it has.
+pub(super) async fn fetch(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+    ask(url, columns, ages).await.map_err(|error| match error.downcast_ref() {
+        Some(Error::TimedOut(timeout)) => {
+            anyhow::anyhow!("not all of it arrived within {timeout:?}, which is `timeout`")
+        }
+        _ => error,
+    })
+}
+
+async fn ask(url: &LedgerUrl, columns: &Columns, ages: Ages) -> anyhow::Result<Ledger> {
+    let client = self::client(url)?;
+    let answer = client.send(request(&client, url)?).await?;
+    let head = &answer.head;
+    ensure!(head.status == StatusCode::OK, "it answers {}, and 200 is expected", head.status);
+    ensure!(
+        answer.is_delimited(),
+        "it has neither a Content-Length nor chunks: its end cannot be told from a connection that broke"
+    );
+    let reading = Reading::new(format(url, &head.headers)?, columns, ages)?;
+    read_body(answer, reading, url.max_size).await
+}
+
+fn request(client: &Client, url: &LedgerUrl) -> anyhow::Result<Request<Full<Bytes>>> {
+    let accept = match url.format {
+        Some(Format::Csv) => "text/csv",
+        Some(Format::Ndjson) => "application/x-ndjson",
+        Some(Format::Json) => "application/json",
+        None => ANY,
+    };
+    let request = client.request(Method::GET, url.address.target()).header(ACCEPT, accept);
+    let mut request = request.body(Full::default())?;
+    if let Some(authorization) = authorization(url)? {
+        request.headers_mut().insert(AUTHORIZATION, authorization);
+    }
+    Ok(request)
+}
+
+/// Returns the format of the answer: as configured, or as `Content-Type` says.
+fn format(url: &LedgerUrl, headers: &HeaderMap) -> anyhow::Result<Format> {
+    if let Some(coding) = headers.get(CONTENT_ENCODING) {
+        ensure!(
+            coding == "identity",
+            "it is sent with {coding:?} as Content-Encoding, and none was asked for"
+        );
+    }
+    let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("");
+    let said = url.format.or_else(|| Format::of_content_type(content_type));
+    said.with_context(|| {
+        format!(
+            "its Content-Type {content_type:?} is not a known one: set `their_format` to csv, ndjson or json"
+        )
+    })
+}
+
+async fn read_body(
+    mut answer: ServiceAnswer,
+    mut reading: Reading,
+    max_size: usize,
+) -> anyhow::Result<Ledger> {
+    let mut size: usize = 0;
+    while let Some(data) = answer.chunk().await? {
+        size = size.saturating_add(data.len());
+        ensure!(size <= max_size, "it is larger than {max_size} bytes, which is `max_size`");
+        reading.feed(&data)?;
+    }
+    Ok(reading.finish()?)
+}
+
+/// Makes the client that reads a ledger.
+///
+/// # Errors
+/// If no certificate can be for the host.
+pub(super) fn client(url: &LedgerUrl) -> Result<Client, TlsError> {
+    Ok(Client::new(url.address.clone(), url.tls.settings())?
+        .connect_timeout(url.timeout)
+        .timeout(url.timeout))
+}
+
+/// Returns the value of `Authorization`, if the settings name a variable for it.
+///
+/// # Errors
+/// If the variable is not set, or can be in no header.
+pub(super) fn authorization(url: &LedgerUrl) -> anyhow::Result<Option<HeaderValue>> {
+    let Some(name) = &url.authorization_env else { return Ok(None) };
+    let value = std::env::var(name)
+        .map_err(|_| anyhow::anyhow!("the variable {name}, which holds the credential, is not set"))?;
+    // The value itself is never shown.
+    let mut value = HeaderValue::from_str(&value)
+        .map_err(|_| anyhow::anyhow!("the variable {name} holds what no header can carry"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}

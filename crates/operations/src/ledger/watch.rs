@@ -1,0 +1,110 @@
+//! The comparison on a schedule: once in an interval, with what it finds in metrics and in the log.
+
+use std::sync::Arc;
+
+use metrics::{counter, gauge};
+use semel_core::{Clock, Store, SystemClock};
+use semel_flow::reconcile::ledger::{FindingKind, Report};
+use semel_settings::{LedgerSource, LedgerWatch};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use super::fetch::{authorization, client};
+use super::{Compared, compare};
+
+/// The most findings that one run logs; all are counted.
+const MAX_LOGGED: usize = 100;
+
+/// Checks that everything is there that a run needs from outside.
+///
+/// # Errors
+/// If something is missing.
+pub fn check(watch: &LedgerWatch) -> anyhow::Result<()> {
+    match &watch.comparison.theirs.source {
+        LedgerSource::Url(url) => authorization(url).map(drop),
+        LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_) => Ok(()),
+    }?;
+    check_files(watch)
+}
+
+/// Reads the files for TLS, so that a mistake in them is found before the first run.
+///
+/// # Errors
+/// If they cannot be used.
+pub fn check_files(watch: &LedgerWatch) -> anyhow::Result<()> {
+    match &watch.comparison.theirs.source {
+        LedgerSource::Url(url) => Ok(client(url)?.check()?),
+        LedgerSource::Store { .. } | LedgerSource::File(..) | LedgerSource::Input(_) => Ok(()),
+    }
+}
+
+/// Compares, again and again, until it is dropped.
+pub async fn watch(watch: LedgerWatch, store: Arc<dyn Store>) {
+    let first = Instant::now() + watch.first_after;
+    let mut ticks = tokio::time::interval_at(first, watch.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let reads_store = matches!(watch.comparison.ours.source, LedgerSource::Store { .. });
+    loop {
+        ticks.tick().await;
+        match compare(&watch.comparison, reads_store.then_some(&store)).await {
+            Ok(compared) => tell(&compared, &watch.comparison.ours.columns.compare),
+            Err(error) => {
+                counter!("idempotency_ledger_runs_total", "outcome" => "failed").increment(1);
+                let error = format!("{error:#}");
+                tracing::error!(
+                    event = "idempotency_ledger_failed",
+                    error,
+                    "the ledgers could not be compared"
+                );
+            }
+        }
+    }
+}
+
+/// `compared_values` are the names of what is compared.
+fn tell(compared: &Compared, compared_values: &[String]) {
+    let Compared { report, our_states } = compared;
+    for kind in FindingKind::ALL {
+        let total = report.findings(kind).total;
+        gauge!("idempotency_ledger_findings", "kind" => kind.as_str()).set(total as f64);
+    }
+    let seconds = SystemClock.now().as_millis() as f64 / 1000.0;
+    gauge!("idempotency_ledger_last_run_timestamp_seconds").set(seconds);
+    let outcome = if report.agrees() { "agree" } else { "differ" };
+    counter!("idempotency_ledger_runs_total", "outcome" => outcome).increment(1);
+    let findings = FindingKind::ALL.into_iter().flat_map(|kind| &report.findings(kind).first);
+    for finding in findings.take(MAX_LOGGED) {
+        // Only names: the values stay in the ledgers.
+        let names = finding.differences.iter().filter_map(|difference| compared_values.get(difference.value));
+        let different = names.map(String::as_str).collect::<Vec<_>>().join(", ");
+        tracing::warn!(
+            event = "idempotency_ledger_finding",
+            kind = finding.kind.as_str(),
+            reference = finding.reference,
+            state = our_states.get(&finding.reference).map(|state| state.as_str()),
+            different = Some(different).filter(|names| !names.is_empty()),
+            "the ledgers do not agree about this"
+        );
+    }
+    summary(report);
+}
+
+fn summary(report: &Report) {
+    let total = |kind| report.findings(kind).total;
+    let (missing_ours, missing_theirs) = (total(FindingKind::MissingOurs), total(FindingKind::MissingTheirs));
+    let (double_ours, double_theirs) = (total(FindingKind::DoubleOurs), total(FindingKind::DoubleTheirs));
+    tracing::info!(
+        event = "idempotency_ledger_compared",
+        agree = report.agrees(),
+        ours = report.ours.entries,
+        theirs = report.theirs.entries,
+        agreeing = report.agreeing,
+        missing_ours,
+        missing_theirs,
+        double_ours,
+        double_theirs,
+        different = total(FindingKind::Different),
+        too_young = report.too_young,
+        too_old = report.too_old,
+        "the ledgers were compared"
+    );
+}

@@ -1,0 +1,112 @@
+//! Messages as operators see them, and what may be done to one.
+
+use std::time::Duration;
+
+use semel_core::outbox::{Intervention, Message, MessageFilter, MessageState, Outbox};
+use semel_core::{Note, StoreError, Timestamp};
+use serde_json::{Value, json};
+
+use super::{Acted, age, before};
+
+/// Which messages somebody wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    state: Option<MessageState>,
+    kind: Option<String>,
+    older_than: Option<Duration>,
+}
+
+impl Wanted {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// Says what cannot be understood.
+    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
+        let state = given("state").map(|name| {
+            let known = MessageState::ALL.map(MessageState::as_str).join(", ");
+            MessageState::parse(&name).ok_or_else(|| format!("{name:?} is not a state: {known}"))
+        });
+        Ok(Wanted {
+            state: state.transpose()?,
+            kind: given("kind"),
+            older_than: given("older-than").map(|text| age(&text)).transpose()?,
+        })
+    }
+
+    /// What is asked for a page of them.
+    pub async fn page(
+        self,
+        outbox: &dyn Outbox,
+        after: Option<String>,
+        limit: usize,
+    ) -> Result<MessageFilter, StoreError> {
+        let Wanted { state, kind, older_than } = self;
+        let created_before = match older_than {
+            // No message has this id: it is asked for the time.
+            Some(age) => Some(before(outbox.message("").await?.1, age)),
+            None => None,
+        };
+        Ok(MessageFilter { state, kind, created_before, after, limit })
+    }
+}
+
+/// A message as a list shows it: the names are promises.
+pub fn summary(message: &Message) -> Value {
+    json!({
+        "eventId": message.event_id,
+        "operationId": message.operation_id.to_string(),
+        "kind": message.kind,
+        "position": message.position,
+        "state": message.state.as_str(),
+        "attempts": message.attempts,
+        "createdAt": message.created_at.to_rfc3339(),
+        "doneAt": message.done_at.map(Timestamp::to_rfc3339),
+        "lastError": message.last_error,
+        "providerReference": message.provider_reference,
+        "payloadBytes": message.payload_bytes,
+    })
+}
+
+/// All that is known about a message but what it says: the names are promises.
+pub fn full(message: &Message, now: Timestamp) -> Value {
+    let mut shown = summary(message);
+    if message.state == MessageState::Pending {
+        let when = if message.is_in_hand(now) { "inHandUntil" } else { "dueAt" };
+        shown[when] = message.due_at.to_rfc3339().into();
+    }
+    shown
+}
+
+/// What is said about a message that there is not.
+pub fn absent(id: &str) -> String {
+    format!("there is no message {id}: it was never sent, or it was delivered long ago, or discarded")
+}
+
+/// Does it, and has it noted who did and why, in the same write.
+pub async fn act(
+    outbox: &dyn Outbox,
+    id: &str,
+    intervention: Intervention,
+    who: String,
+    why: String,
+) -> Result<Acted<MessageState>, StoreError> {
+    let name = intervention.as_str();
+    let note = Note { who, action: format!("outbox {name}"), why };
+    if outbox.intervene(id, intervention, &note).await? {
+        return Ok(Acted::Done(match intervention {
+            Intervention::Retry => Some(MessageState::Pending),
+            Intervention::Discard => None,
+        }));
+    }
+    let (Some(message), now) = outbox.message(id).await? else { return Ok(Acted::Absent(absent(id))) };
+    Ok(Acted::Refused(if message.is_in_hand(now) {
+        format!("{id} is in the hand of a worker, until {} at the latest: try then", message.due_at)
+    } else {
+        format!("{id} is {}: {name} does not apply to it", message.state.as_str())
+    }))
+}
+
+/// Where a message stands after an action, as JSON: the names are promises.
+pub fn done(id: &str, state: Option<MessageState>) -> Value {
+    json!({ "eventId": id, "state": state.map(MessageState::as_str) })
+}

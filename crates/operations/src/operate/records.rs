@@ -1,0 +1,306 @@
+//! Records as operators see them, and what may be done to one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, StatusCode};
+use semel_core::policy::{Policy, StoreResponse};
+use semel_core::response::reference;
+use semel_core::transition::{Proof, Refusal};
+use semel_core::{
+    About, Change, Decision, Epoch, Filter, Note, NoteTaken, OperationId, Progress, Record, Response, State,
+    StateName, StepKind, Store, StoreError, StoredResult, Timestamp, Unreadable,
+};
+use serde_json::{Value, json};
+
+use super::{Acted, age, before};
+
+/// Which records somebody wants to see.
+#[derive(Clone, Debug, Default)]
+pub struct Wanted {
+    state: Option<StateName>,
+    operation: Option<String>,
+    tenant: Option<String>,
+    older_than: Option<Duration>,
+}
+
+impl Wanted {
+    /// As it is written.
+    ///
+    /// # Errors
+    /// Says what cannot be understood.
+    pub fn read(mut given: impl FnMut(&str) -> Option<String>) -> Result<Wanted, String> {
+        let state = given("state").map(|name| {
+            StateName::parse(&name).ok_or_else(|| {
+                let known: Vec<&str> = StateName::ALL.iter().map(|state| state.as_str()).collect();
+                format!("{name:?} is not a state: {}", known.join(", "))
+            })
+        });
+        Ok(Wanted {
+            state: state.transpose()?,
+            operation: given("operation"),
+            tenant: given("tenant"),
+            older_than: given("older-than").map(|text| age(&text)).transpose()?,
+        })
+    }
+
+    /// What a store is asked for a page of them.
+    pub fn page(self, now: Timestamp, after: Option<OperationId>, limit: usize) -> Filter {
+        let Wanted { state, operation, tenant, older_than } = self;
+        let updated_before = older_than.map(|age| before(now, age));
+        Filter { state, operation, tenant, updated_before, after, limit }
+    }
+}
+
+/// A record as a list shows it: the names are promises.
+pub fn summary(record: &Record) -> Value {
+    json!({
+        "operationId": record.operation_id.to_string(),
+        "operation": record.operation.as_str(),
+        "tenant": record.principal.tenant(),
+        "caller": record.principal.caller(),
+        "state": record.head.state.name().as_str(),
+        "reason": record.head.reason.as_str(),
+        "epoch": record.head.epoch,
+        "partlyDone": record.head.partly_done,
+        "createdAt": record.created_at.to_rfc3339(),
+        "updatedAt": record.updated_at.to_rfc3339(),
+        "expiresAt": record.head.state.expires_at().map(Timestamp::to_rfc3339),
+        "keyHashPrefix": record.key_hash_prefix,
+    })
+}
+
+/// A record that cannot be read, as a list shows it: the names are promises.
+pub fn unreadable(record: &Unreadable) -> Value {
+    json!({ "operationId": record.operation_id.to_string(), "state": "unreadable", "why": record.why })
+}
+
+/// All that is known about one command, without what was asked and answered.
+pub struct Found {
+    /// The record, unless it was purged.
+    pub record: Option<Record>,
+    /// The actions of operators, the oldest first.
+    pub notes: Vec<NoteTaken>,
+    /// The phases of the command.
+    pub steps: Vec<Progress>,
+    /// The store's time of this reading.
+    pub now: Timestamp,
+}
+
+/// Looks for a command. `None` if there is no trace of it.
+pub async fn find(store: &dyn Store, id: OperationId) -> Result<Option<Found>, StoreError> {
+    let found = store.find(id).await?;
+    let notes = store.notes(id).await?;
+    if found.record.is_none() && notes.is_empty() {
+        return Ok(None);
+    }
+    let steps = store.progress(id).await?;
+    Ok(Some(Found { record: found.record, notes, steps, now: found.now }))
+}
+
+/// What is said about a command that there is no trace of.
+pub fn absent(id: OperationId) -> String {
+    format!("there is no record of operation {id}")
+}
+
+impl Found {
+    /// The same as JSON: the names are promises.
+    pub fn to_json(&self) -> Value {
+        let mut shown = self.record.as_ref().map_or(json!({}), summary);
+        if let Some(record) = &self.record {
+            shown["fingerprint"] = record.head.fingerprint.to_string().into();
+            if let State::Unknown { since, quarantine_until, attempts, .. } = record.head.state {
+                shown["unknownSince"] = since.to_rfc3339().into();
+                shown["quarantineUntil"] = quarantine_until.to_rfc3339().into();
+                shown["reconcileAttempts"] = attempts.into();
+                shown["lookFor"] = look_for(record);
+            }
+            if let Some(result) = &record.result {
+                shown["status"] = result.status.into();
+                shown["resource"] = json!(result.resource);
+                shown["responseBytes"] = result.response.bytes.len().into();
+                // Without its key, nobody can tell.
+                shown["bodyStored"] =
+                    json!(result.response.decode().ok().map(|response| response.body.is_some()));
+            }
+        }
+        shown["notes"] = self.notes.iter().map(note).collect();
+        for (list, step) in self.steps.iter().map(step) {
+            match shown[list].as_array_mut() {
+                Some(list) => list.push(step),
+                None => shown[list] = json!([step]),
+            }
+        }
+        shown
+    }
+}
+
+/// What to look for where the effect of an unknown command would be, as JSON: the names are promises.
+pub fn look_for(record: &Record) -> Value {
+    let since = match record.head.state {
+        State::Unknown { since, .. } => Some(since.to_rfc3339()),
+        _ => None,
+    };
+    json!({
+        "semelOperationId": record.operation_id.to_string(),
+        "semelAttempt": record.head.epoch,
+        "begunAt": record.history.began(record.head.epoch).map(Timestamp::to_rfc3339),
+        "unknownSince": since,
+        "seen": record.history.observation(),
+        "requestKept": record.head.terms.keep_request,
+    })
+}
+
+/// A note as JSON: the names are promises.
+pub fn note(taken: &NoteTaken) -> Value {
+    let NoteTaken { at, note } = taken;
+    json!({ "at": at.to_rfc3339(), "who": note.who, "action": note.action, "why": note.why })
+}
+
+/// A step as JSON, and the list that it belongs to: the names are promises.
+fn step(step: &Progress) -> (&'static str, Value) {
+    let mut shown = json!({
+        "name": step.name,
+        "beganAt": step.began_at.to_rfc3339(),
+        "doneAt": step.done_at.map(Timestamp::to_rfc3339),
+    });
+    match &step.what {
+        StepKind::Local { .. } => shown["kind"] = "local".into(),
+        StepKind::External { deduplicated, .. } => {
+            shown["kind"] = "external".into();
+            shown["deduplicated"] = (*deduplicated).into();
+        }
+        StepKind::Item { operation_id, state, status } => {
+            shown["operationId"] = json!(operation_id.map(|id| id.to_string()));
+            shown["state"] = json!(state.map(StateName::as_str));
+            shown["status"] = json!(status);
+            return ("items", shown);
+        }
+    }
+    ("phases", shown)
+}
+
+/// Whether retries can be answered with it.
+pub fn is_an_answer(status: StatusCode) -> bool {
+    (200..600).contains(&status.as_u16())
+}
+
+/// The attempt that a verdict is about, if nobody names one: most commands have no other.
+pub const FIRST_ATTEMPT: Epoch = 1;
+
+/// What a person says about an unknown.
+pub enum Said {
+    /// It took place, with this response; without a body, nobody has it at hand.
+    Executed {
+        /// The status of the response.
+        status: StatusCode,
+        /// Its header fields.
+        headers: HeaderMap,
+        /// Its body, if anybody has it.
+        body: Option<Bytes>,
+    },
+    /// It did not.
+    NotExecuted,
+    /// This, about the open call of a command in phases.
+    OfCall(Box<Change>),
+}
+
+impl Said {
+    /// It took place, with this response.
+    pub fn executed(status: StatusCode, mut headers: HeaderMap, body: Option<Bytes>) -> Said {
+        let is_json = |body: &Bytes| serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok();
+        if !headers.contains_key(CONTENT_TYPE) && body.as_ref().is_some_and(is_json) {
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        Said::Executed { status, headers, body }
+    }
+
+    /// What is written about this attempt, where the operation wants this.
+    pub fn change(&self, policy: &Policy, attempt: Epoch) -> Change {
+        let change = match (self, self.kept(policy)) {
+            (Said::OfCall(change), _) => return (**change).clone(),
+            (_, Some(kept)) => Change::resolve_executed(StoredResult::of(&kept)),
+            (_, None) => Change::resolve_not_executed(Proof::Quarantine),
+        };
+        change.about(About::Only(attempt))
+    }
+
+    /// What is said about the open call of the attempt `epoch`, or, without a phase, that none is open.
+    ///
+    /// # Errors
+    /// Says what does not go together.
+    pub fn of_call(
+        epoch: Epoch,
+        phase: Option<&str>,
+        verdict: &str,
+        output: Option<Bytes>,
+    ) -> Result<Said, String> {
+        let change = match (verdict, phase, output) {
+            ("resume", None, None) => Change::resume(epoch),
+            ("resume", ..) => {
+                return Err("to resume a command needs neither a phase nor an output".to_owned());
+            }
+            ("executed", Some(phase), Some(output)) => {
+                Change::resolve_call_executed(epoch, phase, output).map_err(|error| error.to_string())?
+            }
+            ("executed", Some(_), None) => {
+                return Err("a call that was executed has an output, which later phases read".to_owned());
+            }
+            ("not-executed", Some(phase), None) => {
+                Change::resolve_call_not_executed(epoch, phase, Proof::Quarantine)
+            }
+            _ => return Err("an output goes with a phase and the verdict \"executed\"".to_owned()),
+        };
+        Ok(Said::OfCall(Box::new(change)))
+    }
+
+    /// Whether a body is given that the operation does not want to be stored.
+    pub fn loses_its_body(&self, policy: &Policy) -> bool {
+        let given = matches!(self, Said::Executed { body: Some(_), .. });
+        given && self.kept(policy).is_some_and(|kept| kept.body.is_none())
+    }
+
+    /// What is kept of the response. What is too large for others is kept all the same: a person gave it.
+    fn kept(&self, policy: &Policy) -> Option<Response> {
+        let Said::Executed { status, headers, body } = self else { return None };
+        let (empty, none) = (Bytes::new(), HeaderMap::new());
+        let body = match body {
+            // It can be fetched from where it is.
+            None if policy.store_response == StoreResponse::Reference && reference(headers).is_some() => None,
+            body => Some(body.as_ref().unwrap_or(&empty)),
+        };
+        let policy = Policy { max_stored_response: usize::MAX, ..policy.clone() };
+        Some(policy.keep(*status, headers, body, &none))
+    }
+}
+
+/// Does it, and has it noted who did and why, in the same write.
+pub async fn act(
+    store: &dyn Store,
+    id: OperationId,
+    change: impl FnOnce(&Record) -> Change + Send,
+    note: Note,
+) -> Result<Acted<StateName>, StoreError> {
+    let action = note.action.clone();
+    let found = store.find(id).await?;
+    let Some(record) = found.record else { return Ok(Acted::Absent(absent(id))) };
+    let answer = store.apply(&record.id, &change(&record).seen_at(found.now).noted(note)).await?;
+    match answer.decision {
+        Decision::Applied => Ok(Acted::Done(answer.record.map(|record| record.head.state.name()))),
+        Decision::Refused(Refusal::WrongState) => {
+            let state = record.head.state.name();
+            Ok(Acted::Refused(format!("{id} is {state}: {action} does not apply to it")))
+        }
+        Decision::Refused(Refusal::OtherAttempt { epoch }) => Ok(Acted::Refused(format!(
+            "{id} is at attempt {epoch}: look at what that attempt came to, and name it (--attempt {epoch})"
+        ))),
+        Decision::Refused(refusal) => Ok(Acted::Refused(format!("{id}: {refusal}"))),
+        decision => Err(StoreError::Rejected(format!("it answered {decision:?}"))),
+    }
+}
+
+/// Where a record stands after an action, as JSON: the names are promises.
+pub fn done(id: OperationId, state: Option<StateName>) -> Value {
+    json!({ "operationId": id.to_string(), "state": state.map(StateName::as_str) })
+}

@@ -1,0 +1,332 @@
+//! One command's life as a story, and what can be done about it now.
+
+use semel_core::{
+    NoteTaken, OperationId, Progress, Reason, Record, State, StateName, Step, StepKind, Timestamp,
+};
+use semel_flow::reconcile::{CONTRADICTION, RECONCILER, is_dead_letter};
+use semel_settings::Config;
+use serde_json::{Value, json};
+
+use super::printable;
+use super::records::{FIRST_ATTEMPT, Found, look_for, summary};
+
+/// What a story needs to know beside the store.
+pub struct Around<'a> {
+    /// Goes behind the commands that the story names.
+    pub same_store: &'a str,
+    /// The settings of today, which say whether a late answer is read.
+    pub config: &'a Config,
+}
+
+/// The story as JSON: the names are promises.
+pub fn to_json(id: OperationId, found: &Found, around: &Around<'_>) -> Value {
+    let mut story = found.record.as_ref().map_or(json!({ "operationId": id.to_string() }), summary);
+    story["timeline"] = timeline(found).iter().map(Entry::to_json).collect();
+    let unknown = |record: &&Record| matches!(record.head.state, State::Unknown { .. });
+    if let Some(record) = found.record.as_ref().filter(unknown) {
+        story["lookFor"] = look_for(record);
+    }
+    story["next"] = next(found.record.as_ref(), found.now, around).into();
+    story
+}
+
+/// Something that happened.
+pub enum Entry<'a> {
+    /// A step of the record.
+    Step(Step),
+    /// An action of an operator.
+    Note(&'a NoteTaken),
+    /// A call of a phase is about to be made.
+    Begun(&'a Progress),
+    /// A phase is done.
+    Done(&'a Progress, Timestamp),
+}
+
+/// What happened, in order. What was done by hand stands before the step that it led to.
+pub fn timeline(found: &Found) -> Vec<Entry<'_>> {
+    let Found { record, notes, steps: phases, .. } = found;
+    let (mut calls, mut done, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for phase in phases {
+        match (&phase.what, phase.done_at) {
+            (StepKind::Item { .. }, _) => {}
+            (StepKind::Local { .. }, at) => done.push(Entry::Done(phase, at.unwrap_or(phase.began_at))),
+            (StepKind::External { .. }, Some(at)) => {
+                calls.push(Entry::Begun(phase));
+                done.push(Entry::Done(phase, at));
+            }
+            (StepKind::External { .. }, None) => left.push(Entry::Begun(phase)),
+        }
+    }
+    let steps = record.iter().flat_map(|record| record.history.steps()).map(Entry::Step);
+    let mut timeline: Vec<Entry<'_>> = notes.iter().map(Entry::Note).chain(steps).collect();
+    timeline.extend(calls.into_iter().chain(done).chain(left));
+    timeline.sort_by_key(Entry::at);
+    timeline
+}
+
+impl Entry<'_> {
+    /// When.
+    pub fn at(&self) -> Timestamp {
+        match self {
+            Entry::Step(step) => step.at,
+            Entry::Note(taken) => taken.at,
+            Entry::Begun(phase) => phase.began_at,
+            Entry::Done(_, at) => *at,
+        }
+    }
+
+    /// In a sentence.
+    pub fn tell(&self) -> String {
+        match self {
+            Entry::Step(step) => tell(step),
+            Entry::Note(taken) => {
+                let note = &taken.note;
+                if note.action == CONTRADICTION {
+                    return printable(&format!(
+                        "CONTRADICTION, which somebody has to look into: {}",
+                        note.why
+                    ));
+                }
+                let whose = if note.who == RECONCILER { "by itself" } else { "by hand" };
+                printable(&format!("{whose}: {} by {}, because: {}", note.action, note.who, note.why))
+            }
+            Entry::Begun(phase) => {
+                let (how, again) = match phase.what {
+                    StepKind::External { deduplicated: true, .. } => {
+                        ("deduplicates on its key", "may be made again")
+                    }
+                    _ => ("does not deduplicate", "is never made again"),
+                };
+                let Progress { name, .. } = phase;
+                printable(&format!("phase {name}: its call is begun; the receiver {how}, so it {again}"))
+            }
+            Entry::Done(phase, _) => printable(&format!("phase {}: done", phase.name)),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let mut entry = json!({ "at": self.at().to_rfc3339(), "what": self.tell() });
+        match self {
+            Entry::Step(step) => {
+                entry["epoch"] = step.epoch.into();
+                entry["state"] = step.state.as_str().into();
+                entry["reason"] = step.reason.as_str().into();
+                if let Some((times, last)) = step.again {
+                    entry["again"] = json!({ "times": times, "last": last.to_rfc3339() });
+                }
+            }
+            Entry::Note(taken) => {
+                entry["who"] = taken.note.who.as_str().into();
+                entry["action"] = taken.note.action.as_str().into();
+                entry["why"] = taken.note.why.as_str().into();
+            }
+            Entry::Begun(phase) | Entry::Done(phase, _) => entry["phase"] = phase.name.as_str().into(),
+        }
+        entry
+    }
+}
+
+/// One step in a sentence.
+fn tell(step: &Step) -> String {
+    let Step { epoch, state, .. } = step;
+    let what = match step.reason {
+        Reason::HandlerUnsure | Reason::TimedOut | Reason::Panicked if *state == StateName::Claimed => {
+            let what = match step.reason {
+                Reason::TimedOut => "a phase took too long",
+                Reason::Panicked => "a phase panicked",
+                _ => "a call came to nobody knows what, and may be made again",
+            };
+            format!("{what}: it waits to be resumed, as epoch {epoch}")
+        }
+        Reason::Claimed if *state == StateName::Claimed => "accepted, to be run by a worker".to_owned(),
+        Reason::Claimed if *epoch > 1 => format!("claimed anew, as epoch {epoch}, and run at once"),
+        Reason::Claimed => format!("claimed, as epoch {epoch}, and run at once"),
+        Reason::Started => format!("taken up by a worker, as epoch {epoch}"),
+        Reason::Deferred => "committed, and its outcome left to the message that it sends".to_owned(),
+        Reason::PartlyDone => "partly done: the same request, sent again, does the rest".to_owned(),
+        Reason::Answered => format!("answered: {state}, and kept for retries"),
+        Reason::NotExecuted if *state == StateName::Claimed => {
+            format!("proven not executed: it waits for a worker again, as epoch {epoch}")
+        }
+        Reason::NotExecuted if *state == StateName::Unknown => {
+            "given up between two of its phases: unknown".to_owned()
+        }
+        Reason::NotExecuted => "proven not executed: the key is free for one retry".to_owned(),
+        Reason::ServerError if *state == StateName::Unknown => {
+            "answered with a server error, which says nothing about the effect: unknown".to_owned()
+        }
+        Reason::ServerError => format!("answered with a server error: {state}, as the operation declares"),
+        Reason::HandlerUnsure => "the service said that it does not know itself: unknown".to_owned(),
+        Reason::TimedOut => "no answer in time: unknown".to_owned(),
+        Reason::BrokeOff => "the connection or the answer broke off: unknown".to_owned(),
+        Reason::Panicked => "the handler panicked: unknown".to_owned(),
+        Reason::ShutDown => "its process was shut down before the answer came: unknown".to_owned(),
+        Reason::LeaseExpired if *state == StateName::Unknown => {
+            "its lease ended without a word from the executor: unknown".to_owned()
+        }
+        Reason::LeaseExpired if *state == StateName::Claimed => {
+            format!(
+                "its lease ended without a word from the executor: it waits to be resumed, as epoch {epoch}"
+            )
+        }
+        Reason::LeaseExpired => {
+            format!("its lease ended without a word from the executor: {state}, as the operation declares")
+        }
+        Reason::DeferralExpired => "its message did not come to an end in time: unknown".to_owned(),
+        Reason::MessageDead => "its message is given up: unknown".to_owned(),
+        Reason::NeverStarted if *state == StateName::Unknown => {
+            "nobody resumed it in time: unknown".to_owned()
+        }
+        Reason::NeverStarted => "no worker took it up in time: nothing ran, the key is free".to_owned(),
+        Reason::ClaimUnconfirmed => "its claim could not be confirmed, so nothing was started".to_owned(),
+        Reason::VerdictExecuted if in_phases(*state, *epoch) => {
+            format!("evidence says that its open call was executed: it goes on after it, as epoch {epoch}")
+        }
+        Reason::VerdictNotExecuted | Reason::VerdictDeduplicated if *state == StateName::Claimed => {
+            format!("evidence says that its open call was not executed: it waits to be resumed, as epoch {epoch}")
+        }
+        Reason::Resumed => format!("resumed by an operator, with no call open, as epoch {epoch}"),
+        Reason::VerdictExecuted => format!("evidence says that it was executed: {state}"),
+        Reason::VerdictNotExecuted => {
+            "evidence says that it was not executed: the key is free for one retry".to_owned()
+        }
+        Reason::VerdictDeduplicated => {
+            "evidence says that it was not executed so far, and that it is never executed twice: the key is free for one retry"
+                .to_owned()
+        }
+        Reason::Expired => "its time to live ended: the response is gone".to_owned(),
+        Reason::Purged => "purged: the response is gone".to_owned(),
+    };
+    match (step.again, state) {
+        (None, _) => what,
+        (Some((times, last)), StateName::Unknown) => {
+            format!("{what}; evidence was sought {}, last at {last}", count(times))
+        }
+        (Some((times, last)), _) => format!("{what}; its lease was renewed {}, last at {last}", count(times)),
+    }
+}
+
+/// Whether a verdict that leaves a command in this state was about its open call, and not about the whole.
+fn in_phases(state: StateName, epoch: semel_core::Epoch) -> bool {
+    matches!(state, StateName::Claimed | StateName::FailedRetryable) && epoch > 1
+}
+
+fn count(times: u32) -> String {
+    if times == 1 { "once".to_owned() } else { format!("{times} times") }
+}
+
+/// What a retry gets now, and what a person can do.
+pub fn next(record: Option<&Record>, now: Timestamp, around: &Around<'_>) -> String {
+    let same_store = around.same_store;
+    let Some(record) = record else {
+        return "now: forgotten; a request with this key is a new command, and runs".to_owned();
+    };
+    let id = record.operation_id;
+    let attempt = match record.head.epoch {
+        FIRST_ATTEMPT => String::new(),
+        epoch => format!(" --attempt {epoch}"),
+    };
+    match record.head.state {
+        State::Claimed { start_by, .. } => format!("now: waits for a worker, until {start_by}"),
+        State::Processing { lease_until, .. } if lease_until <= now => {
+            "now: its lease has ended; the next retry or sweep will say so".to_owned()
+        }
+        State::Processing { lease_until, .. } => {
+            format!("now: runs, with a lease until {lease_until}; a retry waits for it, then gets 409")
+        }
+        State::Succeeded { expires_at, .. } | State::FailedFinal { expires_at, .. } => {
+            let status = record.result.as_ref().map_or(String::new(), |result| format!(" {}", result.status));
+            let response = record.result.as_ref().and_then(|result| result.response.decode().ok());
+            let body = match response {
+                Some(response) if response.body.is_none() => match response.resource() {
+                    Some(_) => {
+                        ", without its body, which was not stored: it may be at the record's `resource`"
+                    }
+                    None => ", without its body, which was not stored",
+                },
+                Some(_) | None => "",
+            };
+            format!("now: settled; a retry gets the stored{status}{body} until {expires_at}")
+        }
+        State::FailedRetryable { .. } if record.head.partly_done => {
+            "now: partly done; the same request under the same key does the rest".to_owned()
+        }
+        State::FailedRetryable { expires_at } => {
+            format!("now: free; one retry runs it, and after {expires_at} it is forgotten")
+        }
+        State::Unknown { quarantine_until, .. } if record.head.is_phased() => {
+            phased(record, quarantine_until, now, same_store)
+        }
+        State::Unknown { quarantine_until, reconcile_after, .. } => format!(
+            "now: unknown; retries get 409 until somebody knows. {}{}Look where the effect would be, then:\n  \
+             semel records resolve {id}{attempt} --verdict executed --status 201 --body FILE --reason TEXT{same_store}\n  \
+             semel records resolve {id}{attempt} --verdict not-executed --reason TEXT{same_store}{}\n\
+             Its call: {}{}",
+            late_answer(record, now, around.config).map_or(String::new(), |until| {
+                format!(
+                    "Its answer is still read until {until}, if its request was sent whole, and settles it. "
+                )
+            }),
+            if reconcile_after > now && !is_dead_letter(&record.head.state) {
+                format!("It is looked for again at {reconcile_after}, or now by `semel reconcile {id}`. ")
+            } else {
+                String::new()
+            },
+            if quarantine_until <= now {
+                String::new()
+            } else {
+                format!("    (from {quarantine_until} on: a call may still be in flight)")
+            },
+            traces(record),
+            if record.head.terms.keep_request {
+                format!(
+                    "\nIts request is kept until then:\n  semel records request {id} --reason TEXT{same_store}"
+                )
+            } else {
+                String::new()
+            }
+        ),
+        State::Expired { forget_at } if forget_at <= now => {
+            "now: a tombstone whose time is over; a request with this key runs the command again".to_owned()
+        }
+        State::Expired { forget_at } => format!(
+            "now: a tombstone; retries get 410 until {forget_at}. After that, a request with this key runs the command again"
+        ),
+    }
+}
+
+/// Until when the answer to a call that took too long is still read, by the settings of today.
+fn late_answer(record: &Record, now: Timestamp, config: &Config) -> Option<Timestamp> {
+    let State::Unknown { since, .. } = record.head.state else { return None };
+    let is_timeout = record.head.reason == Reason::TimedOut;
+    let late = config.policy_of(&record.operation).late_answer.filter(|_| is_timeout)?;
+    Some(since.plus(late)).filter(|until| *until > now)
+}
+
+/// What a call of this command can be recognised by.
+fn traces(record: &Record) -> String {
+    let (id, epoch) = (record.operation_id, record.head.epoch);
+    let begun = record.history.began(epoch).map_or(String::new(), |at| format!(", begun at {at}"));
+    let seen = record.history.observation().map_or(String::new(), |seen| format!(" ({})", printable(seen)));
+    format!("Semel-Operation-Id {id}, Semel-Attempt {epoch}{begun}{seen}")
+}
+
+/// What a person can do about a command in phases whose outcome is unknown: it is a matter of its open call.
+fn phased(record: &Record, quarantine_until: Timestamp, now: Timestamp, same_store: &str) -> String {
+    let (id, attempt) = (record.operation_id, record.head.epoch);
+    let early = if quarantine_until <= now {
+        String::new()
+    } else {
+        format!("    (from {quarantine_until} on: a call may still be in flight)")
+    };
+    format!(
+        "now: unknown; retries get 409 until somebody knows what came of its open call, which `semel records show` \
+         names. Look where the effect of that call would be, then:\n  \
+         semel records resolve {id} --attempt {attempt} --phase NAME --verdict executed --output FILE --reason \
+         TEXT{same_store}\n  \
+         semel records resolve {id} --attempt {attempt} --phase NAME --verdict not-executed --reason \
+         TEXT{same_store}{early}\n\
+         If no call is open:\n  \
+         semel records resolve {id} --attempt {attempt} --verdict resume --reason TEXT{same_store}"
+    )
+}
