@@ -1,7 +1,8 @@
-//! What passes between a test and a process: files in a folder, each of which one side makes and the other takes.
+//! Exchange between a test and a process: files in a folder, made by one side and removed by the other.
 //!
-//! A test arms a point by making a file of its name. The first who comes there renames it to `NAME.reached`, which nobody
-//! else can do too, and stands still until that file is gone. A lever is a file with a value; it is gone once it was pulled.
+//! A test arms a point by making a file of its name. The first task or thread to arrive renames it to `NAME.reached`;
+//! the rename succeeds once. It waits until that file is gone. A lever is a file with a value, removed once it was
+//! pulled.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -13,9 +14,9 @@ use std::time::{Duration, Instant};
 use crate::VARIABLE;
 use crate::point::{Lever, Point};
 
-/// How often the folder is looked at.
+/// Polling interval of the folder.
 const PAUSE: Duration = Duration::from_millis(2);
-/// A test that forgot us does not hold us for ever.
+/// Longest time a point holds a process, in case its test never releases it.
 const LONGEST: Duration = Duration::from_secs(120);
 
 fn folder() -> Option<&'static Path> {
@@ -23,14 +24,14 @@ fn folder() -> Option<&'static Path> {
     FOLDER.get_or_init(|| std::env::var_os(VARIABLE).map(PathBuf::from)).as_deref()
 }
 
-/// Takes the point, if it is armed. One of all who come at the same time does.
+/// Takes the point if it is armed. Of several concurrent arrivals, exactly one takes it.
 pub(crate) fn take(point: Point) -> Option<Held> {
     let armed = folder()?.join(point.name());
     let reached = armed.with_extension("reached");
     std::fs::rename(&armed, &reached).ok().map(|()| Held { reached })
 }
 
-/// Somebody stands at a point. Whoever leaves it, for whatever reason, takes its file along.
+/// Hold of a task or thread at a point. Dropping it removes the file `NAME.reached`.
 pub(crate) struct Held {
     reached: PathBuf,
 }
@@ -50,7 +51,7 @@ impl Drop for Held {
     }
 }
 
-/// A task that stands at a point. A thread looks for it; a task that is dropped leaves the point.
+/// Future of a task held at a point. A thread watches the file; dropping the future leaves the point.
 pub(crate) struct Waiting {
     held: Held,
     shared: Option<Arc<Mutex<Shared>>>,
@@ -89,7 +90,7 @@ impl Future for Waiting {
     }
 }
 
-/// Looks for levers until the process ends.
+/// Polls for levers until the process ends.
 pub(crate) fn watch(pull: impl Fn(Lever) -> bool + Send + 'static) {
     let Some(folder) = folder() else { return };
     std::thread::spawn(move || {

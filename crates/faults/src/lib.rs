@@ -1,11 +1,8 @@
-//! Named places in Semel at which a test may hold a process, and levers that it may pull in one.
+//! Named points in Semel at which a test may hold a process, and levers that a test may pull inside of one.
 //!
-//! But for the levers, the process does nothing to itself: it stands still at a [`Point`], and the test kills it, stops it, or breaks what it
-//! stands on. Which process may be held says the variable `SEMEL_FAULTS` of its environment, which names a folder. What
-//! passes through that folder is in `folder.rs`.
-//!
-//! Invariant: only builds with the feature `fault-points` contain them. In others every function here is empty, which a test
-//! checks in the compiled code.
+//! A process waits at a [`Point`]; the test then kills it, stops it, or breaks its store. Only levers act from inside.
+//! The variable `SEMEL_FAULTS` names the folder (`folder.rs`) by which the test controls the process. Invariant: only
+//! builds with the feature `fault-points` contain points; `tests/absent.rs` checks the compiled code.
 
 #[cfg(feature = "fault-points")]
 mod folder;
@@ -13,14 +10,13 @@ mod point;
 
 pub use point::{Lever, Point};
 
-/// The variable that names the folder.
+/// Environment variable that names the folder.
 pub const VARIABLE: &str = "SEMEL_FAULTS";
 
-/// The variable that has a process know the version of the schema that only tests have, so that a store of the last release is an
-/// older one to it.
+/// Environment variable that adds a test-only schema version, so that a store of the last release counts as older.
 pub const NEXT_SCHEMA: &str = "SEMEL_FAULTS_NEXT_SCHEMA";
 
-/// Returns true in a process that knows the version of the schema that only tests have.
+/// Returns true if this process knows the test-only schema version.
 pub fn knows_next_schema() -> bool {
     #[cfg(feature = "fault-points")]
     return std::env::var_os(NEXT_SCHEMA).is_some();
@@ -28,10 +24,10 @@ pub fn knows_next_schema() -> bool {
     false
 }
 
-/// Whether this build can be held at all.
+/// True if this build contains fault points.
 pub const BUILT_IN: bool = cfg!(feature = "fault-points");
 
-/// A task is here. It goes on at once, unless a test holds it.
+/// Marks a point that a task has reached. The task goes on at once, unless a test holds it.
 pub async fn reached(point: Point) {
     #[cfg(feature = "fault-points")]
     if let Some(held) = folder::take(point) {
@@ -41,7 +37,7 @@ pub async fn reached(point: Point) {
     let _ = point;
 }
 
-/// A thread is here. It goes on at once, unless a test holds it.
+/// Marks a point that a thread has reached. The thread goes on at once, unless a test holds it.
 pub fn reached_by_thread(point: Point) {
     #[cfg(feature = "fault-points")]
     if let Some(held) = folder::take(point) {
@@ -51,8 +47,8 @@ pub fn reached_by_thread(point: Point) {
     let _ = point;
 }
 
-/// Has `pull` called with each lever that a test pulls in this process, from here on and on a thread of its own. It says
-/// whether the lever is one of its own; the test is told once somebody took it.
+/// Calls `pull`, on a thread of its own, with each lever that a test pulls in this process from now on. `pull` returns
+/// true if it handled the lever; the lever's file is then removed, which tells the test.
 pub fn levers(pull: impl Fn(Lever) -> bool + Send + 'static) {
     #[cfg(feature = "fault-points")]
     folder::watch(pull);

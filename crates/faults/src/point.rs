@@ -1,18 +1,18 @@
-//! Where a process can be held, and what can be done to it from inside.
+//! Points at which a process can be held, and levers that act inside of it.
 
 macro_rules! points {
     ($($(#[$about:meta])* $variant:ident = $name:literal,)*) => {
-        /// A place in the code. Each is named after what has just happened, or is about to.
+        /// A point in the code, named after the step that has just happened or is about to happen.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Point {
             $($(#[$about])* $variant,)*
         }
 
         impl Point {
-            /// Every place.
+            /// All points.
             pub const ALL: &[Point] = &[$(Point::$variant),*];
 
-            /// Its name, which is also that of its file.
+            /// Returns the point's name, which is also its file name.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Point::$variant => $name,)*
@@ -27,93 +27,93 @@ points! {
     RequestRead = "request-read",
     /// SQLite: a transaction with a claim is about to begin.
     ClaimSent = "claim-sent",
-    /// SQLite: a transaction with a claim was committed, and nobody has been told.
+    /// SQLite: a transaction with a claim was committed; its caller does not know yet.
     ClaimCommitted = "claim-committed",
     /// SQLite: a transaction in which a worker starts a command is about to begin.
     StartSent = "start-sent",
-    /// SQLite: a transaction in which a worker started a command was committed, and nobody has been told.
+    /// SQLite: a transaction in which a worker started a command was committed; the worker does not know yet.
     StartCommitted = "start-committed",
     /// A command was acquired, and its handler is about to be called.
     HandlerCalled = "handler-called",
-    /// A handler has answered to the last byte; nothing was written about it.
+    /// A handler has answered to the last byte; no outcome is written.
     HandlerAnswered = "handler-answered",
-    /// SQLite: a transaction with what came of a command is about to begin.
+    /// SQLite: a transaction with the outcome of a command is about to begin.
     SettlementSent = "settlement-sent",
-    /// SQLite: a transaction with what came of a command was committed, and nobody has been told.
+    /// SQLite: a transaction with the outcome of a command was committed; the executor does not know yet.
     SettlementCommitted = "settlement-committed",
-    /// A settled record is about to go into memory.
+    /// A settled record is about to enter the memory cache.
     CacheFilled = "cache-filled",
-    /// A command is settled, and its answer is about to go out.
+    /// A command is settled, and its response is about to be sent.
     ResponseOut = "response-out",
     /// SQLite: a transaction with a renewed lease is about to begin.
     RenewalSent = "renewal-sent",
-    /// SQLite: a transaction with a renewed lease was committed, and nobody has been told.
+    /// SQLite: a transaction with a renewed lease was committed; the executor does not know yet.
     RenewalCommitted = "renewal-committed",
-    /// SQLite: a transaction of a service's own, with a command in it, is about to begin.
+    /// SQLite: a transaction of the service itself, with a command in it, is about to begin.
     WorkAhead = "work-ahead",
     /// The work of a command has added a message to the outbox; nothing is committed.
     MessagePushed = "message-pushed",
     /// The work of a command is done and its response written; nothing is committed.
     WorkDone = "work-done",
-    /// The work of a command is committed, and nobody has been told.
+    /// The work of a command is committed; its caller does not know yet.
     WorkCommitted = "work-committed",
     /// A message was taken from the outbox, and is about to be sent.
     MessageTaken = "message-taken",
-    /// The receiver has accepted a message; nothing was written about it.
+    /// The receiver has accepted a message; nothing is written about the delivery.
     MessageAccepted = "message-accepted",
-    /// What the receiver calls a message was written; that it is delivered was not.
+    /// The receiver's reference for a message is written; its delivery is not.
     ReferenceWritten = "reference-written",
-    /// A worker has nothing more to do about a message, whether what it wrote counted or not.
+    /// A worker is done with a message; its write may have counted or not.
     MessageLeft = "message-left",
-    /// SQLite: a transaction with an event that came by itself is about to begin.
+    /// SQLite: a transaction with an unsolicited event (evidence) is about to begin.
     EvidenceSent = "evidence-sent",
-    /// SQLite: a transaction with such an event was committed, and nobody has been told.
+    /// SQLite: a transaction with an unsolicited event (evidence) was committed; its caller does not know yet.
     EvidenceCommitted = "evidence-committed",
     /// SQLite: a transaction with a verdict about an unknown command is about to begin.
     VerdictSent = "verdict-sent",
-    /// SQLite: a transaction with a verdict was committed, and nobody has been told.
+    /// SQLite: a transaction with a verdict about an unknown command was committed; its caller does not know yet.
     VerdictCommitted = "verdict-committed",
-    /// A command line that looks after a store has opened it, and done nothing yet.
+    /// A maintenance command of the command line has opened its store, and done nothing yet.
     UpkeepBegun = "upkeep-begun",
-    /// SQLite: a transaction that ends leases is about to begin.
+    /// SQLite: a transaction that sweeps expired leases is about to begin.
     SweepSent = "sweep-sent",
-    /// SQLite: a transaction that ended leases was committed, and nobody has been told.
+    /// SQLite: a transaction that swept expired leases was committed; its caller does not know yet.
     SweepCommitted = "sweep-committed",
-    /// SQLite: a transaction that forgets records is about to begin.
+    /// SQLite: a transaction that reaps expired records is about to begin.
     ReapSent = "reap-sent",
-    /// SQLite: a transaction that forgot records was committed, and nobody has been told.
+    /// SQLite: a transaction that reaped expired records was committed; its caller does not know yet.
     ReapCommitted = "reap-committed",
-    /// SQLite: what is due was read within a transaction, and nothing of it is written.
+    /// SQLite: due records were read within a transaction; no change of them is written.
     DueRead = "due-read",
-    /// SQLite: a transaction that seals anew is about to begin.
+    /// SQLite: a transaction that reseals records under a new key is about to begin.
     ResealSent = "reseal-sent",
-    /// SQLite: a transaction that sealed anew was committed, and nobody has been told.
+    /// SQLite: a transaction that resealed records under a new key was committed; its caller does not know yet.
     ResealCommitted = "reseal-committed",
-    /// SQLite: a transaction that brings the tables forward is about to begin.
+    /// SQLite: a transaction that migrates the schema is about to begin.
     MigrationSent = "migration-sent",
-    /// SQLite: the tables were brought forward, and nothing is committed.
+    /// SQLite: the schema is migrated within a transaction; nothing is committed.
     MigrationWritten = "migration-written",
-    /// SQLite: the tables were brought forward, and that is committed.
+    /// SQLite: the schema is migrated, and the transaction is committed.
     MigrationCommitted = "migration-committed",
 }
 
-/// What a test may do inside of a process, because nothing outside can.
+/// An action of a test inside of a process, for effects that cannot be had from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lever {
-    /// The store's present is so many milliseconds away from the database's.
+    /// Offset of the store's time from the database's, in milliseconds.
     Clock(i64),
-    /// The store's clock was set so many milliseconds forward since the process began.
+    /// Forward jump of the store's clock since the process began, in milliseconds.
     Jump(i64),
-    /// The next write is made, and its answer lost.
+    /// Executes the next write and loses its answer.
     LoseAnswer,
-    /// The database takes no writes, or does again.
+    /// Makes the database read-only if true, writable again if false.
     ReadOnly(bool),
-    /// SQLite: the next COMMIT of a service's own transaction is made, and its answer lost.
+    /// SQLite: executes the next COMMIT of a service's own transaction and loses its answer.
     LoseCommit,
 }
 
 impl Lever {
-    /// Its name, which is also that of its file.
+    /// Returns the lever's name, which is also its file name.
     pub fn name(self) -> &'static str {
         match self {
             Lever::Clock(_) => "lever-clock",
@@ -124,7 +124,7 @@ impl Lever {
         }
     }
 
-    /// What its file says.
+    /// Returns the content of the lever's file.
     pub fn value(self) -> String {
         match self {
             Lever::Clock(millis) | Lever::Jump(millis) => millis.to_string(),

@@ -1,9 +1,9 @@
-//! Code that is compiled without the feature `fault-points` has no trace of them.
+//! Checks that code compiled without the feature `fault-points` has no trace of fault points.
 
 use std::path::Path;
 use std::process::Command;
 
-/// Compiles the crate with these arguments, and says whether the name of the variable is in it.
+/// Compiles the crate with these arguments, and returns true if the object contains the variable's name.
 fn names_the_variable(arguments: &[&str], object: &Path) -> bool {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
     let status = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()))
