@@ -1,15 +1,15 @@
-//! Charts as SVG, which a person reads at a glance: bars with their spread, lines over a growing size, one bar in parts.
+//! SVG charts for the report: bars with their spread, lines over a growing size, one bar in parts.
 
 use std::fmt::Write as _;
 
-/// What a bar stands for, by its colour.
+/// Owner of a bar; sets its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// What cannot be passed, or what there is without protection.
+    /// A limit that cannot be passed, or the handler without protection.
     Floor,
     /// Semel.
     Ours,
-    /// Somebody else.
+    /// Another product.
     Peer,
 }
 
@@ -26,26 +26,26 @@ impl Kind {
 /// One bar.
 #[derive(Clone, Debug)]
 pub struct Bar {
-    /// What it is.
+    /// Label of the bar.
     pub label: String,
-    /// Its length.
+    /// Length of the bar.
     pub value: f64,
-    /// The least and the most that was seen.
+    /// Least and greatest value seen.
     pub spread: (f64, f64),
-    /// Whose it is.
+    /// Owner of the bar; sets its colour.
     pub kind: Kind,
-    /// What is said beside it.
+    /// Text beside the bar.
     pub note: String,
 }
 
-/// Bars below each other.
+/// Chart of bars below each other.
 #[derive(Clone, Debug)]
 pub struct Bars {
-    /// What they show.
+    /// Title of the chart.
     pub title: String,
-    /// What their length is.
+    /// Unit of the bars' lengths.
     pub unit: String,
-    /// The bars.
+    /// Bars, from top to bottom.
     pub bars: Vec<Bar>,
 }
 
@@ -55,7 +55,7 @@ const ROW: f64 = 26.0;
 const TOP: f64 = 52.0;
 
 impl Bars {
-    /// The drawing.
+    /// Returns the chart as SVG.
     pub fn svg(&self) -> String {
         let height = TOP + ROW * self.bars.len() as f64 + 14.0;
         let most = self.bars.iter().map(|bar| bar.value.max(bar.spread.1)).fold(f64::MIN_POSITIVE, f64::max);
@@ -89,31 +89,31 @@ impl Bars {
     }
 }
 
-/// One line.
+/// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it is.
+    /// Label of the line.
     pub label: String,
-    /// Where it goes through.
+    /// Points of the line.
     pub points: Vec<(f64, f64)>,
 }
 
-/// Lines over a size that grows by factors.
+/// Chart of lines over a size that grows by factors.
 #[derive(Clone, Debug)]
 pub struct Lines {
-    /// What they show.
+    /// Title of the chart.
     pub title: String,
-    /// What is shown upwards, and over what.
+    /// Units of both axes.
     pub unit: String,
-    /// The lines.
+    /// Lines of the chart.
     pub lines: Vec<Line>,
 }
 
-/// Told from each other also by those who do not see colours well.
+/// Line colours, distinguishable also with colour blindness.
 const LINE_COLOURS: [&str; 6] = ["#1f6f54", "#c98a2b", "#3b5b92", "#a23b4a", "#6b6b6b", "#7a4fa3"];
 
 impl Lines {
-    /// The drawing.
+    /// Returns the chart as SVG.
     pub fn svg(&self) -> String {
         let (height, bottom, left, right) = (340.0, 296.0, 70.0, WIDTH - 230.0);
         let points = || self.lines.iter().flat_map(|line| &line.points);
@@ -154,7 +154,7 @@ impl Lines {
             }
             labels.push((line.points.last().map_or(bottom, |point| y(point.1)), number));
         }
-        // Labels at the ends of their lines, moved apart where those meet.
+        // Labels stand at the ends of their lines, moved apart where lines meet.
         labels.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut free = TOP;
         for (wanted, number) in labels {
@@ -173,19 +173,19 @@ impl Lines {
     }
 }
 
-/// One bar, in parts that add up to it.
+/// Chart of bars divided into parts that add up to them.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// What it is.
+    /// Title of the chart.
     pub title: String,
-    /// What the parts are measured in.
+    /// Unit of the parts.
     pub unit: String,
-    /// Each whole, and its parts in order.
+    /// Bars by name, each with its parts in order.
     pub wholes: Vec<(String, Vec<(String, f64)>)>,
 }
 
 impl Parts {
-    /// The drawing.
+    /// Returns the chart as SVG.
     pub fn svg(&self) -> String {
         let rows: f64 = self.wholes.iter().map(|whole| 2.6 + whole.1.len() as f64 * 0.72).sum();
         let height = TOP + ROW * rows + 10.0;
@@ -249,7 +249,7 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// A number with as many digits as say something: `12,300`, `4.56`.
+/// Formats a number with its significant digits: `12,300`, `4.56`.
 pub fn figure(value: f64) -> String {
     if value >= 100.0 {
         let digits = format!("{value:.0}");
@@ -268,7 +268,7 @@ pub fn figure(value: f64) -> String {
     }
 }
 
-/// A whole number, in the same way: `12,300`, `4`.
+/// Formats a whole number with separators: `12,300`, `4`.
 pub fn count(number: u64) -> String {
     if number < 100 { number.to_string() } else { figure(number as f64) }
 }
@@ -278,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_the_digits_that_say_something() {
+    fn figures_keep_significant_digits() {
         let table =
             [(0.0, "0.00"), (4.556, "4.56"), (45.56, "45.6"), (999.6, "1,000"), (1_234_567.0, "1,234,567")];
         for (value, said) in table {

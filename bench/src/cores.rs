@@ -1,22 +1,22 @@
-//! Which of the machine's cores somebody may use.
+//! Division of the machine's cores between measured processes.
 
 use std::io;
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// A part of the cores.
+/// A part of the machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cores {
-    /// All of them, shared with everybody.
+    /// All cores, shared by all processes.
     All,
-    /// One half: for a client, and for the handler that it asks.
+    /// One half: for a client and for the handler that it calls.
     Ends,
-    /// The other half: for what stands between the two.
+    /// The other half: for the process between client and handler.
     Between,
 }
 
 impl Cores {
-    /// Those that there are, of those that this thread may use. A machine with a single core has no halves.
+    /// Returns this part of the usable cores. A machine with a single core has no halves.
     fn of(self, usable: &CpuSet) -> CpuSet {
         let numbers: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|number| usable.is_set(*number)).collect();
         let (ends, between) = numbers.split_at(numbers.len() / 2);
@@ -30,12 +30,12 @@ impl Cores {
         cores
     }
 
-    /// How many they are.
+    /// Returns the number of cores in this part.
     pub fn count(self) -> io::Result<u32> {
         Ok(self.of(&sched_getaffinity(None)?).count())
     }
 
-    /// Does something with these cores alone. Threads and processes that it starts keep to them.
+    /// Runs `step` on these cores alone. Threads and processes started by it keep to them.
     pub fn within<T>(self, step: impl FnOnce() -> T) -> io::Result<T> {
         if self == Cores::All {
             return Ok(step());
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_has_all_its_cores_back_afterwards() {
+    fn within_restores_the_cores_of_the_thread() {
         let of_now = || numbers(&sched_getaffinity(None).expect("it may be asked"));
         let before = of_now();
         let (within, started) = Cores::Between

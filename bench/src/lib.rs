@@ -1,4 +1,4 @@
-//! What the benchmarks share.
+//! Library of the benchmark programs: load, peers, measured sections, charts.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 pub mod chart;

@@ -1,8 +1,8 @@
-//! Load over HTTP/1.1 on loopback: as fast as the answers come, or at a fixed rate.
+//! HTTP/1.1 load on loopback: closed loop (as fast as responses come) or open loop (at a fixed rate).
 //!
-//! At a fixed rate, a request has its time whether or not those before it were answered, and its latency counts from that
-//! time: a server that stands still for a second makes a thousand late answers at a thousand a second, not one.
-//! Everything runs on one thread, so that on two cores the other one is left to who is measured.
+//! In an open loop, requests are due at their times even while earlier ones are unanswered, and latency counts from the
+//! due time: a server that stalls for a second makes a thousand late responses at 1,000 requests per second, not one.
+//! The client uses one thread, so that on two cores the other is left to the measured server.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, mpsc};
 
-/// What is sent again and again.
+/// Request that is sent repeatedly.
 #[derive(Clone, Debug)]
 pub struct Request {
     head: String,
@@ -23,19 +23,19 @@ pub struct Request {
     rest: String,
 }
 
-/// Under which keys.
+/// Idempotency keys of the requests.
 #[derive(Clone, Debug)]
 pub enum Keys {
-    /// None at all.
+    /// No key.
     None,
-    /// Another one each time, which begins with this text.
+    /// A new key for each request, with this prefix.
     Fresh(String),
-    /// One of so many, in turn, which begins with this text.
+    /// Keys in rotation: this prefix, and the number of different keys.
     Among(String, u64),
 }
 
 impl Request {
-    /// A `POST` of a JSON document.
+    /// Makes a `POST` request with a JSON body.
     pub fn post(path: &str, json: &str, keys: Keys) -> Request {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
@@ -44,7 +44,7 @@ impl Request {
         Request { head, keys, rest: format!("\r\n{json}") }
     }
 
-    /// With one more field.
+    /// Adds a header field.
     #[must_use]
     pub fn field(mut self, name: &str, value: &str) -> Request {
         self.head.push_str(&format!("{name}: {value}\r\n"));
@@ -66,59 +66,59 @@ impl Request {
     }
 }
 
-/// How requests follow each other.
+/// Order and rate of requests.
 #[derive(Clone, Copy, Debug)]
 pub enum Pace {
-    /// On each connection, the next one once the one before is answered.
+    /// Closed loop: each connection sends its next request once the last one is answered.
     Closed,
-    /// So many in all, on each connection the next one once the one before is answered.
+    /// Closed loop that ends after this total number of requests.
     Times(u64),
-    /// So many a second, whatever is answered.
+    /// Open loop at this many requests per second, independent of responses.
     Open(f64),
-    /// One on each connection, all at the same time; every latency counts from that time.
+    /// One request on each connection, all at the same time; every latency counts from that time.
     AtOnce,
 }
 
-/// What is to be done.
+/// One run of load.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// To whom.
+    /// Address of the server.
     pub to: SocketAddr,
-    /// What.
+    /// Request to send.
     pub request: Request,
-    /// How many connections there are.
+    /// Number of connections.
     pub connections: usize,
-    /// How they follow each other.
+    /// Order and rate of requests.
     pub pace: Pace,
-    /// How long, where the pace does not say when it ends.
+    /// Duration of the run, for a pace without an end of its own.
     pub time: Duration,
 }
 
-/// What came of it.
+/// Result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Answers, by status.
+    /// Number of responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests without an answer.
+    /// Number of requests without a response.
     pub failed: u64,
-    /// How long it took, from the first to the last.
+    /// Time from the first request to the last response.
     pub elapsed: Duration,
-    /// Microseconds, sorted.
+    /// Latencies in microseconds, sorted.
     latencies: Vec<u32>,
 }
 
 impl Outcome {
-    /// How many were answered.
+    /// Returns the number of responses.
     pub fn answered(&self) -> u64 {
         self.statuses.values().sum()
     }
 
-    /// How many were answered in a second.
+    /// Returns responses per second.
     pub fn per_second(&self) -> f64 {
         self.answered() as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// The latency that this part of the answers did not exceed.
+    /// Returns the latency that this part of the responses did not exceed.
     pub fn quantile(&self, part: f64) -> Duration {
         let last = self.latencies.len().saturating_sub(1);
         let at = (last as f64 * part).round() as usize;
@@ -134,18 +134,18 @@ impl Outcome {
     }
 }
 
-/// How long one answer may take. What takes longer has failed, and its connection with it.
+/// Timeout of one response. A request that exceeds it has failed, and its connection is replaced.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How many numbers of requests wait for a connection at a fixed rate.
+/// Maximum number of due requests in the queue for a connection, at a fixed rate.
 const BACKLOG: usize = 1 << 20;
 
-/// Does it. Blocks.
+/// Runs the plan and blocks until it ends.
 pub fn run(plan: &Plan) -> io::Result<Outcome> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_all(plan, Clock::Thread))
 }
 
-/// Does it in a runtime that is there, without ever letting its thread sleep.
+/// Runs the plan in the current runtime, whose thread never sleeps meanwhile.
 pub async fn run_watching(plan: &Plan) -> io::Result<Outcome> {
     run_all(plan, Clock::Watched).await
 }
@@ -174,25 +174,25 @@ async fn run_all(plan: &Plan, clock: Clock) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// How it is known that a request is due. The runtime's own timers are a millisecond coarse.
+/// Timer of the due times. The runtime's own timers have a resolution of a millisecond.
 #[derive(Clone, Copy, Debug)]
 enum Clock {
-    /// A thread sleeps until then.
+    /// A thread sleeps until the due time.
     Thread,
-    /// Somebody looks all the time, which takes a core, and wakes nobody.
+    /// A task polls the time: it keeps a core busy, and needs no wake-up of a thread.
     Watched,
 }
 
-/// Whose turn is when.
+/// Source of request numbers and of the times from which latencies count.
 #[derive(Clone)]
 enum Turns {
-    /// As soon as somebody asks.
+    /// Immediately, until the run ends.
     Closed { next: Arc<AtomicU64>, until: Instant },
-    /// As soon as somebody asks, so many times.
+    /// Immediately, for this many requests.
     Times { next: Arc<AtomicU64>, count: u64 },
-    /// When the clock says so.
+    /// Due at the times of a fixed rate.
     Open { due: Arc<Mutex<mpsc::Receiver<(u64, Instant)>>> },
-    /// Once.
+    /// A single request.
     One(Option<(u64, Instant)>),
 }
 
@@ -234,7 +234,7 @@ impl Turns {
         Ok(Turns::Open { due: Arc::new(Mutex::new(due)) })
     }
 
-    /// The number of the next request, and the time from which its latency counts.
+    /// Returns the number of the next request, and the time from which its latency counts.
     async fn next(&mut self) -> Option<(u64, Instant)> {
         match self {
             Turns::Closed { next, until } => {
@@ -308,7 +308,7 @@ struct Answer {
 }
 
 impl Answer {
-    /// `None` while it is not all there.
+    /// Reads a response. Returns `None` while it is incomplete.
     fn read(bytes: &[u8]) -> io::Result<Option<Answer>> {
         let mut fields = [httparse::EMPTY_HEADER; 64];
         let mut head = httparse::Response::new(&mut fields);
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_once_it_is_all_there() {
+    fn response_is_read_once_complete() {
         let whole: [&[u8]; 3] = [
             b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok",
             b"HTTP/1.1 201 Created\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_fresh_or_come_again() {
+    fn keys_are_fresh_or_repeat_in_rotation() {
         let sent = |keys, number| {
             let mut bytes = Vec::new();
             Request::post("/", "{}", keys).write(number, &mut bytes);
@@ -365,7 +365,7 @@ mod tests {
         assert_eq!(among(1), among(3));
     }
 
-    /// A server that answers whatever comes, for as long as something comes.
+    /// Starts a server that answers every request, for as long as requests come.
     async fn server() -> SocketAddr {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let to = listener.local_addr().expect("it is bound");
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_requests_are_sent_whatever_the_number_of_connections() {
+    async fn times_pace_sends_its_count_on_any_number_of_connections() {
         for connections in [1, 7] {
             assert_eq!(statuses(connections, Pace::Times(100)).await, BTreeMap::from([(204, 100)]));
         }

@@ -1,8 +1,8 @@
-//! The peers: what a user might pick instead of Semel, each a server with the same handler, run from its packages.
+//! Peers: alternatives to Semel, each a server with the same handler, run from its published packages.
 //!
-//! `manifest` reads what a peer says of itself in `bench/peers/*/peer.toml`, `install` gets its packages, `place` is
-//! what it stands on (a database, a Redis, a folder), and `process` starts and ends it. `check` finds out whether its
-//! answers are right, and `report` writes that down. Whoever loads peers needs the first four:
+//! `manifest` reads `bench/peers/*/peer.toml`, `install` gets the packages, `place` prepares a peer's stores (a
+//! database, a Redis, a folder), and `process` starts and ends it; load tests need these four. `check` tries whether
+//! responses are correct, and `report` writes that down:
 //!
 //! ```no_run
 //! # use semel_bench::peers::{Build, Place, Settings, all, install};
@@ -37,15 +37,15 @@ pub use place::Place;
 pub use process::{Running, Settings, Work};
 pub use report::{Entry, Report};
 
-/// Why something could not be done, in words.
+/// Error in words.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// The folder of the peers' sources.
+/// Returns the folder of the peers' sources.
 fn sources() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("peers")
 }
 
-/// Where peers are installed, and findings kept: `peers` in Cargo's target folder.
+/// Returns the folder of installed peers and of findings: `peers` in Cargo's target folder.
 pub fn folder() -> Result<std::path::PathBuf, Error> {
     // The program is in target/PROFILE; with a target of its own, in target/TARGET/PROFILE.
     let program = std::env::current_exe()?;

@@ -1,7 +1,7 @@
-//! The benchmark: what is measured, each in a module of its own, and how a round is made.
+//! The benchmark: one module for each section, and the rounds they share.
 //!
-//! Everything that is compared runs in one run, in turn: one round of each, then the next round of each. What the machine
-//! does meanwhile meets all of them alike, and the spread of the rounds is told beside their median.
+//! Compared subjects take turns within one run: one round of each, then the next round of each. Changes of the machine
+//! meanwhile affect all of them alike. Results are medians with the spread of the rounds.
 
 pub mod apart;
 pub mod commands;
@@ -28,17 +28,17 @@ use crate::chart::figure;
 
 pub use crate::Result;
 
-/// How much is run.
+/// Extent of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Some minutes: to see that it works, and roughly where things are.
+    /// Some minutes: a test of the benchmark with rough figures.
     Quick,
-    /// What `bench/RESULTS.md` is made of.
+    /// The full run that `bench/RESULTS.md` is made of.
     Whole,
 }
 
 impl Form {
-    /// How often everything takes its turn.
+    /// Returns the number of rounds.
     pub const fn rounds(self) -> usize {
         match self {
             Form::Quick => 2,
@@ -46,7 +46,7 @@ impl Form {
         }
     }
 
-    /// The same for what takes long, or hardly varies.
+    /// Returns the number of rounds for subjects that take long or hardly vary.
     pub const fn few_rounds(self) -> usize {
         match self {
             Form::Quick => 1,
@@ -54,7 +54,8 @@ impl Form {
         }
     }
 
-    /// The same for what is compared with its floor: the shorter the turns, the less the machine changes between the two.
+    /// Returns the number of rounds for comparisons with a floor: the shorter the turns, the less the machine changes
+    /// between the two.
     pub const fn many_rounds(self) -> usize {
         match self {
             Form::Quick => 4,
@@ -62,7 +63,7 @@ impl Form {
         }
     }
 
-    /// How long a turn is.
+    /// Returns the duration of a turn.
     pub const fn turn(self) -> Duration {
         match self {
             Form::Quick => Duration::from_millis(500),
@@ -70,7 +71,7 @@ impl Form {
         }
     }
 
-    /// How long a turn of [many](Form::many_rounds) is.
+    /// Returns the duration of a turn when there are [many](Form::many_rounds).
     pub const fn short_turn(self) -> Duration {
         match self {
             Form::Quick => Duration::from_millis(250),
@@ -79,12 +80,12 @@ impl Form {
     }
 }
 
-/// What several rounds have shown, in their order.
+/// Figures of several rounds, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures(Vec<f64>);
 
 impl Figures {
-    /// One more round.
+    /// Adds the figure of one more round.
     pub fn push(&mut self, figure: f64) {
         self.0.push(figure);
     }
@@ -95,28 +96,29 @@ impl Figures {
         sorted
     }
 
-    /// The one in the middle; 0 if there is none.
+    /// Returns the median; 0 without figures.
     pub fn median(&self) -> f64 {
         self.sorted().get(self.0.len() / 2).copied().unwrap_or(0.0)
     }
 
-    /// How many times those of `floor` they are, round by round: what the machine did in a round met both.
+    /// Returns the ratios to the figures of `floor`, round by round, since changes of the machine in a round affect
+    /// both.
     pub fn beside(&self, floor: &Figures) -> Figures {
         self.0.iter().zip(&floor.0).map(|(figure, floor)| figure / floor.max(f64::MIN_POSITIVE)).collect()
     }
 
-    /// The same in another unit, of which one is so many of this.
+    /// Returns the figures in a larger unit, one of which is `so_many` of this one.
     pub fn in_units_of(&self, so_many: f64) -> Figures {
         self.0.iter().map(|figure| figure / so_many).collect()
     }
 
-    /// The least and the most.
+    /// Returns the least and the greatest figure.
     pub fn spread(&self) -> (f64, f64) {
         let sorted = self.sorted();
         (sorted.first().copied().unwrap_or(0.0), sorted.last().copied().unwrap_or(0.0))
     }
 
-    /// The one in the middle, and between which it is: `5.00 (1.00 to 9.00)`.
+    /// Formats median and spread: `5.00 (1.00 to 9.00)`.
     pub fn words(&self) -> String {
         let (low, high) = self.spread();
         format!("{} ({} to {})", figure(self.median()), figure(low), figure(high))
@@ -131,12 +133,12 @@ impl FromIterator<f64> for Figures {
     }
 }
 
-/// The day, as `2026-01-31`.
+/// Returns the current date, as `2026-01-31`.
 pub fn today() -> String {
     SystemClock.now().to_rfc3339().chars().take(10).collect()
 }
 
-/// Runs `step` again and again in `at_once` tasks for so long. Says how many a second.
+/// Runs `step` repeatedly in `at_once` tasks for `time`. Returns the rate per second.
 pub async fn drive<F, R>(at_once: usize, time: Duration, step: F) -> Result<f64>
 where
     F: Fn() -> R + Clone + Send + 'static,
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_and_the_spread_of_rounds() {
+    fn figures_have_median_and_spread() {
         let figures: Figures = [5.0, 1.0, 9.0].into_iter().collect();
         assert_eq!((figures.median(), figures.spread()), (5.0, (1.0, 9.0)));
         assert_eq!(figures.words(), "5.00 (1.00 to 9.00)");
@@ -178,7 +180,7 @@ mod tests {
     fn a_ratio_is_taken_round_by_round() {
         let floor: Figures = [100.0, 10.0, 50.0].into_iter().collect();
         let slower: Figures = [90.0, 9.0, 40.0].into_iter().collect();
-        // Of the medians, it would be 0.8.
+        // The ratio of the medians would be 0.8.
         assert_eq!(slower.beside(&floor).words(), "0.90 (0.80 to 0.90)");
         assert_eq!(floor.in_units_of(10.0).words(), "5.00 (1.00 to 10.0)");
     }

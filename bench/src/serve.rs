@@ -12,20 +12,20 @@ use tokio::process::{Child, ChildStdout, Command};
 
 use crate::Result;
 
-/// How long it may take to listen, and to end.
+/// Timeout of its start, and of its end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A gateway that listens. Dropped, it is killed.
+/// A running gateway. Dropping it kills the process.
 pub struct Serve {
     address: SocketAddr,
     process: Child,
     log: PathBuf,
-    /// Kept open: it says more than where it listens.
+    /// Standard output, kept open because the gateway prints more than its address.
     _said: Lines<BufReader<ChildStdout>>,
 }
 
 impl Serve {
-    /// Starts it in this folder, on its file `semel.db`. `settings` are lines of a configuration, tables last.
+    /// Starts a gateway in this folder, on its file `semel.db`. `settings` are lines of a configuration, tables last.
     pub async fn start(program: &Path, folder: &Path, upstream: SocketAddr, settings: &str) -> Result<Serve> {
         let mut command = Command::new(program);
         command.env_clear();
@@ -33,7 +33,7 @@ impl Serve {
         Serve::start_by(command, folder, &store, upstream, settings).await
     }
 
-    /// Starts it in this folder, on this store. `command` is the program, or another one that runs it.
+    /// Starts a gateway in this folder, on this store. `command` is the program, or a wrapper that runs it.
     pub async fn start_by(
         mut command: Command,
         folder: &Path,
@@ -67,23 +67,23 @@ impl Serve {
         Ok(Serve { address: listens?, process, log, _said: said })
     }
 
-    /// Where it listens.
+    /// Returns the listening address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process, for whoever measures what it uses.
+    /// Returns the process id, for measurements of its memory and processor.
     pub fn id(&self) -> Result<u32> {
         self.process.id().ok_or_else(|| format!("semel has ended: {}", self.last_words()).into())
     }
 
-    /// The last line of its log.
+    /// Returns the last line of the log.
     pub fn last_words(&self) -> String {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().last().unwrap_or_default().to_owned()
     }
 
-    /// Asks it to end, and waits.
+    /// Asks the gateway to end, and waits until it did.
     pub async fn stop(mut self) -> Result<()> {
         let id = Pid::from_raw(self.id()?.try_into()?).ok_or("a process has an id")?;
         kill_process(id, Signal::TERM)?;

@@ -1,23 +1,24 @@
-//! What a process uses of memory and processor, its children included: what the kernel says in `/proc`.
+//! Memory and processor time of a process and its children, read from `/proc`.
 
 use std::path::Path;
 
 use crate::Result;
 
-/// How many processes a server may consist of.
+/// Maximum number of processes of one server.
 const MAX_FAMILY: usize = 256;
 
-/// Bytes in memory now.
+/// Returns the resident memory in bytes.
 pub fn resident(id: u32) -> Result<u64> {
     sum(id, "VmRSS:")
 }
 
-/// The most that there were since the start, or since `forget_peak`. With children, the sum of the most of each.
+/// Returns the peak of resident memory in bytes since the start or since `forget_peak`: the sum of the peaks of all
+/// processes.
 pub fn peak(id: u32) -> Result<u64> {
     sum(id, "VmHWM:")
 }
 
-/// Lets the peak begin anew, at what there is now.
+/// Resets the peak to the present memory.
 pub fn forget_peak(id: u32) -> Result<()> {
     for member in family(id) {
         std::fs::write(format!("/proc/{member}/clear_refs"), "5")
@@ -26,7 +27,7 @@ pub fn forget_peak(id: u32) -> Result<()> {
     Ok(())
 }
 
-/// Microseconds of processor so far, in the program and in the kernel. 0 where that cannot be read.
+/// Returns microseconds of processor time so far, in user mode and in the kernel. 0 where that cannot be read.
 pub fn processor(id: u32) -> [f64; 2] {
     let mut all = [0.0; 2];
     for member in family(id) {
@@ -35,15 +36,15 @@ pub fn processor(id: u32) -> [f64; 2] {
         let fields = line.rsplit(") ").next().unwrap_or_default();
         let ticks = |at: usize| fields.split(' ').nth(at).and_then(|ticks| ticks.parse::<f64>().ok());
         for (part, at) in all.iter_mut().zip([11, 12]) {
-            // Linux tells it in hundredths of a second, whatever its own clock is.
+            // Linux counts in hundredths of a second, independent of its own tick.
             *part += ticks(at).unwrap_or(0.0) * 10_000.0;
         }
     }
     all
 }
 
-/// Hundredths of a second in which this machine's host kept cores from it since it started, of all cores together. 0 where
-/// there is no host, or it does not say.
+/// Returns the steal time since boot: hundredths of a second for which the host withheld cores, over all cores. 0
+/// without a host, or if the host does not report it.
 pub fn stolen() -> u64 {
     stolen_by(&std::fs::read_to_string("/proc/stat").unwrap_or_default())
 }
@@ -67,7 +68,7 @@ fn sum(id: u32, name: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-/// The process, and all that it has started.
+/// Returns the process and all its descendants.
 fn family(id: u32) -> Vec<u32> {
     let (mut all, mut next) = (vec![id], 0);
     while next < all.len() && all.len() < MAX_FAMILY {
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_figure_is_read_by_its_name() {
+    fn status_figure_is_read_by_name() {
         let status = "Name:\tsemel\nVmHWM:\t   20480 kB\nVmRSS:\t   10240 kB\n";
         assert_eq!(kibibytes(status, "VmRSS:"), Some(10_240));
         assert_eq!(kibibytes(status, "VmHWM:"), Some(20_480));
@@ -102,13 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_takes_is_read_for_all_cores_together() {
+    fn steal_time_is_read_for_all_cores_together() {
         let stat = "cpu  283882 0 99089 301333 3376 0 33349 3839 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
         assert_eq!((stolen_by(stat), stolen_by("")), (3_839, 0));
     }
 
     #[test]
-    fn what_a_process_touches_counts_and_its_children_with_it() {
+    fn memory_counts_touched_pages_and_child_processes() {
         let own = std::process::id();
         let before = resident(own).expect("this process is there");
         forget_peak(own).expect("its peak is its own");
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_computes_counts() {
+    fn processor_time_grows_while_computing() {
         let own = std::process::id();
         let used = || processor(own).iter().sum::<f64>();
         let before = used();

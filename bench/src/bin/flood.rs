@@ -1,9 +1,7 @@
-//! Whether one tenant's flood is another tenant's trouble: a gateway on SQLite, a calm tenant that sends commands at a fixed
-//! rate, and a loud one that sends 100,000 new keys, with and without `[limits]`. In rounds: calm alone, with a flood that is
-//! limited, and, once at the end, with one that is not. Latencies count from when a request was due, so that a gateway that
-//! stalls is not excused by requests that were not sent.
-//!
-//! The first argument is the number of keys of a flood, the second the number of rounds.
+//! Benchmark of tenant isolation: a gateway on SQLite, a calm tenant at a fixed rate, and a loud one that sends 100,000
+//! new keys, with and without `[limits]`. Rounds: calm alone; with a limited flood; and, once at the end, with an
+//! unlimited one. Latency counts from the due time of a request, so that a stalled gateway is not excused by unsent
+//! requests. First argument: keys of a flood; second: number of rounds.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::net::SocketAddr;
@@ -24,7 +22,7 @@ use tokio::time::Instant;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Requests in a second.
+/// Requests per second of each tenant.
 const CALM: u32 = 100;
 const LOUD: u32 = 5000;
 
@@ -40,7 +38,7 @@ fn main() -> Result<()> {
     let rounds: u32 = arguments.next().transpose()?.unwrap_or(2);
     let metrics = telemetry::metrics()?;
     let folder = tempfile::TempDir::new()?;
-    // Apart from the clients: they are not to be each other's scheduler.
+    // Server and clients have separate runtimes, so that they do not schedule each other.
     let server = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let upstream = server.block_on(upstream())?;
     let start = |name: &str, limits: &str| {
@@ -73,7 +71,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// What came of one round.
+/// Result of one round.
 struct Round {
     latencies: Vec<Duration>,
     let_in: u32,
@@ -98,7 +96,7 @@ impl Round {
     }
 }
 
-/// The calm tenant for as long as a flood takes, with or without it.
+/// Measures the calm tenant for the duration of a flood, with or without one.
 async fn measure(gateway: SocketAddr, keys: u32, round: u32, flood: bool) -> Result<Round> {
     let time = Duration::from_secs_f64(f64::from(keys) / f64::from(LOUD));
     let calm = (time.as_secs_f64() * f64::from(CALM)) as u32;
@@ -129,7 +127,7 @@ async fn measure(gateway: SocketAddr, keys: u32, round: u32, flood: bool) -> Res
     Ok(all)
 }
 
-/// One connection of a tenant, which sends its share of the requests when they are due.
+/// One connection of a tenant, which sends its share of the requests at their due times.
 struct Lane {
     tenant: &'static str,
     round: u32,
@@ -166,7 +164,7 @@ impl Lane {
     }
 }
 
-/// Reads a response to its end, and says its status.
+/// Reads a response to its end, and returns its status.
 async fn status(stream: &mut TcpStream) -> Result<u16> {
     let mut answer = Vec::with_capacity(1024);
     loop {
@@ -183,7 +181,7 @@ async fn status(stream: &mut TcpStream) -> Result<u16> {
     }
 }
 
-/// A service that takes no time.
+/// Starts an upstream that answers at once.
 async fn upstream() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -1,5 +1,5 @@
-//! What the guard costs: the same requests to the same hyper service over one connection, with and without
-//! it, in alternating rounds. Prints nanoseconds per request and the ratio of the medians.
+//! Benchmark of the guard: the same requests to the same hyper service over one connection, with and without it, in
+//! alternating rounds. Prints nanoseconds per request and the ratio of the medians.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::time::Instant;
@@ -70,7 +70,7 @@ impl Samples {
     }
 }
 
-/// Nanoseconds per request on one connection kept alive.
+/// Measures nanoseconds per request on one keep-alive connection.
 async fn round<C, S>(mut client: C, server: S) -> u128
 where
     C: AsyncRead + AsyncWrite + Unpin,

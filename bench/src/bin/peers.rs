@@ -1,4 +1,4 @@
-//! What a user might pick instead of Semel: lists the peers, installs them, and tries whether their answers are right.
+//! Peers of Semel: lists them, installs them, and tries whether their responses are correct.
 //! `cargo run --release -p semel-bench --bin peers -- check [NAME…]` writes `bench/peers/CORRECTNESS.md`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is what it is for")]
 
@@ -110,7 +110,7 @@ async fn run(options: Options) -> Result<bool, Error> {
     }
 }
 
-/// Installs one after the other, since tools lock each other out, and tries several at a time.
+/// Installs peers one after the other, since the tools lock each other out, and tries several at a time.
 async fn check_all(peers: Vec<Peer>, build: Build, jobs: usize) -> Result<bool, Error> {
     let semel = Arc::new(program_with_verify(build).await?);
     let (places, installing) = (Arc::new(Semaphore::new(jobs)), Arc::new(Mutex::new(())));

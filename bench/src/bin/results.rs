@@ -15,7 +15,7 @@ use semel_bench::results::{
 use semel_bench::used;
 use tokio::sync::OnceCell;
 
-/// What there is, in the order of the report.
+/// Sections, in the order of the report.
 const SECTIONS: [&str; 10] = [
     "replay",
     "commands",
@@ -34,7 +34,7 @@ async fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match arguments[..] {
-        // This is what runs under callgrind.
+        // callgrind runs this command.
         ["perform", task, size, times] => perform(task, size, times),
         _ => match Options::read(&arguments) {
             Some(options) => run(options).await,
@@ -81,13 +81,13 @@ impl Options {
 async fn run(options: Options) -> Result<()> {
     let Options { form, sections } = options;
     let program = std::env::current_exe()?;
-    // Only all of it, in its whole form, is what the project says of itself.
+    // Only a complete run in its whole form replaces the published results.
     let folder = match (form, sections.is_empty()) {
         (Form::Whole, true) => Path::new(env!("CARGO_MANIFEST_DIR")).to_owned(),
         _ => program.with_file_name("bench"),
     };
     let sections = if sections.is_empty() { SECTIONS.to_vec() } else { sections };
-    // Other programs, which are built or installed once a section needs them.
+    // Other programs, built or installed when the first section needs them.
     let prepared = OnceCell::new();
     let ground = || prepared.get_or_try_init(|| Ground::prepare(form));
     let (begun, stolen) = (Instant::now(), used::stolen());
@@ -105,7 +105,7 @@ async fn run(options: Options) -> Result<()> {
             "outbox" => outbox::run(form).await?,
             _ => instructions::run(&program)?,
         });
-        // What there is so far: the rest takes its time.
+        // Writes the finished sections: the others take long.
         let cores = std::thread::available_parallelism()?.get() as f64;
         let stolen =
             used::stolen().saturating_sub(stolen) as f64 / 100.0 / begun.elapsed().as_secs_f64() / cores;

@@ -1,10 +1,8 @@
-//! Whether the time that an answer takes tells a foreign operation from one that is not there.
-//!
-//! A gateway with a store is asked for `GET /.well-known/semel/operations/{id}` over one connection: for ids that nobody has,
-//! for another tenant's records with a small and with a large response, and, as a control that must be noticed, for
-//! records of the asker's own. The kinds follow each other by chance. For each store it prints medians, Welch's t, and
-//! the probability that a question of that kind takes longer than one for an absent id (the Mann-Whitney AUC; 0.5 says
-//! nothing) with its 99 % interval. It ends with 1 if the control was not noticed: then nothing was measured.
+//! Timing side channel: tries if response times tell another tenant's operation from an absent one.
+//! It asks a gateway on one connection, in random order, for `GET /.well-known/semel/operations/{id}` of absent ids, of
+//! another tenant's records (small and large), and, as a control, of the caller's own. For each store it prints
+//! medians, Welch's t, and the Mann-Whitney AUC against absent ids (0.5: no difference) with its 99 % interval. It
+//! exits with 1 if the control shows no difference: then nothing was measured.
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use std::convert::Infallible;
@@ -28,14 +26,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Questions of each kind for each store, unless the first argument says otherwise.
+/// Requests of each kind for each store, unless the first argument says otherwise.
 const QUESTIONS: usize = 4000;
-/// The longest time for one store: what was asked by then is what is judged.
+/// Time limit for one store; requests sent by then are judged.
 const TIME: Duration = Duration::from_secs(12);
-/// Different ids of each kind.
+/// Number of different ids of each kind.
 const IDS: usize = 48;
 const LARGE: usize = 512 << 10;
-/// How far from a half the control must be, with its whole interval.
+/// Least distance of the control's AUC from 0.5, with its whole interval.
 const NOTICED: f64 = 0.1;
 
 const KINDS: [&str; 4] = ["absent", "foreign, small", "foreign, 512 KiB", "own (control)"];
@@ -75,7 +73,7 @@ async fn main() -> Result<ExitCode> {
     Ok(if trusted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A service that answers with as many bytes as the path says.
+/// Starts an upstream that answers with as many bytes as the path says.
 async fn upstream() -> Result<SocketAddr> {
     async fn answer(request: Request<Incoming>) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
         let length = request.uri().path().trim_start_matches('/').parse().unwrap_or(0);
@@ -95,7 +93,7 @@ async fn upstream() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// A connection that is kept, and what is read from it.
+/// A keep-alive connection and its read buffer.
 struct Client {
     stream: TcpStream,
     answer: Vec<u8>,
@@ -108,7 +106,7 @@ impl Client {
         Ok(Client { stream, answer: Vec::new() })
     }
 
-    /// Sends a request and reads its answer to the end; returns its head.
+    /// Sends a request and reads its response to the end; returns the head.
     async fn send(&mut self, request: &str) -> Result<String> {
         self.stream.write_all(request.as_bytes()).await?;
         self.answer.clear();
@@ -133,7 +131,7 @@ fn field<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
 
-/// The ids of commands that this tenant's caller has made, with responses of this length.
+/// Creates commands of this tenant with responses of this length, and returns their ids.
 async fn commands(client: &mut Client, tenant: &str, length: usize) -> Result<Vec<String>> {
     let mut ids = Vec::new();
     for number in 0..IDS {
@@ -148,7 +146,7 @@ async fn commands(client: &mut Client, tenant: &str, length: usize) -> Result<Ve
     Ok(ids)
 }
 
-/// How long the answers of each kind took, in nanoseconds.
+/// Measures response times of each kind, in nanoseconds.
 async fn measure(address: SocketAddr, questions: usize) -> Result<[Vec<f64>; 4]> {
     let mut client = Client::connect(address).await?;
     let absent = (0..IDS).map(|_| RandomIds.operation_id(SystemClock.now()).to_string()).collect();
@@ -185,7 +183,7 @@ async fn measure(address: SocketAddr, questions: usize) -> Result<[Vec<f64>; 4]>
     Ok(samples)
 }
 
-/// Numbers by chance, good enough to shuffle with.
+/// Random numbers, good enough to shuffle with.
 struct Dice(u64);
 
 impl Dice {
@@ -197,9 +195,9 @@ impl Dice {
     }
 }
 
-/// What two samples say about each other.
+/// Comparison of two samples.
 struct Comparison {
-    /// By how much the median of the second is greater, in microseconds.
+    /// Difference of the medians, second minus first, in microseconds.
     slower: f64,
     welch: f64,
     auc: f64,
@@ -223,7 +221,7 @@ fn compare(first: &[f64], second: &[f64]) -> Comparison {
     Comparison { slower: (median(second) - median(first)) / 1000.0, welch, auc, margin }
 }
 
-/// The probability that one of the second takes longer than one of the first; equal ones count half.
+/// Returns the probability that a value of the second sample is greater than one of the first; ties count half.
 fn auc(first: &[f64], second: &[f64]) -> f64 {
     let mut sorted = first.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -241,7 +239,7 @@ fn median(sample: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Prints what was found. Says whether the control was noticed.
+/// Prints the comparison. Returns true if the control was noticed.
 fn report(store: &str, samples: &[Vec<f64>; 4]) -> bool {
     println!("{store}");
     println!(
@@ -266,7 +264,7 @@ fn report(store: &str, samples: &[Vec<f64>; 4]) -> bool {
         if kind == KINDS.len() - 1 {
             noticed = away - margin > NOTICED;
         } else if away > margin {
-            // As many questions for each of the two as show this with 80 % power.
+            // Number of requests of each kind that show this difference with 80 % power.
             let needed = (2.8 / (12_f64.sqrt() * away)).powi(2).ceil() * 2.0;
             tells.push(format!("{} by {slower:+.2} us (about {needed:.0} questions show it)", KINDS[kind]));
         }

@@ -1,8 +1,8 @@
-//! Whether a peer's answers are right: seven trials, each on a fresh place, each telling what was seen.
+//! Trials of a peer's responses: seven, each on a fresh store, each recording its observations.
 //!
-//! Nothing passes or fails here. A trial waits for what the peer shows (`/count`, `/inserted`), never for a time that
-//! should do, except where a claim's time must be over. Truth is the table of payments: two rows under one key are a
-//! payment that was made twice.
+//! A trial records and does not judge. It waits for progress that the peer shows (`/count`, `/inserted`), never for a
+//! fixed time, except for the end of a lease. Truth is the table of payments: two rows under one key are a payment that
+//! was made twice.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,112 +19,112 @@ use super::{Error, Installed};
 
 const KEYS: usize = 20;
 const DUPLICATES: usize = 50;
-/// How long the handler takes while duplicates come, so that they meet.
+/// Duration of the handler while duplicates come, so that they overlap.
 const OVERLAP: Duration = Duration::from_millis(50);
-/// How long a claim is believed in trials where its time ends.
+/// Lease in trials where it ends.
 const LEASE: Duration = Duration::from_secs(1);
-/// By then a claim of that time has ended, for any way of rounding.
+/// Time by which such a lease has ended, for any rounding.
 const AFTER_LEASE: Duration = Duration::from_millis(2500);
-/// The handler that is slower than that.
+/// Duration of a handler that outlasts the lease.
 const SLOW: Duration = Duration::from_secs(5);
-/// The handler that is killed before it ends.
+/// Duration of a handler that is killed before it ends.
 const ENDLESS: Duration = Duration::from_secs(600);
-/// How long a client retries.
+/// Time after which a client gives up its retries.
 const RETRIES: Duration = Duration::from_secs(12);
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long the handler may take to come to where it is waited for.
+/// Timeout for the handler to reach a step.
 const ARRIVING: Duration = Duration::from_secs(20);
 const OTHER_BODY: &str = r#"{"amount": 999, "currency": "EUR"}"#;
 
-/// What came of a trial.
+/// Result of a trial.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Tried<T> {
-    /// This was seen.
+    /// Observation of the trial.
     Seen(T),
-    /// It could not be tried, or makes no sense here.
+    /// Reason why the trial was not possible, or makes no sense here.
     Not(String),
 }
 
-/// What `semel verify` says.
+/// Result of `semel verify`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Verified {
-    /// Which codes were expected.
+    /// Profile of expected status codes.
     pub profile: String,
-    /// The rules of the level *must* that are broken.
+    /// Broken rules of the level *must*.
     pub must_broken: Vec<String>,
-    /// Those that could not be judged.
+    /// Rules of the level *must* that could not be judged.
     pub must_not_tried: Vec<String>,
-    /// The rules of the level *should* that are broken.
+    /// Broken rules of the level *should*.
     pub should_broken: Vec<String>,
-    /// How many rules hold.
+    /// Number of rules that hold.
     pub hold: usize,
-    /// Why each broken rule is, in the words of `semel verify`.
+    /// Reasons for each broken rule, in the words of `semel verify`.
     pub why: BTreeMap<String, String>,
 }
 
-/// Fifty requests at once under one key, twenty times.
+/// Result of fifty concurrent requests under one key, twenty times.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Duplicates {
-    /// How many keys there were.
+    /// Number of keys.
     pub keys: usize,
-    /// How many requests under each.
+    /// Number of requests under each key.
     pub requests_each: usize,
-    /// How many rows there are: one for each key is right.
+    /// Number of rows; one for each key is correct.
     pub rows: i64,
-    /// How many keys have more than one row.
+    /// Number of keys with more than one row.
     pub keys_run_again: usize,
-    /// How many successful answers name another payment than the first of their key.
+    /// Number of successful responses that name another payment than the first of their key.
     pub differing: usize,
-    /// How many answers had which status; `none` is no answer.
+    /// Number of responses by status; `none` counts requests without a response.
     pub statuses: BTreeMap<String, usize>,
 }
 
-/// What became of one key.
+/// Observed fate of one key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fate {
-    /// How many rows there are under it.
+    /// Number of rows under the key.
     pub rows: i64,
-    /// What the first request got.
+    /// Response to the first request.
     pub first: String,
-    /// What the retries got, without repeats.
+    /// Responses to the retries, without repeats.
     pub retries: Vec<String>,
-    /// Whether the client was told that the outcome is unknown.
+    /// True if the client was told that the outcome is unknown.
     pub told_unknown: bool,
 }
 
-/// What another request under a used key got.
+/// Result of another request under a used key.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Second {
-    /// Its answer.
+    /// Response to that request.
     pub answer: String,
-    /// Whether it got the first one's payment.
+    /// True if the response names the first request's payment.
     pub got_the_first: bool,
-    /// How many times the handler ran for both.
+    /// Number of runs of the handler for both requests.
     pub runs: u64,
 }
 
-/// All that was found about a peer.
+/// All findings about a peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Findings {
-    /// The rules of `semel verify`.
+    /// Rules of `semel verify`.
     pub verify: Tried<Verified>,
-    /// Duplicates at once.
+    /// Concurrent duplicates.
     pub duplicates: Tried<Duplicates>,
     /// The server is killed inside the handler, before its INSERT; then a retry.
     pub killed_before: Tried<Fate>,
-    /// The same, after its INSERT.
+    /// The server is killed inside the handler, after its INSERT; then a retry.
     pub killed_after: Tried<Fate>,
-    /// The handler takes longer than a claim is believed; a retry meanwhile.
+    /// The handler outlasts the lease; a retry meanwhile.
     pub slow: Tried<Fate>,
-    /// The process stands still for longer than a claim is believed; a retry at a second process meanwhile.
+    /// The process is stopped for longer than the lease; a retry at a second process meanwhile.
     pub paused: Tried<Fate>,
-    /// After the answer, server and store are killed and started again; then a retry.
+    /// Server and store are killed after the response and started again; then a retry.
     pub store_killed: Tried<Fate>,
     /// Another payload under a used key.
     pub other_payload: Tried<Second>,
@@ -132,9 +132,9 @@ pub struct Findings {
     pub other_caller: Tried<Second>,
 }
 
-/// Tries one peer. `semel` is the program with `verify`.
+/// Tries one peer. `semel` is the program with the command `verify`.
 pub async fn check(installed: &Installed, semel: &Path) -> Result<Findings, Error> {
-    // A cluster of its own: one of the trials kills it.
+    // The trial has its own cluster, since one of the trials kills it.
     let cluster = tokio::task::block_in_place(Cluster::start)?;
     let trial = Trial { installed, cluster: &cluster };
     Ok(Findings {
@@ -201,7 +201,7 @@ impl Trial<'_> {
         command.args(["--profile", &self.installed.peer.profile, "--json", "--body"]).arg(&body);
         let output = command.kill_on_drop(true).output().await?;
         running.stop().await?;
-        // 1 says that a rule is broken, 2 that it could not be tried.
+        // Exit code 1 means a broken rule, 2 a rule that could not be tried.
         if !matches!(output.status.code(), Some(0 | 1)) {
             return Err(format!("semel verify: {}", String::from_utf8_lossy(&output.stderr).trim()).into());
         }
@@ -348,7 +348,7 @@ fn send(client: Client, key: &str) -> tokio::task::JoinHandle<Result<Answer, Err
     tokio::spawn(async move { client.pay(&key, ALICE, BODY).await })
 }
 
-/// Waits until the handler is somewhere.
+/// Waits until the handler has reached the step that `counter` counts.
 async fn arrive(client: Client, counter: &str) -> Result<(), Error> {
     let deadline = tokio::time::Instant::now() + ARRIVING;
     while client.number(counter).await? == 0 {
@@ -360,8 +360,8 @@ async fn arrive(client: Client, counter: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Retries as a client does: until there is a payment, or a word that waiting is of no use, or it gives up. Says what
-/// it got, without repeats, and whether it was told that the outcome is unknown.
+/// Retries like a client: until there is a payment, or a response that rules out further retries, or it gives up.
+/// Returns the responses, without repeats, and true if one says that the outcome is unknown.
 async fn retry(client: Client, key: &str) -> (Vec<String>, bool) {
     let deadline = tokio::time::Instant::now() + RETRIES;
     let mut told: Vec<String> = Vec::new();
@@ -401,7 +401,7 @@ fn words(answer: &Result<Answer, Error>) -> String {
     }
 }
 
-/// A version 4 UUID, which every peer takes for a key.
+/// Returns a version 4 UUID, which every peer accepts as a key.
 fn fresh_key() -> String {
     let random = semel_core::ids::secret();
     let hex: String = random[..16].iter().map(|byte| format!("{byte:02x}")).collect();

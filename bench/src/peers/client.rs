@@ -1,5 +1,5 @@
-//! Requests to a peer, each on a connection of its own and bounded in time. A peer that is killed gives no answer,
-//! which is a finding and not a panic.
+//! Client of a peer: one connection per request, each with a timeout. A request to a killed peer has no response, which
+//! is a finding and not a panic.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use tokio::net::TcpStream;
 
 use super::Error;
 
-/// How long an answer is waited for.
+/// Timeout of a response.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 const MAX_ANSWER: usize = 1 << 20;
 pub(super) const BODY: &str = r#"{"amount": 100, "currency": "EUR"}"#;
 pub(super) const ALICE: &str = "Bearer alice-0123456789abcdef";
 pub(super) const BOB: &str = "Bearer bob-0123456789abcdef";
 
-/// An answer, read to its end.
+/// A response, read to its end.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -28,7 +28,7 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// The payment that it names, if it is one.
+    /// Returns the payment that a successful response names.
     pub(super) fn payment(&self) -> Option<String> {
         if !self.status.is_success() {
             return None;
@@ -37,12 +37,12 @@ impl Answer {
         body["id"].as_str().map(str::to_owned)
     }
 
-    /// Whether it says that the outcome is unknown.
+    /// Returns true if the response says that the outcome is unknown.
     pub(super) fn says_unknown(&self) -> bool {
         String::from_utf8_lossy(&self.body).contains("OUTCOME_UNKNOWN")
     }
 
-    /// In a few words.
+    /// Returns a short description of the response.
     pub(super) fn words(&self) -> String {
         let code = serde_json::from_slice::<serde_json::Value>(&self.body).ok();
         let code = code.and_then(|body| body["code"].as_str().map(str::to_owned));
@@ -53,7 +53,7 @@ impl Answer {
     }
 }
 
-/// Sends requests to one peer.
+/// Client of one peer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Client {
     address: SocketAddr,
@@ -64,7 +64,7 @@ impl Client {
         Client { address }
     }
 
-    /// A payment under a key.
+    /// Sends a payment under a key.
     pub(super) async fn pay(&self, key: &str, caller: &str, body: &str) -> Result<Answer, Error> {
         let request = Request::post("/payments")
             .header("host", self.address.to_string())
@@ -75,7 +75,7 @@ impl Client {
         self.send(request, PATIENCE).await
     }
 
-    /// The number at an address.
+    /// Returns the number served at a path.
     pub(super) async fn number(&self, target: &str) -> Result<u64, Error> {
         let request =
             Request::get(target).header("host", self.address.to_string()).body(Full::new(Bytes::new()))?;

@@ -1,6 +1,7 @@
-//! Gets a peer's packages: Cargo, npm or pip, always from its lock file, into `target/peers/PACKAGE`.
+//! Installs a peer's packages with Cargo, npm or pip, always from its lock file, into `target/peers/PACKAGE`.
 //!
-//! A peer that cannot be had is an error with the last words of the tool that failed: never silently left out.
+//! Invariant: a peer that cannot be installed is an error with the failed tool's last output; it is never silently left
+//! out.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -10,33 +11,33 @@ use tokio::process::Command;
 
 use super::{Error, Install, Peer, folder};
 
-/// How long an installation may take. Building in `dist` on a busy machine takes most of it.
+/// Timeout of an installation. A build in profile `dist` on a busy machine takes most of it.
 const PATIENCE: Duration = Duration::from_secs(60 * 60);
-/// How many lines of a tool's last words are shown.
+/// Number of lines shown of a failed tool's output.
 const LAST_WORDS: usize = 8;
-/// What is never copied from a peer's folder.
+/// Files that are not copied from a peer's folder.
 const NOT_COPIED: [&str; 5] = ["node_modules", "target", "venv", "__pycache__", "peer.toml"];
 
-/// How Rust peers are built.
+/// Build profile of Rust peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Build {
-    /// Optimised as a whole, in the profile `dist`: for measurements.
+    /// Profile `dist`, optimised as a whole: for measurements.
     Dist,
-    /// Without, which is sooner: for the check of answers.
+    /// Profile `dev`, built faster: for the check of responses.
     Debug,
 }
 
-/// A peer that can be started.
+/// A peer that is ready to start.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Which it is.
+    /// The installed peer.
     pub peer: Peer,
     pub(super) program: PathBuf,
     pub(super) arguments: Vec<PathBuf>,
     pub(super) folder: PathBuf,
 }
 
-/// Gets a peer, or says why it cannot be had.
+/// Installs a peer. The error says why it cannot be installed.
 pub async fn install(peer: &Peer, build: Build) -> Result<Installed, Error> {
     let place = folder()?.join(&peer.package);
     match peer.install {
@@ -79,13 +80,13 @@ fn installed(peer: &Peer, program: PathBuf, arguments: Vec<PathBuf>, folder: Pat
     Installed { peer: peer.clone(), program, arguments, folder }
 }
 
-/// A package of this workspace is beside this program.
+/// Builds a peer of this workspace; its program is beside this one.
 async fn workspace(peer: &Peer, build: Build) -> Result<Installed, Error> {
     let program = ours("semel-peers", &peer.program, build).await?;
     Ok(installed(peer, program, Vec::new(), peer.folder.clone()))
 }
 
-/// Builds a program of this workspace, where Cargo builds it anyway.
+/// Builds a program of this workspace, in Cargo's usual target folder.
 async fn ours(package: &str, program: &str, build: Build) -> Result<PathBuf, Error> {
     let peers = folder()?;
     let target = peers.parent().ok_or("the target folder has a name")?;
@@ -97,11 +98,12 @@ async fn ours(package: &str, program: &str, build: Build) -> Result<PathBuf, Err
     Ok(target.join(profile).join(program))
 }
 
-/// All Cargo workspaces of peers share a target folder, since most of what they need is the same.
+/// Builds a peer with a Cargo workspace of its own. These share a target folder, since most of their dependencies are
+/// the same.
 async fn cargo(peer: &Peer, build: Build) -> Result<Installed, Error> {
     let target = folder()?.join("rust");
     let mut command = Command::new(cargo_program());
-    // The lock file says which versions: whether they ask for a newer Rust is for the build to find out.
+    // The lock file fixes the versions; the build decides if this Rust is new enough for them.
     command.args(["build", "--locked", "--ignore-rust-version"]);
     command.arg("--target-dir").arg(&target).current_dir(&peer.folder);
     let profile = profile(&mut command, build);
@@ -114,7 +116,7 @@ fn cargo_program() -> std::ffi::OsString {
 }
 
 fn profile(command: &mut Command, build: Build) -> &'static str {
-    // Cargo tells its children where it writes; this one is told by its arguments.
+    // A Cargo parent sets this variable; here `--target-dir` decides.
     command.env_remove("CARGO_TARGET_DIR");
     match build {
         Build::Dist => {
@@ -125,7 +127,7 @@ fn profile(command: &mut Command, build: Build) -> &'static str {
     }
 }
 
-/// Copies the peer's sources, and what it shares with others, to where its packages go.
+/// Copies the peer's sources, and the sources it shares with others, to its installation folder.
 fn copy(peer: &Peer, place: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(place)?;
     for entry in std::fs::read_dir(&peer.folder)? {
@@ -143,7 +145,7 @@ fn copy(peer: &Peer, place: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gets packages, unless exactly those of this lock file are there already.
+/// Installs packages, unless exactly those of this lock file are installed.
 async fn unless_done(
     place: &Path,
     lock: &str,
@@ -170,7 +172,7 @@ async fn run(command: &mut Command) -> Result<Vec<u8>, Error> {
     }
     let words = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = words.lines().filter(|line| !line.trim().is_empty()).collect();
-    // npm says what is wrong between an address and the path of a log, which nobody else has.
+    // npm prints the reason between a URL and the path of a log that exists only on this machine.
     let told = lines.iter().filter(|line| line.contains("npm error") && !line.contains("://"));
     let told = told.filter(|line| line.contains(" code ") || line.contains("requested resource"));
     let mut told: Vec<&str> = told.copied().collect();

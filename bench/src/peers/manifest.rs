@@ -1,4 +1,4 @@
-//! What peers say of themselves: `bench/peers/*/peer.toml`, one for each package, with a variant for each store.
+//! Manifests of the peers: `bench/peers/*/peer.toml`, one for each package, with a variant for each store.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Error, sources};
 
-/// How a peer is got.
+/// Installation method of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Install {
@@ -19,40 +19,40 @@ pub enum Install {
     Npm,
     /// A virtual environment, and `pip install`.
     Python,
-    /// It could not be had when this was written. It is asked for again each time.
+    /// Not installable when its manifest was written. Each run tries again.
     Missing,
 }
 
-/// Where a peer keeps what it remembers.
+/// Store in which a peer keeps its responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Store {
-    /// It remembers nothing.
+    /// No store.
     None,
-    /// In its process.
+    /// Memory of its process.
     Memory,
-    /// In a file.
+    /// A SQLite file.
     Sqlite,
-    /// In a PostgreSQL server, with `fsync` and `synchronous_commit` on.
+    /// A PostgreSQL server, with `fsync` and `synchronous_commit` on.
     Postgresql,
-    /// In a Redis with Debian's defaults: snapshots now and then.
+    /// A Redis with Debian's defaults: periodic snapshots.
     Redis,
-    /// In a Redis with `appendonly yes` and `appendfsync always`.
+    /// A Redis with `appendonly yes` and `appendfsync always`.
     RedisDurable,
 }
 
 impl Store {
-    /// Whether it is in a Redis.
+    /// Returns true if the store is a Redis.
     pub fn is_redis(self) -> bool {
         matches!(self, Store::Redis | Store::RedisDurable)
     }
 
-    /// Whether several processes share it.
+    /// Returns true if several processes can share the store.
     pub fn is_shared(self) -> bool {
         !matches!(self, Store::None | Store::Memory)
     }
 
-    /// As a person says it.
+    /// Returns the store's name for people.
     pub fn words(self) -> &'static str {
         match self {
             Store::None => "none",
@@ -68,40 +68,40 @@ impl Store {
 /// One peer on one store.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// What it is called in tables and on command lines.
+    /// Name in tables and on command lines.
     pub name: String,
-    /// Which package it is; of a bare handler, the one that it is measured with.
+    /// Package of the peer; for a bare handler, the package that is measured with it.
     pub package: String,
-    /// What is run, and has the version: the package, or what a bare handler is written in.
+    /// Software that runs and has the version: the package, or the framework of a bare handler.
     pub runs: String,
-    /// Its exact version.
+    /// Exact version.
     pub version: String,
-    /// What it is written in.
+    /// Programming language.
     pub language: String,
-    /// How it is got.
+    /// Installation method.
     pub install: Install,
-    /// Where it keeps what it remembers.
+    /// Store for responses.
     pub store: Store,
-    /// The peer that is the same without protection.
+    /// Name of the peer without protection: its floor.
     pub floor: Option<String>,
-    /// What is stored when, and what that is worth, in a few sentences.
+    /// Description of when responses are stored, and of their durability.
     pub durability: String,
-    /// Which options are set, and why.
+    /// Options that are set, with reasons.
     pub configuration: String,
-    /// For how long a claim is believed, by default.
+    /// Default lease of a claim.
     pub claim_time: String,
-    /// Which codes `semel verify` expects of it.
+    /// Profile of status codes for `semel verify`.
     pub profile: String,
-    /// The program, below where it is installed; for npm and Python the script.
+    /// Program, relative to the installation folder; for npm and Python the script.
     pub(super) program: String,
-    /// What of `bench/peers` it needs besides its own folder.
+    /// Entries of `bench/peers` that it needs besides its own folder.
     pub(super) shared: Vec<String>,
     pub(super) environment: BTreeMap<String, String>,
     pub(super) folder: PathBuf,
 }
 
 impl Peer {
-    /// Its name, with its version if there is one.
+    /// Returns the name, with the version if there is one.
     pub fn named(&self) -> String {
         match self.version.as_str() {
             "none" => self.name.clone(),
@@ -114,7 +114,7 @@ impl Peer {
 #[serde(deny_unknown_fields)]
 struct Manifest {
     package: String,
-    /// Where that is not the package.
+    /// Framework of a bare handler, if not the package.
     runs: Option<String>,
     version: String,
     language: String,
@@ -137,7 +137,7 @@ struct Variant {
     name: String,
     store: Store,
     floor: Option<String>,
-    /// These in place of the package's.
+    /// Overrides of the package's values.
     runs: Option<String>,
     version: Option<String>,
     program: Option<String>,
@@ -152,7 +152,7 @@ fn ietf() -> String {
     "ietf".into()
 }
 
-/// Every peer, sorted by language and name.
+/// Returns every peer, sorted by language and name.
 pub fn all() -> Result<Vec<Peer>, Error> {
     let mut peers = Vec::new();
     for entry in std::fs::read_dir(sources())? {
@@ -172,7 +172,7 @@ pub fn all() -> Result<Vec<Peer>, Error> {
     Ok(peers)
 }
 
-/// The peers with these names, or all if there are none. A package's name stands for all of its variants.
+/// Returns the peers with these names, or all if there are none. A package's name selects all of its variants.
 pub fn named(names: &[String]) -> Result<Vec<Peer>, Error> {
     let all = all()?;
     if names.is_empty() {
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_manifest_can_be_read_and_every_name_is_there_once() {
+    fn every_manifest_is_readable_and_every_name_unique() {
         let peers = all().expect("they can be read");
         let mut names: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
         names.sort_unstable();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn every_peer_has_a_floor_that_is_one() {
+    fn every_floor_of_a_peer_has_no_store() {
         let peers = all().expect("they can be read");
         for peer in &peers {
             let Some(floor) = &peer.floor else {
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_handler_is_not_called_by_the_name_of_what_is_measured() {
+    fn bare_handler_runs_its_framework_and_peer_its_package() {
         let peers = all().expect("they can be read");
         let run: Vec<_> = peers.iter().filter(|peer| peer.store == Store::None).collect();
         assert!(!run.is_empty());
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_has_is_refused_with_those_there_are() {
+    fn unknown_name_is_refused_with_the_known_names() {
         let why = named(&["nobody".into()]).expect_err("there is none").to_string();
         assert!(why.contains("nobody") && why.contains("bare-axum"), "{why}");
     }

@@ -1,5 +1,5 @@
-//! What a peer stands on: a database with the table of payments, a Redis if it needs one, and a folder. Each is
-//! private, on loopback, and gone with its owner.
+//! Stores of a peer: a database with the table of payments, a Redis if it needs one, and a folder. Each is private, on
+//! loopback, and removed with its owner.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
@@ -19,13 +19,13 @@ use super::{Error, Peer, Store};
 const PAYMENTS: &str =
     "CREATE TABLE payments (id uuid PRIMARY KEY, amount bigint NOT NULL, currency text NOT NULL,
     idempotency_key text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())";
-/// How long a Redis may take to be there.
+/// Timeout of a Redis's start.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(20);
-/// Either will do; the first that is found is taken.
+/// Server programs; the first one found is used.
 const PROGRAMS: [&str; 2] = ["valkey-server", "redis-server"];
 
-/// What one peer stands on.
+/// Stores of one peer.
 pub struct Place {
     database: Database,
     payments: PgPool,
@@ -34,7 +34,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// A fresh place for a peer, in a database of its own.
+    /// Prepares fresh stores for a peer, with a database of its own.
     pub async fn prepare(cluster: &Cluster, peer: &Peer) -> Result<Place, Error> {
         let database = cluster.create_database()?;
         let payments = PgPoolOptions::new().max_connections(2).connect(&database.url()).await?;
@@ -48,40 +48,40 @@ impl Place {
         Ok(Place { database, payments, redis, folder })
     }
 
-    /// The database's address, for `DATABASE_URL`.
+    /// Returns the database's address, for `DATABASE_URL`.
     pub fn database_url(&self) -> String {
         self.database.url()
     }
 
-    /// The Redis's address, for `REDIS_URL`.
+    /// Returns the Redis's address, for `REDIS_URL`.
     pub fn redis_url(&self) -> Option<String> {
         self.redis.as_ref().map(|redis| format!("redis://{}", redis.address))
     }
 
-    /// Where files may be kept.
+    /// Returns the folder for files.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// Writes out what the database has in memory.
+    /// Runs a CHECKPOINT, which writes the database's dirty pages to disk.
     pub fn checkpoint(&self) -> Result<(), Error> {
         self.database.sql("CHECKPOINT")?;
         Ok(())
     }
 
-    /// How many payments there are under a key.
+    /// Returns the number of payments under a key.
     pub async fn rows(&self, key: &str) -> Result<i64, Error> {
         let count = sqlx::query_scalar("SELECT count(*) FROM payments WHERE idempotency_key = $1");
         Ok(count.bind(key).fetch_one(&self.payments).await?)
     }
 
-    /// Kills the store as a power failure would, as far as that can be done to processes, and brings it back.
+    /// Kills the store like a power failure, as far as processes allow, and starts it again.
     pub async fn lose_power(&mut self, cluster: &Cluster, store: Store) -> Result<(), Error> {
         match (&mut self.redis, store) {
             (Some(redis), _) => redis.kill_and_start().await,
             (None, Store::Postgresql) => {
                 tokio::task::block_in_place(|| cluster.kill9().and_then(|()| cluster.restart()))?;
-                // What the pool has is broken; the first question finds that out.
+                // The pool's connections are broken; this first query finds that out.
                 let _ = sqlx::query("SELECT 1").execute(&self.payments).await;
                 Ok(())
             }
@@ -134,7 +134,7 @@ fn launch(address: SocketAddr, folder: &Path, durable: bool) -> Result<Child, Er
     for program in PROGRAMS {
         let mut command = Command::new(program);
         command.args(["--bind", "127.0.0.1", "--port", &address.port().to_string(), "--daemonize", "no"]);
-        // As the pages of peers ask: what is evicted would be forgotten.
+        // The peers' documentation asks for this: an evicted key would be a forgotten response.
         command.arg("--dir").arg(folder).args(["--maxmemory-policy", "noeviction"]);
         if durable {
             command.args(["--appendonly", "yes", "--appendfsync", "always"]);

@@ -1,4 +1,4 @@
-//! A peer that runs: a process of its own on a free port, ended by its id.
+//! A running peer: a process of its own on a free port, ended by its id.
 
 use std::fs::File;
 use std::net::{SocketAddr, TcpListener};
@@ -13,36 +13,36 @@ use super::client::Client;
 use super::{Error, Installed, Place};
 use crate::cores::Cores;
 
-/// How long a peer may take until it answers. Python on a busy machine takes seconds.
+/// Timeout of a peer's first response. Python on a busy machine takes seconds.
 const STARTING: Duration = Duration::from_secs(60);
-/// How long a peer may take to end when it is asked to.
+/// Timeout of a peer's graceful end.
 const ENDING: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(25);
-/// How many ports are tried: another process may take one between the look and the start.
+/// Number of ports to try: another process may take one between the check and the start.
 const PORTS: usize = 5;
 const LAST_WORDS: usize = 12;
 
-/// What the handler does with a payment.
+/// Work of the handler for each payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Inserts a row.
     Insert,
-    /// Nothing.
+    /// No work.
     None,
 }
 
-/// How a peer is run.
+/// Settings of a running peer.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What the handler does.
+    /// Work of the handler for each payment.
     pub work: Work,
-    /// How long it waits before the INSERT.
+    /// Sleep before the INSERT.
     pub before: Duration,
-    /// How long it waits after it.
+    /// Sleep after the INSERT.
     pub after: Duration,
-    /// How long a claim is believed, where it can be set; by default what the peer has.
+    /// Lease of a claim, where it can be set; `None` keeps the peer's default.
     pub lease: Option<Duration>,
-    /// Which of several processes it is.
+    /// Number of this process among several of one peer.
     pub instance: u32,
 }
 
@@ -58,7 +58,7 @@ impl Default for Settings {
     }
 }
 
-/// A peer that answers. Dropped, it is asked to end, and killed if it does not.
+/// A peer that answers. Dropping it asks it to end, then kills it.
 pub struct Running {
     address: SocketAddr,
     process: Child,
@@ -66,7 +66,7 @@ pub struct Running {
 }
 
 impl Installed {
-    /// Starts it, and waits until it answers.
+    /// Starts the peer, and waits until it answers.
     pub async fn start(&self, place: &Place, settings: &Settings) -> Result<Running, Error> {
         let mut why = Error::from("no port was tried");
         for _ in 0..PORTS {
@@ -103,8 +103,7 @@ impl Installed {
 }
 
 impl Running {
-    /// Starts a program, and waits until there is an answer of the handler at this address: its own, or that of a handler
-    /// behind it.
+    /// Starts a program, and waits until the handler answers at this address: its own, or one behind it.
     pub async fn launch(
         mut command: Command,
         address: SocketAddr,
@@ -121,17 +120,17 @@ impl Running {
         Ok(running)
     }
 
-    /// How many times the handler has begun.
+    /// Returns the number of runs that the handler has begun.
     pub async fn runs(&self) -> Result<u64, Error> {
         Client::new(self.address).number("/count").await
     }
 
-    /// Where it answers.
+    /// Returns the address at which the peer answers.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Its process, for whoever measures what it uses.
+    /// Returns the process id, for measurements of its memory and processor.
     pub fn id(&self) -> Option<u32> {
         self.process.id()
     }
@@ -152,7 +151,7 @@ impl Running {
         Ok(())
     }
 
-    /// The end of what it wrote.
+    /// Returns the end of the log.
     pub fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
@@ -160,7 +159,7 @@ impl Running {
         lines[lines.len().saturating_sub(LAST_WORDS)..].join("\n")
     }
 
-    /// Asks it to end; one that does not is killed.
+    /// Asks the peer to end, and kills it if it does not.
     pub async fn stop(mut self) -> Result<(), Error> {
         self.signal(Signal::TERM)?;
         if tokio::time::timeout(ENDING, self.process.wait()).await.is_err() {
@@ -169,17 +168,17 @@ impl Running {
         Ok(())
     }
 
-    /// Kills it, as the kernel does when memory is short.
+    /// Kills the peer, as the kernel does when memory is short.
     pub async fn kill(mut self) -> Result<(), Error> {
         Ok(self.process.kill().await?)
     }
 
-    /// Lets it stand still, as a virtual machine that is moved.
+    /// Stops the process, like a virtual machine that is migrated.
     pub fn pause(&self) -> Result<(), Error> {
         self.signal(Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues a stopped process.
     pub fn resume(&self) -> Result<(), Error> {
         self.signal(Signal::CONT)
     }
@@ -192,7 +191,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // A server with processes of its own ends them only when it is asked to.
+        // A server with child processes ends them only on SIGTERM.
         for _ in 0..40 {
             if self.process.try_wait().is_ok_and(|ended| ended.is_some())
                 || self.signal(Signal::TERM).is_err()

@@ -1,4 +1,4 @@
-//! What was found about peers: kept as JSON in `target/peers`, and written as Markdown for people.
+//! Report of the findings about peers: JSON in `target/peers`, and Markdown for people.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,23 +10,23 @@ use super::check::{Duplicates, Fate, Findings, Second, Tried, Verified};
 use super::manifest::{Peer, Store, all};
 use super::{Error, folder, sources};
 
-/// What is known about one peer.
+/// Findings about one peer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
-    /// What was run.
+    /// Software that ran.
     pub package: String,
-    /// Its version.
+    /// Version of that software.
     pub version: String,
-    /// Where it remembers.
+    /// Store for responses.
     pub store: Store,
-    /// On which day, as `2026-01-31`.
+    /// Date of the trial, as `2026-01-31`.
     pub date: String,
-    /// What was seen, or why it could not be installed.
+    /// Findings, or the reason why the peer could not be installed.
     pub found: Tried<Findings>,
 }
 
-/// All that is known, by the names of peers.
+/// Findings about all peers, by name.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Report {
     peers: BTreeMap<String, Entry>,
@@ -37,7 +37,7 @@ impl Report {
         Ok(folder()?.join("correctness.json"))
     }
 
-    /// What earlier runs have found.
+    /// Reads the findings of earlier runs.
     pub fn read() -> Result<Report, Error> {
         let file = Report::file()?;
         match std::fs::read(&file) {
@@ -49,18 +49,18 @@ impl Report {
         }
     }
 
-    /// Puts what was found about a peer in place of what was known before.
+    /// Replaces the findings about a peer.
     pub fn put(&mut self, peer: &Peer, date: String, found: Tried<Findings>) {
         let (package, version) = (peer.runs.clone(), peer.version.clone());
         self.peers.insert(peer.name.clone(), Entry { package, version, store: peer.store, date, found });
     }
 
-    /// What is known about a peer.
+    /// Returns the findings about a peer.
     pub fn get(&self, name: &str) -> Option<&Entry> {
         self.peers.get(name)
     }
 
-    /// Writes both forms, and says where.
+    /// Writes both files, and returns their paths.
     pub fn write(&self) -> Result<[PathBuf; 2], Error> {
         let (json, markdown) = (Report::file()?, sources().join("CORRECTNESS.md"));
         std::fs::create_dir_all(folder()?)?;
@@ -211,7 +211,7 @@ fn second(second: &Second) -> String {
     format!("{}; {got}; {} runs", second.answer, second.runs).replace(" 1 runs", " 1 run")
 }
 
-/// Text that cannot end a cell.
+/// Escapes text for a cell of a Markdown table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_row_is_told_from_two() {
+    fn fate_shows_the_number_of_rows() {
         let of = |rows| {
             fate(&Fate { rows, first: "201".into(), retries: vec!["409".into()], told_unknown: false })
         };
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_was_not_run_is_told_of() {
+    fn untried_peer_is_listed() {
         let peers = all().expect("they can be read");
         let text = Report::default().markdown(&peers).expect("it can be written");
         for peer in peers {
@@ -240,14 +240,14 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_handler_is_called_what_it_is() {
+    fn bare_handler_is_described_as_the_handler_alone() {
         let text = Report::default().markdown(&all().expect("they can be read")).expect("it can be written");
         let (_, bare) = text.split_once("### bare-axum\n\n").expect("it is told of");
         assert!(bare.starts_with("The handler alone, in axum 0."), "{bare}");
     }
 
     #[test]
-    fn no_reason_ends_a_cell() {
+    fn cell_escapes_bars_and_line_breaks() {
         assert_eq!(cell("a | b\nc"), "a \\| b c");
     }
 }

@@ -1,6 +1,5 @@
-//! What something that stands between a client and a handler adds to how long an answer takes, and nothing else with it:
-//! client and handler are one thread, which never sleeps, so that neither waits until it gets a core; what stands between has
-//! the other cores.
+//! Latency that a process between client and handler adds. Client and handler share one thread that never sleeps, so
+//! that neither waits for a core; the process between has the other cores.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -27,29 +26,29 @@ use crate::load::{self, Keys, Outcome, Pace, Plan};
 use crate::peers::Running;
 use crate::used;
 
-/// What the handler answers.
+/// Response body of the handler.
 const ANSWER: &str = r#"{"status":"paid","amount":100,"currency":"EUR"}"#;
 
-/// How long a turn at a fixed rate is: short, so that a virtual machine whose host takes its cores away for some milliseconds
-/// now and then has turns without that. And how many there are for each round of the others.
+/// Duration of a turn at a fixed rate. It is short, so that a virtual machine whose host takes its cores for some
+/// milliseconds now and then has turns without steal. `TURNS` is their number for each round of the others.
 const TURN: Duration = Duration::from_millis(100);
 const TURNS: usize = 10;
-/// How few turns without that are too few.
+/// Least number of turns without steal; with fewer, all turns count.
 const FEW: usize = 3;
 
-/// What was seen of all ways.
+/// Result of all ways.
 pub struct Apart {
-    /// How many a second passed through at most.
+    /// Peak rate of the gateway in pass-through, in requests per second.
     pub peak: f64,
-    /// For each: microseconds that half of the answers, and 99 of 100, did not exceed at half of that.
+    /// Median and 99th percentile of each way at half of that rate, in microseconds.
     pub latencies: Vec<[Figures; 2]>,
-    /// How many turns there were at that rate.
+    /// Number of turns at that rate.
     pub turns: usize,
-    /// How many of them count.
+    /// Number of turns that count.
     pub counted: usize,
 }
 
-/// One way to the handler.
+/// One way to the handler, with its turns.
 struct Path {
     keys: fn(&str) -> Keys,
     to: SocketAddr,
@@ -61,9 +60,9 @@ struct Path {
 /// A turn at a fixed rate.
 #[derive(Clone, Copy, Debug)]
 struct Turn {
-    /// Microseconds that half of the answers, and 99 of 100, did not exceed.
+    /// Median and 99th percentile, in microseconds.
     latencies: [f64; 2],
-    /// Whether the host had the cores meanwhile.
+    /// True if the host took cores during the turn.
     was_stolen: bool,
 }
 
@@ -93,7 +92,7 @@ pub async fn run(ground: &Ground, form: Form, ways: &[Way]) -> Result<Apart> {
     println!("   {rounds} rounds at a fixed rate");
     for round in 0..rounds {
         for path in &mut paths {
-            // One that cannot keep up with it: at half of its own.
+            // A way that cannot keep up with this rate is measured at half of its own.
             let pace = Pace::Open(peak.min(path.rate.median()) / 2.0);
             let before = used::stolen();
             let outcome = ends.turn(path, &format!("open-{round}"), pace, TURN).await?;
@@ -113,13 +112,13 @@ pub async fn run(ground: &Ground, form: Form, ways: &[Way]) -> Result<Apart> {
     Ok(Apart { peak, latencies, turns: rounds * ways.len(), counted })
 }
 
-/// Those in which the host left the cores alone; where these are too few, all.
+/// Returns the turns without steal, or all turns if these are too few.
 fn counting(turns: &[Turn]) -> Vec<Turn> {
     let quiet: Vec<Turn> = turns.iter().copied().filter(|turn| !turn.was_stolen).collect();
     if quiet.len() < FEW { turns.to_vec() } else { quiet }
 }
 
-/// Starts what stands between, on its own cores.
+/// Starts the process between, on its own cores.
 async fn launched(
     ground: &Ground,
     front: Front,
@@ -138,7 +137,7 @@ async fn launched(
     Ok(Some((listen, Running::launch(command, listen, log, Cores::Between).await?, folder)))
 }
 
-/// The thread that is client and handler. It ends when this is dropped.
+/// Thread that is client and handler. Dropping this ends it.
 struct Ends {
     handler: SocketAddr,
     thread: Handle,
@@ -198,7 +197,7 @@ async fn answer_one(stream: TcpStream, runs: Arc<AtomicU64>) {
             Ok::<_, hyper::Error>(response)
         }
     });
-    // It ends with its client, or with its thread.
+    // The connection ends with its client, or with its thread.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), answer).await;
 }
 
@@ -207,7 +206,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_thread_answers_what_it_asks_as_fast_as_it_can_and_at_a_fixed_rate() {
+    async fn ends_answer_in_closed_and_open_loop() {
         let ends = Ends::start().expect("it starts");
         let keys: fn(&str) -> Keys = |turn| Keys::Fresh(turn.to_owned());
         let path = Path { keys, to: ends.handler, front: None, rate: Figures::default(), turns: Vec::new() };
@@ -219,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn turns_in_which_the_host_had_the_cores_do_not_count_unless_few_others_are_left() {
+    fn turns_with_steal_do_not_count_unless_too_few_others_remain() {
         let turn = |micros: f64, was_stolen| Turn { latencies: [micros; 2], was_stolen };
         let mut turns = vec![turn(1.0, false), turn(9.0, true), turn(2.0, false)];
         assert_eq!(counting(&turns).len(), 3);

@@ -1,4 +1,4 @@
-//! Section 2: what it costs to carry out a command once, durably.
+//! Section 2: cost of executing a command once, durably.
 
 use semel_stores::PostgresStore;
 
@@ -11,13 +11,13 @@ use crate::chart::{Kind, Parts, figure};
 use crate::load::{Keys, Pace};
 use crate::peers::{Store, Work};
 
-/// How many connections a client has.
+/// Connections of a client.
 const CONNECTIONS: usize = 64;
-/// Who is also asked by one client at a time, to see what its wait consists of.
+/// Contenders that are also measured with one client at a time, to divide its wait into parts.
 const ALONE: [&str; 5] =
     ["bare-axum", "semel-axum-memory", "semel-axum-sqlite", "semel-axum-postgres", "semel-transact-postgres"];
 
-/// Measures all of them.
+/// Measures all contenders.
 pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     println!("── new commands");
     let mut contenders = ground.peers(Work::Insert).await?;
@@ -53,7 +53,7 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     Ok(section)
 }
 
-/// Whether the best of ours is faster than the best of the others of whom this is known.
+/// Aim that the best of ours is faster than the best peer for which `is_so` holds.
 fn first_of(contenders: &[Contender], of_whom: &str, is_so: fn(&Contender) -> bool) -> Aim {
     let best = |kind: Kind| {
         let those = contenders.iter().filter(|contender| contender.kind == kind && is_so(contender));
@@ -83,13 +83,13 @@ fn is_durable_and_right(contender: &Contender) -> bool {
     is_durable(contender) && contender.faults.as_ref().is_some_and(Vec::is_empty)
 }
 
-/// What one client that is alone waits for, in microseconds.
+/// Waits of a single client, in microseconds.
 struct Alone {
-    /// An answer of each.
+    /// Response time of each contender in `ALONE`.
     waits: [f64; 5],
-    /// A write that reaches the disk.
+    /// Write that reaches the disk.
     sync: f64,
-    /// A row inserted, then updated, each durable before the next: by SQLite, and by PostgreSQL over one connection.
+    /// INSERT, then UPDATE of a row, each durable before the next: by SQLite, and by PostgreSQL over one connection.
     sqlite: f64,
     postgres: f64,
 }
@@ -124,12 +124,12 @@ async fn alone(ground: &Ground, contenders: &mut [Contender], form: Form) -> Res
     Ok(Alone { waits: waits.map(|figures| figures.median()), sync, sqlite, postgres })
 }
 
-/// What one step adds to those before it.
+/// Returns the part that one step adds to the steps before it.
 fn part(name: &str, micros: f64) -> (String, f64) {
     (name.to_owned(), micros.max(0.0))
 }
 
-/// What a first call waits for: what each step adds to the one before.
+/// Divides the wait of a first call: each step with its addition to the one before.
 fn parts(alone: &Alone) -> Parts {
     let [bare, memory, sqlite, postgres, transact] = alone.waits;
     let handler = part("HTTP, the handler and its INSERT", bare);
@@ -170,7 +170,7 @@ fn parts(alone: &Alone) -> Parts {
     }
 }
 
-/// What a first call takes of the processor when many come at once.
+/// Divides the processor time of a first call under concurrent load.
 fn processor(contenders: &[Contender]) -> Parts {
     let used = |name: &str| processor_of(contenders, name).iter().sum::<f64>();
     let (bare, memory) = (used("bare-axum"), used("semel-axum-memory"));

@@ -1,5 +1,5 @@
-//! Contenders that take turns at the same work, and what is told of them: the fastest first, each beside its floor, each
-//! with what its answers are worth.
+//! Comparison of contenders that take turns at the same work. The report lists the fastest first, each with its ratio
+//! to its floor and with the findings about its responses.
 
 use super::report::Section;
 use super::served::{Contender, Tally};
@@ -7,14 +7,14 @@ use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, figure};
 use crate::load::{Keys, Pace};
 
-/// Lets each have its turns: as fast as answers come, then at half of the rate that it has shown.
+/// Gives each contender its turns: as fast as responses come, then at half of the rate it has shown.
 pub async fn take_turns(
     contenders: &mut [Contender],
     form: Form,
     connections: usize,
     keys: impl Fn(&Contender, &str) -> Keys,
 ) -> Result<()> {
-    // Next to their floors.
+    // Contenders of one floor stand next to it.
     contenders.sort_by_key(|contender| contender.floor.clone().unwrap_or_else(|| contender.name.clone()));
     for round in 0..form.many_rounds() {
         println!("   round {} of {}", round + 1, form.many_rounds());
@@ -36,24 +36,24 @@ pub async fn take_turns(
     Ok(())
 }
 
-/// One of them, by its name.
+/// Returns the contender with this name.
 pub fn named<'a>(contenders: &'a [Contender], name: &str) -> Option<&'a Contender> {
     contenders.iter().find(|contender| contender.name == name)
 }
 
-/// Microseconds of processor that one of them takes for an answer, in the program and in the kernel.
+/// Returns the microseconds of processor time that a contender takes for a response, in user mode and in the kernel.
 pub fn processor_of(contenders: &[Contender], name: &str) -> [f64; 2] {
     let processor = named(contenders, name).map(|contender| &contender.tally.processor);
     processor.map_or([0.0; 2], |[program, kernel]| [program.median(), kernel.median()])
 }
 
-/// How much of its floor's rate one has.
+/// Returns the ratio of a contender's rate to its floor's.
 pub fn of_floor(contenders: &[Contender], contender: &Contender) -> Option<Figures> {
     let floor = named(contenders, contender.floor.as_deref()?)?;
     Some(contender.tally.rate.beside(&floor.tally.rate))
 }
 
-/// Table and chart of one comparison.
+/// Writes table and chart of one comparison.
 pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) -> Section {
     let mut order: Vec<&Contender> = contenders.iter().collect();
     order.sort_by(|one, other| other.tally.rate.median().total_cmp(&one.tally.rate.median()));
@@ -107,7 +107,7 @@ pub fn section(title: &str, file: &str, what: &str, contenders: &[Contender]) ->
     }
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 fn milliseconds(figures: &Figures) -> String {
     figure(figures.median() / 1e3)
 }

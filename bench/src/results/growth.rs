@@ -1,4 +1,4 @@
-//! What changes as the store fills: claims, replays, sweeping and reaping with ten thousand to ten million records.
+//! Growth of the store: claims, replays, sweeps and reaps with ten thousand to ten million records.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,26 +16,26 @@ use super::report::{Aim, Section};
 use super::{Figures, Form, Result, drive};
 use crate::chart::{Line, Lines, figure};
 
-/// How many commands are under way at a time.
+/// Number of concurrent commands.
 const AT_ONCE: usize = 64;
-/// How many records a sweep, or a reap, is given.
+/// Number of records for one sweep or reap.
 const BATCH: usize = 1_000;
-/// How many records come with one statement.
+/// Number of records that one statement inserts.
 const FILL: u64 = 100_000;
-/// What is asked for, in this order.
+/// Measured actions, in this order.
 const ACTIONS: [&str; 4] = ["claim and complete", "replay", "sweep", "reap"];
 
-/// The columns of a record that are the same in all of them, whatever the store. `{}` stands for what differs.
+/// Columns copied from the template record, in both stores.
 const COPIED: &str = "tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, epoch, token, lease_ms, \
                       ttl_ms, tombstone_ttl_ms, on_lease_expired, quarantine_ms, created_at, updated_at, history";
 const SETTLED: &str = "state, reason, settled_by, status, resource, response_format, response";
 
-/// Operation ids in the order of `i`, and each later than those before: as they are made, by the time.
+/// SQL for operation ids that rise with `i` and with the time, like generated ones.
 const FILE_ID: &str = "unhex(printf('%012x%020x', CAST(unixepoch('now', 'subsec') * 1000 AS INTEGER), i))";
 const SERVER_ID: &str =
     "(lpad(to_hex((extract(epoch FROM now()) * 1000)::bigint), 12, '0') || lpad(to_hex(i), 20, '0'))::uuid";
 
-/// A store, and a way past it.
+/// A store, with direct SQL access to its tables.
 enum Place {
     File { folder: tempfile::TempDir },
     Server { database: Database, _cluster: Box<Cluster> },
@@ -63,7 +63,7 @@ impl Place {
         Ok(())
     }
 
-    /// So many settled records more, like the one that is there.
+    /// Inserts settled records, copies of the template record.
     fn fill(&self, count: u64) -> Result<()> {
         let mut left = count;
         while left > 0 {
@@ -89,7 +89,7 @@ impl Place {
         Ok(())
     }
 
-    /// Records whose lease has ended, or whose time to live is over, for one sweep or reap.
+    /// Inserts records whose lease or time to live has ended, for one sweep or reap.
     fn make_due(&self, action: &str) -> Result<()> {
         let (random, end) = match self {
             Place::File { .. } => (format!("randomblob(32), {FILE_ID}"), ""),
@@ -119,7 +119,7 @@ impl Place {
         self.sql(&statement)
     }
 
-    /// Bytes that were written so far: by this process, in which SQLite is, or to the server's log.
+    /// Returns the bytes written so far: by this process, which contains SQLite, or to the server's log.
     fn written(&self) -> Result<f64> {
         let said = match self {
             Place::File { .. } => {
@@ -144,7 +144,7 @@ impl Place {
     }
 }
 
-/// What was seen at each size.
+/// Figures of one store at each size.
 struct Curve {
     name: &'static str,
     sizes: Vec<(u64, Seen)>,
@@ -154,7 +154,7 @@ struct Curve {
 struct Seen {
     /// Microseconds for each action.
     times: [Figures; 4],
-    /// KiB that were written for a claim with its completion, and for a record that was reaped.
+    /// KiB written for a claim with its completion, and for a reaped record.
     written: [Figures; 2],
 }
 
@@ -180,7 +180,7 @@ pub async fn run(form: Form) -> Result<Section> {
     Ok(section(&[sqlite, postgres]))
 }
 
-/// A folder with a file `semel.db` of so many settled records.
+/// Makes a folder with a file `semel.db` of this many settled records.
 pub(super) async fn folder_with(records: u64) -> Result<tempfile::TempDir> {
     let file = Place::File { folder: tempfile::TempDir::new()? };
     let store: Arc<dyn Store> = Arc::new(SqliteStore::open(file.path().ok_or("a file has a path")?)?);
@@ -194,7 +194,7 @@ pub(super) async fn folder_with(records: u64) -> Result<tempfile::TempDir> {
     }
 }
 
-/// What all others are like.
+/// Returns the claim of the template record.
 fn template() -> semel_core::Claim {
     sample::claim_on(sample::scope_of("acme", "alice", "template", "template"))
 }
@@ -225,7 +225,7 @@ async fn complete(store: &Arc<dyn Store>, claim: semel_core::Claim) -> Result<()
     Ok(())
 }
 
-/// Numbers of commands, which are never used twice.
+/// Number of the next command, so that no key is used twice.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 async fn measure(place: &Place, store: &Arc<dyn Store>, form: Form) -> Result<Seen> {

@@ -1,5 +1,5 @@
-//! How many instructions a key and a fingerprint take, by callgrind, which counts the same on every machine and under
-//! every load. Beside them, SHA-256 over the same bytes: the part of it that cannot be saved.
+//! Instructions for a key and for a fingerprint, by callgrind, whose count is the same on every machine and under every
+//! load. SHA-256 over the same bytes is shown beside them: the part of the work that cannot be saved.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,11 +11,11 @@ use super::Result;
 use super::report::Section;
 use crate::chart::{Bar, Bars, Kind, figure};
 
-/// What is counted: its name, and the size of its document where it has one.
+/// Counted tasks: name, and size of the document if there is one.
 const TASKS: [(&str, usize); 5] =
     [("key", 0), ("sha256", 1024), ("fingerprint", 1024), ("sha256", 65_536), ("fingerprint", 65_536)];
 
-/// Does a task so often. This is what runs under callgrind.
+/// Performs a task `times` times. This runs under callgrind.
 pub fn perform(task: &str, size: usize, times: u32) -> Result<()> {
     let document = document(size);
     for _ in 0..times {
@@ -43,7 +43,7 @@ pub fn perform(task: &str, size: usize, times: u32) -> Result<()> {
     Ok(())
 }
 
-/// A document as services get them: an array of small objects with text and numbers, members in no order.
+/// Makes a typical document: an array of small objects with text and numbers, members unsorted.
 fn document(size: usize) -> String {
     let mut text = String::from("{\"items\":[");
     let mut number = 0_u32;
@@ -102,7 +102,7 @@ pub fn run(program: &Path) -> Result<Section> {
     })
 }
 
-/// What one more time costs: so that starting the program does not count.
+/// Returns the instructions of one more repetition, so that the program's start does not count.
 fn count(program: &Path, task: &str, size: usize) -> Result<f64> {
     let few = instructions(program, task, size, 10)?;
     let more = instructions(program, task, size, 110)?;

@@ -1,4 +1,4 @@
-//! What the figures were made on, and what made them.
+//! Description of the machine and of the measured versions.
 
 use std::process::Command;
 
@@ -8,7 +8,7 @@ use super::served::Ground;
 use super::{Form, today};
 use crate::peers::Peer;
 
-/// What comes before all sections.
+/// Writes the introduction, which precedes all sections.
 pub fn introduction(form: Form, ground: Option<&Ground>, stolen: f64) -> String {
     let mut text = String::from(
         "Written by `cargo xtask bench`, which runs everything below on one machine in one run: all that are compared take \
@@ -78,7 +78,7 @@ fn versions() -> Vec<String> {
     ];
     for (program, arguments) in programs {
         let Ok(output) = Command::new(program).args(arguments).output() else { continue };
-        // nginx says it on its standard error.
+        // nginx prints its version on standard error.
         let said = [output.stdout, output.stderr].concat();
         let said = String::from_utf8_lossy(&said);
         let said = said.lines().next().unwrap_or_default().split(" https").next().unwrap_or_default();

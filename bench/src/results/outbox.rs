@@ -1,6 +1,6 @@
-//! What messages cost: commands that carry one beside the same commands without, how fast messages are delivered, and how
-//! long one takes from its commit to its receiver; and both again beside a backlog of messages that wait for dead ones. On
-//! SQLite and on PostgreSQL (`fsync` on), without HTTP.
+//! Cost of the outbox: commands with a message against commands without, delivery rate, and latency from commit to
+//! receiver, each also beside a backlog of messages blocked by dead ones. On SQLite and on PostgreSQL (`fsync` on),
+//! without HTTP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use super::report::{Aim, Section};
 use super::{Figures, Form, Result};
 use crate::chart::{Bar, Bars, Kind, count};
 
-/// How many commands are under way at a time.
+/// Number of concurrent commands.
 const AT_ONCE: usize = 16;
-/// How many workers deliver, and whether the receiver gives a reference, which is a second write for each message.
+/// Number of workers, and the receiver's reference, if any, which is a second write for each message.
 const DELIVERIES: [(usize, Option<&str>); 4] = [(1, None), (1, Some("ref")), (4, None), (4, Some("ref"))];
-/// How long all messages of a turn may take to be delivered.
+/// Timeout of the delivery of all messages of a turn.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Between commands whose latency is measured: never in step with a worker, which looks every 200 ms.
+/// Milliseconds between commands whose latency is measured: never in step with a worker, which polls every 200 ms.
 const STEP: u64 = 61;
 
-/// How many messages a turn has, and how many latencies.
+/// Returns the number of messages of a turn, and of latencies.
 const fn sizes(form: Form) -> (usize, u64) {
     match form {
         Form::Quick => (500, 20),
@@ -41,7 +41,7 @@ const fn sizes(form: Form) -> (usize, u64) {
     }
 }
 
-/// Commands in the backlog: the first message of each is dead, and the second waits for it.
+/// Returns the number of commands in the backlog: the first message of each is dead, and the second waits for it.
 const fn backlog(form: Form) -> usize {
     match form {
         Form::Quick => 20_000,
@@ -91,15 +91,15 @@ pub async fn run(form: Form) -> Result<Section> {
     Ok(section(&databases.map(|database| (database.name, database.seen)), form))
 }
 
-/// What was seen in all rounds.
+/// Figures of all rounds.
 #[derive(Default)]
 struct Seen {
     plain: Figures,
     with_message: Figures,
     delivered: [Figures; 4],
-    /// Commands with a message, and deliveries by one worker, beside a backlog.
+    /// Rates beside a backlog: commands with a message, and deliveries by one worker.
     beside_backlog: [Figures; 2],
-    /// Milliseconds from commit to receiver, of a worker that looks by itself, and of one that is woken.
+    /// Milliseconds from commit to receiver, of a worker that polls, and of one that is woken.
     latencies: [Latency; 2],
     sent: u64,
     received: u64,
@@ -121,18 +121,18 @@ impl Latency {
     }
 }
 
-/// A database: who carries out commands there, and its outbox, once for each worker.
+/// A database: its executor of commands, and its outbox, once for each worker.
 struct Database {
     name: &'static str,
     place: Place,
     commands: Commands,
     outboxes: Vec<Arc<dyn Outbox>>,
-    /// Messages that are never delivered.
+    /// Number of messages that are never delivered.
     backlog: u64,
     seen: Seen,
 }
 
-/// The database itself, past the outbox.
+/// Direct access to the database, past the outbox.
 enum Place {
     Sqlite(PathBuf),
     Postgres(PgPool),
@@ -201,7 +201,7 @@ impl Database {
         Ok(())
     }
 
-    /// Delivers all that there is, and says how many a second.
+    /// Delivers all messages, and returns the rate per second.
     async fn deliver(
         &mut self,
         messages: usize,
@@ -213,7 +213,7 @@ impl Database {
         let working = Working::begin(&self.outboxes[..workers], &receiver);
         let all = async {
             receiver.got(messages as u64).await?;
-            // The receiver has them all; that the last ones are delivered is yet to be written down.
+            // The receiver has all messages; the delivery of the last ones is not written yet.
             while self.outboxes[0].depth().await?.pending > self.backlog {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -226,7 +226,7 @@ impl Database {
         Ok(messages as f64 / all?.as_secs_f64())
     }
 
-    /// From commit to receiver, one message at a time, by one worker.
+    /// Measures milliseconds from commit to receiver, one message at a time, with one worker.
     async fn latencies(&mut self, name: &str, samples: u64, woken: bool) -> Result<Vec<f64>> {
         let receiver = Receiver::new(None);
         let working = Working::begin(&self.outboxes[..1], &receiver);
@@ -248,7 +248,7 @@ impl Database {
     }
 }
 
-/// Who carries out commands.
+/// Executor of commands.
 #[derive(Clone)]
 enum Commands {
     Sqlite(SqliteTransactions),
@@ -256,7 +256,7 @@ enum Commands {
 }
 
 impl Commands {
-    /// So many commands, several at a time. Says how many a second.
+    /// Executes this many commands, several at a time. Returns the rate per second.
     async fn send_all(&self, name: &str, commands: usize, with_message: bool) -> Result<f64> {
         let begun = Instant::now();
         let mut tasks: JoinSet<Result<()>> = JoinSet::new();
@@ -312,7 +312,7 @@ impl Commands {
     }
 }
 
-/// A receiver that takes no time, and notes how many messages came, and when the last one did.
+/// Receiver that accepts at once, and notes the number of messages and the time of the last one.
 struct Receiver {
     reference: Option<&'static str>,
     came: watch::Sender<(u64, Instant)>,
@@ -327,7 +327,7 @@ impl Receiver {
         self.came.borrow().0
     }
 
-    /// When so many had come.
+    /// Waits until this many messages have come, and returns the time of the last one.
     async fn got(&self, messages: u64) -> Result<Instant> {
         Ok(self.came.subscribe().wait_for(|(count, _)| *count >= messages).await?.1)
     }
@@ -341,7 +341,7 @@ impl Sink for Receiver {
     }
 }
 
-/// Workers that work.
+/// Running workers.
 struct Working {
     stops: Vec<Stop>,
     wakes: Vec<Wake>,
@@ -465,14 +465,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latencies_of_a_round_are_read_off_in_order() {
+    fn round_adds_its_median_and_99th_percentile() {
         let mut latency = Latency::default();
         latency.add((1..=101).rev().map(f64::from).collect());
         assert_eq!((latency.median.median(), latency.p99.median()), (51.0, 100.0));
     }
 
     #[test]
-    fn ratios_come_first_and_a_message_that_came_twice_is_told() {
+    fn ratios_come_first_and_duplicate_message_misses_the_aim() {
         let figures = |figure: f64| [figure].into_iter().collect::<Figures>();
         let mut seen = Seen {
             plain: figures(200.0),

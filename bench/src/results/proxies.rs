@@ -1,4 +1,4 @@
-//! Section 3: what stands between a client and its service costs: the gateway beside plain proxies.
+//! Section 3: cost of a process between client and service: the gateway against plain proxies.
 
 use super::apart::{self, Apart};
 use super::report::{Aim, Section};
@@ -9,12 +9,12 @@ use crate::chart::{Bar, Bars, Kind, figure};
 use crate::load::Pace;
 use crate::peers::{Store, Work};
 
-/// What was seen of one.
+/// Figures of one way.
 struct Seen {
     name: &'static str,
-    /// On cores that all share.
+    /// Figures with all processes on all cores.
     tally: Tally,
-    /// Microseconds that half of the answers, and 99 of 100, did not exceed at a fixed rate, on cores of its own.
+    /// Median and 99th percentile at a fixed rate, in microseconds, with the process between on cores of its own.
     latencies: [Figures; 2],
     trouble: String,
 }
@@ -35,7 +35,7 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     Ok(section(&seen.collect::<Vec<_>>(), &apart))
 }
 
-/// As fast as answers come, with client, handler and what stands between on all cores.
+/// Measures as fast as responses come, with client, handler and the process between on all cores.
 async fn together(ground: &Ground, form: Form, ways: &[Way]) -> Result<Vec<(Tally, String)>> {
     let mut contenders: Vec<Contender> = Vec::new();
     for way in ways {
@@ -133,7 +133,7 @@ fn section(ways: &[Seen], apart: &Apart) -> Section {
     }
 }
 
-/// The slowest hundredth, where what stands between has its own cores.
+/// Draws the 99th percentiles, with the process between on cores of its own.
 fn latency(ways: &[Seen]) -> String {
     let bars = ways.iter().map(|Seen { name, latencies: [half, most], .. }| {
         let p99 = milliseconds(most);

@@ -1,4 +1,4 @@
-//! Section 1: what it costs to get an answer again.
+//! Section 1: cost of a replay.
 
 use super::compared::{named, of_floor, processor_of, section, take_turns};
 use super::report::{Aim, Section};
@@ -8,20 +8,21 @@ use crate::chart::{Parts, figure};
 use crate::load::{Keys, Pace};
 use crate::peers::Work;
 
-/// How many connections a client has.
+/// Connections of a client.
 const CONNECTIONS: usize = 32;
-/// How many keys are asked for, in turn.
+/// Number of keys, requested in rotation.
 const KEYS: u64 = 256;
-/// How many turns, each twice as long as the one before, the slowest may take to answer them all.
+/// Number of warming turns, each twice as long as the one before, in which the slowest contender must answer all keys.
 const WARMING: u32 = 6;
 
-/// Measures all of them.
+/// Measures all contenders.
 pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     println!("── replay");
     let mut contenders = ground.peers(Work::None).await?;
     let keys = |_: &Contender, _: &str| Keys::Among("replay".into(), KEYS);
     for contender in &mut contenders {
-        // The first answers are made here. Each turn begins with the first key: one must be long enough for all of them.
+        // The first responses are made here. Each turn begins with the first key: one turn must be long enough for all
+        // of them.
         for number in 0..WARMING {
             contender.turn(keys(contender, ""), 8, Pace::Closed, form.turn() * (1 << number)).await?;
             if std::mem::take(&mut contender.tally).all >= 2 * KEYS {
@@ -70,7 +71,7 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     Ok(section)
 }
 
-/// Where the processor's time of a replay goes. All stores' replays are answered from the layer's own memory.
+/// Divides the processor time of a replay. Replays of all stores come from the layer's own memory.
 fn parts(contenders: &[Contender]) -> Parts {
     let bare = processor_of(contenders, "bare-axum");
     let http = vec![

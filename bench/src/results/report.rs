@@ -1,4 +1,4 @@
-//! What is written down of a run: tables, charts, and which aims were met.
+//! Report of a run: tables, charts, and met or missed aims.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,28 +8,28 @@ use super::Result;
 /// One part of the results.
 #[derive(Clone, Debug, Default)]
 pub struct Section {
-    /// Its heading.
+    /// Heading of the section.
     pub title: String,
-    /// What was done, in a few sentences.
+    /// Description of the measurement, in a few sentences.
     pub what: String,
-    /// What it shows: charts by the names of their files.
+    /// Charts by file name.
     pub charts: Vec<(String, String)>,
-    /// The figures, the first row being the names of the columns.
+    /// Table of figures; the first row has the names of the columns.
     pub table: Vec<Vec<String>>,
-    /// What was aimed for, and what came of it.
+    /// Aims of the section.
     pub aims: Vec<Aim>,
-    /// What explains the figures.
+    /// Explanation of the figures.
     pub why: String,
 }
 
-/// Something that was aimed for.
+/// An aim of the benchmark.
 #[derive(Clone, Debug)]
 pub struct Aim {
-    /// What.
+    /// Text of the aim.
     pub what: String,
-    /// What came of it.
+    /// Measured value, in words.
     pub seen: String,
-    /// Whether it was met.
+    /// True if the aim was met.
     pub is_met: bool,
 }
 

@@ -1,9 +1,8 @@
-//! Instructions that `semel serve` takes for one whole request, by callgrind: for every kind of request, on every store.
+//! Instructions of `semel serve` for one whole request, by callgrind: for every kind of request, on every store.
 //!
-//! callgrind is asked for its count before and after a number of requests, so that starting, warming and ending do not
-//! count. Requests come one at a time on one connection, to a gateway with one worker thread, so that the order of events is
-//! the same each time. There are thousands of them, since the gateway and SQLite put some work off and do it for hundreds of
-//! requests at once. Instructions of the kernel and of the database server do not count.
+//! callgrind reports its count before and after some thousand requests, so that start, warming and end do not count,
+//! and deferred work of the gateway and of SQLite does. One connection and one worker thread make the order of events
+//! the same each time. Instructions of the kernel and of the database server do not count.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,18 +29,18 @@ use crate::chart::{Bar, Bars, Kind, count, figure};
 use crate::load::{self, Keys, Pace, Plan};
 use crate::serve::Serve;
 
-/// Counts of an earlier commit, which later ones are compared with.
+/// Counts of an earlier commit, for comparison.
 const BASELINE: &str = include_str!("../../requests.toml");
-/// Requests that come before those that count: connections are open and caches filled after them.
+/// Number of warming requests: after them, connections are open and caches are filled.
 const WARMING: u64 = 200;
-/// Keys that replays ask for, in turn; all of them are among those of `WARMING`.
+/// Number of keys of replays, in rotation; all of them are among those of `WARMING`.
 const KEYS: u64 = 100;
-/// The files that callgrind writes its counts to.
+/// Name of the files that callgrind writes its counts to.
 const DUMP: &str = "callgrind";
-/// A request without a key is passed on.
+/// Settings that pass a request without a key through.
 const SETTINGS: &str = "[defaults]\nkey = \"optional\"\n";
 
-/// Where the gateway keeps its records.
+/// Store of the gateway's records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StoreKind {
     Memory,
@@ -61,7 +60,7 @@ impl StoreKind {
     }
 }
 
-/// What a request is for the gateway.
+/// Kind of a request, as the gateway sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestKind {
     PassThrough,
@@ -89,7 +88,7 @@ impl RequestKind {
     }
 }
 
-/// The counts of `BASELINE`, by the names of the table's rows.
+/// Counts of `BASELINE`, by the names of the table's rows.
 #[derive(Debug, Deserialize)]
 struct Baseline {
     commit: String,
@@ -120,8 +119,8 @@ pub async fn run(semel: &Path, form: Form) -> Result<Section> {
     Ok(section(&counts, &baseline, requests))
 }
 
-/// A database server that asks for no password. A login hashes as much as hundreds of requests take, and the gateway logs
-/// in when its clock says so.
+/// Starts a database server without passwords. A login hashes for as many instructions as hundreds of requests, at
+/// times that depend on the gateway's clock.
 fn cluster() -> Result<Cluster> {
     let cluster = Cluster::start()?;
     std::fs::write(cluster.folder().join("data/pg_hba.conf"), "host all all 127.0.0.1/32 trust\n")?;
@@ -129,13 +128,13 @@ fn cluster() -> Result<Cluster> {
     Ok(cluster)
 }
 
-/// A gateway under callgrind.
+/// A gateway that runs under callgrind.
 struct Counted {
     serve: Serve,
     folder: TempDir,
-    /// How often callgrind was asked for its count.
+    /// Number of dumps so far.
     dumps: u32,
-    /// Removed when it is dropped.
+    /// Database of the gateway, removed when this is dropped.
     _database: Option<Database>,
 }
 
@@ -164,7 +163,7 @@ impl Counted {
         Ok(Counted { serve, folder, dumps: 0, _database: database })
     }
 
-    /// The instructions of one request of this kind, in the mean of so many.
+    /// Returns the mean number of instructions of a request of this kind.
     async fn count(&mut self, kind: RequestKind, requests: u64) -> Result<f64> {
         self.ask(kind, "warm", WARMING).await?;
         self.dump().await?;
@@ -172,7 +171,7 @@ impl Counted {
         Ok(self.dump().await? / requests as f64)
     }
 
-    /// Sends so many requests, one at a time; each must be answered with 201.
+    /// Sends requests one at a time; each must be answered with 201.
     async fn ask(&self, kind: RequestKind, turn: &str, times: u64) -> Result<()> {
         let plan = Plan {
             to: self.serve.address(),
@@ -189,7 +188,7 @@ impl Counted {
         Err(format!("of {times} requests, {failed} were not answered, the others so: {statuses:?}").into())
     }
 
-    /// The instructions since the last time, or since the start.
+    /// Returns the instructions since the last dump, or since the start.
     async fn dump(&mut self) -> Result<f64> {
         self.dumps += 1;
         let id = self.serve.id()?.to_string();
@@ -203,12 +202,12 @@ impl Counted {
     }
 }
 
-/// All instructions that a dump of callgrind has.
+/// Returns the total of instructions in a dump of callgrind.
 fn summary(dump: &str) -> Option<f64> {
     dump.lines().find_map(|line| line.strip_prefix("summary: ")?.trim().parse().ok())
 }
 
-/// Starts the service behind the gateway, in this process.
+/// Starts the upstream of the gateway, in this process.
 async fn upstream() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -282,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_instructions_of_a_dump_are_its_summary() {
+    fn total_of_a_dump_is_its_summary_line() {
         assert_eq!(
             summary("# callgrind format\nevents: Ir\nsummary: 44496\n\nfn=(1)\n7 12\n"),
             Some(44_496.0)
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_stands_beside_the_baseline() {
+    fn count_is_shown_beside_its_baseline() {
         let baseline = Baseline {
             commit: "abc".into(),
             instructions: BTreeMap::from([("replay, memory".into(), 20_000.0)]),

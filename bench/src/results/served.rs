@@ -1,5 +1,5 @@
-//! Servers that are loaded side by side: the peers, the gateway and plain proxies in front of the bare handler. Each is a
-//! process of its own; all of them wait while one has its turn.
+//! Servers under the same load: the peers, and the gateway and plain proxies in front of the bare handler. Each is a
+//! process of its own; all others are idle while one has its turn.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -18,28 +18,28 @@ use crate::peers::{
 };
 use crate::used;
 
-/// What every client sends.
+/// Body of every request.
 const BODY: &str = r#"{"amount": 100, "currency": "EUR"}"#;
 const CALLER: &str = "Bearer alice-0123456789abcdef";
-/// How many connections a server may have that all others share with it.
+/// Maximum of connections to the shared database server.
 const CONNECTIONS: &str = "1000";
 
-/// What all servers of a run stand on.
+/// Programs and database cluster of a run.
 pub struct Ground {
-    /// Where databases are.
+    /// Cluster of the databases.
     pub cluster: Cluster,
     /// The program `semel`.
     pub semel: PathBuf,
-    /// The peers that could be had.
+    /// Peers that could be installed.
     pub peers: Vec<Installed>,
-    /// Those that could not, and why.
+    /// Peers that could not be installed, with reasons.
     pub missing: Vec<(Peer, String)>,
-    /// What is known of their answers.
+    /// Findings about the peers' responses.
     known: Report,
 }
 
 impl Ground {
-    /// Gets everything. In the whole form, peers that were never tried are tried first.
+    /// Installs everything. In the whole form, peers that were never tried are tried first.
     pub async fn prepare(form: Form) -> Result<Ground> {
         println!("── peers: installing what is not there yet");
         let semel = program_with_verify(Build::Dist).await?;
@@ -80,7 +80,7 @@ impl Ground {
         Ok(Ground { cluster, semel, peers, missing, known })
     }
 
-    /// Starts every peer, with the handler doing this.
+    /// Starts every peer, with this work of the handler.
     pub async fn peers(&self, work: Work) -> Result<Vec<Contender>> {
         let mut contenders = Vec::new();
         for installed in &self.peers {
@@ -112,13 +112,13 @@ impl Ground {
         })
     }
 
-    /// The bare handler.
+    /// Starts the bare handler.
     pub async fn bare(&self, work: Work) -> Result<Contender> {
         let bare = self.peers.iter().find(|installed| installed.peer.name == "bare-axum");
         self.peer(bare.ok_or("the bare handler is always there")?, work).await
     }
 
-    /// The gateway in front of the bare handler, on this store.
+    /// Starts the gateway in front of the bare handler, on this store.
     pub async fn gateway(&self, store: Store, work: Work) -> Result<Contender> {
         let bare = self.bare(work).await?;
         let address = free()?;
@@ -135,7 +135,7 @@ impl Ground {
         Ok(Contender { kind: Kind::Ours, store, is_durable: None, faults: None, tried_in, ..gateway })
     }
 
-    /// The gateway in front of this address.
+    /// Returns the command of a gateway in front of this address.
     pub fn gateway_command(
         &self,
         folder: &Path,
@@ -144,14 +144,14 @@ impl Ground {
         upstream: SocketAddr,
     ) -> Result<Command> {
         let mut command = Command::new(&self.semel);
-        // As the plain proxies, it says nothing of each request.
+        // Like the plain proxies, the gateway does not log requests.
         command.arg("serve").current_dir(folder).env("RUST_LOG", "warn");
         command.args(["--listen", &listen.to_string(), "--admin-listen", &free()?.to_string()]);
         command.args(["--upstream", &format!("http://{upstream}"), "--store", store, "--key", "optional"]);
         Ok(command)
     }
 
-    /// A plain proxy in front of the bare handler.
+    /// Starts a plain proxy in front of the bare handler.
     pub async fn proxy(&self, proxy: Proxy) -> Result<Contender> {
         let bare = self.bare(Work::None).await?;
         let address = free()?;
@@ -159,7 +159,7 @@ impl Ground {
         bare.behind(proxy.program(), command, address).await
     }
 
-    /// Whether a peer still knew its answer after it and its store were killed.
+    /// Returns true if a peer still replayed its response after it and its store were killed.
     fn is_kept(&self, name: &str) -> Option<bool> {
         match &self.findings(name)?.store_killed {
             Tried::Seen(fate) => Some(fate.rows == 1),
@@ -175,7 +175,7 @@ impl Ground {
     }
 }
 
-/// What went wrong in the trials.
+/// Returns the faults that the trials found.
 fn faults(findings: &Findings) -> Vec<String> {
     let mut faults = Vec::new();
     if let Tried::Seen(found) = &findings.duplicates
@@ -218,58 +218,58 @@ fn faults(findings: &Findings) -> Vec<String> {
     faults
 }
 
-/// Somebody who takes turns.
+/// A server that takes turns under load.
 pub struct Contender {
-    /// As tables call it.
+    /// Name in tables.
     pub name: String,
-    /// Whose it is.
+    /// Owner of the bar in charts.
     pub kind: Kind,
-    /// Where it remembers.
+    /// Store for responses.
     pub store: String,
-    /// Whether it still knew its answer after it and its store were killed. `None` if that was not tried.
+    /// True if it replayed its response after it and its store were killed. `None` if that was not tried.
     pub is_durable: Option<bool>,
-    /// The same without protection.
+    /// Name of the server without protection.
     pub floor: Option<String>,
-    /// What is wrong with its answers. `None` if they were not tried.
+    /// Faults of its responses. `None` if they were not tried.
     pub faults: Option<Vec<String>>,
-    /// Where they are, if elsewhere.
+    /// Place of these findings, if elsewhere.
     tried_in: Option<&'static str>,
-    /// What its turns have shown.
+    /// Figures of its turns.
     pub tally: Tally,
-    /// The one that is asked comes first; what is behind it follows.
+    /// Running processes: the server that gets the requests comes first, those behind it follow.
     running: Vec<Running>,
     place: Place,
 }
 
-/// What turns have shown.
+/// Figures of a server's turns.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Answers a second, as fast as they come.
+    /// Responses per second, as fast as they come.
     pub rate: Figures,
-    /// Microseconds that half of the answers, and 99 of 100, did not exceed at a fixed rate.
+    /// Median and 99th percentile at a fixed rate, in microseconds.
     pub open: [Figures; 2],
-    /// Microseconds of processor for a request, as fast as they come, in the program and in the kernel.
+    /// Microseconds of processor time for a request, as fast as they come, in user mode and in the kernel.
     pub processor: [Figures; 2],
-    /// Answers that were not as they should be, and requests without an answer.
+    /// Number of unexpected responses, and of requests without a response.
     pub wrong: u64,
-    /// All requests.
+    /// Number of requests.
     pub all: u64,
-    /// How often the handler ran.
+    /// Number of runs of the handler.
     pub runs: u64,
 }
 
 impl Contender {
-    /// Where it answers.
+    /// Returns the address that gets the requests.
     pub fn address(&self) -> SocketAddr {
         self.running[0].address()
     }
 
-    /// Where its files are.
+    /// Returns the folder of its files.
     fn folder(&self) -> &Path {
         self.place.folder()
     }
 
-    /// With this program in front of it.
+    /// Puts this program in front of the server.
     async fn behind(mut self, name: &str, command: Command, address: SocketAddr) -> Result<Contender> {
         let log = self.folder().join("front.log");
         let front = Running::launch(command, address, log, Cores::All).await?;
@@ -277,7 +277,7 @@ impl Contender {
         Ok(Contender { name: name.to_owned(), floor: Some(self.name.clone()), ..self })
     }
 
-    /// One turn.
+    /// Runs one turn.
     pub async fn turn(&mut self, keys: Keys, connections: usize, pace: Pace, time: Duration) -> Result<()> {
         let plan = Plan { to: self.address(), request: payment(keys), connections, pace, time };
         let processor = || self.running[0].id().map_or([0.0; 2], used::processor);
@@ -306,12 +306,12 @@ impl Contender {
         Ok(())
     }
 
-    /// Lets its database rest, so that the next turn does not pay for this one.
+    /// Checkpoints the database, so that the next turn does not pay for this one.
     pub fn rest(&self) -> Result<()> {
         tokio::task::block_in_place(|| self.place.checkpoint())
     }
 
-    /// Ends it.
+    /// Ends all processes.
     pub async fn stop(self) -> Result<()> {
         for running in self.running {
             running.stop().await?;
@@ -319,7 +319,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Whether its answers outlive it and its store, in words.
+    /// Says in words if responses outlive the server and its store.
     pub const fn durability(&self) -> &'static str {
         match self.is_durable {
             Some(true) => "yes",
@@ -329,7 +329,7 @@ impl Contender {
         }
     }
 
-    /// What its answers are worth, in words.
+    /// Describes the findings about its responses.
     pub fn answers(&self) -> String {
         let mut said = match &self.faults {
             _ if self.kind == Kind::Floor => "no protection".into(),
@@ -344,7 +344,7 @@ impl Contender {
         said
     }
 
-    /// What of its answers was not as it should be, in words.
+    /// Describes unexpected responses of its turns.
     pub fn trouble(&self) -> String {
         match self.tally.wrong {
             0 => String::new(),
@@ -363,7 +363,7 @@ pub enum Proxy {
 }
 
 impl Proxy {
-    /// What is started.
+    /// Returns the name of the program.
     pub const fn program(self) -> &'static str {
         match self {
             Proxy::Nginx => "nginx",
@@ -371,7 +371,7 @@ impl Proxy {
         }
     }
 
-    /// In front of this address, on these cores.
+    /// Returns the command of a proxy in front of this address, on these cores.
     pub fn command(
         self,
         folder: &Path,
@@ -389,7 +389,7 @@ impl Proxy {
         Ok(command)
     }
 
-    /// Both keep connections to both sides, use as many cores as they have, and log nothing.
+    /// Returns the configuration: both keep connections alive on both sides, use all their cores, and log nothing.
     fn configuration(self, listen: SocketAddr, upstream: SocketAddr, folder: &Path, cores: u32) -> String {
         let folder = folder.display();
         match self {
@@ -414,12 +414,12 @@ impl Proxy {
     }
 }
 
-/// What every client sends, under these keys.
+/// Makes the request that every client sends, under these keys.
 pub fn payment(keys: Keys) -> Request {
     Request::post("/payments", BODY, keys).field("Authorization", CALLER)
 }
 
-/// An address that nobody listens at.
+/// Returns a free local address.
 pub fn free() -> Result<SocketAddr> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_answer_is_visible_as_one() {
+    fn wrong_findings_are_listed_as_faults() {
         let not = || "not tried".to_owned();
         let mut findings = Findings {
             verify: Tried::Not(not()),

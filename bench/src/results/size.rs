@@ -1,4 +1,4 @@
-//! How big the gateway is: its memory with many commands in flight, how soon it answers, how large its program is.
+//! Size of the gateway: memory with many commands in flight, start-up time, size of the program.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -25,21 +25,22 @@ use crate::chart::{Bar, Bars, Kind, count, figure};
 use crate::serve::Serve;
 use crate::used;
 
-/// What the upstream speaks, what that is called, and how many commands are in flight then. The gateway opens 2,048
-/// connections to an upstream at the most, and HTTP/1.1 needs one for each command.
+/// Upstream protocols: setting, name, and numbers of commands in flight. The gateway opens at most 2,048 connections to
+/// an upstream, and HTTP/1.1 needs one for each command.
 const UPSTREAMS: [(&str, &str, &[usize]); 2] =
     [("h2c", "HTTP/2", &[10, 1_000, 4_000, 10_000]), ("http1", "HTTP/1.1", &[10, 1_000, 2_000])];
-/// How often as many as that come again at the first of them: more commands than the gateway keeps settled records of.
+/// Number of further waves with the greatest number of commands: more commands than the gateway keeps settled records
+/// of.
 const WAVES: usize = 5;
-/// Nothing ends by itself while it is held.
+/// Settings under which no held command times out.
 const SETTINGS: &str = "[server]\nmax_connections = 20000\n[defaults]\ntimeout = \"10m\"\nlease = \"15m\"\n";
-/// The body of each command.
+/// Bytes of each command's body.
 const BODY: usize = 1024;
-/// Records in the store that is not empty.
+/// Number of records in the store that is not empty.
 const RECORDS: u64 = 100_000;
-/// How long commands may take to get to the upstream, and answers back.
+/// Timeout for commands to reach the upstream, and for responses.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Files that are open beside connections.
+/// Number of open files besides connections.
 const OTHER_FILES: u64 = 500;
 const KIB: f64 = 1024.0;
 const MIB: f64 = KIB * KIB;
@@ -64,14 +65,14 @@ pub async fn run(form: Form, semel: &Path) -> Result<Section> {
     Ok(section(&memories, &starts, &program_sizes(semel)?))
 }
 
-/// Lets this process have as many open files as it may, and says how many. The gateway does so itself.
+/// Raises the limit of open files of this process to its maximum, and returns it. The gateway does so itself.
 fn allow_files() -> Result<u64> {
     let limit = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?;
     Ok(limit.maximum.unwrap_or(u64::MAX))
 }
 
-/// Bytes of the program, and of the same without its symbols.
+/// Returns the bytes of the program, and of the program without symbols.
 fn program_sizes(program: &Path) -> Result<[u64; 2]> {
     let folder = tempfile::TempDir::new()?;
     let stripped = folder.path().join("stripped");
@@ -82,7 +83,7 @@ fn program_sizes(program: &Path) -> Result<[u64; 2]> {
     Ok([std::fs::metadata(program)?.len(), std::fs::metadata(stripped)?.len()])
 }
 
-/// From its start to its first answer.
+/// Measures the time from the start to the first response.
 async fn start_up(semel: &Path, folder: &Path, upstream: &Upstream, round: usize) -> Result<Duration> {
     let begun = Instant::now();
     let gateway = Serve::start(semel, folder, upstream.address, "").await?;
@@ -93,16 +94,16 @@ async fn start_up(semel: &Path, folder: &Path, upstream: &Upstream, round: usize
     Ok(elapsed)
 }
 
-/// What one gateway has in memory, in MiB, as commands come and go.
+/// Resident memory of one gateway, in MiB, as commands come and go.
 struct Memory {
     protocol: &'static str,
     spoken: &'static str,
     idle: Figures,
     levels: Vec<(usize, Figures)>,
-    /// Levels for which there are not enough files.
+    /// Number of levels for which there are not enough files.
     left_out: usize,
     answered: Figures,
-    /// With as many in flight as at the last level, again and again.
+    /// Memory with as many in flight as at the last level, wave by wave.
     waves: Vec<Figures>,
     answered_again: Figures,
 }
@@ -149,12 +150,12 @@ impl Memory {
     }
 }
 
-/// Those for which there are enough files.
+/// Returns the levels for which there are enough files.
 fn within(levels: &[usize], files: u64) -> Vec<usize> {
     levels.iter().copied().filter(|level| *level as u64 + OTHER_FILES <= files).collect()
 }
 
-/// Sends commands until there are so many, and waits until all are at the upstream.
+/// Sends commands until there are `level` of them, and waits until all are at the upstream.
 async fn hold(
     held: &mut Vec<TcpStream>,
     level: usize,
@@ -190,7 +191,7 @@ async fn command(to: SocketAddr, path: &str, key: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Reads the answer, which must be 201.
+/// Reads the response, which must be 201.
 async fn answered(mut stream: TcpStream) -> Result<()> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).await?;
@@ -200,7 +201,7 @@ async fn answered(mut stream: TcpStream) -> Result<()> {
     Err(format!("a command was answered with: {}", String::from_utf8_lossy(&answer)).into())
 }
 
-/// A service that holds what comes to `/held` until it is told to answer. It speaks HTTP/1.1 and HTTP/2.
+/// Upstream that holds requests to `/held` until it is told to answer. It speaks HTTP/1.1 and HTTP/2.
 struct Upstream {
     address: SocketAddr,
     held: Arc<watch::Sender<usize>>,
@@ -227,7 +228,7 @@ impl Upstream {
         Ok(upstream)
     }
 
-    /// Answers everything, and waits until it is with those who asked.
+    /// Answers all held requests, and waits until their clients have the responses.
     async fn answer(&self, held: Vec<TcpStream>) -> Result<()> {
         self.answers.send_modify(|times| *times += 1);
         let all = async {
@@ -332,13 +333,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn levels_that_need_more_files_than_there_are_are_left_out() {
+    fn levels_beyond_the_file_limit_are_left_out() {
         assert_eq!(within(&[10, 1_000, 10_000], 10_499), [10, 1_000]);
         assert_eq!(within(&[10, 1_000, 10_000], 10_500), [10, 1_000, 10_000]);
     }
 
     #[test]
-    fn what_a_command_needs_is_what_is_above_idle() {
+    fn memory_of_a_command_is_the_part_above_idle() {
         let mut memory = Memory::new(("h2c", "HTTP/2", &[1_024]), u64::MAX);
         memory.idle.push(10.0);
         memory.levels[0].1.push(26.0);
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_is_said() {
+    fn report_names_left_out_levels() {
         let memory = Memory::new(("http1", "HTTP/1.1", &[10, 1_000]), 1_020);
         assert_eq!(memory.levels.len(), 1);
         assert!(section(&[memory], &Default::default(), &[0, 0]).why.contains("1 numbers of commands"));

@@ -1,4 +1,4 @@
-//! The stores alone, without HTTP: a command's claim and completion beside what the disk and the database can do.
+//! Stores alone, without HTTP: a command's claim and completion against the limits of disk and database.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -21,27 +21,27 @@ use super::report::{Aim, Section};
 use super::{Figures, Form, Result, drive};
 use crate::chart::{Bar, Bars, Kind};
 
-/// How many connections `transact`, and the INSERT alone, have.
+/// Number of connections of `transact` and of the INSERT alone.
 const CLIENTS: u32 = 32;
-/// What is written at once, and how many of it are in the file.
+/// Bytes of one write, and number of such pages in the file.
 const PAGE: usize = 4096;
 const PAGES: usize = 1024;
-/// At how many commands at a time the stores are asked.
+/// Numbers of concurrent commands.
 const AT_ONCE: [usize; 3] = [1, 32, 256];
 
-/// One command as anybody would write it: the same table, the same columns, one statement for each step.
+/// Lifecycle of a command as plain SQL: the same table, the same columns, one statement for each step.
 pub const LIFECYCLE: &str = "
 \\set n random(1, 9000000000000000000)
 INSERT INTO semel_records (id, operation_id, tenant, caller, operation, key_hash_prefix, fingerprint_version, fingerprint, state, reason, epoch, token, revision, lease_ms, ttl_ms, on_lease_expired, quarantine_ms, due_at, created_at, updated_at, history) VALUES (sha256(int8send(:n)), gen_random_uuid(), 'acme', 'alice', 'payments.create', '01234567', 1, sha256(int8send(:n)), 'processing', 'claimed', 1, uuid_send(gen_random_uuid()), 1, 30000, 86400000, 'unknown', 60000, (extract(epoch FROM now()) * 1000)::bigint + 30000, (extract(epoch FROM now()) * 1000)::bigint, (extract(epoch FROM now()) * 1000)::bigint, '1763207245123 1 processing claimed') ON CONFLICT DO NOTHING;
 UPDATE semel_records SET state = 'succeeded', reason = 'answered', revision = 2, due_at = NULL, expires_at = (extract(epoch FROM now()) * 1000)::bigint + 86400000, settled_by = 'executor', updated_at = (extract(epoch FROM now()) * 1000)::bigint, history = history || E'\\n1763207245223 1 succeeded answered', status = 201, resource = '/payments/7', response_format = 1, response = decode(repeat('ab', 160), 'hex') WHERE id = sha256(int8send(:n)) AND epoch = 1 AND state = 'processing';
 ";
 
-/// Somebody's turns.
+/// Figures of one row of the table.
 struct Row {
     name: String,
     kind: Kind,
     rate: Figures,
-    /// What it is compared with, by its place in the list.
+    /// Index of the row it is compared with.
     floor: Option<usize>,
 }
 
@@ -161,8 +161,8 @@ fn section(rows: &[Row]) -> Section {
     }
 }
 
-/// How many writes of a page reach the disk in a second, one after the other, within a file that has its size already: the
-/// file system has nothing else to write, as with the log of a database that has run for a while.
+/// Returns the number of synced page writes per second, one after the other, within a file of fixed size: the file
+/// system writes no metadata, as with the log of a database that has run for a while.
 pub fn sync_rate(folder: &Path, time: Duration) -> Result<f64> {
     let path = folder.join("sync");
     let file = File::create(&path)?;
@@ -179,7 +179,7 @@ pub fn sync_rate(folder: &Path, time: Duration) -> Result<f64> {
     Ok(rate)
 }
 
-/// A row inserted, then updated, each durable before the next.
+/// Returns the rate of an INSERT and then an UPDATE of a row in SQLite, each durable before the next.
 pub fn plain(folder: &Path, round: usize, time: Duration) -> Result<f64> {
     let connection = Connection::open(folder.join(format!("plain-{round}.db")))?;
     connection.query_row("PRAGMA journal_mode = WAL", [], |_| Ok(()))?;
@@ -197,7 +197,7 @@ pub fn plain(folder: &Path, round: usize, time: Duration) -> Result<f64> {
     Ok(f64::from(done) / begun.elapsed().as_secs_f64())
 }
 
-/// Claim and completion through a store.
+/// Returns the rate of claims with completions through a store.
 async fn through(store: &Arc<dyn Store>, at_once: usize, time: Duration) -> Result<f64> {
     let store = store.clone();
     drive(at_once, time, move || {
@@ -242,7 +242,7 @@ async fn transact(pool: &PgPool, time: Duration) -> Result<f64> {
     .await
 }
 
-/// A command that nobody has asked for before.
+/// Makes a new command.
 fn command() -> semel_core::Command {
     let claim = fresh();
     semel_core::Command {
@@ -259,24 +259,25 @@ fn fresh() -> semel_core::Claim {
     sample::claim(&format!("key-{key}"))
 }
 
-/// The lifecycle in one transaction with the INSERT that it protects.
+/// Returns the lifecycle in one transaction with the INSERT that it protects.
 fn in_one_transaction() -> String {
     let begun = LIFECYCLE.replacen("\nINSERT", "\nBEGIN;\nINSERT", 1);
     let worked = begun.replacen("\nUPDATE", "\nINSERT INTO payments (amount) VALUES (5);\nUPDATE", 1);
     format!("{worked}COMMIT;\n")
 }
 
-/// The lifecycle, with a NOTIFY at each completion.
+/// Returns the lifecycle, with a NOTIFY at each completion.
 fn notifying() -> String {
     let telling = LIFECYCLE.replace("UPDATE semel_records SET", "WITH done AS (UPDATE semel_records SET");
     let telling = telling.trim_end().trim_end_matches(';');
     format!("{telling} RETURNING id) SELECT pg_notify('semel', encode(id, 'hex')) FROM done;\n")
 }
 
-/// Its time begins before its clients have connected, which it does not count in its rate: 256 of them take a second or two.
+/// Extra time of pgbench: its time begins before its clients have connected, which its rate does not count. 256 clients
+/// take a second or two.
 const CONNECTING: Duration = Duration::from_secs(3);
 
-/// How many times a second pgbench gets through these statements.
+/// Returns the rate per second at which pgbench executes these statements.
 pub fn pgbench(url: &str, statements: &str, clients: u32, time: Duration) -> Result<f64> {
     let script = tempfile::NamedTempFile::new()?;
     std::fs::write(script.path(), statements)?;

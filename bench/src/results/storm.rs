@@ -1,5 +1,5 @@
-//! A thousand duplicates of one command at once: how often it is run, what they are told, how long that takes, and how much
-//! memory the server needs meanwhile.
+//! Duplicate storm: a thousand concurrent duplicates of one command. Counts executions, responses, latency and the
+//! server's memory meanwhile.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,28 +17,28 @@ use crate::peers::{Installed, Place, Settings, Store};
 use crate::serve::Serve;
 use crate::used;
 
-/// How many there are of it.
+/// Number of duplicates.
 const DUPLICATES: usize = 1_000;
-/// How long the handler takes: longer than they need to arrive, and less than Semel lets a duplicate wait by default.
+/// Duration of the handler: longer than duplicates need to arrive, and less than Semel's default wait of a duplicate.
 const HANDLER: Duration = Duration::from_millis(150);
-/// What all of them are measured against, and what the gateway stands in front of.
+/// Name of the floor, which also stands behind the gateway.
 const FLOOR: &str = "bare-axum";
-/// How much is said of why somebody is not among them.
+/// Number of lines shown of the reason why a peer is missing.
 const REASON_LINES: usize = 3;
 const MIB: f64 = (1 << 20) as f64;
 
-/// Who stands in the storm.
+/// A server that takes part in the storm.
 struct Contender {
     label: String,
     store: &'static str,
     kind: Kind,
     installed: Installed,
-    /// The program that stands in front of it, if one does.
+    /// Program of the gateway in front of it, if any.
     gateway: Option<PathBuf>,
     seen: Seen,
 }
 
-/// What was seen in all rounds.
+/// Figures of all rounds.
 #[derive(Clone, Debug, Default)]
 struct Seen {
     executions: Vec<i64>,
@@ -50,7 +50,7 @@ struct Seen {
     mebibytes: Figures,
 }
 
-/// Lets everybody stand in it.
+/// Runs the storm for all contenders.
 pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     println!("── duplicate storm");
     let peers = ground.peers.iter();
@@ -74,7 +74,7 @@ pub async fn run(ground: &Ground, form: Form) -> Result<Section> {
     Ok(section(&contenders, &missing))
 }
 
-/// A peer stands for itself; the floor also behind the gateway.
+/// Makes the contenders of a peer: the peer itself, and for the floor also the gateway in front of it.
 fn stand(installed: &Installed, semel: &Path) -> Vec<Contender> {
     let peer = &installed.peer;
     let one = |label: &str, store, kind, gateway| Contender {
@@ -102,7 +102,7 @@ fn not_run(name: &str, why: &(dyn std::error::Error + Send + Sync)) -> String {
 }
 
 impl Contender {
-    /// One storm, on a fresh server with a fresh store.
+    /// Runs one storm, on a fresh server with a fresh store.
     async fn turn(&mut self, cluster: &Cluster, round: usize) -> Result<()> {
         let place = Place::prepare(cluster, &self.installed.peer).await?;
         let settings = Settings { before: HANDLER, ..Settings::default() };
@@ -129,7 +129,7 @@ impl Contender {
     }
 }
 
-/// So many connections, and one request on each, all at once and under one key.
+/// Opens connections, and sends one request on each, all at once and under one key.
 async fn send(to: SocketAddr, key: String, connections: usize) -> Result<Outcome> {
     let body = r#"{"amount": 100, "currency": "EUR"}"#;
     let request = Request::post("/payments", body, Keys::Among(key, 1))
@@ -156,14 +156,14 @@ impl Seen {
         self.executions.iter().all(|count| *count == 1)
     }
 
-    /// In each storm: a number, or a range.
+    /// Formats the executions of all storms: a number, or a range.
     fn executions(&self) -> String {
         let number = |times: Option<&i64>| count(times.copied().unwrap_or(0).unsigned_abs());
         let (least, most) = (number(self.executions.iter().min()), number(self.executions.iter().max()));
         if least == most { least } else { format!("{least} to {most}") }
     }
 
-    /// In the worst storm, in words.
+    /// Formats the executions of the worst storm.
     fn most_executions(&self) -> String {
         match self.executions.iter().max() {
             Some(1) => "once".to_owned(),
@@ -171,20 +171,20 @@ impl Seen {
         }
     }
 
-    /// How many of all requests got the handler's answer.
+    /// Returns the share of requests that got the handler's response.
     fn created(&self) -> f64 {
         let all = self.unanswered + self.statuses.values().sum::<u64>();
         self.statuses.get(&201).copied().unwrap_or(0) as f64 / all.max(1) as f64
     }
 
-    /// Of all storms together.
+    /// Formats the numbers of responses by status, of all storms together.
     fn answers(&self) -> String {
         let answered = self.statuses.iter().map(|(status, times)| format!("{} × {status}", count(*times)));
         let none = (self.unanswered > 0).then(|| format!("{} without an answer", count(self.unanswered)));
         answered.chain(none).collect::<Vec<_>>().join(", ")
     }
 
-    /// Answers that say that something is wrong with the server, and requests without any.
+    /// Returns the number of server errors and of requests without a response.
     fn failures(&self) -> u64 {
         self.unanswered + self.statuses.range(500..).map(|(_, count)| count).sum::<u64>()
     }
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn once_is_right_and_everything_else_is_not() {
+    fn only_one_execution_per_storm_is_correct() {
         assert!(seen(&[1, 1], &[]).ran_once());
         assert!(!seen(&[1, 2], &[]).ran_once() && !seen(&[0, 1], &[]).ran_once());
         assert_eq!(seen(&[1, 1], &[]).executions(), "1");
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_told_by_status_and_failures_are_counted() {
+    fn answers_are_listed_by_status_and_failures_counted() {
         let seen = Seen { unanswered: 3, ..seen(&[1], &[(201, 1_990), (409, 5), (502, 2)]) };
         assert_eq!(seen.answers(), "1,990 × 201, 5 × 409, 2 × 502, 3 without an answer");
         assert_eq!(seen.failures(), 5);

@@ -1,33 +1,33 @@
-//! The ways to the handler that `proxies.rs` and `apart.rs` measure.
+//! Ways to the handler that `proxies.rs` and `apart.rs` measure.
 
 use super::served::Proxy;
 use crate::load::Keys;
 
 /// Connections of a client.
 pub const CONNECTIONS: usize = 64;
-/// Keys that are asked for again, in turn.
+/// Number of keys that are replayed, in rotation.
 const KEYS: u64 = 256;
-/// The place of the way without anything between.
+/// Index of the way without a process between.
 pub const DIRECT: usize = 0;
-/// The place of nginx.
+/// Index of nginx.
 pub const NGINX: usize = 1;
-/// The place of the one that passes through.
+/// Index of the gateway in pass-through.
 pub const THROUGH: usize = 3;
 
 /// One way to the handler.
 pub struct Way {
-    /// Its name in the report.
+    /// Name in the report.
     pub name: &'static str,
-    /// The process between.
+    /// Process between client and handler.
     pub front: Front,
-    /// The keys of a turn's requests.
+    /// Keys of a turn's requests.
     pub keys: fn(&str) -> Keys,
 }
 
-/// The process between a client and the handler.
+/// Process between a client and the handler.
 #[derive(Clone, Copy, Debug)]
 pub enum Front {
-    /// Nothing.
+    /// No process.
     Nothing,
     /// A plain proxy.
     Proxy(Proxy),

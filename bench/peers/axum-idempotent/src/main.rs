@@ -1,7 +1,7 @@
 //! `axum-idempotent`'s layer around the Rust peers' handler, on the session store that `STORE` names.
 //!
-//! It keeps answers in the caller's session. Who sends `Authorization` is given the session of that caller, as a
-//! login would have done: a fixed session for each token, so that sessions outlive this process where the store does.
+//! It keeps responses in the caller's session. A request with `Authorization` gets the session of that caller, like
+//! after a login: a fixed session for each token, so that sessions outlive this process where the store does.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ async fn main() -> Result<(), Error> {
     serve(protected, payments).await
 }
 
-/// As its page shows: the key comes from the header and is required, and the layers are in its order.
+/// Wraps the routes as its documentation shows: the key comes from the header and is required, and the layers are in
+/// its order.
 fn protect<S: SessionStore + 'static>(routes: Router, store: S) -> Router {
     let options = IdempotentOptions::default()
         .use_idempotency_key_header(Some("Idempotency-Key"), true)

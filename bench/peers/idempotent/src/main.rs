@@ -26,7 +26,7 @@ async fn main() -> Result<(), Error> {
     serve(protected, payments).await
 }
 
-/// As its page asks for: keys are scoped by the caller, and a command needs one.
+/// Wraps the routes as its documentation asks: keys are scoped by the caller, and a command needs one.
 fn protect<S>(routes: Router, store: S) -> Result<Router, Error>
 where
     S: IdempotencyStore + Clone + Send + Sync + 'static,

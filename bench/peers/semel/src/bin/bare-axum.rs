@@ -1,4 +1,4 @@
-//! The Rust peers' handler with nothing around it: their floor.
+//! Handler of the Rust peers without any layer: their floor.
 
 use peer_handler::{Error, Payments, payments_route, serve};
 

@@ -1,5 +1,5 @@
 //! Semel's layer around the Rust peers' handler, on the store that `STORE` names; with `STORE=transact`, the handler
-//! inserts in one transaction with the record. `LEASE_MS` sets the lease, `DATA_DIR` is where a file goes.
+//! inserts in one transaction with the record. `LEASE_MS` sets the lease, `DATA_DIR` the folder of a store's file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ async fn main() -> Result<(), Error> {
     serve(routes.layer(layer), payments).await
 }
 
-/// Whoever the bearer token names: the peers' clients have one token each, which never changes.
+/// Returns the principal of the bearer token: the peers' clients have one fixed token each.
 fn identify(request: &Parts) -> Result<Principal, Denied> {
     let token = request.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let caller = token.and_then(|token| token.strip_prefix("Bearer ")).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The handler that every Rust peer stands in front of: one payment, one row, one answer.
+//! Handler of every Rust peer: one payment, one row, one response.
 //!
-//! What it does is told by the environment, the same for the peers in all languages:
+//! Environment variables set its work, the same for peers in all languages:
 //! `PORT`, `WORK` (`insert` or `none`), `DATABASE_URL`, and `SLEEP_BEFORE_MS` and `SLEEP_AFTER_MS` around the INSERT.
 
 use std::fmt::Display;
@@ -20,14 +20,14 @@ use serde_json::{Value, json};
 use sqlx::postgres::{PgPool, PgPoolOptions};
 use uuid::Uuid;
 
-/// Whatever keeps a peer from starting.
+/// Error that keeps a peer from starting.
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How many connections the handler may have, in every language.
+/// Database connections of the handler, in every language.
 const CONNECTIONS: u32 = 16;
 const INSERT: &str = "INSERT INTO payments (id, amount, currency, idempotency_key) VALUES ($1, $2, $3, $4)";
 
-/// What a client asks for.
+/// Payment that a client requests.
 #[derive(Clone, Deserialize)]
 pub struct Payment {
     amount: i64,
@@ -43,11 +43,11 @@ pub struct Payments {
     inserted: AtomicU64,
 }
 
-/// What one run of the handler made.
+/// Result of one run of the handler.
 pub struct Made {
-    /// Of the payment.
+    /// Location of the payment.
     pub location: String,
-    /// What the client gets.
+    /// Body of the response.
     pub body: Value,
 }
 
@@ -58,7 +58,7 @@ impl IntoResponse for Made {
 }
 
 impl Payments {
-    /// As the environment says.
+    /// Reads the handler's settings from the environment.
     pub async fn from_environment() -> Result<Arc<Payments>, Error> {
         let pool = match required::<String>("WORK")?.as_str() {
             "none" => None,
@@ -75,12 +75,12 @@ impl Payments {
         }))
     }
 
-    /// Whether there is a row to insert.
+    /// Returns true if the handler inserts a row.
     pub fn inserts(&self) -> bool {
         self.pool.is_some()
     }
 
-    /// One run of the handler, with the INSERT on a connection of the pool.
+    /// Runs the handler once, with the INSERT on a connection of the pool.
     pub async fn run(&self, payment: &Payment, headers: &HeaderMap) -> Result<Made, sqlx::Error> {
         match &self.pool {
             Some(pool) => self.run_on(Some(pool), payment, headers).await,
@@ -88,7 +88,7 @@ impl Payments {
         }
     }
 
-    /// One run of the handler, with the INSERT on a connection that is given.
+    /// Runs the handler once, with the INSERT on the given connection.
     pub async fn run_on<'c>(
         &self,
         executor: Option<impl sqlx::PgExecutor<'c>>,
@@ -118,13 +118,13 @@ async fn sleep(time: Duration) {
     }
 }
 
-/// A pool as every Rust peer has it. A connection is not asked whether it is well before it is used.
+/// Opens the pool that every Rust peer uses. Connections are not tested before use.
 pub async fn pool() -> Result<PgPool, Error> {
     let options = PgPoolOptions::new().max_connections(CONNECTIONS).test_before_acquire(false);
     Ok(options.connect(&required::<String>("DATABASE_URL")?).await?)
 }
 
-/// The plain handler.
+/// Plain handler of `POST /payments`.
 pub async fn pay(
     State(payments): State<Arc<Payments>>,
     headers: HeaderMap,
@@ -136,7 +136,7 @@ pub async fn pay(
         .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))
 }
 
-/// `POST /payments` with the plain handler, for a peer to go around.
+/// Returns the route `POST /payments` with the plain handler, for a peer to wrap.
 pub fn payments_route(payments: &Arc<Payments>) -> Router {
     Router::new().route("/payments", post(pay)).with_state(payments.clone())
 }
@@ -154,19 +154,19 @@ pub async fn serve(protected: Router, payments: Arc<Payments>) -> Result<(), Err
     let port: u16 = required("PORT")?;
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", port)).await?;
     let listener = listener.tap_io(|stream| {
-        // Without it, an answer may wait for the client's acknowledgement of the one before.
+        // Without it, a response may wait for the client's acknowledgement of the one before.
         let _ = stream.set_nodelay(true);
     });
     axum::serve(listener, protected.merge(counters)).await?;
     Ok(())
 }
 
-/// A variable that must be set.
+/// Reads a required environment variable.
 pub fn required<T: FromStr<Err: Display>>(name: &str) -> Result<T, Error> {
     optional(name)?.ok_or_else(|| format!("the variable {name} is not set").into())
 }
 
-/// A variable that may be set.
+/// Reads an optional environment variable.
 pub fn optional<T: FromStr<Err: Display>>(name: &str) -> Result<Option<T>, Error> {
     let Ok(text) = std::env::var(name) else { return Ok(None) };
     text.parse().map(Some).map_err(|error| format!("{name}: {error}").into())
