@@ -1,4 +1,4 @@
-//! A client that expects nothing: it is answered, cut off, or leaves.
+//! HTTP client of a cell: it gets a response, is disconnected, or leaves.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use tokio::net::TcpStream;
 
 use crate::seen::Told;
 
-/// How long a client waits. Longer than anything here takes.
+/// Timeout of a request. Longer than any step of a cell takes.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// No answer here is longer.
+/// Maximum length of a response.
 const MAX_ANSWER: usize = 4 << 20;
 
-/// What is asked for.
+/// Request of a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) method: &'static str,
@@ -28,7 +28,7 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// A command at this path under this key.
+    /// Makes a command at this path under this key.
     pub(crate) fn command(path: &'static str, key: &str) -> Asked {
         Asked {
             method: "POST",
@@ -50,7 +50,7 @@ impl Asked {
     }
 }
 
-/// Sends it on a connection of its own, which ends with this future.
+/// Sends the request on a connection of its own, which ends with this future.
 pub(crate) async fn send(address: SocketAddr, asked: Asked) -> Told {
     match asked.request(address) {
         Ok(request) => send_request(address, request).await,
@@ -58,7 +58,7 @@ pub(crate) async fn send(address: SocketAddr, asked: Asked) -> Told {
     }
 }
 
-/// The same, with any request.
+/// Sends any request on a connection of its own, which ends with this future.
 pub(crate) async fn send_request(address: SocketAddr, request: Request<Full<Bytes>>) -> Told {
     match tokio::time::timeout(PATIENCE, exchange(address, request)).await {
         Ok(Ok(told)) => told,
@@ -73,7 +73,7 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| lost("not connected", &error))?;
-    // Ends with this request: whoever leaves takes its connection along.
+    // The connection ends with this request: a client that leaves closes it.
     let connection = Connection(tokio::spawn(async move { drop(connection.await) }));
     let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;
     let (parts, body) = response.into_parts();
@@ -83,7 +83,7 @@ async fn exchange(address: SocketAddr, request: Request<Full<Bytes>>) -> Result<
     Ok(Told::answer(&parts, body))
 }
 
-/// Sends it over HTTP/2, on a connection of its own.
+/// Sends the request over HTTP/2, on a connection of its own.
 pub(crate) async fn send_over_http2(address: SocketAddr, asked: Asked) -> Told {
     match tokio::time::timeout(PATIENCE, exchange_over_http2(address, &asked)).await {
         Ok(Ok(told)) => told,
@@ -107,7 +107,7 @@ async fn exchange_over_http2(address: SocketAddr, asked: &Asked) -> Result<Told,
     let response = sender.send_request(request).await.map_err(|error| lost("no answer", &error))?;
     let (parts, mut body) = response.into_parts();
     let mut bytes = Vec::new();
-    // A reset with NO_ERROR looks like an end to hyper; only the end of the stream is one.
+    // hyper takes a reset with NO_ERROR for an end; only the end of the stream is one.
     while !body.is_end_stream() {
         let frame = body.frame().await.ok_or("the answer broke off")?;
         let frame = frame.map_err(|error| lost("the answer broke off", &error))?;

@@ -1,4 +1,4 @@
-//! HTTP/2 frame by frame: messages that are cut where a cell wants it, and a service behind the gateways that answers so.
+//! HTTP/2 frame by frame: messages cut at a chosen point, and an upstream that answers with them.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,39 +12,39 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::seen::Effect;
 
-/// How far a message gets before it is cut.
+/// Progress of a message at the moment it is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Point {
     BeforeHead,
     AfterHead,
     InBody,
-    /// All its bytes are there, and neither END_STREAM nor trailers.
+    /// All bytes of the body are sent, but neither END_STREAM nor trailers.
     BeforeEnd,
-    /// It is whole.
+    /// The message is complete.
     AfterEnd,
 }
 
-/// What cuts it.
+/// Way to cut a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cut {
     Reset(u32),
-    /// GOAWAY, and the end of the connection. It says that the stream was handled, or that it was not.
+    /// GOAWAY, and the end of the connection. Its last stream id includes this stream or not.
     GoAway {
         includes_stream: bool,
         code: u32,
     },
-    /// The connection ends.
+    /// End of the connection.
     Close,
 }
 
 impl Cut {
-    /// A reset with every code, and every way for a connection to end.
+    /// Returns a reset with every code, and every way for a connection to end.
     pub(crate) fn all() -> impl Iterator<Item = Cut> {
         let leaving = |includes_stream| Cut::GoAway { includes_stream, code: NO_ERROR };
         CODES.map(Cut::Reset).chain([leaving(true), leaving(false), Cut::Close])
     }
 
-    /// Whether the connection ends with it.
+    /// Returns true if the connection ends with it.
     pub(crate) fn ends_connection(self) -> bool {
         !matches!(self, Cut::Reset(_))
     }
@@ -63,12 +63,12 @@ impl Cut {
 pub(crate) struct CutMessage {
     pub(crate) point: Point,
     pub(crate) cut: Cut,
-    /// Its length is announced; otherwise a whole one ends with trailers.
+    /// True if the length is announced; otherwise a complete message ends with trailers.
     pub(crate) is_announced: bool,
 }
 
 impl CutMessage {
-    /// Its frames on this stream, with these fields in its head.
+    /// Returns its frames on this stream, with these fields in its head.
     pub(crate) fn frames(&self, stream: u32, fields: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
         let length = body.len().to_string();
         let mut fields = fields.to_vec();
@@ -97,20 +97,20 @@ impl CutMessage {
     }
 }
 
-/// What the service does with the next call.
+/// Behaviour of the upstream for the next call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// Carries it out, and answers.
+    /// Executes the call and answers.
     Answers,
-    /// Carries it out, and holds it before it is answered.
+    /// Executes the call and holds it before it is answered.
     Holds,
-    /// Carries it out, and cuts its answer.
+    /// Executes the call and cuts its response.
     Cuts(CutMessage),
-    /// Does nothing but cut the stream.
+    /// Executes nothing and cuts the stream.
     Declines(CutMessage),
 }
 
-/// A service that speaks HTTP/2 and keeps a ledger. It does not deduplicate.
+/// HTTP/2 upstream with a ledger. It does not deduplicate.
 pub(crate) struct FrameUpstream {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -119,15 +119,15 @@ pub(crate) struct FrameUpstream {
 
 struct Shared {
     next: Mutex<Next>,
-    /// How many calls are held, and how many were let go.
+    /// Numbers of held calls and of released calls.
     held: watch::Sender<(usize, usize)>,
     effects: Mutex<Vec<Effect>>,
-    /// Commands of this run have it in their bodies.
+    /// Marker in the bodies of this run's commands.
     marker: String,
 }
 
 impl FrameUpstream {
-    /// Starts it, for requests with this in their bodies.
+    /// Starts the upstream, for requests with this marker in their bodies.
     pub(crate) async fn start(marker: &str) -> Result<FrameUpstream, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -141,12 +141,12 @@ impl FrameUpstream {
         Ok(FrameUpstream { address, shared, serving })
     }
 
-    /// What happens to the next call.
+    /// Sets the behaviour for the next call.
     pub(crate) fn will(&self, next: Next) {
         *lock(&self.shared.next) = next;
     }
 
-    /// The effects of the command whose request has this in its body.
+    /// Returns the effects of the command whose request has this key in its body.
     pub(crate) fn effects(&self, key: &str) -> Vec<Effect> {
         lock(&self.shared.effects).iter().filter(|effect| effect.key.contains(key)).cloned().collect()
     }
@@ -156,7 +156,7 @@ impl FrameUpstream {
         let _ = self.shared.held.subscribe().wait_for(|(held, released)| held > released).await;
     }
 
-    /// Lets go what is held.
+    /// Releases held calls.
     pub(crate) fn release(&self) {
         self.shared.held.send_modify(|(held, released)| *released = *held);
     }
@@ -194,7 +194,7 @@ async fn carry(stream: TcpStream, shared: Arc<Shared>) {
         if frame.ends_message() {
             let (stream, body) = (*stream, String::from_utf8_lossy(body).into_owned());
             open = None;
-            // A caller from elsewhere that had this port before means somebody else.
+            // A client of another run may still know this port; its calls are ignored.
             if !body.contains(&shared.marker) {
                 return;
             }
@@ -208,7 +208,7 @@ async fn carry(stream: TcpStream, shared: Arc<Shared>) {
 }
 
 impl Shared {
-    /// Does with a call what is to be done, and says what cut the answer.
+    /// Handles a call as set, and returns the cut of its response.
     async fn answer(&self, peer: &mut Peer, stream: u32, request: String) -> Option<Cut> {
         let next = std::mem::replace(&mut *lock(&self.next), Next::Answers);
         let fields = [(":status", "201"), ("content-type", "application/json")];
@@ -230,7 +230,7 @@ impl Shared {
         None
     }
 
-    /// One more line in the ledger.
+    /// Adds an effect to the ledger.
     fn effect(&self, request: String) -> Bytes {
         let mut effects = lock(&self.effects);
         let body = Bytes::from(json!({ "effect": effects.len() + 1, "request": request }).to_string());

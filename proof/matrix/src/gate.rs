@@ -1,4 +1,4 @@
-//! A gate at which the first call is held until the test lets it pass.
+//! Gate that holds the first call until the test releases it.
 
 use tokio::sync::watch;
 
@@ -9,7 +9,7 @@ enum Stage {
     Released,
 }
 
-/// The gate.
+/// Gate that holds one call.
 pub(crate) struct Gate(watch::Sender<Stage>);
 
 impl Default for Gate {

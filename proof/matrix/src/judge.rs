@@ -1,13 +1,13 @@
-//! Says whether what was seen is what a code of the matrix demands. Pure: it knows nothing of how it came about.
+//! Judge of a gateway's cells: checks that observations satisfy a code of the matrix. Pure.
 
 use crate::seen::{Answer, Seen, Told};
 use crate::table::Code;
 use crate::violations::Violations;
 
-/// What the first promise is broken by.
+/// Violation of the first promise.
 pub(crate) const TOO_MANY: &str = "more effects than there may be";
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if the code holds.
 pub(crate) fn judge(code: Code, seen: &Seen) -> Vec<String> {
     let mut judge = Judge { seen, violations: Violations::default() };
     judge.always(code);
@@ -25,7 +25,7 @@ impl Judge<'_> {
         self.violations.must(is_so, otherwise);
     }
 
-    /// What holds in every cell.
+    /// Checks the rules of every cell.
     fn always(&mut self, code: Code) {
         let seen = self.seen;
         let most = if code == Code::Lost { 2 } else { 1 };
@@ -58,7 +58,7 @@ impl Judge<'_> {
         self.must(one_end, "gateways say different things in the end");
     }
 
-    /// Whether a client can make something of it.
+    /// Checks that a client can act on the response.
     fn is_understood(&mut self, told: &Told) {
         let Some(answer) = told.as_answer() else { return };
         let refused = (400..500).contains(&answer.status) && answer.code.is_some();
@@ -129,7 +129,7 @@ impl Judge<'_> {
                     self.is_unknown();
                     self.must(!seen.first.is_done(), "done, and yet unknown");
                 } else {
-                    // The executor lives, and goes on offering its word.
+                    // The executor lives, and repeats its outcome until the store accepts it.
                     self.is_done_once();
                 }
             }
@@ -194,7 +194,7 @@ impl Judge<'_> {
         self.must(found == Some(state), &format!("the record is {found:?}, not {state}"));
     }
 
-    /// In the end it is done, once, and every retry says so.
+    /// Checks that in the end the command is done, once, and every retry replays it.
     fn is_done_once(&mut self) {
         let seen = self.seen;
         self.must(seen.effects.len() == 1, "not exactly one effect");
@@ -204,7 +204,7 @@ impl Judge<'_> {
         self.state_is("succeeded");
     }
 
-    /// In the end nobody knows, and says so.
+    /// Checks that in the end the outcome is unknown, and every retry says so.
     fn is_unknown(&mut self) {
         self.must(self.seen.last.iter().all(Told::is_unknown), "a retry is not told that nobody knows");
         self.state_is("unknown");

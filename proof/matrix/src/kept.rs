@@ -1,4 +1,4 @@
-//! What the service's database has of its commands: rows, records and messages, as of one moment, read past Semel's code.
+//! Content of the service's database: rows, records and messages in one snapshot, read past Semel's code.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const ON_SERVER: &str = "SELECT json_build_object(
     'messages', (SELECT coalesce(json_agg(json_build_object('id', event_id, 'state', state, 'attempts', attempts,
         'epoch', epoch, 'reference', provider_reference)), '[]') FROM semel_outbox))";
 
-/// What there is, as of one moment.
+/// Content of the database in one snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) rows: Vec<Row>,
@@ -27,21 +27,21 @@ pub(crate) struct Kept {
     pub(crate) messages: Vec<Message>,
 }
 
-/// A row of the service's own.
+/// A row of the service's own table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) operation_id: String,
     pub(crate) effect: String,
 }
 
-/// A record, as far as it matters here.
+/// State of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Settled {
     pub(crate) operation_id: String,
     pub(crate) state: String,
 }
 
-/// A message in the outbox.
+/// A message of the outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) event_id: String,
@@ -52,14 +52,14 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    /// Whether this command sends it.
+    /// Returns true if the message is of this command.
     pub(crate) fn is_of(&self, operation_id: &str) -> bool {
         plain(&self.event_id).starts_with(&plain(operation_id))
     }
 }
 
 impl Kept {
-    /// Reads it. Blocks for a moment.
+    /// Reads the snapshot. Blocks for a moment.
     pub(crate) fn read(place: &Place) -> Result<Kept, String> {
         let text = match place.file() {
             None => place.sql(ON_SERVER)?,
@@ -97,7 +97,8 @@ impl Kept {
         })
     }
 
-    /// How many commands it has all of: a row, a record that is settled, and a message. `None` if it has only a part of one.
+    /// Returns the number of complete commands: a row, a settled record, and a message each. `None` if there is a part
+    /// of one.
     pub(crate) fn whole(&self) -> Option<usize> {
         let count = self.rows.len();
         let is_settled = |id: &str| {
@@ -111,7 +112,7 @@ impl Kept {
         (is_all && self.rows.iter().all(is_whole)).then_some(count)
     }
 
-    /// In a few words, for people.
+    /// Describes the content in a few words.
     pub(crate) fn tell(&self) -> String {
         let messages: Vec<String> = self
             .messages
@@ -131,7 +132,7 @@ impl Kept {
     }
 }
 
-/// An id without its hyphens, which only some databases write.
+/// Returns an id without hyphens, which only some databases write.
 fn plain(id: &str) -> String {
     id.replace('-', "")
 }

@@ -1,4 +1,4 @@
-//! What cells share on one store: the gateway's program, a database server of our own, and an empty store to copy.
+//! Lab of the cells on one store: the gateway's program, a database server of its own, and an empty store to copy.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,12 +16,12 @@ use crate::process::tail;
 use crate::seen::Record;
 use crate::table::Store;
 
-/// Whom the gateways log in as. No superuser: its connections can be limited.
+/// Database role of the gateways. No superuser, so that its connections can be limited.
 const ROLE: &str = "gateway";
-/// The database that has the tables and nothing else.
+/// Database that contains empty tables.
 const TEMPLATE: &str = "empty";
 
-/// What cells share. One cell at a time: some kill the server.
+/// Lab of one store. It runs one cell at a time, since some kill the server.
 pub(crate) struct Lab {
     program: PathBuf,
     folder: TempDir,
@@ -30,14 +30,14 @@ pub(crate) struct Lab {
 }
 
 impl Lab {
-    /// Starts what the store needs. Blocks.
+    /// Starts the database server, if the store needs one. Blocks.
     pub(crate) fn make(store: Store, program: &Path) -> Result<Lab, String> {
         let folder = tempfile::Builder::new().prefix("semel-matrix-").tempdir();
         let folder = folder.map_err(|error| error.to_string())?;
         let mut lab = Lab { program: program.to_owned(), folder, cluster: None, next: AtomicU64::new(1) };
         let address = match store {
             Store::Sqlite => {
-                // A file must be there to be migrated.
+                // A file must exist to be migrated.
                 std::fs::write(lab.template(), "").map_err(|error| error.to_string())?;
                 format!("sqlite:{}", lab.template().display())
             }
@@ -65,32 +65,32 @@ impl Lab {
         self.folder.path().join("empty.db")
     }
 
-    /// A folder for one more cell.
+    /// Makes a folder for one more cell.
     pub(crate) fn cell_folder(&self) -> Result<PathBuf, String> {
         let folder = self.folder.path().join(format!("cell-{}", self.next.fetch_add(1, Ordering::SeqCst)));
         std::fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
         Ok(folder)
     }
 
-    /// A key for the command of the cell with this folder: no other cell has it, of this run or of another one.
+    /// Returns the key of a cell's command, unique among cells and runs.
     pub(crate) fn key(&self, cell: &Path) -> String {
         let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         format!("{}-{}", name(self.folder.path()), name(cell))
     }
 
-    /// Keeps everything for people to look at, and says where.
+    /// Keeps all files for inspection, and returns their folder.
     pub(crate) fn keep(self) -> PathBuf {
         self.folder.keep()
     }
 
-    /// The program `semel`, without settings from outside, on the store at this address.
+    /// Returns the command of the program `semel`, without settings from the environment, on the store at this address.
     pub(crate) fn program(&self, address: &str) -> Command {
         self.other_program(&self.program, address)
     }
 
-    /// The same, of another program.
+    /// Returns the command of another program, without settings from the environment, on the store at this address.
     pub(crate) fn other_program(&self, program: &Path, address: &str) -> Command {
-        // A full disk is an error here, and not the end: the signal for it is ignored, also by whoever is executed.
+        // A full disk is an error here, and not the end: SIGXFSZ is ignored, also by the executed program.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; exec \"$0\" \"$@\""]).arg(program);
         command.current_dir(self.folder.path()).env_remove("RUST_LOG");
@@ -101,7 +101,7 @@ impl Lab {
         command
     }
 
-    /// A new store with empty tables, for one cell.
+    /// Makes a new store with empty tables, for one cell.
     pub(crate) async fn place(&self, folder: &Path) -> Result<Place, String> {
         let Some(cluster) = &self.cluster else {
             let file = folder.join("semel.db");
@@ -119,16 +119,16 @@ impl Lab {
     }
 }
 
-/// Where the records of one cell are.
+/// Store of one cell.
 pub(crate) enum Place {
-    /// In a file.
+    /// A SQLite file, and the empty file that it is a copy of.
     File { file: PathBuf, template: PathBuf },
-    /// On a server, with a proxy for each gateway.
+    /// A database on a server, with a proxy for each gateway.
     Server { cluster: Arc<Cluster>, name: String, proxies: Vec<FaultProxy> },
 }
 
 impl Place {
-    /// As a gateway's setting `store` names it.
+    /// Returns the value of the setting `store` for this gateway.
     pub(crate) fn for_gateway(&self, number: usize) -> String {
         match self {
             Place::File { file, .. } => format!("sqlite:{}", file.display()),
@@ -136,7 +136,7 @@ impl Place {
         }
     }
 
-    /// For those whose connections nobody cuts.
+    /// Returns the address without a proxy, for connections that are never cut.
     pub(crate) fn direct(&self) -> String {
         match self {
             Place::File { file, .. } => format!("sqlite:{}", file.display()),
@@ -144,7 +144,7 @@ impl Place {
         }
     }
 
-    /// The records, read past Semel's code. Blocks for a moment.
+    /// Returns the records, read past Semel's code. Blocks for a moment.
     pub(crate) fn records(&self) -> Result<Vec<Record>, String> {
         match self {
             Place::File { file, .. } => {
@@ -189,7 +189,7 @@ impl Place {
         }
     }
 
-    /// The file, if it is one.
+    /// Returns the file of a SQLite store.
     pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Place::File { file, .. } => Some(file),
@@ -197,7 +197,7 @@ impl Place {
         }
     }
 
-    /// The server and the proxies before it, if it is one.
+    /// Returns the server and its proxies, for a store on a server.
     pub(crate) fn server(&self) -> Option<(&Cluster, &[FaultProxy])> {
         match self {
             Place::File { .. } => None,
@@ -205,15 +205,15 @@ impl Place {
         }
     }
 
-    /// Everything that was written is lost, as after a failover to a server that had none of it. Nobody may have a file
-    /// open; connections to a server end, and cannot be made before the proxies are healed.
+    /// Loses all writes, like a failover to a server that had none of them. No process may have the file open;
+    /// connections to a server end, and stay impossible until `heal`.
     pub(crate) async fn lose_everything(&self) -> Result<(), String> {
         match self {
             Place::File { file, template } => {
                 for suffix in ["", "-wal", "-shm", ".id"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
-                // Whoever restores a file restores what stands beside it.
+                // An operator who restores a file also restores the marker beside it.
                 let _ = std::fs::copy(file.with_extension("copy.id"), marker(file));
                 std::fs::copy(template, file).map(drop).map_err(|error| error.to_string())
             }
@@ -230,7 +230,7 @@ impl Place {
         }
     }
 
-    /// Nothing is cut, refused or swallowed any more on the way to a server.
+    /// Ends all faults on the way to a server: nothing is cut, refused or swallowed any more.
     pub(crate) async fn heal(&self) -> Result<(), String> {
         let (_, proxies) = self.server().unzip();
         for proxy in proxies.unwrap_or_default() {
@@ -239,13 +239,13 @@ impl Place {
         Ok(())
     }
 
-    /// Keeps a copy of all that there is. Nobody may have a file open; connections to a server end.
+    /// Makes a copy of the whole store. No process may have the file open; connections to a server end.
     pub(crate) fn keep_copy(&self) -> Result<(), String> {
         match self {
             Place::File { file, .. } => {
                 let copy = || {
                     let file = Connection::open(file)?;
-                    // Everything into the one file.
+                    // Checkpoints the log into the one file.
                     file.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
                 };
                 copy().map_err(|error: rusqlite::Error| error.to_string())?;
@@ -263,7 +263,7 @@ impl Place {
         }
     }
 
-    /// What was written since the copy is lost, as after a failover to a server that had none of it. Nobody may have a file
+    /// Loses all writes since the copy, like a failover to a server that had none of them. No process may have the file
     /// open; connections to a server end.
     pub(crate) async fn lose_all_since_copy(&self) -> Result<(), String> {
         match self {
@@ -271,7 +271,7 @@ impl Place {
                 for suffix in ["", "-wal", "-shm", ".id"] {
                     let _ = std::fs::remove_file(format!("{}{suffix}", file.display()));
                 }
-                // Whoever restores a file restores what stands beside it.
+                // An operator who restores a file also restores the marker beside it.
                 let _ = std::fs::copy(file.with_extension("copy.id"), marker(file));
                 std::fs::copy(file.with_extension("copy"), file).map(drop).map_err(|error| error.to_string())
             }
@@ -290,7 +290,7 @@ impl Place {
         }
     }
 
-    /// The role may have so many connections, or as many as it likes.
+    /// Limits the number of connections of the role; `None` lifts the limit.
     pub(crate) fn limit_connections(&self, most: Option<u32>) -> Result<(), String> {
         let most = most.map_or(-1, i64::from);
         self.sql(&format!("ALTER ROLE {ROLE} CONNECTION LIMIT {most}"))?;
@@ -303,7 +303,7 @@ impl Place {
         self.sql(&format!("SELECT count(pg_terminate_backend(pid)) {theirs}")).map(drop)
     }
 
-    /// The server takes no writes, or does again. Transactions that have begun end with their connections.
+    /// Makes the server read-only, or writable again. Open transactions end with their connections.
     pub(crate) fn read_only(&self, is_so: bool) -> Result<(), String> {
         let value = if is_so { "on" } else { "off" };
         self.sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"))?;
@@ -315,7 +315,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Place::Server { cluster, name, .. } = self {
-            // Best effort: it also goes with its server.
+            // Best effort: the database also goes with its server.
             let _ = tokio::task::block_in_place(|| drop_database(cluster, name));
         }
     }
@@ -344,7 +344,7 @@ fn record(line: &str) -> Result<Record, String> {
     Ok(Record { operation_id: text("id"), state: text("state"), epoch, history: text("history") })
 }
 
-/// 32 digits as a UUID.
+/// Returns 32 hexadecimal digits as a UUID.
 pub(crate) fn hyphenated(hex: &str) -> String {
     let mut id = hex.to_owned();
     for place in [20, 16, 12, 8] {
@@ -355,7 +355,7 @@ pub(crate) fn hyphenated(hex: &str) -> String {
     id
 }
 
-/// Runs a command to its end, and says what it wrote.
+/// Runs a command to its end, and returns its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if !output.status.success() {
@@ -364,12 +364,12 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The ends of the logs in a folder.
+/// Returns the ends of the logs in a folder.
 pub(crate) fn logs(folder: &Path) -> String {
     ["a", "b"].map(|name| format!("{name}: {}", tail(&folder.join(format!("{name}.log"))))).join("\n    ")
 }
 
-/// The marker beside a file, which names the store in it.
+/// Returns the marker beside a file, which names the store in it.
 fn marker(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".id");

@@ -1,7 +1,7 @@
-//! The crash matrix: every step of a command under every fault, on real processes and real databases, judged from
-//! outside. `cargo xtask crash-matrix` builds what it needs and runs it.
+//! Crash matrix: every step of a command under every fault, on real processes and real databases, judged from outside.
+//! `cargo xtask crash-matrix` builds its programs and runs it.
 //!
-//! Everything is on the loopback address, in processes that it starts and ends itself.
+//! All traffic is on loopback, between processes that it starts and ends itself.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 mod client;
@@ -50,7 +50,7 @@ fault points, is expected beside this one.
 
 Exit codes: 0 all is well; 1 something does not hold; 2 wrong use, or it cannot run.";
 
-/// How many stores of each kind are worked on at the same time.
+/// Number of labs for each kind of store that work at the same time.
 const LABS: usize = 1;
 
 #[derive(Default)]
@@ -84,13 +84,13 @@ fn main() -> ExitCode {
     runtime.block_on(async {
         tokio::select! {
             code = run(options) => code,
-            // Whatever was started ends with this process, stopped or not.
+            // Every started process ends with this one, also a suspended one.
             _ = tokio::signal::ctrl_c() => cannot("interrupted"),
         }
     })
 }
 
-/// Is one of the processes that cells are about.
+/// Runs one of the processes under test.
 fn serve(arguments: &[&str]) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build() {
         Ok(runtime) => runtime,

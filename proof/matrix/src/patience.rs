@@ -1,11 +1,11 @@
-//! Waiting for a state, never for a time: a slow machine makes a run longer, and cannot make it pass.
+//! Waiting for a state, never for a fixed time: a slow machine makes a run longer, and cannot make it pass.
 
 use std::time::{Duration, Instant};
 
-/// How long a state may take to come about. Far more than any needs.
+/// Timeout of a state. Far more than any needs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
 
-/// Waits until it is so.
+/// Waits until `is_so` holds.
 pub(crate) async fn until(what: &str, pause: Duration, is_so: impl Fn() -> bool) -> Result<(), String> {
     let begun = Instant::now();
     while !is_so() {

@@ -1,4 +1,4 @@
-//! A process of the product that can be held at named places.
+//! A process of the product that can be held at fault points.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ pub(crate) use semel_testkit::process::tail;
 
 use crate::patience;
 
-/// How often a file is looked for.
+/// Polling interval for a file.
 const PAUSE: Duration = Duration::from_millis(3);
 
 /// A process, and the folder through which it is held. Dropping it kills it.
@@ -38,7 +38,7 @@ impl Process {
         faults: &Path,
         armed: &[Point],
     ) -> Result<Process, String> {
-        // Files of an earlier process are not about this one.
+        // Files of an earlier process do not apply to this one.
         let _ = std::fs::remove_dir_all(faults);
         std::fs::create_dir_all(faults).map_err(|error| format!("{}: {error}", faults.display()))?;
         for point in armed {
@@ -83,24 +83,24 @@ impl Process {
         self.process.limit_files(length)
     }
 
-    /// The first who comes to this point from now on is held there.
+    /// Arms a point: the first task or thread to reach it from now on is held there.
     pub(crate) fn arm(&self, point: Point) -> Result<(), String> {
         write(&self.faults.join(point.name()), "")
     }
 
-    /// Waits until somebody is held at the point.
+    /// Waits until a task or thread is held at the point.
     pub(crate) async fn is_held(&self, point: Point) -> Result<(), String> {
         let file = self.reached(point);
         patience::until(&format!("nobody came to {}", point.name()), PAUSE, || file.exists()).await
     }
 
-    /// Waits until the point is armed no more: somebody came there. Others may be held there already.
+    /// Waits until the armed point was taken. Others may be held there already.
     pub(crate) async fn is_taken(&self, point: Point) -> Result<(), String> {
         let file = self.faults.join(point.name());
         patience::until(&format!("nobody came to {}", point.name()), PAUSE, || !file.exists()).await
     }
 
-    /// Lets whoever is held at the point go on.
+    /// Releases the task or thread that is held at the point.
     pub(crate) fn release(&self, point: Point) {
         let _ = std::fs::remove_file(self.faults.join(point.name()));
         let _ = std::fs::remove_file(self.reached(point));
@@ -110,7 +110,7 @@ impl Process {
         self.faults.join(point.name()).with_extension("reached")
     }
 
-    /// Pulls a lever, and waits until that was done.
+    /// Pulls a lever, and waits until the process has handled it.
     pub(crate) async fn pull(&self, lever: Lever) -> Result<(), String> {
         let (file, draft) = (self.faults.join(lever.name()), self.faults.join("draft"));
         write(&draft, &lever.value())?;

@@ -1,16 +1,17 @@
-//! How the matrix is read for Semel: which cells cannot occur on a store, and where what must hold is written otherwise.
+//! Reading of the matrix for Semel: cells that cannot occur on a store, and cells judged by another code.
 //!
-//! Nothing here makes a judge milder: a cell that reads otherwise is judged by another code, and the table says why.
+//! Invariant: a reading never makes a judge milder; a cell that reads otherwise has another code, and the table says
+//! why.
 
 use crate::table::{Cell, Code, Fault, Store};
 
-/// What is expected of a cell.
+/// Expectation of a cell.
 pub(crate) struct Reading {
-    /// By which it is judged.
+    /// Code that judges the cell.
     pub(crate) code: Code,
-    /// Why that is not what the matrix says, or how the fault is brought about.
+    /// Notes: reasons for another code than the matrix has, and the way the fault is brought about.
     pub(crate) notes: Vec<&'static str>,
-    /// Why the cell cannot occur on this store.
+    /// Reason why the cell cannot occur on this store.
     pub(crate) not_applicable: Option<&'static str>,
 }
 
@@ -59,7 +60,7 @@ const NOT_STARTED: &str = "Nobody can ask a gateway that is not there yet: the c
 const NO_CONNECTION: &str = "A file that is migrated has no connection to lose: the process dies between the commit and what follows it.";
 const NEWER_FORMAT: &str = "The file says that only a newer SQLite may write it, which makes it one that can be read and nothing else.";
 
-/// What is expected of a cell.
+/// Returns the expectation of a cell.
 pub(crate) fn of(cell: Cell) -> Reading {
     let not_applicable = match (cell.fault, cell.store) {
         (Fault::DatabaseKilled, Store::Sqlite) => Some(NO_SERVER),
@@ -74,7 +75,7 @@ pub(crate) fn of(cell: Cell) -> Reading {
     Reading { code, notes, not_applicable }
 }
 
-/// By which code a cell is judged, and why if that is to be explained.
+/// Returns the code that judges a cell, with a note if it needs an explanation.
 fn code(cell: Cell) -> (Code, Option<&'static str>) {
     match (cell.step, cell.fault, cell.store) {
         (1..=3, Fault::ClientGone, _) => (Code::Done, Some(LEFT_EARLY)),
@@ -88,7 +89,7 @@ fn code(cell: Cell) -> (Code, Option<&'static str>) {
     }
 }
 
-/// How a fault is brought about where that is not plain.
+/// Returns a note about the way a fault is brought about, where that is not obvious.
 fn fault_note(cell: Cell) -> Option<&'static str> {
     match (cell.fault, cell.store) {
         (Fault::AnswerLost, Store::Sqlite) if cell.step == 19 => Some(NO_CONNECTION),
@@ -104,7 +105,7 @@ fn fault_note(cell: Cell) -> Option<&'static str> {
     }
 }
 
-/// The same, where a service has its records in its own database.
+/// Returns a note about the way a fault is brought about, for a service with records in its own database.
 fn service_note(cell: Cell) -> Option<&'static str> {
     match (cell.step, cell.fault, cell.store) {
         (8, Fault::DiskFull, Store::Postgres) => Some(COMMIT_IN_DOUBT),
@@ -125,7 +126,7 @@ fn service_note(cell: Cell) -> Option<&'static str> {
     }
 }
 
-/// Whether what was unknown is settled in the end, and by whom.
+/// Returns a note that says if, and by which process, an unknown outcome is settled in the end.
 fn settled_note(cell: Cell) -> Option<&'static str> {
     let lives = !matches!(cell.fault, Fault::Kill | Fault::Poison);
     (cell.code == Code::Unknown && lives).then_some(GOES_ON)

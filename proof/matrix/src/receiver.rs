@@ -1,5 +1,5 @@
-//! Who gets the messages. It keeps the first of each event id, answers the same to every other one of it, and does to
-//! messages what a cell wants.
+//! Receiver of messages. It keeps the first message of each event id, answers duplicates the same, and misbehaves as a
+//! cell wants.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,32 +14,32 @@ use tokio::task::JoinHandle;
 
 use crate::gate::Gate;
 
-/// What happens to messages.
+/// Behaviour of the receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// They are taken and answered.
+    /// Messages are accepted and answered.
     Well,
-    /// The first one that comes is taken, and held before it is answered.
+    /// The first message is accepted, and held before it is answered.
     Holds,
-    /// Those of the first command are not taken: perhaps another time, or never.
+    /// Messages of the first command fail: with an error worth a retry (`Fails`), or a permanent one (`Refuses`).
     Fails,
     Refuses,
-    /// Those of the first command are taken, and the connection ends without an answer.
+    /// Messages of the first command are accepted, and the connection ends without a response.
     BreaksOff,
 }
 
-/// A message that came.
+/// A delivered message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Delivery {
     pub(crate) event_id: String,
-    /// The same, for those who deduplicate by this header.
+    /// Idempotency key header, for receivers that deduplicate by it.
     pub(crate) key: String,
     pub(crate) body: Bytes,
-    /// Whether it was taken, be it for the second time.
+    /// True if the message was accepted, also as a duplicate.
     pub(crate) is_taken: bool,
 }
 
-/// The receiver.
+/// Receiver of messages.
 pub(crate) struct Receiver {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -48,7 +48,7 @@ pub(crate) struct Receiver {
 
 struct Shared {
     manner: Manner,
-    /// Whose messages are not taken: their payload has this in it.
+    /// Key in the payloads of messages that are not accepted.
     poison: String,
     gate: Gate,
     deliveries: Mutex<Vec<Delivery>>,
@@ -71,18 +71,18 @@ impl Receiver {
         Ok(Receiver { address, shared, serving })
     }
 
-    /// What came.
+    /// Returns all deliveries.
     pub(crate) fn deliveries(&self) -> Vec<Delivery> {
         self.shared.deliveries().clone()
     }
 
-    /// Waits until the first one is held.
+    /// Waits until the first message is held.
     pub(crate) async fn is_held(&self) -> Result<(), String> {
         let held = tokio::time::timeout(crate::patience::PATIENCE, self.shared.gate.is_held()).await;
         held.map_err(|_| "no message came".to_owned())
     }
 
-    /// Lets it go on.
+    /// Releases the held message.
     pub(crate) fn release(&self) {
         self.shared.gate.open();
     }
@@ -94,7 +94,7 @@ impl Drop for Receiver {
     }
 }
 
-/// What the receiver calls the message with this event id.
+/// Returns the receiver's reference for the message with this event id.
 pub(crate) fn reference(event_id: &str) -> String {
     format!("taken-{event_id}")
 }

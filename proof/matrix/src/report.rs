@@ -1,4 +1,4 @@
-//! The table that people read: what came of every cell.
+//! Report of a run: tables for people, with the result of every cell.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::table::{Cell, Fault, STEPS, Store, code};
 const BEGIN: &str = "<!-- begin: written by `cargo xtask crash-matrix` -->";
 const END: &str = "<!-- end: written by `cargo xtask crash-matrix` -->";
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Default)]
 pub(crate) struct Report {
     pub(crate) cells: Vec<(Cell, Outcome)>,
@@ -32,7 +32,7 @@ impl Report {
         )
     }
 
-    /// A table for each store, and the notes below them.
+    /// Returns a table for each store, and the notes below them.
     pub(crate) fn markdown(&self) -> String {
         let mut notes: Vec<&'static str> = Vec::new();
         let mut text = String::new();
@@ -89,7 +89,7 @@ impl Report {
     }
 }
 
-/// Puts the tables where the page has its marks.
+/// Writes the tables between the marks of the page.
 pub(crate) fn write(page: &Path, report: &Report) -> Result<(), String> {
     let wrong = |why: &str| format!("{}: {why}", page.display());
     let text = std::fs::read_to_string(page).map_err(|error| wrong(&error.to_string()))?;

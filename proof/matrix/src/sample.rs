@@ -1,9 +1,8 @@
-//! A fixed sample of the matrix, for every run of the tests: all that is fast on SQLite, and each step and each fault at
-//! least once.
+//! Fixed sample of the matrix for every test run: all fast cells on SQLite, and each step and each fault at least once.
 
 use crate::table::{Cell, Fault, Store};
 
-/// Steps, and faults by their letters. On SQLite, everything that takes no longer than a lease.
+/// Steps with the letters of their faults. On SQLite, every cell that takes no longer than a lease.
 const SQLITE: &[(usize, &str)] = &[
     (1, "KCZXUMPH"),
     (2, "KAOCZXUH"),
@@ -46,13 +45,13 @@ const POSTGRES: &[(usize, &str)] = &[
     (18, "A"),
 ];
 
-/// Whether a cell is in the sample.
+/// Returns true if the sample has the cell.
 pub(crate) fn has(cell: Cell) -> bool {
     let cells = if cell.store == Store::Sqlite { SQLITE } else { POSTGRES };
     cells.iter().any(|(step, letters)| *step == cell.step && letters.contains(cell.fault.letter()))
 }
 
-/// Whether a cell shows a second effect where a setting permits one.
+/// Returns true if a cell shows a second effect under a setting that permits one.
 pub(crate) fn breaks(cell: Cell) -> bool {
     cell.store == Store::Sqlite && [(5, Fault::Stopped), (6, Fault::Kill)].contains(&(cell.step, cell.fault))
 }

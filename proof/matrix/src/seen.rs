@@ -1,32 +1,32 @@
-//! What was seen from outside: by clients, in the store, in the ledger of the service behind. Judges get nothing else.
+//! Observations from outside: by clients, in the store, in the upstream's ledger. Judges get nothing else.
 
 use bytes::Bytes;
 use http::response::Parts;
 use serde_json::Value;
 
-/// What a client was told.
+/// Result of a client's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// An answer, whole.
+    /// A complete response.
     Answer(Box<Answer>),
-    /// Its connection ended without one.
+    /// The connection ended without a response.
     Dropped(String),
-    /// It left before there was one.
+    /// The client left before the response.
     Left,
 }
 
-/// An answer, as far as it is judged.
+/// Response, as far as it is judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// The code of a problem.
+    /// Code of a problem document.
     pub(crate) code: Option<String>,
     pub(crate) operation_id: Option<String>,
     pub(crate) location: Option<String>,
-    /// Whether it says that it is a replay.
+    /// True if it is marked as a replay.
     pub(crate) replayed: bool,
     pub(crate) retry_after: bool,
-    /// Whether it says where to ask for the operation.
+    /// True if it has the URL of the operation's status.
     pub(crate) status_url: bool,
     pub(crate) body: Bytes,
 }
@@ -63,12 +63,12 @@ impl Told {
         self.as_answer().is_some_and(|answer| answer.status == status && answer.code.as_deref() == Some(code))
     }
 
-    /// The service's own answer, first hand or replayed.
+    /// Returns true for the service's own response, first hand or replayed.
     pub(crate) fn is_done(&self) -> bool {
         self.as_answer().is_some_and(|answer| answer.status == 201 && answer.code.is_none())
     }
 
-    /// A worker has it in hand, or will.
+    /// Returns true if a worker has accepted the command or will run it.
     pub(crate) fn is_accepted(&self) -> bool {
         self.as_answer().is_some_and(|answer| {
             let named = answer.location.as_ref().is_some_and(|path| path.starts_with("/.well-known/semel/"));
@@ -76,32 +76,32 @@ impl Told {
         })
     }
 
-    /// Somebody has it in hand.
+    /// Returns true if another request is executing the command.
     pub(crate) fn is_in_progress(&self) -> bool {
         self.is(409, "IDEMPOTENCY_REQUEST_IN_PROGRESS")
     }
 
-    /// A retry of what nobody knows.
+    /// Returns true for a retry of a command whose outcome is unknown.
     pub(crate) fn is_unknown(&self) -> bool {
         self.is(409, "IDEMPOTENCY_OUTCOME_UNKNOWN")
     }
 
-    /// It ran, or may have, and nobody knows what came of it.
+    /// Returns true if the command ran, or may have, and its outcome is unknown.
     pub(crate) fn is_failed_unknown(&self) -> bool {
         [500, 502, 504].iter().any(|status| self.is(*status, "IDEMPOTENCY_OUTCOME_UNKNOWN"))
     }
 
-    /// Nothing ran: the service behind did not take it.
+    /// Returns true if nothing ran because the upstream did not accept the request.
     pub(crate) fn is_unreachable(&self) -> bool {
         self.is(502, "UPSTREAM_UNREACHABLE")
     }
 
-    /// Nothing ran: there is no store.
+    /// Returns true if nothing ran because the store is unavailable.
     pub(crate) fn is_unavailable(&self) -> bool {
         self.is(503, "IDEMPOTENCY_STORE_UNAVAILABLE")
     }
 
-    /// Its answer, and nothing was kept of it but that.
+    /// Returns true if the command is done, and its response was not retained.
     pub(crate) fn is_not_retained(&self) -> bool {
         self.as_answer()
             .is_some_and(|answer| answer.code.as_deref() == Some("IDEMPOTENCY_RESPONSE_NOT_RETAINED"))
@@ -133,54 +133,54 @@ pub(crate) struct Record {
     pub(crate) operation_id: String,
     pub(crate) state: String,
     pub(crate) epoch: u32,
-    /// One line for each step that it went through.
+    /// History: one line for each step of the record.
     pub(crate) history: String,
 }
 
-/// One line of the ledger: something was really done.
+/// An effect: one line of the upstream's ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     pub(crate) operation_id: String,
-    /// What the client named it, which a provider could deduplicate by.
+    /// The client's key, by which a provider could deduplicate.
     pub(crate) key: String,
-    /// The answer that goes with it.
+    /// Response body of that effect.
     pub(crate) body: Bytes,
 }
 
-/// All that was seen of one command.
+/// All observations of one command.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// What the store and the ledger had when the fault had struck, and nothing else had happened.
+    /// Record and number of effects when the fault had struck, before anything else happened.
     pub(crate) at_fault: (Option<Record>, usize),
-    /// What the first client was told in the end.
+    /// Final result of the first client.
     pub(crate) first: Told,
-    /// What others were told about the same request while the fault lasted.
+    /// Results of duplicates while the fault lasted.
     pub(crate) during: Vec<Told>,
-    /// What they were told once the store's clock had jumped past the end of the lease.
+    /// Results once the store's clock had jumped past the end of the lease.
     pub(crate) beyond: Vec<Told>,
-    /// How much the ledger had when the fault was over and the first client had its answer.
+    /// Number of effects when the fault was over and the first client had its response.
     pub(crate) effects_then: usize,
-    /// What others were told after that, until nothing changed any more.
+    /// Results of later retries, until nothing changed any more.
     pub(crate) after: Vec<Told>,
-    /// What every gateway says in the end.
+    /// Final result at every gateway.
     pub(crate) last: Vec<Told>,
-    /// The record in the end.
+    /// Final record.
     pub(crate) record: Option<Record>,
-    /// The ledger in the end.
+    /// Final ledger.
     pub(crate) effects: Vec<Effect>,
-    /// What an operator decided meanwhile.
+    /// Verdict of an operator meanwhile.
     pub(crate) operator: Option<Bytes>,
-    /// Whether the one who ran the command is gone for good, so that nobody can know.
+    /// True if the executor is gone for good, so that the outcome cannot be known.
     pub(crate) executor_gone: bool,
 }
 
 impl Seen {
-    /// Everything that anybody was told.
+    /// Returns the results of all clients.
     pub(crate) fn told(&self) -> impl Iterator<Item = &Told> {
         [&self.first].into_iter().chain(&self.during).chain(&self.beyond).chain(&self.after).chain(&self.last)
     }
 
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let list = |told: &[Told]| told.iter().map(Told::to_string).collect::<Vec<_>>().join(", ");
         let state = |record: &Option<Record>| {
@@ -208,7 +208,7 @@ impl Seen {
 
 #[cfg(test)]
 impl Told {
-    /// Returns an answer for tests of judges.
+    /// Returns a response for tests of judges.
     pub(crate) fn sample(status: u16, code: Option<&str>, replayed: bool, body: &str) -> Told {
         Told::Answer(Box::new(Answer {
             status,

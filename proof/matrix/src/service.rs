@@ -1,5 +1,5 @@
-//! A service with its records in its own database, as a process of its own: `semel-matrix service EVENTS WORKER MOOD TRIES`,
-//! with the store in `SEMEL_STORE`. A payment is one row and one message, in one transaction with its record.
+//! Service with records in its own database, as a process: `semel-matrix service EVENTS WORKER MOOD TRIES`, with the
+//! store in `SEMEL_STORE`. A payment is one row and one message, in one transaction with its record.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,30 +21,30 @@ use serde_json::{Value, json};
 
 type Error = Box<dyn std::error::Error>;
 
-/// No constraint keeps a command from having two rows: that is for Semel to see to.
+/// Table of payments. No constraint keeps a command from having two rows: preventing that is Semel's task.
 pub(crate) const TABLE: &str =
     "CREATE TABLE matrix_payments (operation_id TEXT NOT NULL, effect TEXT NOT NULL)";
 const INSERT: &str = "INSERT INTO matrix_payments (operation_id, effect) VALUES ($1, $2)";
-/// The kind of the message.
+/// Kind of the message.
 const KIND: &str = "payment.made";
-/// What the receiver could check signatures with.
+/// Secret for a receiver that checks signatures.
 const SECRET: &[u8] = b"a secret that both sides of a test know";
 
-/// How long one try at a message may take, and how long a message is its worker's own.
+/// Timeout of one delivery attempt, and lease of a message.
 const TRY: Duration = Duration::from_millis(1_500);
 const MESSAGE_LEASE: Duration = Duration::from_millis(3_000);
 
-/// What becomes of the first command that this process carries out.
+/// Fate of the first command of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// It succeeds.
+    /// Succeeds.
     Well,
-    /// Its work panics once it has written its row.
+    /// Panics after writing its row.
     Panics,
-    /// It wants to send a message of a kind that cannot be one, or the same one twice.
+    /// Sends a message of an invalid kind, or the same message twice.
     WrongKind,
     Twice,
-    /// SQLite takes no writes from the row on, or from the message on.
+    /// SQLite becomes read-only before the row, or before the message.
     NoRow,
     NoMessage,
 }
@@ -89,7 +89,7 @@ struct Shop {
     is_open: Arc<AtomicBool>,
 }
 
-/// What one command writes and says.
+/// Writes and response of one command.
 struct Payment {
     mood: Mood,
     effect: String,
@@ -153,7 +153,7 @@ async fn pay(State(shop): State<Shop>, Idempotent(command): Idempotent, headers:
 async fn open(store: &str) -> Result<(Database, Arc<dyn Store>, Arc<dyn Outbox>), Error> {
     if let Some(path) = store.strip_prefix("sqlite:") {
         let store = Arc::new(SqliteStore::open(path)?);
-        // A test holds the work for longer than a service's own work may take.
+        // A test holds the work for longer than the default limit of a service's own work.
         let own = SqliteTransactions::open(path)?.hold(Duration::from_secs(60));
         return Ok((Database::Sqlite(own), store.clone(), store));
     }
@@ -187,7 +187,7 @@ pub(crate) async fn run(arguments: &[&str]) -> Result<(), Error> {
                 first_delay: Duration::from_millis(50),
                 max_delay: Duration::from_millis(200),
             },
-            // Nothing but messages is written by it while a test looks.
+            // The worker writes nothing but messages during a test.
             upkeep: Duration::from_secs(3600),
             ..WorkerOptions::default()
         };

@@ -1,5 +1,5 @@
-//! Everything that a cell about a service's own transactions has: its database, two processes of it, and who gets its
-//! messages.
+//! Environment of a cell about a service's own transactions: its database, two of its processes, and the receiver of
+//! its messages.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,23 +15,23 @@ use crate::receiver::{Manner, Receiver};
 use crate::seen::Told;
 use crate::service::{Mood, TABLE};
 
-/// How often it is looked whether something is so.
+/// Polling interval for a state.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What processes are started with.
+/// Start settings of the processes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// Whether each of them delivers messages.
+    /// True for each process that delivers messages.
     pub(crate) workers: [bool; 2],
-    /// What becomes of the first command of the process `a`.
+    /// Fate of the first command of process `a`.
     pub(crate) mood: Mood,
-    /// What becomes of messages.
+    /// Behaviour of the receiver.
     pub(crate) manner: Manner,
-    /// How often a message is tried.
+    /// Maximum of delivery attempts.
     pub(crate) tries: u32,
 }
 
-/// Everything that a cell has. The first request always goes to the process `a`.
+/// Environment of a cell. The first request always goes to process `a`.
 pub(crate) struct Shop<'a> {
     lab: &'a Lab,
     pub(crate) folder: PathBuf,
@@ -55,14 +55,14 @@ impl Shop<'_> {
         Ok(Shop { lab, folder, place, receiver, a, b, key, terms })
     }
 
-    /// Starts the process `a` again, whatever became of it. Its first command succeeds.
+    /// Starts process `a` again. Its first command succeeds.
     pub(crate) fn restart_a(&mut self) -> Result<(), String> {
         let terms = Terms { mood: Mood::Well, ..self.terms };
         self.a = start(self.lab, &self.folder, &self.place, &self.receiver, terms, 0)?;
         Ok(())
     }
 
-    /// Starts the process `b` again, with a worker.
+    /// Starts process `b` again, with a worker.
     pub(crate) fn restart_b(&mut self) -> Result<(), String> {
         self.terms.workers[1] = true;
         self.b.kill();
@@ -70,7 +70,7 @@ impl Shop<'_> {
         Ok(())
     }
 
-    /// Everything that was written is lost.
+    /// Loses all writes.
     pub(crate) async fn lose_everything(&mut self) -> Result<(), String> {
         if self.place.file().is_some() {
             self.a.kill();
@@ -90,12 +90,12 @@ impl Shop<'_> {
         Kept::read(&self.place)
     }
 
-    /// The request, sent to this process in a task of its own.
+    /// Sends the request to this process, in a task of its own.
     pub(crate) fn send(&self, process: &Process) -> JoinHandle<Told> {
         tokio::spawn(client::send(process.address(), asked(&self.key)))
     }
 
-    /// Asks this process again and again, until an answer is one that was waited for. Gives all of them.
+    /// Repeats the request at this process until a response matches. Returns all responses.
     pub(crate) async fn ask_until(
         &self,
         process: &Process,
@@ -118,7 +118,7 @@ impl Shop<'_> {
         }
     }
 
-    /// Waits until what is kept is so, and gives it.
+    /// Waits until the database's content matches, and returns it.
     pub(crate) async fn kept_until(&self, what: &str, is_it: impl Fn(&Kept) -> bool) -> Result<Kept, String> {
         let begun = Instant::now();
         loop {
@@ -133,14 +133,14 @@ impl Shop<'_> {
         }
     }
 
-    /// Waits until no message is on its way any more.
+    /// Waits until no message is pending.
     pub(crate) async fn nothing_is_pending(&self) -> Result<Kept, String> {
         let is_done = |kept: &Kept| kept.messages.iter().all(|message| message.state != "pending");
         self.kept_until("a message stayed on its way", is_done).await
     }
 }
 
-/// A payment under this key.
+/// Makes a payment under this key.
 pub(crate) fn asked(key: &str) -> Asked {
     Asked::command("/payments", key)
 }

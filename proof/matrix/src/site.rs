@@ -1,5 +1,5 @@
-//! What the rows about upkeep have: a store, a service with a ledger behind, gateways that do no upkeep by themselves, and
-//! the command lines that do. Rows of the store are read past Semel's code, with every column.
+//! Environment of the rows about maintenance: a store, an upstream with a ledger, gateways without maintenance tasks,
+//! and the command lines that maintain. Rows of the store are read past Semel's code, with every column.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::process::Process;
 use crate::seen::Told;
 use crate::upstream::{Mood, Upstream};
 
-/// The configuration that every gateway here begins with.
+/// Common configuration of every gateway here.
 const CONFIGURATION: &str = r#"
 [identity]
 source = "trusted-headers"
@@ -44,12 +44,12 @@ match = "POST /payments"
 pub(crate) struct Row(pub(crate) BTreeMap<String, String>);
 
 impl Row {
-    /// What a column says; nothing, if it is null.
+    /// Returns the value of a column; `None`, if it is null.
     pub(crate) fn get(&self, column: &str) -> Option<&str> {
         self.0.get(column).map(String::as_str)
     }
 
-    /// What clients and operators call it.
+    /// Returns the operation id, by which clients and operators name the command.
     pub(crate) fn operation_id(&self) -> &str {
         self.get("operation_id").unwrap_or_default()
     }
@@ -58,7 +58,7 @@ impl Row {
         self.get("state").unwrap_or_default()
     }
 
-    /// The same without these columns.
+    /// Returns the row without these columns.
     pub(crate) fn without(&self, columns: &[&str]) -> Row {
         let mut row = self.clone();
         row.0.retain(|name, _| !columns.contains(&name.as_str()));
@@ -66,13 +66,13 @@ impl Row {
     }
 }
 
-/// Everything that one cell has. Whatever the fault strikes uses the first way to the store, everybody else the second.
+/// Environment of one cell. The process under fault uses the first way to the store, all others the second.
 pub(crate) struct Site<'a> {
     lab: &'a Lab,
     pub(crate) folder: PathBuf,
     pub(crate) place: Place,
     pub(crate) upstream: Upstream,
-    /// What the keys of all its commands end with.
+    /// Common suffix of the keys of all commands.
     key: String,
     secret: Option<(&'static str, &'static str)>,
 }
@@ -88,18 +88,18 @@ impl Site<'_> {
         Ok(site)
     }
 
-    /// From now on, processes get this variable.
+    /// Sets an environment variable for processes from now on.
     pub(crate) fn set_variable(&mut self, name: &'static str, value: &'static str) {
         self.secret = Some((name, value));
     }
 
-    /// A configuration under this name: the common one, and this.
+    /// Writes a configuration under this name: the common one, and `more`.
     pub(crate) fn configure(&self, name: &str, more: &str) -> Result<(), String> {
         std::fs::write(self.folder.join(name), format!("{CONFIGURATION}{more}"))
             .map_err(|error| error.to_string())
     }
 
-    /// A command line, on the first or the second way to the store. It can be held, and at these points it is.
+    /// Starts a command line, on the first or the second way to the store, and arms these points.
     pub(crate) fn tool(
         &self,
         name: &str,
@@ -110,7 +110,7 @@ impl Site<'_> {
         self.run(name, way, arguments, &[], armed)
     }
 
-    /// A gateway with this configuration.
+    /// Starts a gateway with this configuration.
     pub(crate) fn gateway(&self, name: &str, way: usize, configuration: &str) -> Result<Process, String> {
         let words = ["listening on http://", "admin on http://"];
         let arguments = self.serving(configuration);
@@ -118,7 +118,7 @@ impl Site<'_> {
         self.run(name, way, &arguments, &words, &[])
     }
 
-    /// The command line of a gateway with this configuration.
+    /// Returns the command line of a gateway with this configuration.
     pub(crate) fn serving(&self, configuration: &str) -> Vec<String> {
         let upstream = format!("http://{}", self.upstream.address);
         let words = ["serve", "--config", configuration, "--log-format", "json", "--listen", "127.0.0.1:0"];
@@ -143,7 +143,7 @@ impl Site<'_> {
             .map_err(|why| format!("{name}: {why}"))
     }
 
-    /// Runs a command line again and again, until it ends with this code.
+    /// Repeats a command line until it exits with this code.
     pub(crate) async fn finish(&self, arguments: &[&str], code: i32) -> Result<i32, String> {
         let begun = Instant::now();
         loop {
@@ -155,7 +155,7 @@ impl Site<'_> {
         }
     }
 
-    /// An operator says that the command was carried out, with this answer.
+    /// Resolves the command as an operator: executed, with this response.
     pub(crate) fn resolve(&self, operation_id: &str, body: &str) -> Result<(), String> {
         let file = self.folder.join("verdict.json");
         std::fs::write(&file, body).map_err(|error| error.to_string())?;
@@ -166,7 +166,7 @@ impl Site<'_> {
         tokio::task::block_in_place(|| output(&mut command)).map(drop)
     }
 
-    /// A payment under a key of this name.
+    /// Makes a payment under a key of this name.
     pub(crate) fn payment(&self, name: &str) -> Asked {
         Asked::command("/payments", &format!("{name}-{}", self.key))
     }
@@ -176,13 +176,13 @@ impl Site<'_> {
         client::send(gateway.address(), self.payment(key)).await
     }
 
-    /// Sends another payment under this key.
+    /// Sends a payment with another body under this key.
     pub(crate) async fn pay_otherwise(&self, gateway: &Process, key: &str) -> Told {
         let body = bytes::Bytes::from_static(br#"{"amount":999,"currency":"EUR"}"#);
         client::send(gateway.address(), Asked { body, ..self.payment(key) }).await
     }
 
-    /// Sends a payment under this key, which must be carried out. Gives the answer, and the id of the command.
+    /// Sends a payment under this key, which must succeed. Returns the result and the operation id.
     pub(crate) async fn must_pay(&self, gateway: &Process, key: &str) -> Result<(Told, String), String> {
         let told = self.pay(gateway, key).await;
         let id = told.as_answer().and_then(|answer| answer.operation_id.clone());
@@ -192,12 +192,12 @@ impl Site<'_> {
         }
     }
 
-    /// The rows of a table, with every column, in the order of their commands.
+    /// Returns the rows of a table, with every column, ordered by operation id.
     pub(crate) fn rows(&self, table: &str) -> Result<Vec<Row>, String> {
         self.ask(&format!("SELECT * FROM {table} ORDER BY operation_id"))
     }
 
-    /// The rows that a query gives.
+    /// Returns the rows of a query.
     pub(crate) fn ask(&self, query: &str) -> Result<Vec<Row>, String> {
         match self.place.file() {
             Some(file) => rows_of_file(file, query).map_err(|error| error.to_string()),
@@ -229,7 +229,7 @@ impl Site<'_> {
         self.change(&format!("UPDATE semel_records SET {changes} WHERE operation_id IN ({})", ids.join(", ")))
     }
 
-    /// The id of a command, as the store's SQL writes it.
+    /// Returns the SQL literal of an operation id, in the store's dialect.
     pub(crate) fn literal(&self, operation_id: &str) -> String {
         match self.place.file() {
             Some(_) => format!("x'{}'", operation_id.replace('-', "")),
@@ -271,7 +271,7 @@ fn row_of_json(line: &str) -> Result<Row, String> {
     Ok(Row(columns.collect()))
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,6 +1,6 @@
-//! The matrix as data: what must hold if a fault strikes at a step.
+//! The matrix as data: the code that must hold for each step and fault.
 
-/// The twenty steps, by their numbers.
+/// The twenty steps, by number.
 pub(crate) const STEPS: [&str; 20] = [
     "parse, authenticate, fingerprint",
     "claim sent",
@@ -24,7 +24,7 @@ pub(crate) const STEPS: [&str; 20] = [
     "rotation of the encryption key",
 ];
 
-/// What goes wrong.
+/// A fault: one column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Fault {
     Kill,
@@ -61,7 +61,7 @@ impl Fault {
         Fault::StreamCut,
     ];
 
-    /// The letter of its column.
+    /// Returns the letter of its column.
     pub(crate) fn letter(self) -> char {
         match self {
             Fault::Kill => 'K',
@@ -82,48 +82,48 @@ impl Fault {
     }
 }
 
-/// What must hold. The letters are those of the matrix.
+/// Code of a cell: the rule that must hold. Letters as in the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Code {
     /// α: nothing happened, and the same key works.
     Nothing,
     /// φ: refused before anything ran.
     FailClosed,
-    /// β: one owner; everybody else is told to wait.
+    /// β: one owner; duplicates are told to wait.
     Owned,
     /// ρ: claimed, never started.
     NeverStarted,
-    /// A: a write whose answer was lost is decided before anybody is answered.
+    /// A: an ambiguous write, whose answer was lost, is decided before any client is answered.
     Ambiguous,
-    /// γ: nobody knows, and nobody runs it again.
+    /// γ: the outcome is unknown, and the command is not run again.
     Unknown,
     /// δ: done once, and every retry gets that answer.
     Done,
-    /// α|δ: one of the two, never between.
+    /// α|δ: nothing or done, never a part.
     Atomic,
-    /// ε: delivered again, under the same name.
+    /// ε: delivered again, under the same event id.
     Redelivered,
-    /// ζ: who was given up changes nothing, and its client gets what the record says.
+    /// ζ: a fenced executor changes nothing, and its client gets the outcome in the record.
     Fenced,
-    /// ρζ, γζ, εζ: both.
+    /// ρζ, γζ, εζ: both codes.
     NeverStartedFenced,
     UnknownFenced,
     RedeliveredFenced,
-    /// ω: the store lost what it had acknowledged.
+    /// ω: the store lost acknowledged writes.
     Lost,
-    /// τ: done, and the answer cannot be kept.
+    /// τ: done, and the response cannot be retained.
     NotRetained,
-    /// q: set aside, and the others go on.
+    /// q: quarantined; other commands proceed.
     Quarantined,
-    /// σ: looking after records can be repeated.
+    /// σ: maintenance can be repeated.
     Swept,
-    /// κ: memory is right, or silent.
+    /// κ: the memory cache is correct, or not used.
     Cached,
-    /// v: old and new answer the same.
+    /// v: the old and the new version answer the same.
     Versions,
     /// k: sealed records stay readable.
     Keys,
-    /// 4xx: refused as the client's mistake.
+    /// 4xx: refused as a client error.
     Refused,
 }
 
@@ -152,7 +152,7 @@ impl Code {
         ("4xx", Code::Refused),
     ];
 
-    /// As the matrix writes it.
+    /// Returns the letters of the code in the matrix.
     pub(crate) fn letters(self) -> &'static str {
         Code::LETTERS.iter().find(|(_, code)| *code == self).map_or("?", |(letters, _)| letters)
     }
@@ -162,7 +162,7 @@ impl Code {
     }
 }
 
-/// One line for each step, one word for each fault; a dash cannot occur.
+/// One line for each step, one word for each fault; a dash marks a cell that cannot occur.
 const TABLE: [&str; 20] = [
     "α φ – – φ φ φ φ α α α α 4xx α",
     "ρ A A α φ φ A φ β ρζ ρ β – δ",
@@ -186,7 +186,7 @@ const TABLE: [&str; 20] = [
     "k k k k k k k k – k – – k –",
 ];
 
-/// Where records are.
+/// Kind of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Store {
     Sqlite,
@@ -207,7 +207,7 @@ impl Store {
 /// One cell of the matrix on one store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Cell {
-    /// From 1 to 20.
+    /// Number of the step, from 1 to 20.
     pub(crate) step: usize,
     pub(crate) fault: Fault,
     pub(crate) store: Store,
@@ -220,13 +220,13 @@ impl std::fmt::Display for Cell {
     }
 }
 
-/// What the matrix says where a fault strikes at a step, if it can.
+/// Returns the code of the matrix for a fault at a step, if it can occur.
 pub(crate) fn code(step: usize, fault: Fault) -> Option<Code> {
     let column = Fault::ALL.iter().position(|known| *known == fault)?;
     Code::read(TABLE.get(step.checked_sub(1)?)?.split(' ').nth(column)?)
 }
 
-/// Every live cell of a store, in the order of the matrix.
+/// Returns every live cell of a store, in the order of the matrix.
 pub(crate) fn cells(store: Store) -> Vec<Cell> {
     let every = (1..=STEPS.len()).flat_map(|step| Fault::ALL.map(|fault| (step, fault)));
     every.filter_map(|(step, fault)| Some(Cell { step, fault, store, code: code(step, fault)? })).collect()

@@ -1,4 +1,4 @@
-//! The service behind the gateways. It keeps a ledger, does not deduplicate, and does to the first call what a cell wants.
+//! Upstream of the gateways. It keeps a ledger, does not deduplicate, and mistreats the first call as a cell wants.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,27 +16,27 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::gate::Gate;
 use crate::seen::Effect;
 
-/// What happens to the first call.
+/// Treatment of the first call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// It is carried out and answered.
+    /// Call that is executed and answered.
     Well,
-    /// It is held before it is carried out.
+    /// Call that is held before its execution.
     HoldsBefore,
-    /// It is carried out, and held before it is answered.
+    /// Call that is executed, and held before it is answered.
     HoldsAfter,
-    /// The connection ends before it is carried out, or after.
+    /// The connection ends before its execution, or after.
     BreaksOffBefore,
     BreaksOffAfter,
-    /// It is carried out, and the answer is no HTTP.
+    /// Call that is executed and answered with bytes that are not HTTP.
     Garbage,
-    /// It is carried out, and the answer ends before it should.
+    /// Call that is executed and answered with a truncated response.
     HalfAnswer,
-    /// It is carried out, and the answer is more than is kept.
+    /// Call that is executed and answered with a response too large to be stored.
     TooLarge,
 }
 
-/// The service.
+/// Upstream of the gateways.
 pub(crate) struct Upstream {
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
@@ -45,8 +45,7 @@ pub(crate) struct Upstream {
 
 struct Shared {
     mood: Mood,
-    /// Whose calls are carried out, by the end of their keys: a caller from elsewhere that had this port before means
-    /// somebody else.
+    /// Suffix of the keys of calls that are executed: a client of another run may still know this port.
     key: String,
     called: AtomicBool,
     gate: Gate,
@@ -54,7 +53,7 @@ struct Shared {
 }
 
 impl Upstream {
-    /// Starts it, for commands under this key, or under keys that end with it.
+    /// Starts the upstream, for commands under this key, or under keys that end with it.
     pub(crate) async fn start(mood: Mood, key: &str) -> Result<Upstream, String> {
         let listener = TcpListener::bind("127.0.0.1:0").await.map_err(|error| error.to_string())?;
         let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -69,7 +68,7 @@ impl Upstream {
         Ok(Upstream { address, shared, serving })
     }
 
-    /// What was done.
+    /// Returns the effects in the ledger.
     pub(crate) fn effects(&self) -> Vec<Effect> {
         self.shared.effects.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -79,7 +78,7 @@ impl Upstream {
         self.shared.gate.is_held().await;
     }
 
-    /// Lets it go on.
+    /// Releases the held call.
     pub(crate) fn release(&self) {
         self.shared.gate.open();
     }
@@ -106,7 +105,7 @@ async fn carry(stream: TcpStream, shared: Arc<Shared>) {
     breaking::serve_connection(stream, |request| shared.clone().answer(request)).await;
 }
 
-/// Reads a request to the end of its head, carries it out, and answers what is no answer.
+/// Reads the head of a request, executes it, and writes a response that is broken.
 async fn answer_badly(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|window| window == b"\r\n\r\n") {
@@ -169,7 +168,7 @@ impl Shared {
             .map_err(|_| BrokenOff)
     }
 
-    /// One more line in the ledger.
+    /// Adds an effect to the ledger.
     fn effect(&self, operation_id: String, key: String, padding: usize) -> (usize, Bytes) {
         let mut effects = self.effects.lock().unwrap_or_else(PoisonError::into_inner);
         let number = effects.len() + 1;

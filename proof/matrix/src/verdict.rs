@@ -1,5 +1,5 @@
-//! Says whether what was seen of a service's own transactions, and of their messages, is what a code of the matrix demands.
-//! Pure: it knows nothing of how it came about.
+//! Judge of a service's own transactions and of their messages: checks that observations satisfy a code of the matrix.
+//! Pure.
 
 #[cfg(test)]
 mod tests;
@@ -13,48 +13,48 @@ use crate::seen::{Answer, Told};
 use crate::table::Code;
 use crate::violations::Violations;
 
-/// All that was seen of one command, and of its message.
+/// All observations of one command and of its message.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
-    /// Whether the fault struck its message, when the command itself was done.
+    /// True if the fault struck the message, after the command was done.
     pub(crate) about_message: bool,
-    /// What was there when the fault had struck, and nothing else had happened.
+    /// Content of the database when the fault had struck, before anything else happened.
     pub(crate) at_fault: Kept,
-    /// How many messages had come by then.
+    /// Number of messages received by then.
     pub(crate) received: usize,
-    /// Whether all of it was committed by then, where that is known.
+    /// True if the transaction was committed by then; `None` where that is not known.
     pub(crate) committed: Option<bool>,
-    /// Whether the COMMIT was sent after that, so that it was in doubt for a while.
+    /// True if the COMMIT was sent after that, so that it was in doubt for a while.
     pub(crate) committing: bool,
-    /// What the first client was told in the end.
+    /// Final result of the first client.
     pub(crate) first: Told,
-    /// What others were told about the same request while the fault lasted.
+    /// Results of duplicates while the fault lasted.
     pub(crate) during: Vec<Told>,
-    /// What was there when the fault was over and the first client had its answer, and nobody had asked again.
+    /// Content of the database when the fault was over and the first client had its response, before any retry.
     pub(crate) then: Kept,
-    /// What others were told after that, until it was done.
+    /// Results of later retries, until the command was done.
     pub(crate) after: Vec<Told>,
-    /// What every process says in the end.
+    /// Final result at every process.
     pub(crate) last: Vec<Told>,
-    /// What is there in the end.
+    /// Final content of the database.
     pub(crate) end: Kept,
-    /// What came to the receiver.
+    /// Messages that came to the receiver.
     pub(crate) deliveries: Vec<Delivery>,
-    /// Whether the message must have come once more than when the fault struck, or must not.
+    /// True if the message must come again after the fault, false if it must not.
     pub(crate) sent_again: Option<bool>,
-    /// The message, as another worker left it while the first one stood still.
+    /// The message as another worker left it while the first one was suspended.
     pub(crate) won: Option<Message>,
-    /// What was refused, and what was not.
+    /// Refused message and accepted message of a poison cell.
     pub(crate) poison: Option<Poison>,
 }
 
-/// A command whose message the receiver does not take, beside one whose message it takes.
+/// A command whose message the receiver refuses, beside one whose message it accepts.
 #[derive(Clone, Debug)]
 pub(crate) struct Poison {
     pub(crate) key: String,
-    /// After how many tries it is given up.
+    /// Number of delivery attempts before the message is dead.
     pub(crate) tries: u32,
-    /// What the client of the other command was told.
+    /// Result of the other command's client.
     pub(crate) other: Told,
 }
 
@@ -81,12 +81,12 @@ impl Default for Seen {
 }
 
 impl Seen {
-    /// Everything that anybody was told about the first command.
+    /// Returns the results of all clients of the first command.
     fn told(&self) -> impl Iterator<Item = &Told> {
         [&self.first].into_iter().chain(&self.during).chain(&self.after).chain(&self.last)
     }
 
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let list = |told: &[Told]| told.iter().map(Told::to_string).collect::<Vec<_>>().join(", ");
         format!(
@@ -105,17 +105,17 @@ impl Seen {
     }
 }
 
-/// What was found in the scenes of a cell.
+/// Results of a cell's scenes.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// What was seen in each.
+    /// Observations of each scene.
     pub(crate) seen: Vec<String>,
-    /// What is violated in those where something is.
+    /// Violations, by scene.
     pub(crate) violated: Vec<String>,
 }
 
 impl Found {
-    /// Adds a scene.
+    /// Judges a scene and adds its result.
     pub(crate) fn judge(&mut self, scene: &str, code: Code, seen: &Seen) {
         let violated = judge(code, seen);
         self.seen.push(format!("{scene}: {}", seen.tell()));
@@ -125,7 +125,7 @@ impl Found {
     }
 }
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if the code holds.
 fn judge(code: Code, seen: &Seen) -> Vec<String> {
     let mut judge = Judge { seen, violations: Violations::default() };
     judge.always(code);
@@ -142,7 +142,7 @@ struct Judge<'a> {
     violations: Violations,
 }
 
-/// Nothing happened, and the client was told so.
+/// Returns true if the client was told that nothing happened.
 fn is_nothing(told: &Told) -> bool {
     told.is_unavailable() || is_rolled_back(told)
 }
@@ -152,13 +152,13 @@ fn is_rolled_back(told: &Told) -> bool {
     code == Some("COMMAND_ROLLED_BACK")
 }
 
-/// The effect that a body names.
+/// Returns the effect that a body names.
 fn effect(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     body["effect"].as_str().map(str::to_owned)
 }
 
-/// What the client called the command that sent this.
+/// Returns the client's key of the command that sent this message.
 fn key(delivery: &Delivery) -> Option<String> {
     let body: Value = serde_json::from_slice(&delivery.body).ok()?;
     body["key"].as_str().map(str::to_owned)
@@ -169,7 +169,7 @@ impl Judge<'_> {
         self.violations.must(is_so, otherwise);
     }
 
-    /// What holds in every cell.
+    /// Checks the rules of every cell.
     fn always(&mut self, code: Code) {
         let seen = self.seen;
         let commands = if seen.poison.is_some() { 2 } else { 1 };
@@ -206,7 +206,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Every message that came is of a command that was carried out, the same each time.
+    /// Checks that every delivered message is of an executed command, and the same each time.
     fn are_right(&mut self, effects: &[Option<String>]) {
         let seen = self.seen;
         for delivery in &seen.deliveries {
@@ -220,7 +220,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The receiver has taken the one message, and what it calls it is known.
+    /// Checks that the receiver has accepted the one message, and that its reference is stored.
     fn is_delivered(&mut self) {
         let seen = self.seen;
         for message in &seen.end.messages {
@@ -232,7 +232,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Whether a client can make something of it.
+    /// Checks that a client can act on the response.
     fn is_understood(&mut self, told: &Told) {
         let Some(answer) = told.as_answer() else { return };
         if told.is_in_progress() || told.is_unavailable() {
@@ -243,7 +243,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What the store lost is lost as a whole; the key looks new.
+    /// Checks that the store lost the whole command, so that its key looks new.
     fn is_lost(&mut self) {
         let seen = self.seen;
         let keys: Vec<Option<String>> = seen.deliveries.iter().map(key).collect();
@@ -334,7 +334,7 @@ impl Judge<'_> {
         }
     }
 
-    /// The one message was there all the time, under one name.
+    /// Checks that the one message was there all the time, under one event id.
     fn is_redelivered(&mut self) {
         let seen = self.seen;
         let ids = |kept: &Kept| -> Vec<String> {
@@ -355,7 +355,7 @@ impl Judge<'_> {
         }
     }
 
-    /// It is given up after its tries, and nothing else is.
+    /// Checks that the refused message is dead after its attempts, and no other one.
     fn is_quarantined(&mut self) {
         let seen = self.seen;
         let Some(poison) = &seen.poison else { return self.must(false, "nothing was refused") };

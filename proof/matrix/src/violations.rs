@@ -1,6 +1,6 @@
 //! The list of broken rules that a judge makes.
 
-/// Broken rules, each in one sentence; none, if all is well.
+/// Broken rules, each in one sentence; none, if all rules hold.
 #[derive(Default)]
 pub(crate) struct Violations(Vec<String>);
 
@@ -22,7 +22,7 @@ impl Violations {
 #[cfg(test)]
 pub(crate) type Wrong<Seen> = (&'static str, fn(&mut Seen));
 
-/// Asserts that a judge accepts `well` and finds fault with every observation that differs from it by one change.
+/// Asserts that a judge accepts `well` and condemns every observation that differs from it by one change.
 #[cfg(test)]
 pub(crate) fn assert_judges<Seen>(
     judge: fn(&Seen) -> Vec<String>,

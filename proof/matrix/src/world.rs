@@ -1,4 +1,4 @@
-//! Everything that one cell has: a store, two gateways on it, the service behind them, and one command.
+//! Environment of a gateway's cell: a store, two gateways on it, the upstream behind them, and one command.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use crate::process::Process;
 use crate::seen::{Record, Told};
 use crate::upstream::{Mood, Upstream};
 
-/// How gateways are set up.
+/// Settings of the gateways.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     pub(crate) lease: Duration,
-    /// With a setting that permits second effects, to see that this is noticed.
+    /// True for a setting that permits second effects, to test that the judge finds them.
     pub(crate) broken: bool,
-    /// What is asked for.
+    /// Path of the command.
     pub(crate) path: &'static str,
 }
 
@@ -40,7 +40,7 @@ impl Settings {
     }
 }
 
-/// Everything that one cell has. The first request always goes to the gateway `a`.
+/// Environment of one cell. The first request always goes to gateway `a`.
 pub(crate) struct World<'a> {
     lab: &'a Lab,
     pub(crate) folder: PathBuf,
@@ -65,30 +65,30 @@ impl World<'_> {
         Ok(World { lab, folder, place, upstream, a, b, key, path: settings.path })
     }
 
-    /// Starts the gateway `a` again, whatever became of it.
+    /// Starts gateway `a` again.
     pub(crate) fn restart_a(&mut self) -> Result<(), String> {
         self.a = start_gateway(self.lab, &self.folder, &self.place, self.upstream.address, 0)?;
         Ok(())
     }
 
-    /// Starts both again.
+    /// Starts both gateways again.
     pub(crate) fn restart(&mut self) -> Result<(), String> {
         self.restart_a()?;
         self.b = start_gateway(self.lab, &self.folder, &self.place, self.upstream.address, 1)?;
         Ok(())
     }
 
-    /// The one command.
+    /// Returns the request of the one command.
     pub(crate) fn asked(&self) -> Asked {
         Asked::command(self.path, &self.key)
     }
 
-    /// The request, sent to this gateway in a task of its own.
+    /// Sends the request to this gateway, in a task of its own.
     pub(crate) fn send(&self, gateway: &Process) -> JoinHandle<Told> {
         tokio::spawn(client::send(gateway.address(), self.asked()))
     }
 
-    /// The one record there can be.
+    /// Returns the one record there can be.
     pub(crate) fn record(&self) -> Result<Option<Record>, String> {
         let mut records = self.place.records()?;
         match records.len() {
@@ -97,13 +97,13 @@ impl World<'_> {
         }
     }
 
-    /// Both gateways' stores have this present, in milliseconds from the real one.
+    /// Sets the clock of both gateways' stores, in milliseconds from the real time.
     pub(crate) async fn set_clock(&self, millis: i64) -> Result<(), String> {
         self.a.pull(Lever::Clock(millis)).await?;
         self.b.pull(Lever::Clock(millis)).await
     }
 
-    /// An operator says that this attempt at the command was carried out, with this answer.
+    /// Resolves this attempt of the command as an operator: executed, with this response.
     pub(crate) fn resolve(&self, operation_id: &str, attempt: u32, body: &str) -> Result<(), String> {
         let file = self.folder.join("verdict.json");
         std::fs::write(&file, body).map_err(|error| error.to_string())?;
@@ -123,7 +123,7 @@ impl World<'_> {
         tokio::task::block_in_place(|| output(&mut command)).map(drop)
     }
 
-    /// Asks a gateway again and again, until an answer is one that was waited for. Gives all of them.
+    /// Repeats the request at a gateway until a response matches. Returns all responses.
     pub(crate) async fn ask_until(
         &self,
         gateway: &Process,

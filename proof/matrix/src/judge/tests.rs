@@ -1,4 +1,4 @@
-//! Every judge can condemn: what is well for its code is made wrong in one thing, and that is noticed.
+//! Tests of the judge: a correct observation with one wrong change is condemned under every code.
 
 use bytes::Bytes;
 
@@ -67,7 +67,7 @@ fn record(state: &str) -> Option<Record> {
     Some(Record { operation_id, state, epoch: 1, history: String::new() })
 }
 
-/// A command that was carried out and answered, and is replayed.
+/// Observation of a command that was executed and answered, and is replayed.
 fn well() -> Seen {
     Seen {
         at_fault: (None, 0),
@@ -84,7 +84,7 @@ fn well() -> Seen {
     }
 }
 
-/// What is well for a code.
+/// Correct observation for a code.
 fn well_for(code: Code) -> Seen {
     match code {
         Code::FailClosed => Seen { first: unavailable(), effects_then: 0, after: vec![done()], ..well() },
@@ -140,7 +140,7 @@ fn well_for(code: Code) -> Seen {
     }
 }
 
-/// The codes that are judged by what a gateway shows.
+/// Codes that are judged by the observations of a gateway.
 const CODES: [Code; 13] = [
     Code::Nothing,
     Code::FailClosed,
@@ -164,14 +164,14 @@ fn is_condemned(code: Code, why: &str, seen: &Seen) {
 }
 
 #[test]
-fn what_is_well_is_not_condemned() {
+fn correct_observation_passes_under_every_code() {
     for code in CODES.into_iter().chain([Code::Refused]) {
         assert_eq!(judge(code, &well_for(code)), Vec::<String>::new(), "{code:?}");
     }
 }
 
 #[test]
-fn one_effect_too_many_is_condemned_under_every_code() {
+fn surplus_effect_is_condemned_under_every_code() {
     for code in CODES.into_iter().chain([Code::Refused]) {
         let mut seen = well_for(code);
         while seen.effects.len() < if code == Code::Lost { 3 } else { 2 } {
@@ -182,7 +182,7 @@ fn one_effect_too_many_is_condemned_under_every_code() {
 }
 
 #[test]
-fn an_answer_that_changed_or_that_nobody_gave_is_condemned_under_every_code() {
+fn changed_or_invented_response_is_condemned_under_every_code() {
     for code in CODES {
         let mut seen = well_for(code);
         seen.last.push(replay_of(b"{\"effect\":7}"));
@@ -194,7 +194,7 @@ fn an_answer_that_changed_or_that_nobody_gave_is_condemned_under_every_code() {
 }
 
 #[test]
-fn an_answer_that_leaves_a_client_helpless_is_condemned_under_every_code() {
+fn response_without_next_step_is_condemned_under_every_code() {
     for code in CODES.into_iter().chain([Code::Refused]) {
         let mut seen = well_for(code);
         seen.during.push(told(Answer { retry_after: false, ..*answered(&in_progress()) }));
@@ -213,7 +213,7 @@ fn answered(told: &Told) -> Box<Answer> {
 }
 
 #[test]
-fn who_is_told_that_nothing_ran_must_be_able_to_believe_it() {
+fn false_claim_that_nothing_ran_is_condemned() {
     for first in [unavailable(), problem(502, "UPSTREAM_UNREACHABLE")] {
         let seen = Seen { first, effects_then: 1, ..well() };
         for code in [Code::Ambiguous, Code::Done, Code::Cached] {
@@ -223,7 +223,7 @@ fn who_is_told_that_nothing_ran_must_be_able_to_believe_it() {
 }
 
 #[test]
-fn a_record_that_vanished_or_a_retry_without_an_answer_is_condemned() {
+fn vanished_record_and_unanswered_retry_are_condemned() {
     for code in [Code::Nothing, Code::FailClosed, Code::Owned, Code::Ambiguous, Code::Done, Code::Cached] {
         is_condemned(code, "the record is None, not succeeded", &Seen { record: None, ..well_for(code) });
         let stuck = Seen { last: vec![in_progress()], ..well_for(code) };
@@ -235,7 +235,7 @@ fn a_record_that_vanished_or_a_retry_without_an_answer_is_condemned() {
 }
 
 #[test]
-fn each_code_condemns_what_is_its_own() {
+fn each_code_condemns_its_own_violations() {
     let condemned = [
         (Code::Nothing, "there was a record already", Seen { at_fault: (record("processing"), 0), ..well() }),
         (Code::Nothing, "something had run already", Seen { at_fault: (None, 1), ..well() }),

@@ -1,4 +1,4 @@
-//! The steps of a message on its way to its receiver: 12, it is sent, and 13, what the receiver calls it is written down.
+//! Steps of a message on its way to its receiver: 12, it is sent, and 13, the receiver's reference is written.
 
 use std::time::Duration;
 
@@ -17,36 +17,35 @@ use crate::shop::{Shop, Terms, asked};
 use crate::table::{Cell, Fault, Store};
 use crate::verdict::{Found, Poison, Seen};
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 2] = [12, 13];
 
-/// How long a fault of the store lasts, for those who meet it: longer than SQLite waits for another writer, and longer
-/// than a message is its worker's own.
+/// Duration of a store fault: longer than SQLite's busy timeout, and longer than the lease of a message.
 const WHILE: Duration = Duration::from_millis(3_500);
-/// Shorter than SQLite waits.
+/// Shorter than SQLite's busy timeout.
 const SLOW: Duration = Duration::from_millis(1_400);
-/// How long a clock stays where it was set.
+/// Time for which the clock keeps an offset.
 const MOMENT: Duration = Duration::from_millis(300);
 const HOUR_MILLIS: i64 = 3_600_000;
 const HALF_A_LEASE_MILLIS: i64 = 1_500;
-/// How often a message is tried: more than any cell takes, and few where they are counted.
+/// Maximum of delivery attempts: more than any cell takes, or few where they are counted.
 const MANY: u32 = 10_000;
 const FEW: u32 = 3;
 
-/// The statements of the store on PostgreSQL, as a proxy sees them.
+/// Statements of the PostgreSQL store, as a proxy sees them.
 const ACCEPT: &str = "UPDATE semel_outbox SET provider_reference";
 const SETTLE: &str = "UPDATE semel_outbox SET state";
 
-/// Where the message is while the fault strikes.
+/// Position of the message when the fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scene {
-    /// In its worker's hand, which is held here.
+    /// Message with its worker, which is held at this point.
     At(Point),
-    /// The receiver has it, and has not answered.
+    /// Message with the receiver, which has not answered.
     Received,
     /// The answer to this statement, or on SQLite to the write after this point, is lost.
     Lost(&'static str, Point),
-    /// With a receiver that will not have it, after so many tries.
+    /// Message with a receiver that refuses it, for this number of attempts.
     Poison(Manner, u32),
 }
 
@@ -68,7 +67,7 @@ fn scenes(cell: Cell) -> Vec<Scene> {
     }
 }
 
-/// Runs a cell, and says what was seen in each scene, and what is violated.
+/// Runs a cell, and returns observations and violations of each scene.
 pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
     let code = reading::of(cell).code;
     let mut found = Found::default();
@@ -99,7 +98,7 @@ impl Scene {
         }
     }
 
-    /// Whether the receiver gets the message once more, if its worker is gone for good.
+    /// Returns true if the receiver gets the message again when its worker is gone for good.
     fn is_sent_again(self) -> bool {
         self != Scene::At(Point::ReferenceWritten)
     }
@@ -123,13 +122,13 @@ async fn held(shop: &mut Shop<'_>, cell: Cell, scene: Scene) -> Result<Seen, Str
     };
     strike(shop, cell, scene, &mut seen).await?;
     if cell.fault == Fault::Failover {
-        // The command is lost with its message: it is for the client to send it again.
+        // The command is lost with its message: the client must send it again.
         seen.after = shop.ask_until(&shop.b, "the key does not work", Told::is_done).await?;
     }
     end(shop, cell.fault, seen).await
 }
 
-/// The fault strikes, and is lifted.
+/// Makes the fault strike, and lifts it.
 async fn strike(shop: &mut Shop<'_>, cell: Cell, scene: Scene, seen: &mut Seen) -> Result<(), String> {
     match cell.fault {
         Fault::Kill => {
@@ -189,7 +188,7 @@ async fn strike(shop: &mut Shop<'_>, cell: Cell, scene: Scene, seen: &mut Seen) 
     Ok(())
 }
 
-/// Lets the worker go on, and waits until it has nothing more to do about the message.
+/// Releases the worker, and waits until it is done with the message.
 async fn leave(shop: &Shop<'_>, scene: Scene) -> Result<(), String> {
     shop.a.arm(Point::MessageLeft)?;
     scene.release(shop);
@@ -198,7 +197,7 @@ async fn leave(shop: &Shop<'_>, scene: Scene) -> Result<(), String> {
     Ok(())
 }
 
-/// A write about the message is made, and its answer lost.
+/// Executes a write about the message and loses its answer.
 async fn lost(shop: &Shop<'_>, statement: &str, point: Point) -> Result<Seen, String> {
     shop.a.arm(point)?;
     let first = client::send(shop.a.address(), asked(&shop.key)).await;
@@ -221,7 +220,7 @@ async fn lost(shop: &Shop<'_>, statement: &str, point: Point) -> Result<Seen, St
     end(shop, Fault::AnswerLost, seen).await
 }
 
-/// The receiver does not take what the first command sends, and takes what another sends.
+/// Runs two commands; the receiver refuses the first one's message and accepts the other's.
 async fn poisoned(shop: &Shop<'_>, tries: u32) -> Result<Seen, String> {
     let first = client::send(shop.a.address(), asked(&shop.key)).await;
     let other = client::send(shop.a.address(), asked("matrix-another-command")).await;
@@ -240,7 +239,7 @@ async fn end(shop: &Shop<'_>, fault: Fault, mut seen: Seen) -> Result<Seen, Stri
     seen.end = shop.nothing_is_pending().await?;
     let last = shop.ask_until(&shop.b, "a retry got no answer", Told::is_done).await?;
     seen.last.extend(last.into_iter().next_back());
-    // Memory may keep what the store lost, for a while: that is a matter of step 17.
+    // A memory cache may replay lost records for a while: step 17 judges that.
     if fault != Fault::Failover {
         let last = shop.ask_until(&shop.a, "a retry got no answer", Told::is_done).await?;
         seen.last.extend(last.into_iter().next_back());

@@ -1,7 +1,7 @@
-//! The steps of a command on its way through a gateway: 1 to 7, 9, 10, 17 and 18.
+//! Steps of a command on its way through a gateway: 1 to 7, 9, 10, 17 and 18.
 //!
-//! Every cell goes the same way: processes are brought to the step and held there, the fault strikes, others ask for the
-//! same, what is held is let go, the fault is lifted, and everybody asks until nothing changes any more.
+//! Every cell goes the same way: the first request is held at the step, the fault strikes, duplicates come, the request
+//! is released, the fault is lifted, and clients retry until nothing changes any more.
 
 mod hold;
 mod otherwise;
@@ -21,13 +21,13 @@ use crate::table::{Cell, Code, Fault};
 use crate::upstream::Mood;
 use crate::world::{Settings, World};
 
-/// Short, where a cell waits for its end; else longer than any cell takes.
+/// Lease: short where a cell waits for its expiry, else longer than any cell takes.
 const SHORT_LEASE: Duration = Duration::from_millis(1_000);
 const LONG_LEASE: Duration = Duration::from_secs(20);
-/// Renewed every second: one that is lost must not cost it, and a slow machine must not either.
+/// Lease that is renewed every second: neither a lost renewal nor a slow machine may let it expire.
 const RENEWED_LEASE: Duration = Duration::from_secs(3);
 
-/// Runs a cell, and says what was seen.
+/// Runs a cell, and returns its observations.
 pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Result<Seen, String> {
     let expected = reading::of(cell).code;
     let lease = match (expected, cell.step, cell.fault) {
@@ -61,10 +61,10 @@ fn mood(cell: Cell) -> Mood {
     }
 }
 
-/// What is noted while a cell runs.
+/// Observations while a cell runs.
 struct Notes {
     at_fault: (Option<Record>, usize),
-    /// Those who asked meanwhile and have no answer yet.
+    /// Duplicates that were sent meanwhile and have no response yet.
     asking: Vec<JoinHandle<Told>>,
     during: Vec<Told>,
     beyond: Vec<Told>,
@@ -96,7 +96,7 @@ async fn told(task: JoinHandle<Told>) -> Told {
     task.await.unwrap_or(Told::Left)
 }
 
-/// Everybody asks until nothing changes any more.
+/// Retries until nothing changes any more, and collects the observations.
 async fn end(world: &World<'_>, fault: Fault, first: Told, notes: Notes) -> Result<Seen, String> {
     let mut during = notes.during;
     for other in notes.asking {
@@ -107,7 +107,7 @@ async fn end(world: &World<'_>, fault: Fault, first: Told, notes: Notes) -> Resu
     let settled = |told: &Told| told.is_done() || told.is_not_retained() || (gone && told.is_unknown());
     let mut after = world.ask_until(&world.b, "it did not come to an end", settled).await?;
     let mut last = vec![told(world.send(&world.b)).await];
-    // Memory may keep what the store lost, for a while: that is a matter of step 17.
+    // A memory cache may replay lost records for a while: step 17 judges that.
     if fault != Fault::Failover {
         after.extend(world.ask_until(&world.a, "it did not come to an end", settled).await?);
         last.push(told(world.send(&world.a)).await);

@@ -1,7 +1,7 @@
-//! Step 19: a store of an older version meets this one. `semel migrate`, or a gateway that does the same as it starts, is
-//! held where it changes the tables, and struck; in the end two gateways open the store at once.
+//! Step 19: a store of an older version meets a newer program. `semel migrate`, or a gateway that migrates as it
+//! starts, is held where it changes the tables, and a fault strikes; in the end two gateways open the store at once.
 //!
-//! The program that comes then knows one version of the schema more: one that only tests have.
+//! The newer program knows one version of the schema more, which only tests have.
 
 mod judge;
 
@@ -23,10 +23,10 @@ use crate::verdict::Found;
 
 use judge::{Migrated, Refused};
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 1] = [19];
 
-/// The parts that the next version adds.
+/// Parts that the next version adds.
 const ADDED_TO_A_FILE: [&str; 3] =
     ["column semel_next.operation_id", "column semel_records.next", "table semel_next"];
 const ADDED_ON_A_SERVER: [&str; 3] =
@@ -43,7 +43,7 @@ const PARTS_ON_A_SERVER: &str = "
     UNION SELECT 'index ' || indexname FROM pg_indexes WHERE indexname LIKE 'semel%'
     UNION SELECT 'version ' || version FROM semel_schema ORDER BY 1";
 
-/// Settled before the next version came.
+/// Keys of commands settled before the migration.
 const SETTLED: [&str; 2] = ["one", "two"];
 
 /// Runs a cell.
@@ -57,7 +57,7 @@ pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
 
 fn work(site: &Site<'_>, fault: Fault) -> Work {
     let arguments = match fault {
-        // A gateway that is killed as it starts.
+        // The fault kills a gateway as it starts.
         Fault::Kill => site.serving("semel.toml"),
         _ => vec!["migrate".to_owned()],
     };
@@ -71,7 +71,7 @@ fn work(site: &Site<'_>, fault: Fault) -> Work {
     }
 }
 
-/// What the tables are made of, and their version.
+/// Returns the parts of the tables, and their version.
 fn parts(site: &Site<'_>) -> Result<Vec<String>, String> {
     let query = if site.place.file().is_some() { PARTS_OF_A_FILE } else { PARTS_ON_A_SERVER };
     let mut parts: Vec<String> =
@@ -80,7 +80,7 @@ fn parts(site: &Site<'_>) -> Result<Vec<String>, String> {
     Ok(parts)
 }
 
-/// The parts of the next version, from those of this one.
+/// Returns the parts of the next version, from those of this one.
 fn next(site: &Site<'_>, old: &[String]) -> Result<Vec<String>, String> {
     let added = if site.place.file().is_some() { ADDED_TO_A_FILE } else { ADDED_ON_A_SERVER };
     if !old.iter().any(|part| part == "version 1") {
@@ -131,7 +131,7 @@ async fn migrated(site: &mut Site<'_>, cell: Cell) -> Result<Migrated, String> {
         (Fault::Poison, _) => seen.refused = poison(site).await?,
         (Fault::ReadOnly, _) => seen.refused = vec![read_only(site).await?],
         (Fault::AnswerLost, Store::Sqlite) => {
-            // Nobody is told that it was committed.
+            // The tool is killed before it knows of the commit.
             if let Some((mut tool, hold)) = tool::bring(site, &work, "first", 0, When::After).await? {
                 tool.kill();
                 hold.release(&tool);
@@ -151,7 +151,7 @@ async fn migrated(site: &mut Site<'_>, cell: Cell) -> Result<Migrated, String> {
     end(site, cell, seen).await
 }
 
-/// Two gateways open the store at once, and are asked for everything.
+/// Starts two gateways on the store at once, and sends them retries of every command.
 async fn end(site: &Site<'_>, cell: Cell, mut seen: Migrated) -> Result<Migrated, String> {
     let (a, b) = tokio::task::block_in_place(|| {
         std::thread::scope(|scope| {
@@ -193,7 +193,7 @@ async fn end(site: &Site<'_>, cell: Cell, mut seen: Migrated) -> Result<Migrated
     Ok(seen)
 }
 
-/// The store loses its migration under gateways that run.
+/// Loses the migration under running gateways.
 async fn lose(site: &Site<'_>, seen: &mut Migrated) -> Result<(), String> {
     let mut running = site.gateway("running", 0, "semel.toml")?;
     if site.place.file().is_some() {
@@ -214,7 +214,7 @@ async fn refused(site: &Site<'_>, arguments: &[&str]) -> Result<Refused, String>
     Ok(Refused { code, before, after: parts(site)? })
 }
 
-/// A store that a newer program wrote, and one in which somebody else has a table of that name.
+/// Tries a store that a newer program wrote, and one with a foreign table of the same name.
 async fn poison(site: &Site<'_>) -> Result<Vec<Refused>, String> {
     let serving = site.serving("semel.toml");
     let serving: Vec<&str> = serving.iter().map(String::as_str).collect();
@@ -229,7 +229,7 @@ async fn poison(site: &Site<'_>) -> Result<Vec<Refused>, String> {
     Ok(all)
 }
 
-/// A store that takes no writes.
+/// Tries a read-only store.
 async fn read_only(site: &Site<'_>) -> Result<Refused, String> {
     let Some(file) = site.place.file() else {
         site.place.read_only(true)?;
@@ -237,7 +237,7 @@ async fn read_only(site: &Site<'_>) -> Result<Refused, String> {
         site.place.read_only(false)?;
         return refused;
     };
-    // A file says which version of SQLite may write it. Those who do not know that one may read, and nothing else.
+    // The header of a file says which SQLite versions may write it. Older ones may only read.
     let may_write = |version: u8| {
         use std::os::unix::fs::FileExt;
         let open = std::fs::OpenOptions::new().write(true).open(file);
@@ -251,7 +251,7 @@ async fn read_only(site: &Site<'_>) -> Result<Refused, String> {
     Ok(Refused { code, before, after: parts(site)? })
 }
 
-/// The second waits for the first, which is held in the midst of it.
+/// Runs two migrations at once: the second waits for the first, which is held.
 async fn two_on_a_server(site: &Site<'_>, work: &Work) -> Result<Vec<i32>, String> {
     let held = tool::bring(site, work, "first", 0, When::Before).await?;
     let (mut one, hold) = held.ok_or("it cannot be held")?;
@@ -265,7 +265,7 @@ async fn two_on_a_server(site: &Site<'_>, work: &Work) -> Result<Vec<i32>, Strin
     Ok(vec![one.ended().await?, other.ended().await?])
 }
 
-/// Others look at the tables, and at none of the rows: those may be locked.
+/// Observer of the tables during the fault. It reads no rows: those may be locked.
 struct Others<'a> {
     site: &'a Site<'a>,
     during: Vec<Vec<String>>,
@@ -274,7 +274,7 @@ struct Others<'a> {
 impl Meanwhile for Others<'_> {
     async fn at(&mut self, stage: Stage) -> Result<(), String> {
         if stage == Stage::Stopped {
-            // Another one tries as well. On a server it waits in vain, and says so.
+            // A second migration runs as well. On a server it waits in vain, and says so.
             self.site.tool("second", 1, &["migrate"], &[])?.ended().await?;
         }
         if stage != Stage::Broken {

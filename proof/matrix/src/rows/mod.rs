@@ -1,4 +1,4 @@
-//! Which piece of code brings processes to a step, and what is said of cells that it does not run.
+//! Rows of the matrix: runs each cell with the module of its step, and reports cells that cannot occur.
 
 mod dispatch;
 mod gateway;
@@ -16,18 +16,18 @@ use crate::lab::Lab;
 use crate::reading;
 use crate::table::{Cell, Fault};
 
-/// What came of a cell.
+/// Result of a cell.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
-    /// What must hold, holds. Says what was seen.
+    /// The code holds. Describes the observations.
     Pass(String),
-    /// It does not, or could not be tried. Says why.
+    /// The code is violated, or the cell could not be tried. Says why.
     Fail(String),
-    /// It cannot occur on this store. Says why.
+    /// The cell cannot occur on this store. Says why.
     NotApplicable(&'static str),
 }
 
-/// Runs one cell. `broken` has it run with a setting that permits second effects.
+/// Runs one cell. With `broken`, a setting permits second effects.
 pub(crate) async fn run(lab: &Lab, cell: Cell, broken: bool) -> Outcome {
     let expected = reading::of(cell);
     if let Some(why) = expected.not_applicable {

@@ -1,5 +1,5 @@
-//! Step 20: what is stored under one encryption key is brought under another. `semel keys rotate` is held where it writes,
-//! and struck, while a gateway that has both keys replays.
+//! Step 20: rotation of the encryption key. `semel keys rotate` is held where it writes, and a fault strikes, while a
+//! gateway with both keys replays.
 
 mod judge;
 
@@ -21,10 +21,10 @@ use crate::verdict::Found;
 
 use judge::Rotated;
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 1] = [20];
 
-/// Of each there is a command. More than one batch, so that something is left when the first is written.
+/// Idempotency keys, one command each: more than one batch, so that some are left when the first is written.
 const KEYS: [&str; 5] = ["one", "two", "three", "four", "five"];
 
 /// Runs a cell.
@@ -50,7 +50,7 @@ fn work() -> Work {
     }
 }
 
-/// A configuration with these keys, the first of them the current one.
+/// Writes a configuration with these keys, the first of them the current one.
 fn configure(site: &Site<'_>, name: &str, keys: &[&str]) -> Result<(), String> {
     let mut text = format!("\n[encryption]\ncurrent = \"{}\"\n", keys[0]);
     for key in keys {
@@ -59,7 +59,7 @@ fn configure(site: &Site<'_>, name: &str, keys: &[&str]) -> Result<(), String> {
         std::fs::write(&file, format!("{digits}a").repeat(32)).map_err(|error| error.to_string())?;
         text.push_str(&format!("\n[[encryption.key]]\nid = \"{key}\"\nfile = \"{key}.key\"\n"));
     }
-    // What an event brings is sealed as well, while it waits for its command.
+    // The response in an event is sealed as well, while it waits for its command.
     let keeps = webhook::CONFIGURATION.replace("[[webhook]]", "[[webhook]]\nunknown_operation = \"keep\"");
     site.configure(name, &format!("{keeps}{text}"))
 }
@@ -88,7 +88,7 @@ async fn rotated(site: &Site<'_>, cell: Cell) -> Result<Rotated, String> {
     gateway.kill();
     let mut poisoned = Vec::new();
     if cell.fault == Fault::Poison {
-        // One is under a key that nobody has, and one was changed in the store.
+        // One record has a lost encryption key, and one was tampered with in the store.
         site.change_records(&[&ids["one"]], "encryption_key_id = 'lost'")?;
         let changed =
             if site.place.file().is_some() { "zeroblob(64)" } else { "decode(repeat('00', 64), 'hex')" };
@@ -114,7 +114,7 @@ async fn rotated(site: &Site<'_>, cell: Cell) -> Result<Rotated, String> {
     let expected = i32::from(cell.fault == Fault::Poison);
     let last = site.finish(&work.words(), expected).await?;
     let after = site.rows("semel_records")?;
-    // Each of them has nothing in its memory.
+    // Both gateways start with an empty memory cache.
     let (only_new, blind) = (site.gateway("new", 1, "new.toml")?, site.gateway("blind", 1, "blind.toml")?);
     let (mut in_the_end, mut without_key) = (Vec::new(), Vec::new());
     for key in KEYS {
@@ -138,7 +138,7 @@ async fn rotated(site: &Site<'_>, cell: Cell) -> Result<Rotated, String> {
     })
 }
 
-/// A gateway replays while the tool is struck. Each time it is asked for another command, which it does not remember.
+/// Gateway that replays during the fault. Each request is for another command, which is not in its cache.
 struct Others<'a> {
     site: &'a Site<'a>,
     gateway: Process,
@@ -159,7 +159,7 @@ impl Meanwhile for Others<'_> {
     async fn at(&mut self, stage: Stage) -> Result<(), String> {
         self.ask().await;
         if stage == Stage::Stopped {
-            // Another one does it all, while the first stands still.
+            // Another tool completes the rotation while the first is suspended.
             self.site.finish(&work().words(), 0).await?;
         }
         if stage != Stage::Broken {

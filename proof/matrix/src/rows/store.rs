@@ -1,4 +1,4 @@
-//! Breaks what the processes of a cell keep their records in, and mends it.
+//! Store faults: breaks the store of a cell, and mends it.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::lab::Place;
 use crate::process::Process;
 use crate::table::Fault;
 
-/// A file that somebody else writes.
+/// Write lock on a SQLite file, held by another connection.
 pub(crate) struct Lock(rusqlite::Connection);
 
 impl Lock {
@@ -28,7 +28,7 @@ impl Lock {
     }
 }
 
-/// Breaks the store. What it gives mends it.
+/// Breaks the store. The returned value mends it.
 pub(crate) async fn break_store(
     place: &Place,
     processes: &[&Process],
@@ -62,7 +62,7 @@ pub(crate) async fn break_store(
     Ok(None)
 }
 
-/// Mends it, for those of the processes that have not ended.
+/// Mends the store, for the processes that have not ended.
 pub(crate) async fn mend_store(
     place: &Place,
     processes: &[&Process],

@@ -1,7 +1,7 @@
-//! Column H: streams of HTTP/2 that are cut, between client and gateway, and between gateway and the service behind.
+//! Column H: cut HTTP/2 streams, between client and gateway, and between gateway and upstream.
 //!
-//! One cell is many commands, one for each way in which a stream can be cut at its step. Each is judged like any other
-//! command of a gateway: by what clients were told, by its record, and by the ledger.
+//! One cell is many commands, one for each way to cut a stream at its step. Each is judged like any other command of a
+//! gateway: by the results of clients, by its record, and by the ledger.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -22,24 +22,24 @@ use crate::table::{Cell, Code};
 use crate::verdict::Found;
 use crate::world::{Settings, start_gateway};
 
-/// Longer than any command here takes.
+/// Lease longer than any command here takes.
 const LEASE: Duration = Duration::from_secs(20);
 const PATH: &str = "/payments";
 
-/// Who cuts a stream.
+/// Way to cut a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// The client, within its request or right behind it.
+    /// The client cuts within its request or right behind it.
     Request(CutMessage),
-    /// The client, when it has so much of the answer.
+    /// The client cuts when it has this part of the response.
     Reading(Point, u32),
-    /// The service behind, before it has done anything.
+    /// The upstream cuts before it has executed anything.
     Declined(CutMessage),
-    /// The service behind, when it has done what was asked for.
+    /// The upstream cuts after it has executed the command.
     Response(CutMessage),
 }
 
-/// The ways in which a stream is cut at a step.
+/// Returns the ways to cut a stream at a step.
 fn ways(step: usize) -> Vec<Way> {
     let messages = |points: &'static [Point]| {
         let every = points.iter().flat_map(|point| Cut::all().map(move |cut| (*point, cut)));
@@ -48,7 +48,7 @@ fn ways(step: usize) -> Vec<Way> {
         })
     };
     let within: &[Point] = &[Point::AfterHead, Point::InBody, Point::BeforeEnd];
-    // Where no head is sent, nothing can be announced.
+    // Without a head, no length is announced.
     let before = || messages(&[Point::BeforeHead]).filter(|message| !message.is_announced);
     let is_refusal = |message: &CutMessage| message.cut == Cut::Reset(REFUSED_STREAM);
     match step {
@@ -87,7 +87,7 @@ pub(crate) async fn run(lab: &Lab, cell: Cell, expected: Code) -> Result<Found, 
     Ok(found)
 }
 
-/// Two gateways before a service that speaks HTTP/2.
+/// Two gateways before an HTTP/2 upstream.
 struct World {
     folder: PathBuf,
     place: Place,
@@ -95,7 +95,7 @@ struct World {
     a: Process,
     b: Process,
     key: String,
-    /// The commands of the ways before.
+    /// Operation ids of earlier ways.
     known: BTreeSet<String>,
 }
 
@@ -113,7 +113,7 @@ impl World {
         Ok(World { folder, place, upstream, a, b, key, known: BTreeSet::new() })
     }
 
-    /// One command whose stream is cut this way, and everybody asks until nothing changes any more.
+    /// Runs one command whose stream is cut this way, and retries until nothing changes any more.
     async fn try_one(&mut self, way: Way, key: &str, expected: Code) -> Result<Seen, String> {
         let body = Bytes::from(format!(r#"{{"amount":100,"note":"{key};"}}"#));
         let asked = Asked { body: body.clone(), ..Asked::command(PATH, key) };
@@ -130,7 +130,7 @@ impl World {
                 client::send_over_http2(self.a.address(), asked.clone()).await
             }
         };
-        // Of a request that is cut nothing may be there; what others have begun is looked at in the end.
+        // A cut request must leave no record; begun commands are checked in the end.
         let at_fault = match way {
             Way::Request(message) if message.point != Point::AfterEnd => {
                 (self.record()?, self.upstream.effects(&marker).len())
@@ -165,7 +165,7 @@ impl World {
         })
     }
 
-    /// The one record that was made since the last way.
+    /// Returns the one record that was made since the last way.
     fn record(&self) -> Result<Option<Record>, String> {
         let mut records = self.place.records()?;
         records.retain(|record| !self.known.contains(&record.operation_id));
@@ -175,7 +175,7 @@ impl World {
         }
     }
 
-    /// Asks the second gateway, over HTTP/1, until it gives an answer that is waited for.
+    /// Repeats the request at the second gateway, over HTTP/1, until a response matches.
     async fn ask_until(&self, asked: &Asked, is_it: impl Fn(&Told) -> bool) -> Result<Vec<Told>, String> {
         let begun = Instant::now();
         let mut all = Vec::new();
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// A client that resets its stream when it has so much of the answer.
+    /// Sends a request, and resets its stream when this part of the response has come.
     async fn cut_reading(&self, asked: &Asked, point: Point, code: u32) -> Told {
         let window = if point == Point::InBody { 10 } else { 0 };
         let mut peer = Peer::connect(self.a.address()).await;
@@ -220,7 +220,7 @@ impl World {
     }
 }
 
-/// Sends a request that is cut, and waits until the gateway has read all of it.
+/// Sends a cut request, and waits until the gateway has read all of it.
 async fn cut_request(gateway: SocketAddr, asked: &Asked, message: CutMessage) -> Told {
     let mut peer = Peer::connect(gateway).await;
     peer.send(&message.frames(1, &fields(asked, &gateway.to_string()), &asked.body)).await;

@@ -1,4 +1,4 @@
-//! A command line that looks after a store: brought to where it writes, held there, and struck by a fault.
+//! A maintenance command line under fault: brought to its write, held there, and struck.
 
 use std::time::Duration;
 
@@ -11,23 +11,22 @@ use crate::rows::store::{Lock, break_store, mend_store};
 use crate::site::Site;
 use crate::table::{Cell, Fault};
 
-/// Longer than most things take, and shorter than SQLite waits for another writer.
+/// Longer than most steps take, and shorter than SQLite's busy timeout.
 const SLOW: Duration = Duration::from_millis(1_400);
-/// How long a fault of the store lasts for those who meet it, if they do not end before. Longer than SQLite waits for
-/// another writer.
+/// Duration of a store fault, unless the tool ends before. Longer than SQLite's busy timeout.
 const AWAY: Duration = Duration::from_millis(3_500);
 const HOUR_MILLIS: i64 = 3_600_000;
 
-/// A command line, and where it can be held.
+/// A command line, and the points at which it can be held.
 pub(super) struct Work {
     pub(super) arguments: Vec<String>,
-    /// SQLite: it is about to write.
+    /// SQLite: point before its write.
     pub(super) before: Point,
-    /// SQLite: it has begun to write.
+    /// SQLite: point within its write.
     pub(super) within: Option<Point>,
-    /// SQLite: it has written, and was not told.
+    /// SQLite: point after its commit, before it knows.
     pub(super) after: Point,
-    /// PostgreSQL: what it writes with, and what makes that last.
+    /// PostgreSQL: statement of its write, and statement of its commit.
     pub(super) statement: Matching,
     pub(super) commit: Matching,
 }
@@ -38,7 +37,7 @@ impl Work {
     }
 }
 
-/// Where it is held.
+/// Moment at which it is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum When {
     Before,
@@ -46,7 +45,7 @@ pub(super) enum When {
     After,
 }
 
-/// By what it is held.
+/// Means by which it is held.
 pub(super) enum Hold {
     Point(Point),
     Wire(Held),
@@ -61,23 +60,23 @@ impl Hold {
     }
 }
 
-/// How the store is while a fault stands.
+/// State of the store during a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It can be read.
+    /// The store can be read.
     Readable,
-    /// It is away, or takes no writes.
+    /// The store is unavailable or read-only.
     Broken,
-    /// It can be read and written, and the tool stands still.
+    /// The store can be read and written, and the tool is suspended.
     Stopped,
 }
 
-/// What others do while a fault stands.
+/// Actions of other processes during a fault.
 pub(super) trait Meanwhile: Send {
     fn at(&mut self, stage: Stage) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// Starts the tool, and has it held. Nothing, if this store has no such moment.
+/// Starts the tool, and holds it. Returns `None` if this store has no such moment.
 pub(super) async fn bring(
     site: &Site<'_>,
     work: &Work,
@@ -113,8 +112,7 @@ async fn brought(site: &Site<'_>, work: &Work, name: &str, way: usize) -> Result
     held.ok_or_else(|| "it cannot be held before it writes".to_owned())
 }
 
-/// The fault strikes, and is lifted. Gives the exit code of the tool, if it ended by
-/// itself.
+/// Makes the fault strike, and lifts it. Returns the exit code of the tool, if it ended by itself.
 pub(super) async fn strike(
     site: &Site<'_>,
     work: &Work,
@@ -128,7 +126,7 @@ pub(super) async fn strike(
                 let Some((mut tool, hold)) = bring(site, work, "first", 0, when).await? else { continue };
                 tool.kill();
                 if let (Some((_, proxies)), When::Before) = (on_server, when) {
-                    // What it was about to write is lost with it.
+                    // Writes that it had not sent are lost with it.
                     proxies[0].cut_all().await;
                 }
                 hold.release(&tool);

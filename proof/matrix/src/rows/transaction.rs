@@ -1,5 +1,4 @@
-//! The steps of a command in one transaction of the service's own database: 8, the transaction itself, and 11, the message
-//! that goes into it.
+//! Steps of a command in one transaction of the service's own database: 8, the transaction itself, and 11, its message.
 
 use std::time::Duration;
 
@@ -18,33 +17,33 @@ use crate::shop::{Shop, Terms};
 use crate::table::{Cell, Code, Fault, Store};
 use crate::verdict::{Found, Seen};
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 2] = [8, 11];
 
-/// How long a fault of the store lasts at least, for those who meet it.
+/// Minimum duration of a store fault.
 const MOMENT: Duration = Duration::from_millis(500);
-/// Shorter than SQLite waits for another writer.
+/// Shorter than SQLite's busy timeout.
 const SLOW: Duration = Duration::from_millis(1_400);
-/// Sessions that have begun something and do nothing, which the server ends.
+/// Ends sessions that are idle in a transaction.
 const END_IDLE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND state = 'idle in transaction'";
-/// What a server does with its sessions when another takes over its writes.
+/// Ends all sessions, like a server whose writes another one takes over.
 const END_ALL: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
-/// One way in which a fault strikes at a step.
+/// Way in which a fault strikes at a step.
 #[derive(Clone, Copy, Debug)]
 enum Scene {
-    /// While the first request is held here.
+    /// While the first request is held at this point.
     At(Point),
-    /// At COMMIT, on its way to the server or back; and once more at the question what became of it.
+    /// Cut at COMMIT, on its way to the server or back; `CutTwice` also at the query for its outcome.
     Cut(Cut),
     CutTwice(Cut),
-    /// SQLite: the answer to COMMIT is lost, of a request that was held here.
+    /// SQLite: the answer to COMMIT is lost, for a request that was held at this point.
     Lost(Point),
-    /// By what the service does in its own work.
+    /// Within the service's own work.
     Own(Mood),
-    /// SQLite: while another writes the file.
+    /// SQLite: while another connection has the write lock.
     Locked,
 }
 
@@ -70,13 +69,13 @@ fn scenes(cell: Cell) -> Vec<Scene> {
     }
 }
 
-/// Runs a cell, and says what was seen in each scene, and what is violated.
+/// Runs a cell, and returns observations and violations of each scene.
 pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
     let code = reading::of(cell).code;
     let mut found = Found::default();
     for scene in scenes(cell) {
         let mood = if let Scene::Own(mood) = scene { mood } else { Mood::Well };
-        // Messages are delivered by the process that is left alone.
+        // The process without a fault delivers the messages.
         let terms = Terms { workers: [false, true], mood, manner: Manner::Well, tries: 10_000 };
         let mut shop = Shop::open(lab, terms).await?;
         let seen = play(&mut shop, cell, code, scene).await;
@@ -86,14 +85,14 @@ pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
     Ok(found)
 }
 
-/// What is noted while a scene plays.
+/// Observations while a scene runs.
 #[derive(Default)]
 struct Notes {
     at_fault: Kept,
     received: usize,
     during: Vec<Told>,
     committed: Option<bool>,
-    /// Whether COMMIT was next.
+    /// True if COMMIT was next.
     committing: bool,
 }
 
@@ -106,7 +105,7 @@ async fn play(shop: &mut Shop<'_>, cell: Cell, code: Code, scene: Scene) -> Resu
             shop.a.is_held(point).await?;
             notes.at_fault = shop.kept()?;
             notes.received = shop.receiver.deliveries().len();
-            // Of a transaction a file has nothing before its COMMIT: that is where a full disk strikes.
+            // SQLite writes nothing of a transaction to its file before COMMIT: a full disk strikes there.
             let is_written_late = (cell.fault, cell.store) == (Fault::DiskFull, Store::Sqlite);
             notes.committing = point == Point::WorkDone || is_written_late;
             notes.committed = Some(point == Point::WorkCommitted);
@@ -139,7 +138,7 @@ async fn play(shop: &mut Shop<'_>, cell: Cell, code: Code, scene: Scene) -> Resu
     end(shop, cell.fault, first, notes).await
 }
 
-/// The write is sent, and its answer is lost.
+/// Sends the write and loses its answer.
 async fn cut(shop: &Shop<'_>, scene: Scene) -> Result<Told, String> {
     let (_, proxies) = shop.place.server().ok_or("only connections are cut")?;
     let (Scene::Cut(place) | Scene::CutTwice(place)) = scene else { return Err("nothing is cut".to_owned()) };
@@ -154,7 +153,7 @@ async fn cut(shop: &Shop<'_>, scene: Scene) -> Result<Told, String> {
     Ok(told(first).await)
 }
 
-/// The fault strikes, and is lifted. Gives what the first client was told.
+/// Makes the fault strike, and lifts it. Returns the first client's result.
 async fn strike(
     shop: &mut Shop<'_>,
     cell: Cell,
@@ -168,7 +167,7 @@ async fn strike(
             shop.a.kill();
             Ok(told(first).await)
         }
-        // Whoever has the file is gone with it, so its client is answered before.
+        // A process that has the file open must end before the loss, so its client is answered first.
         Fault::Failover if shop.place.file().is_some() => {
             shop.a.release(point);
             let first = told(first).await;
@@ -232,7 +231,7 @@ async fn told(task: JoinHandle<Told>) -> Told {
     task.await.unwrap_or(Told::Left)
 }
 
-/// Everybody asks until nothing changes any more, and the message is delivered.
+/// Retries until nothing changes any more and the message is delivered, and collects the observations.
 async fn end(shop: &mut Shop<'_>, fault: Fault, first: Told, notes: Notes) -> Result<Seen, String> {
     let then = shop.kept()?;
     if fault == Fault::Kill {
@@ -240,7 +239,7 @@ async fn end(shop: &mut Shop<'_>, fault: Fault, first: Told, notes: Notes) -> Re
     }
     let after = shop.ask_until(&shop.b, "it did not come to an end", Told::is_done).await?;
     let mut last = vec![told(shop.send(&shop.b)).await];
-    // Memory may keep what the store lost, for a while: that is a matter of step 17.
+    // A memory cache may replay lost records for a while: step 17 judges that.
     if fault != Fault::Failover {
         last.push(told(shop.send(&shop.a)).await);
     }

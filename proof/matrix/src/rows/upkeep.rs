@@ -1,9 +1,8 @@
-//! Steps 15 and 16: leases that ended, and records whose time is over. `semel sweep` and `semel reap` are held where they
-//! write, and struck.
+//! Steps 15 and 16: expired leases and expired records. `semel sweep` and `semel reap` are held where they write, and a
+//! fault strikes.
 //!
-//! Commands are sent through a gateway that is killed while it has some in hand. Time passes for a record by moving its
-//! times, so that nobody waits, and nothing depends on how fast anybody is: what is due has been so for half an hour, and
-//! what is not due will not be for ten.
+//! A gateway is killed with commands in flight. Moved timestamps stand for passed time, so that no cell waits or
+//! depends on speed: due records have been due for half an hour, others will not be for ten hours.
 
 mod judge;
 
@@ -26,13 +25,13 @@ use crate::verdict::Found;
 
 use judge::{Kind, Tended};
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 2] = [SWEEP, REAP];
 
 const SWEEP: usize = 15;
 const REAP: usize = 16;
 
-/// It ended half an hour ago, or ends in ten hours.
+/// SQL of a time half an hour ago, and of a time in ten hours.
 const PAST: &str = "created_at - 1800000";
 const FUTURE: &str = "created_at + 36000000";
 
@@ -114,12 +113,12 @@ async fn plant(site: &Site<'_>, cell: Cell) -> Result<Garden, String> {
     site.change_records(&[id("waiting")], &claimed)?;
     if cell.step == REAP {
         site.change_records(&[id("expired-1"), id("expired-2")], &format!("expires_at = {PAST}"))?;
-        // What looks as if it had expired, and is not of a kind that can.
+        // These records have an expiry in the past, and a state that cannot expire.
         let running = [id("unknown"), id("live"), id("waiting")];
         site.change_records(&running, &format!("expires_at = {PAST}"))?;
     }
     if cell.fault == Fault::Poison {
-        // The first of all that are due.
+        // The damaged record is the first of all due ones.
         site.change_records(&[id("ended-1")], &format!("state = 'petrified', due_at = {PAST} - 1"))?;
     }
     Ok(Garden { ids, kept })
@@ -140,7 +139,7 @@ async fn tended(site: &Site<'_>, cell: Cell) -> Result<Tended, String> {
     let mut garden = plant(site, cell).await?;
     let work = work(cell.step);
     let words = work.words();
-    // One whose executor is late, and one who uses a key anew: both while the tool stands still.
+    // While the tool is suspended, another gateway settles a late command, or uses an expired key again.
     let other = match cell.fault {
         Fault::Stopped => Some(site.gateway("other", 1, "semel.toml")?),
         _ => None,
@@ -190,7 +189,7 @@ async fn tended(site: &Site<'_>, cell: Cell) -> Result<Tended, String> {
     })
 }
 
-/// What others do while the tool is struck: they look at the store, and, while it stands still, change it.
+/// Other processes during the fault: they read the store, and change it while the tool is suspended.
 struct Others<'a> {
     site: &'a Site<'a>,
     step: usize,
@@ -219,7 +218,7 @@ impl Meanwhile for Others<'_> {
     }
 }
 
-/// A command whose executor lives, and whose lease has ended all the same.
+/// Starts a command whose executor lives although its lease has expired.
 async fn plant_late(
     site: &Site<'_>,
     gateway: &Process,

@@ -1,6 +1,6 @@
-//! Step 14: a provider's event about a command whose outcome is unknown. The gateway that takes it in is held where it
-//! keeps the event, or where it settles the command with it, and struck. The provider does what providers do: it sends the
-//! event again until somebody has taken it.
+//! Step 14: a provider's event about a command whose outcome is unknown. The gateway that receives it is held where it
+//! stores the event, or where it settles the command, and a fault strikes. Like real providers, this one resends the
+//! event until a gateway has accepted it.
 
 pub(super) mod judge;
 
@@ -30,7 +30,7 @@ use crate::verdict::Found;
 
 use judge::{Case, Heard};
 
-/// The steps that are brought about here.
+/// Steps that this module runs.
 pub(crate) const STEPS: [usize; 1] = [14];
 
 pub(super) const VARIABLE: &str = "PROVIDER_WEBHOOK_SECRET";
@@ -53,15 +53,15 @@ failed_status = 402
 interval = "200ms"
 "#;
 
-/// Its lease ended half an hour ago.
+/// SQL of a lease that expired half an hour ago.
 const PAST: &str = "created_at - 1800000";
-/// Longer than most things take, and shorter than SQLite waits for another writer.
+/// Longer than most steps take, and shorter than SQLite's busy timeout.
 const SLOW: Duration = Duration::from_millis(1_400);
-/// How long a fault of the store lasts for those who meet it.
+/// Duration of a store fault.
 const MOMENT: Duration = Duration::from_millis(500);
 const HOUR_MILLIS: i64 = 3_600_000;
 
-/// What an operator decides while a gateway stands still.
+/// Verdict of an operator while a gateway is suspended.
 const VERDICT: &str = r#"{"effect":"as the operator saw it"}"#;
 
 /// Runs a cell.
@@ -75,7 +75,7 @@ pub(crate) async fn run(lab: &Lab, cell: Cell) -> Result<Found, String> {
     Ok(Found { violated: judge::judge(&seen), seen: vec![seen.tell(), log()] })
 }
 
-/// Where a gateway is held that takes an event in.
+/// Place at which a gateway is held while it handles an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum At {
     EvidenceSent,
@@ -97,18 +97,18 @@ impl At {
         }
     }
 
-    /// What goes over the wire there.
+    /// Returns the statement that a proxy sees there.
     fn matching(self) -> Matching {
         match self {
             At::EvidenceSent | At::EvidenceCommitted => Matching::statement("INSERT INTO semel_evidence"),
             At::VerdictSent => Matching::statement("UPDATE semel_records AS r SET operation_id"),
-            // The verdict, and the note of it, are one transaction.
+            // The verdict and its audit entry are one transaction.
             At::VerdictCommitted => Matching::commit(),
         }
     }
 }
 
-/// Two gateways on one store. The first is struck.
+/// Two gateways on one store. The fault strikes the first.
 struct Gateways {
     a: Process,
     b: Process,
@@ -135,7 +135,7 @@ impl Hold {
     }
 }
 
-/// Sends the event of a case to the gateway `a`, and has it held there.
+/// Sends the event of a case to gateway `a`, and holds it there.
 async fn bring(
     site: &Site<'_>,
     a: &Process,
@@ -158,7 +158,7 @@ async fn bring(
     Ok((Hold::Wire(held), sent))
 }
 
-/// Commands that were carried out, and whose outcome nobody knows.
+/// Makes commands that were executed, and whose outcome is unknown.
 async fn plant(site: &Site<'_>, count: usize) -> Result<Vec<Case>, String> {
     let mut gateway = site.gateway("planted", 1, "semel.toml")?;
     let mut cases: Vec<Case> = Vec::new();
@@ -204,7 +204,7 @@ async fn heard(site: &Site<'_>, cell: Cell) -> Result<Heard, String> {
                 let (hold, sent) = bring(site, &gateways.a, case, at).await?;
                 gateways.a.kill();
                 if let (Some((_, proxies)), true) = (site.place.server(), At::SENT.contains(&at)) {
-                    // What it was about to write is lost with it.
+                    // Writes that it had not sent are lost with it.
                     proxies[0].cut_all().await;
                 }
                 hold.release(&gateways.a);
@@ -285,7 +285,7 @@ async fn slow(site: &Site<'_>, a: &Process, hold: Hold) -> Result<(), String> {
     proxies[0].heal().await.map_err(|error| error.to_string())
 }
 
-/// The write is made, and its answer is lost.
+/// Executes a write and loses its answer.
 async fn answer_lost(site: &Site<'_>, a: &Process, case: &Case, at: At) -> Result<Told, String> {
     let Some((_, proxies)) = site.place.server() else {
         let (hold, sent) = bring(site, a, case, at).await?;
@@ -301,7 +301,7 @@ async fn answer_lost(site: &Site<'_>, a: &Process, case: &Case, at: At) -> Resul
     Ok(told(sent).await)
 }
 
-/// The event is taken and used, and the store forgets that it was.
+/// Delivers an event that is used, and then loses these writes of the store.
 async fn lose(site: &Site<'_>, gateways: &mut Gateways, case: &mut Case) -> Result<(), String> {
     case.lost
         .extend([deliver(gateways.a.address(), case.clone()).await, site.pay(&gateways.b, "case-0").await]);
@@ -313,7 +313,7 @@ async fn lose(site: &Site<'_>, gateways: &mut Gateways, case: &mut Case) -> Resu
     Ok(())
 }
 
-/// Events that are none, and evidence that cannot be read: about another command, and about the same.
+/// Sends invalid events, and adds unreadable evidence about other commands and about the same.
 async fn poisoned(
     site: &Site<'_>,
     gateways: &Gateways,
@@ -349,7 +349,7 @@ async fn poisoned(
     Ok(answers)
 }
 
-/// The provider sends until it is heard, and clients ask until nothing changes any more.
+/// Sends each event until it is accepted, and retries the commands until nothing changes any more.
 async fn end(
     site: &Site<'_>,
     gateways: &Gateways,
@@ -366,7 +366,7 @@ async fn end(
             case.deliveries.push(deliver(gateway.address(), case.clone()).await);
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        // Once more, as providers do that did not hear that they were heard.
+        // The provider sends the event again, as if it had lost the response.
         case.deliveries.push(deliver(gateways.a.address(), case.clone()).await);
         let name = format!("case-{number}");
         let begun = Instant::now();
@@ -412,7 +412,7 @@ pub(super) async fn deliver(address: SocketAddr, case: Case) -> Told {
     post(address, &case.event_id, &event(&case), SECRET).await
 }
 
-/// Sends an event of this id, signed now.
+/// Sends an event with this id, signed now.
 async fn post(address: SocketAddr, id: &str, body: &str, secret: &str) -> Told {
     let request = match signed(address, id, body, secret) {
         Ok(request) => request,

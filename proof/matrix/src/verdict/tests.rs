@@ -1,4 +1,4 @@
-//! Each judge lets through what must hold, and nothing else: for every code there are wrong observations that it finds.
+//! Tests of the judge: for every code, it accepts correct observations and finds the wrong ones.
 
 use bytes::Bytes;
 
@@ -47,7 +47,7 @@ fn rolled_back() -> Told {
     told(500, Some("COMMAND_ROLLED_BACK"), "")
 }
 
-/// A command that is committed, with its message in this state.
+/// Content with a committed command, with its message in this state.
 fn kept(state: &str, epoch: u64) -> Kept {
     Kept {
         rows: vec![Row { operation_id: ID.to_owned(), effect: "e1".to_owned() }],
@@ -71,7 +71,7 @@ fn delivery(event_id: &str, key: &str) -> Delivery {
     }
 }
 
-/// A command that nothing happened to at first, and that a retry carried out.
+/// Observation of a command that had no effect at first, and that a retry executed.
 fn nothing_then_done() -> Seen {
     Seen {
         committed: Some(false),
@@ -84,7 +84,7 @@ fn nothing_then_done() -> Seen {
     }
 }
 
-/// A command that was carried out by the one who had it first.
+/// Observation of a command that its first executor completed.
 fn done_at_first() -> Seen {
     Seen {
         committed: Some(true),
@@ -103,7 +103,7 @@ fn owned() -> Seen {
     Seen { during: vec![busy(), unavailable()], ..done_at_first() }
 }
 
-/// A message that came twice, since nobody had written down that it was there.
+/// Observation of a message that came twice, since its first delivery was not written down.
 fn redelivered() -> Seen {
     Seen {
         about_message: true,
@@ -157,7 +157,7 @@ fn lost() -> Seen {
     Seen { committed: Some(true), first: done(), ..nothing_then_done() }
 }
 
-/// What is found wrong once this was changed.
+/// Returns the violations after a change to a correct observation.
 fn found(code: Code, mut seen: Seen, change: impl Fn(&mut Seen)) -> String {
     assert_eq!(judge(code, &seen), Vec::<String>::new(), "as it was, nothing is wrong");
     change(&mut seen);
@@ -165,7 +165,7 @@ fn found(code: Code, mut seen: Seen, change: impl Fn(&mut Seen)) -> String {
 }
 
 #[test]
-fn all_or_nothing_means_what_was_committed_and_never_a_part() {
+fn partial_or_uncommitted_content_violates_atomic() {
     let code = Code::Atomic;
     let wrong = found(code, done_at_first(), |seen| seen.then = Kept::default());
     assert!(wrong.contains("it is not what had been committed"), "{wrong}");
@@ -189,7 +189,7 @@ fn all_or_nothing_means_what_was_committed_and_never_a_part() {
 }
 
 #[test]
-fn what_everybody_is_told_in_the_end_is_what_is_there() {
+fn final_responses_and_messages_must_match_the_database() {
     let code = Code::Atomic;
     let other = || told(201, None, r#"{"effect":"e2"}"#);
     let wrong = found(code, done_at_first(), |seen| seen.first = other());
@@ -210,7 +210,7 @@ fn what_everybody_is_told_in_the_end_is_what_is_there() {
 }
 
 #[test]
-fn nothing_is_nothing_at_all() {
+fn any_content_or_success_violates_nothing() {
     let code = Code::Nothing;
     let wrong = found(code, nothing_then_done(), |seen| seen.then = kept("pending", 0));
     assert!(wrong.contains("something happened"), "{wrong}");
@@ -227,7 +227,7 @@ fn nothing_is_nothing_at_all() {
 }
 
 #[test]
-fn a_lost_answer_is_decided_before_anybody_is_answered() {
+fn response_before_decision_violates_ambiguous() {
     for seen in [done_at_first(), nothing_then_done()] {
         let wrong = found(Code::Ambiguous, seen, |seen| seen.first = in_doubt());
         assert!(wrong.contains("answered before it was decided"), "{wrong}");
@@ -237,7 +237,7 @@ fn a_lost_answer_is_decided_before_anybody_is_answered() {
 }
 
 #[test]
-fn who_was_given_up_tells_no_result_of_its_own() {
+fn own_result_of_a_fenced_executor_violates_fenced() {
     for own in [done(), rolled_back(), unavailable()] {
         let wrong = found(Code::Fenced, fenced(), |seen| seen.first = own.clone());
         assert!(wrong.contains("told its own result"), "{wrong}");
@@ -247,7 +247,7 @@ fn who_was_given_up_tells_no_result_of_its_own() {
 }
 
 #[test]
-fn what_is_done_is_not_done_again() {
+fn second_execution_violates_done() {
     let left = || Seen { first: Told::Left, ..done_at_first() };
     let wrong = found(Code::Done, left(), |seen| seen.after = vec![done()]);
     assert!(wrong.contains("it was done again"), "{wrong}");
@@ -256,7 +256,7 @@ fn what_is_done_is_not_done_again() {
 }
 
 #[test]
-fn one_owns_it_and_the_others_wait() {
+fn duplicate_that_does_not_wait_violates_owned() {
     let wrong = found(Code::Owned, owned(), |seen| seen.during.push(done()));
     assert!(wrong.contains("somebody was not told to wait"), "{wrong}");
     let wrong = found(Code::Owned, owned(), |seen| seen.during.clear());
@@ -271,7 +271,7 @@ fn one_owns_it_and_the_others_wait() {
 }
 
 #[test]
-fn what_is_lost_is_lost_as_a_whole_and_comes_again_under_the_clients_key() {
+fn partial_loss_or_another_key_violates_lost() {
     let twice = |key: &str| {
         let mut seen = lost();
         seen.deliveries.push(delivery("0190:payment.made", key));
@@ -291,7 +291,7 @@ fn what_is_lost_is_lost_as_a_whole_and_comes_again_under_the_clients_key() {
 }
 
 #[test]
-fn a_message_is_never_away_and_keeps_its_name() {
+fn message_that_vanishes_or_changes_violates_redelivered() {
     let code = Code::Redelivered;
     let wrong = found(code, redelivered(), |seen| seen.then = Kept::default());
     assert!(wrong.contains("it was away meanwhile"), "{wrong}");
@@ -314,7 +314,7 @@ fn a_message_is_never_away_and_keeps_its_name() {
 }
 
 #[test]
-fn a_worker_that_was_given_up_does_not_change_the_message() {
+fn write_of_a_fenced_worker_violates_redelivered_fenced() {
     let code = Code::RedeliveredFenced;
     let wrong = found(code, redelivered_fenced(), |seen| seen.end = kept("delivered", 3));
     assert!(wrong.contains("who was given up changed the message"), "{wrong}");
@@ -323,14 +323,14 @@ fn a_worker_that_was_given_up_does_not_change_the_message() {
 }
 
 #[test]
-fn a_lost_answer_about_a_message_does_not_send_it_again() {
+fn second_delivery_after_lost_answer_violates_ambiguous() {
     let again = |seen: &mut Seen| seen.deliveries.push(delivery(EVENT, "k"));
     let wrong = found(Code::Ambiguous, accepted_once(), again);
     assert!(wrong.contains("it was sent again"), "{wrong}");
 }
 
 #[test]
-fn what_nobody_takes_is_given_up_after_its_tries_and_nothing_else_is() {
+fn quarantine_condemns_wrong_states_and_attempts() {
     let code = Code::Quarantined;
     let wrong = found(code, quarantined(), |seen| seen.end.messages[0].state = "delivered".to_owned());
     assert!(wrong.contains("it was not given up"), "{wrong}");
@@ -345,13 +345,13 @@ fn what_nobody_takes_is_given_up_after_its_tries_and_nothing_else_is() {
 }
 
 #[test]
-fn a_code_of_other_steps_is_not_judged_here() {
+fn code_of_other_steps_is_condemned() {
     assert!(!judge(Code::Swept, &nothing_then_done()).is_empty());
     assert!(!judge(Code::Swept, &redelivered()).is_empty());
 }
 
 #[test]
-fn what_is_violated_in_one_scene_is_found_among_others() {
+fn violation_in_one_scene_is_reported_among_others() {
     let mut all = Found::default();
     all.judge("one", Code::Atomic, &done_at_first());
     all.judge("other", Code::Atomic, &Seen { then: Kept::default(), ..done_at_first() });

@@ -1,4 +1,4 @@
-//! Brings the first request to a step, and holds it there: at a point in the code, on the wire, or in the service behind.
+//! Brings the first request to a step, and holds it there: at a fault point, on the wire, or in the upstream.
 
 use semel_faults::Point;
 use semel_testkit::proxy::{Held, Matching};
@@ -9,12 +9,12 @@ use crate::seen::Told;
 use crate::table::Cell;
 use crate::world::World;
 
-/// The statements of the store on PostgreSQL, as a proxy sees them.
+/// Statements of the PostgreSQL store, as a proxy sees them.
 pub(super) const CLAIM: &str = "INSERT INTO semel_records (";
 pub(super) const COMPLETION: &str = "UPDATE semel_records AS r SET state = i.state";
 pub(super) const CHANGE: &str = "UPDATE semel_records AS r SET operation_id = i.operation_id";
 
-/// Where the first request is held.
+/// Place at which the first request is held.
 pub(super) enum Hold {
     Point(Point),
     Wire(Held),
@@ -36,7 +36,7 @@ impl Hold {
     }
 }
 
-/// Sends the first request, and has it held at the step.
+/// Sends the first request, and holds it at the step.
 pub(super) async fn bring(world: &World<'_>, cell: Cell) -> Result<(Hold, JoinHandle<Told>), String> {
     let at = async |point: Point| {
         world.a.arm(point)?;

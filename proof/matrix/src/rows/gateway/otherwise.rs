@@ -1,4 +1,4 @@
-//! Faults that are not waited for at a step: an answer that is lost on its way, and what is broken before it comes.
+//! Faults without a held request: a lost answer of the store, and broken requests and responses.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::seen::Seen;
 use crate::table::{Cell, Fault};
 use crate::world::World;
 
-/// The write is made, and its answer is lost.
+/// Executes a write and loses its answer.
 pub(super) async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, String> {
     let (statement, point) = match cell.step {
         2 | 3 => (CLAIM, Point::ClaimSent),
@@ -51,7 +51,7 @@ pub(super) async fn answer_lost(world: &World<'_>, cell: Cell) -> Result<Seen, S
     end(world, cell.fault, first, notes).await
 }
 
-/// Waits until the lease was renewed so often.
+/// Waits until the lease was renewed `wanted` times.
 async fn renewals(world: &World<'_>, wanted: u32) -> Result<(), String> {
     let begun = Instant::now();
     loop {
@@ -68,14 +68,14 @@ async fn renewals(world: &World<'_>, wanted: u32) -> Result<(), String> {
     }
 }
 
-/// What the service answers is broken, or too much to keep.
+/// Runs a command whose upstream response is broken, or too large to be stored.
 pub(super) async fn poisoned_answer(world: &World<'_>) -> Result<Seen, String> {
     let first = told(world.send(&world.a)).await;
     let notes = Notes { executor_gone: true, ..Notes::new(None, 0) };
     end(world, Fault::Poison, first, notes).await
 }
 
-/// Requests that are none.
+/// Sends invalid requests.
 pub(super) async fn poisoned_requests(world: &World<'_>) -> Result<Seen, String> {
     let good = world.asked();
     let bad = [
@@ -106,7 +106,7 @@ pub(super) async fn poisoned_requests(world: &World<'_>) -> Result<Seen, String>
     })
 }
 
-/// Requests that a careless cache would answer with what is another's.
+/// Sends requests that a careless cache would answer with another command's response.
 pub(super) async fn poisoned_cache(world: &World<'_>) -> Result<Seen, String> {
     let first = told(world.send(&world.a)).await;
     let good = world.asked();
@@ -121,7 +121,7 @@ pub(super) async fn poisoned_cache(world: &World<'_>) -> Result<Seen, String> {
     if stranger.as_answer().map(|answer| answer.body.clone()) == own {
         return Err("another caller got what is not its own".to_owned());
     }
-    // The stranger's command is another one: it is not judged here.
+    // The other caller's command is not judged here.
     let effects: Vec<_> = world.upstream.effects().into_iter().take(1).collect();
     let last = vec![told(world.send(&world.a)).await, told(world.send(&world.b)).await];
     let record = world.place.records()?.into_iter().next();

@@ -1,4 +1,4 @@
-//! The fault strikes what is held at a step, and is lifted. Each gives what the first client was told.
+//! Faults that strike while the first request is held, and their repair. Each returns the first client's result.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::seen::Told;
 use crate::table::{Cell, Code, Fault, Store};
 use crate::world::World;
 
-/// Longer than a short lease, and shorter than SQLite waits for another writer.
+/// Longer than a short lease, and shorter than SQLite's busy timeout.
 const SLOW: Duration = Duration::from_millis(1_400);
-/// How long a fault of the store lasts at least, for those who meet it.
+/// Minimum duration of a store fault.
 const MOMENT: Duration = Duration::from_millis(500);
 const HOUR_MILLIS: i64 = 3_600_000;
 const HALF_A_LEASE_MILLIS: i64 = 10_000;
 
-/// What an operator decides while an executor stands still.
+/// Verdict of an operator while an executor is suspended.
 const VERDICT: &str = r#"{"effect":"as the operator saw it"}"#;
 
-/// What is held, and who waits for it.
+/// Held request of a cell, and its client.
 pub(super) struct Scene {
     pub(super) cell: Cell,
     pub(super) expected: Code,
@@ -29,7 +29,7 @@ pub(super) struct Scene {
     pub(super) first: JoinHandle<Told>,
 }
 
-/// The fault of the cell strikes.
+/// Makes the fault of the cell strike, and lifts it.
 pub(super) async fn strike(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     match scene.cell.fault {
         Fault::Kill => killed(world, scene, notes).await,
@@ -48,7 +48,7 @@ pub(super) async fn strike(world: &mut World<'_>, scene: Scene, notes: &mut Note
     }
 }
 
-/// The process that runs the command dies.
+/// Kills the process that runs the command.
 async fn killed(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, hold, first, .. } = scene;
     world.a.kill();
@@ -56,16 +56,16 @@ async fn killed(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Resul
     notes.asking.push(world.send(&world.b));
     let first = told(first).await;
     if let (9 | 18, Some((_, proxies))) = (cell.step, world.place.server()) {
-        // What it was about to write is lost with it.
+        // Writes that it had not sent are lost with it.
         proxies[0].cut_all().await;
     }
-    // What was sent before it died may still arrive.
+    // Writes that it had sent may still arrive.
     hold.release(world);
     world.restart_a()?;
     Ok(first)
 }
 
-/// The store forgets everything.
+/// Loses all writes of the store.
 async fn failover(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, hold, first, .. } = scene;
     let in_a_file = cell.store == Store::Sqlite;
@@ -82,24 +82,25 @@ async fn failover(world: &mut World<'_>, scene: Scene, notes: &mut Notes) -> Res
     }
     let first = told(first).await;
     if cell.step == 17 && !in_a_file {
-        // Its memory has what the store lost.
+        // Its memory cache has records that the store lost.
         notes.asking.push(world.send(&world.a));
     }
     Ok(first)
 }
 
-/// The store is away, full, exhausted or read-only.
+/// Makes the store unavailable, full, exhausted or read-only.
 async fn without_store(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, expected, hold, mut first } = scene;
     let broken = break_store(&world.place, &[&world.a, &world.b], cell.fault).await?;
     notes.asking.push(world.send(&world.b));
     tokio::time::sleep(MOMENT).await;
     if let (3, Some((_, proxies))) = (cell.step, world.place.server()) {
-        // The answer is lost with the connection.
+        // The store's answer is lost with the connection.
         proxies[0].cut_all().await;
     }
     hold.release(world);
-    // Where nothing may run without a store, or others hold a file, that lasts until it was said; else a moment.
+    // Where nothing may run without a store, or another process locks the file, the fault lasts until the client has
+    // its response; else a moment.
     if matches!(expected, Code::FailClosed) || broken.is_some() {
         let first = told(first).await;
         notes.during.extend(remembered(world, cell).await);
@@ -115,7 +116,7 @@ async fn without_store(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Re
     }
 }
 
-/// The store is slow for longer than a lease.
+/// Makes the store slow for longer than a lease.
 async fn slow(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { expected, hold, mut first, .. } = scene;
     let Some((_, proxies)) = world.place.server() else {
@@ -126,7 +127,7 @@ async fn slow(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told
         return Ok(told(first).await);
     };
     proxies[0].blackhole();
-    // What is held on the wire is as slow as the rest.
+    // A statement that is held on the wire is as slow as the rest.
     let mut hold = Some(hold);
     if matches!(&hold, Some(Hold::Point(_) | Hold::Upstream)) {
         hold.take().into_iter().for_each(|hold| hold.release(world));
@@ -147,7 +148,7 @@ async fn slow(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told
     }
 }
 
-/// The store's clock jumps.
+/// Makes the store's clock jump.
 async fn clock_jumps(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { hold, first, .. } = scene;
     for millis in [-HOUR_MILLIS, HALF_A_LEASE_MILLIS] {
@@ -160,12 +161,12 @@ async fn clock_jumps(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Resu
     Ok(told(first).await)
 }
 
-/// The process that runs the command stands still for longer than its lease, and others give it up.
+/// Suspends the process that runs the command beyond its lease, so that others fence it.
 async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, expected, hold, first } = scene;
     world.a.stop(true);
     let hold = match hold {
-        // What was sent arrives while the sender stands still.
+        // A statement that was sent arrives while its sender is suspended.
         Hold::Wire(held) if cell.step == 2 => {
             held.release();
             None
@@ -175,7 +176,7 @@ async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<T
     let waits = |told: &Told| told.is_unknown() || told.is_done();
     let others = world.ask_until(&world.b, "nobody gave up the one who stands still", waits).await?;
     notes.during.extend(others);
-    // Whoever only looks is told that it is unknown before a sweep has written that down.
+    // A read reports the outcome as unknown before a sweep has written that.
     let open = world.record()?.filter(|record| record.state != "succeeded");
     if let (Code::Fenced | Code::UnknownFenced, Some(record)) = (expected, open) {
         world.resolve(&record.operation_id, record.epoch, VERDICT)?;
@@ -188,7 +189,7 @@ async fn stopped(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<T
     Ok(told(first).await)
 }
 
-/// The client hangs up.
+/// Disconnects the client.
 async fn client_leaves(world: &World<'_>, scene: Scene) -> Result<Told, String> {
     let Scene { hold, first, .. } = scene;
     first.abort();
@@ -197,7 +198,7 @@ async fn client_leaves(world: &World<'_>, scene: Scene) -> Result<Told, String> 
     Ok(Told::Left)
 }
 
-/// The same request comes again, to both gateways.
+/// Sends duplicates of the request to both gateways.
 async fn duplicates(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Result<Told, String> {
     let Scene { cell, hold, first, .. } = scene;
     let same = world.send(&world.a);
@@ -205,14 +206,14 @@ async fn duplicates(world: &World<'_>, scene: Scene, notes: &mut Notes) -> Resul
     if cell.store == Store::Postgres || ![2, 3, 9, 18].contains(&cell.step) {
         notes.during.push(told(same).await);
     } else {
-        // The one thread that writes is held: the duplicate waits behind it.
+        // The single writer thread is held: the duplicate waits behind it.
         notes.asking.push(same);
     }
     hold.release(world);
     Ok(told(first).await)
 }
 
-/// What memory says without a store, where that is the question.
+/// Returns the result of a replay from memory without a store, in the step about the cache.
 async fn remembered(world: &World<'_>, cell: Cell) -> Option<Told> {
     if cell.step == 17 { Some(told(world.send(&world.a)).await) } else { None }
 }

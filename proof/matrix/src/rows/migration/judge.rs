@@ -1,4 +1,4 @@
-//! Says whether a store came from one version to the next as it must: at once, with everything in it. Pure.
+//! Judge of migrations: checks that a store moves to the next version atomically, with all its records. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use crate::seen::Told;
 use crate::site::Row;
 use crate::violations::Violations;
 
-/// Columns that a newer version adds with a value of their own.
+/// Columns that a newer version adds with a default value.
 const ADDED: [&str; 1] = ["next"];
 
-/// All that was seen.
+/// All observations of a migration.
 #[derive(Clone, Debug)]
 pub(crate) struct Migrated {
-    /// What the tables were made of, and what those of this version are made of.
+    /// Parts of the tables before, and parts of the next version.
     pub(crate) old: Vec<String>,
     pub(crate) new: Vec<String>,
-    /// What they were made of while the fault stood, each time that somebody looked; and in the end.
+    /// Parts at each look while the fault lasted, and in the end.
     pub(crate) during: Vec<Vec<String>>,
     pub(crate) after: Vec<String>,
-    /// The records, before and in the end.
+    /// Records, before and in the end.
     pub(crate) before: Vec<Row>,
     pub(crate) rows: Vec<Row>,
-    /// How those ended that were struck and ended by themselves.
+    /// Exit codes of tools that ended by themselves after the fault.
     pub(crate) ended: Vec<i32>,
-    /// Those that must not do anything.
+    /// Programs that must refuse to work on the store.
     pub(crate) refused: Vec<Refused>,
-    /// What the first client of each command was told.
+    /// Result of the first client of each command.
     pub(crate) first: BTreeMap<String, Told>,
-    /// What others were told while the fault stood.
+    /// Results while the fault lasted, by key.
     pub(crate) meanwhile: Vec<(String, Told)>,
-    /// What every gateway says in the end.
+    /// Final results at every gateway, by key.
     pub(crate) told: Vec<(String, Told)>,
-    /// What every gateway says to another request under a key that is taken.
+    /// Results at every gateway of another request under a used key.
     pub(crate) mismatched: Vec<Told>,
-    /// Whether one more command was sent, by a client that left.
+    /// True if one more command was sent, by a client that left.
     pub(crate) gone: bool,
     pub(crate) effects: usize,
 }
@@ -47,7 +47,7 @@ pub(crate) struct Refused {
 }
 
 impl Migrated {
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let list = |told: &[(String, Told)]| -> Vec<String> {
             told.iter().map(|(name, told)| format!("{name}: {told}")).collect()
@@ -67,7 +67,7 @@ impl Migrated {
     }
 }
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if all rules hold.
 pub(crate) fn judge(seen: &Migrated) -> Vec<String> {
     let mut violations = Violations::default();
     for parts in &seen.during {
@@ -112,7 +112,7 @@ fn body(told: &Told) -> Option<&bytes::Bytes> {
     told.as_answer().map(|answer| &answer.body)
 }
 
-/// What was said before the migration, as a retry gets it.
+/// Returns true if a retry gets the same result as before the migration.
 fn is_same(seen: &Migrated, name: &str, told: &Told) -> bool {
     let replayed = told.as_answer().is_some_and(|answer| answer.replayed) && told.is_done();
     match seen.first.get(name) {
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_as_it_must_be_passes() {
+    fn correct_migration_passes() {
         assert_eq!(judge(&well()), Vec::<String>::new());
         let mut seen = well();
         seen.gone = true;

@@ -1,4 +1,4 @@
-//! Says whether a rotation left everything readable, and nothing else changed. Pure: it gets rows and answers.
+//! Judge of key rotation: checks that every record stays readable, and that nothing else changes. Pure.
 
 use std::collections::BTreeMap;
 
@@ -6,36 +6,36 @@ use crate::seen::Told;
 use crate::site::Row;
 use crate::violations::Violations;
 
-/// All that was seen.
+/// All observations of a rotation.
 #[derive(Clone, Debug)]
 pub(crate) struct Rotated {
-    /// The ids of the commands, by the names of their keys.
+    /// Operation ids, by the names of their keys.
     pub(crate) names: BTreeMap<String, String>,
-    /// The ids of those that cannot be opened.
+    /// Operation ids of records that cannot be opened.
     pub(crate) poisoned: Vec<String>,
     pub(crate) before: Vec<Row>,
-    /// An event with a response in it, before and in the end.
+    /// Evidence rows with a response in them, before and in the end.
     pub(crate) evidence: (Vec<Row>, Vec<Row>),
-    /// While the fault stood, each time that the store could be read.
+    /// Records at each look while the fault lasted.
     pub(crate) during: Vec<Vec<Row>>,
-    /// How the one that was struck ended, if it ended by itself.
+    /// Exit code of the tool under fault, if it ended by itself.
     pub(crate) ended: Option<i32>,
-    /// How the one after it ended, and how it should have.
+    /// Exit code of the tool after it, and the expected code.
     pub(crate) last: (i32, i32),
     pub(crate) after: Vec<Row>,
-    /// What the first client of each command was told.
+    /// Result of the first client of each command.
     pub(crate) first: BTreeMap<String, Told>,
-    /// What a gateway with both keys said while the fault stood.
+    /// Results at a gateway with both keys while the fault lasted.
     pub(crate) meanwhile: Vec<(String, Told)>,
-    /// What one with the new key says in the end.
+    /// Final results at a gateway with the new key.
     pub(crate) in_the_end: Vec<(String, Told)>,
-    /// What one with neither key says.
+    /// Results at a gateway with neither key.
     pub(crate) without_key: Vec<(String, Told)>,
     pub(crate) effects: usize,
 }
 
 impl Rotated {
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let list = |told: &[(String, Told)]| -> Vec<String> {
             told.iter().map(|(name, told)| format!("{name}: {told}")).collect()
@@ -56,7 +56,7 @@ fn key(row: &Row) -> Option<&str> {
     row.get("encryption_key_id")
 }
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if all rules hold.
 pub(crate) fn judge(seen: &Rotated) -> Vec<String> {
     let mut violations = Violations::default();
     for rows in seen.during.iter().chain([&seen.after]) {
@@ -95,7 +95,7 @@ pub(crate) fn judge(seen: &Rotated) -> Vec<String> {
     violations.list()
 }
 
-/// Nothing about it changed but what it is sealed under.
+/// Returns true if nothing but the seal of the record changed.
 fn is_the_same(seen: &Rotated, before: &Row, now: &Row) -> bool {
     let seals = ["encryption_key_id", "response", "resource", "revision"];
     if seen.poisoned.iter().any(|id| id == before.operation_id()) {
@@ -111,7 +111,8 @@ fn is_unreadable(told: &Told) -> bool {
     })
 }
 
-/// Byte for byte what the first client got; or, of what cannot be opened, that it cannot.
+/// Returns true for a byte-identical replay of the first response; for a record that cannot be opened, for the error
+/// that says so.
 fn is_replay(seen: &Rotated, name: &str, told: &Told) -> bool {
     if seen.names.get(name).is_some_and(|id| seen.poisoned.contains(id)) {
         return is_unreadable(told);
@@ -146,7 +147,7 @@ mod tests {
         Told::sample(500, Some("IDEMPOTENCY_RESPONSE_UNREADABLE"), false, "")
     }
 
-    /// One is brought under the new key, and one cannot be opened.
+    /// Observation of one record under the new key, and of one that cannot be opened.
     fn well() -> Rotated {
         let before = vec![row("a", "old", "1"), row("b", "lost", "2")];
         let after = vec![row("a", "new", "3"), row("b", "lost", "2")];

@@ -1,4 +1,4 @@
-//! Says whether records were looked after as they must be. Pure: it gets rows and answers.
+//! Judge of sweep and reap: checks the fate of every record. Pure: it gets rows and responses.
 
 use std::collections::BTreeMap;
 
@@ -6,49 +6,49 @@ use crate::seen::Told;
 use crate::site::Row;
 use crate::violations::Violations;
 
-/// What may become of a record.
+/// Expected fate of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing: it is not due, not of a kind that can be, or cannot be read.
+    /// Record that stays unchanged: it is not due, of a state that cannot be due, or unreadable.
     Untouched,
-    /// Its lease has ended: it becomes unknown, once.
+    /// Record with an expired lease: it becomes unknown, once.
     Ended,
-    /// Its time is over: it goes.
+    /// Expired record: it is removed.
     Expired,
-    /// Its lease has ended, and its executor speaks while the tool stands still: that counts.
+    /// Record with an expired lease, which its executor settles while the tool is suspended: that outcome counts.
     Late,
-    /// Its time is over, and its key is used anew while the tool stands still: what is new stays.
+    /// Expired record, whose key is used again while the tool is suspended: the new record stays.
     UsedAnew,
 }
 
-/// All that was seen.
+/// All observations of a sweep or reap.
 #[derive(Clone, Debug)]
 pub(crate) struct Tended {
-    /// By the id of the command: the name of its key, and its kind.
+    /// Name of the key and kind of each command, by operation id.
     pub(crate) kinds: BTreeMap<String, (String, Kind)>,
     pub(crate) before: Vec<Row>,
-    /// While the fault stood, each time that the store could be read.
+    /// Records at each look while the fault lasted.
     pub(crate) during: Vec<Vec<Row>>,
-    /// What there was once the tool had run with a clock by which nothing was due yet.
+    /// Records after a run of the tool whose clock had nothing due yet.
     pub(crate) not_yet: Option<Vec<Row>>,
-    /// How the tool that was struck ended, if it ended by itself; and what there was then.
+    /// Exit code of the tool under fault, if it ended by itself; and the records then.
     pub(crate) first: Option<i32>,
     pub(crate) when_first_ended: Option<Vec<Row>>,
-    /// How the one after it ended, and what there was then.
+    /// Exit code of the tool after it, and the records then.
     pub(crate) last: i32,
     pub(crate) after: Vec<Row>,
-    /// What the client of the command was told whose record is kept.
+    /// First result of the command whose record is kept.
     pub(crate) kept: Told,
-    /// What a client was told while the tool stood still.
+    /// Result of a client while the tool was suspended.
     pub(crate) meanwhile: Option<Told>,
-    /// What clients are told in the end, by the names of their keys.
+    /// Final results of clients, by the names of their keys.
     pub(crate) told: Vec<(String, Told)>,
     pub(crate) effects_before: usize,
     pub(crate) effects: usize,
 }
 
 impl Tended {
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let told: Vec<String> = self.told.iter().map(|(name, told)| format!("{name}: {told}")).collect();
         let states: Vec<String> = self
@@ -65,7 +65,7 @@ fn find<'a>(rows: &'a [Row], id: &str) -> Option<&'a Row> {
     rows.iter().find(|row| row.operation_id() == id)
 }
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if all rules hold.
 pub(crate) fn judge(seen: &Tended) -> Vec<String> {
     let mut violations = Violations::default();
     let moments = seen.during.iter().chain(&seen.when_first_ended).chain([&seen.after]);
@@ -106,7 +106,7 @@ pub(crate) fn judge(seen: &Tended) -> Vec<String> {
     violations.list()
 }
 
-/// It became unknown in one step, and nothing else about it changed.
+/// Returns true if the record became unknown in one step, with no other change.
 fn is_swept(before: Option<&Row>, now: Option<&Row>) -> bool {
     let (Some(before), Some(now)) = (before, now) else { return false };
     let changes = [
@@ -123,7 +123,7 @@ fn is_swept(before: Option<&Row>, now: Option<&Row>) -> bool {
         "expires_at",
     ];
     let steps = |row: &Row| row.get("history").unwrap_or_default().lines().count();
-    // A step that was made again says so behind its four words.
+    // A repeated step has more than four words.
     let last = now.get("history").unwrap_or_default().lines().last().unwrap_or_default();
     now.state() == "unknown"
         && now.get("due_at").is_none()
@@ -160,7 +160,7 @@ fn is_told(seen: &Tended, name: &str, kind: Option<Kind>, told: &Told) -> bool {
     }
 }
 
-/// How much may run since: what was forgotten, and what was late.
+/// Returns the number of commands that may run after the fault: expired and late ones.
 fn may_run(seen: &Tended) -> usize {
     let ran = |kind: &Kind| matches!(kind, Kind::Expired | Kind::Late | Kind::UsedAnew);
     seen.kinds.values().filter(|(_, kind)| ran(kind)).count()
@@ -176,7 +176,7 @@ mod tests {
         Row(own.iter().chain(columns).map(|(name, value)| ((*name).into(), (*value).into())).collect())
     }
 
-    /// One that ended, one that lives, one that expired, one that is kept: all as they must be.
+    /// Correct observation of a swept, a live, an expired and a kept record.
     fn well() -> Tended {
         let before = vec![
             row("a", &[("state", "processing"), ("due_at", "1")]),
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn who_stood_still_takes_nothing_from_those_who_came_after() {
+    fn suspended_tool_keeps_later_writes_of_others() {
         let mut seen = well();
         seen.kinds.insert("c".into(), ("gone".into(), Kind::UsedAnew));
         seen.meanwhile = Some(Told::sample(201, None, false, "{}"));

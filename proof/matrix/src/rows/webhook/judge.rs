@@ -1,4 +1,5 @@
-//! Says whether events were heard, once, and settled what they are about. Pure: it gets rows and answers.
+//! Judge of provider events: checks that each is accepted once and settles its command. Pure: it gets rows and
+//! responses.
 
 use bytes::Bytes;
 use serde_json::Value;
@@ -7,20 +8,20 @@ use crate::seen::Told;
 use crate::site::Row;
 use crate::violations::Violations;
 
-/// An event about a command, and what became of both.
+/// An event about a command, with the results of both.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     pub(crate) event_id: String,
     pub(crate) operation_id: String,
-    /// What the provider was told, each time that it sent the event.
+    /// Results of each delivery of the event.
     pub(crate) deliveries: Vec<Told>,
-    /// What an operator decided meanwhile.
+    /// Verdict of an operator meanwhile.
     pub(crate) operator: Option<Bytes>,
-    /// What the provider, and then a client, was told before the store lost it.
+    /// Results of the provider, and then of a client, before the store lost the writes.
     pub(crate) lost: Vec<Told>,
-    /// What a client was told then.
+    /// Result of a client after that loss.
     pub(crate) unknown_again: Option<Told>,
-    /// What every gateway tells clients in the end.
+    /// Final results of clients at every gateway.
     pub(crate) told: Vec<Told>,
 }
 
@@ -38,20 +39,20 @@ impl Case {
     }
 }
 
-/// All that was seen.
+/// All observations of a cell.
 #[derive(Clone, Debug)]
 pub(crate) struct Heard {
     pub(crate) cases: Vec<Case>,
     pub(crate) records: Vec<Row>,
     pub(crate) evidence: Vec<Row>,
     pub(crate) audit: Vec<Row>,
-    /// Events that are none: with which status they should be answered, and how they were.
+    /// Invalid events: expected status and result.
     pub(crate) poison: Vec<(u16, Told)>,
     pub(crate) effects: usize,
 }
 
 impl Heard {
-    /// In one line, for people.
+    /// Describes the observations in one line.
     pub(crate) fn tell(&self) -> String {
         let list = |told: &[Told]| told.iter().map(Told::to_string).collect::<Vec<_>>().join(", ");
         let case = |case: &Case| {
@@ -78,7 +79,7 @@ impl Heard {
     }
 }
 
-/// Whether an event was taken, now or before.
+/// Returns true if an event was accepted, now or before.
 pub(crate) fn is_taken(told: &Told) -> bool {
     told.as_answer().is_some_and(|answer| {
         let said: Value = serde_json::from_slice(&answer.body).unwrap_or_default();
@@ -86,7 +87,7 @@ pub(crate) fn is_taken(told: &Told) -> bool {
     })
 }
 
-/// What is violated; nothing, if all is well.
+/// Returns the violations; none, if all rules hold.
 pub(crate) fn judge(seen: &Heard) -> Vec<String> {
     let mut violations = Violations::default();
     for case in &seen.cases {
@@ -140,11 +141,11 @@ fn is_new(told: &Told) -> bool {
     is_taken(told) && said.is_some_and(|said| said["taken"] == true)
 }
 
-/// One verdict, by one step, with one note of it.
+/// Returns true if one step settled the record by one verdict, with one audit entry.
 fn settled_once(seen: &Heard, case: &Case) -> bool {
     let Some(record) = seen.record(case) else { return false };
     let steps = record.get("history").unwrap_or_default().lines();
-    // A step that was made again says so behind its four words.
+    // A repeated step has more than four words.
     let verdicts: Vec<usize> = steps
         .filter(|step| step.contains("verdict_executed"))
         .map(|step| step.split_whitespace().count())
@@ -153,7 +154,7 @@ fn settled_once(seen: &Heard, case: &Case) -> bool {
     record.state() == "succeeded" && verdicts == [4] && notes == 1
 }
 
-/// The provider's object, or what an operator said before it.
+/// Returns true for a replay of the provider's object, or of an earlier verdict of an operator.
 fn is_what_was_decided(case: &Case, told: &Told) -> bool {
     let Some(answer) = told.as_answer() else { return false };
     let decided = match &case.operator {
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_operator_decided_stays() {
+    fn verdict_of_an_operator_outlives_the_event() {
         let mut seen = well();
         seen.cases[0].operator = Some(Bytes::from_static(b"{}"));
         seen.cases[0].told = vec![Told::sample(201, None, true, "{}")];
