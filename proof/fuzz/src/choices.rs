@@ -1,16 +1,16 @@
-//! Choices that follow from the input alone, so that what was found is found again.
+//! Choices derived from the input alone, so that every finding is reproducible.
 
-/// An endless row of choices.
+/// Endless sequence of choices.
 pub(crate) struct Choices(u64);
 
 impl Choices {
-    /// Those that belong to this input.
+    /// Returns the sequence of this input.
     pub(crate) fn of(input: &[u8]) -> Choices {
         let mix = |state: u64, byte: &u8| (state ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         Choices(input.iter().fold(0xcbf2_9ce4_8422_2325, mix))
     }
 
-    /// A number below `bound`.
+    /// Returns a number below `bound`.
     pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -18,7 +18,7 @@ impl Choices {
         (self.0 >> 11) as usize % bound.max(1)
     }
 
-    /// Yes, once in so many times.
+    /// Returns true once in `times` times on average.
     pub(crate) fn once_in(&mut self, times: usize) -> bool {
         self.below(times) == 0
     }

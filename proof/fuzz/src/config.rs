@@ -1,15 +1,16 @@
-//! The gateway's configuration: any file is read or refused with places, and what is shown of it says all of it.
+//! Fuzz target of the gateway's configuration: a file is read or refused with places, and its printed form is complete.
 //!
-//! The input is the text of a file. If it begins with a zero byte, each four bytes after it stand for a setting (`lines.rs`).
+//! The input is the text of a file. If it begins with a zero byte, each four bytes after it stand for a setting
+//! (`lines.rs`).
 
 mod lines;
 
 use semel_settings::{Diagnostic, Loaded, Origin, Sources, load};
 
-/// What stands in for a password where settings are shown.
+/// Placeholder for a password in printed settings.
 const HIDDEN: &str = "***";
 
-/// Tables that there are several of, with what their settings are shown under.
+/// Repeatable tables, with their headers.
 const LISTS: [(&str, &str); 5] = [
     ("operation", "[[operation]]"),
     ("webhook", "[[webhook]]"),
@@ -18,7 +19,7 @@ const LISTS: [(&str, &str); 5] = [
     ("encryption.key", "[[encryption.key]]"),
 ];
 
-/// Whatever is in a file, it is read, or each mistake in it has a place; and what is shown of it reads back as the same.
+/// Checks that a file is read, or that each error has a place; and that the printed settings read back as the same.
 pub fn check(input: &[u8]) {
     let put_together;
     let text = match (input, str::from_utf8(input)) {
@@ -41,7 +42,7 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// An error is about a place in the file, since there is nothing but the file that could be wrong.
+/// Checks that an error names a place in the file, the only source of these settings.
 fn check_place(error: &Diagnostic, text: &str) {
     let Origin::File(place) = &error.origin else { panic!("no place: {error}") };
     assert_eq!(place.file(), "semel.toml");
@@ -53,10 +54,10 @@ fn check_place(error: &Diagnostic, text: &str) {
     assert!(!shown.chars().any(|c| c.is_control() && !matches!(c, '\n' | '\t')), "{shown:?}");
 }
 
-/// What `semel config show` prints as set by the file, written as a file, is the same configuration. What it prints as a
-/// default is one: settings that go together may not be written alone.
+/// Checks that the settings that `semel config show` prints as set by the file, written as a file, are the same
+/// configuration. Printed defaults are left out: settings that go together may not be written alone.
 fn check_shown(loaded: &Loaded) {
-    // A password is not shown, and so not read back.
+    // A password is not printed, and so not read back.
     if loaded.rows.iter().any(|row| row.value.contains(HIDDEN)) || has_namesakes(loaded) {
         return;
     }
@@ -71,7 +72,8 @@ fn check_shown(loaded: &Loaded) {
     assert_eq!(shown(&again), shown(loaded));
 }
 
-/// An operation `a.reconcile` is shown under the same names as the look-up of an operation `a`.
+/// Returns true if names are ambiguous: an operation `a.reconcile` is shown under the same names as the look-up of an
+/// operation `a`.
 fn has_namesakes(loaded: &Loaded) -> bool {
     let named =
         |wanted: &str| loaded.config.operations.iter().any(|operation| operation.name.as_str() == wanted);
@@ -79,7 +81,7 @@ fn has_namesakes(loaded: &Loaded) -> bool {
     names.filter_map(|name| name.strip_suffix(".reconcile")).any(named)
 }
 
-/// The file that sets these, by their paths.
+/// Writes a file with these settings, by their paths.
 fn as_file(rows: &[(String, String)]) -> String {
     let mut file = String::new();
     let mut table = "";
@@ -87,7 +89,7 @@ fn as_file(rows: &[(String, String)]) -> String {
     let mut operation = String::new();
     for (name, value) in rows {
         let (path, setting) = name.rsplit_once('.').unwrap_or(("", name));
-        // A setting comes once in a table: the second time it is the next one of the list.
+        // A table has a setting once: a repeated one begins the next table of the list.
         if path != table || seen.contains(&setting) {
             let header = header(path, &operation);
             if header == LISTS[0].1 {

@@ -1,5 +1,5 @@
-//! The fingerprint: one for all spellings of a document, another for each other document, and canonical JSON as a second
-//! implementation of RFC 8785 writes it.
+//! Fuzz target of the fingerprint: the same for all spellings of a document, another for each other document, and
+//! canonical JSON as a second implementation of RFC 8785 writes it.
 //!
 //! The input is the body of a request.
 
@@ -10,7 +10,7 @@ use semel_core::{Fingerprint, FingerprintInput};
 use crate::choices::Choices;
 use crate::json::{self, Json};
 
-/// Two bodies have one fingerprint exactly if they say the same.
+/// Checks that two bodies have one fingerprint exactly if they are the same document.
 pub fn check(input: &[u8]) {
     let choices = &mut Choices::of(input);
     let body = as_json(input).canonical_body();
@@ -45,7 +45,7 @@ fn fingerprint(body: &[u8]) -> Fingerprint {
     as_json(body).fingerprint()
 }
 
-/// What a second reader does not read either goes in as it is.
+/// Checks that bytes which a second reader refuses as well enter the fingerprint unchanged.
 fn check_not_json(input: &[u8], body: &CanonicalBody<'_>) {
     let CanonicalBody::Raw(raw, WhyRaw::NoCanonicalForm(why)) = body else { panic!("{body:?} is no JSON") };
     assert_eq!(*raw, input);
@@ -55,7 +55,7 @@ fn check_not_json(input: &[u8], body: &CanonicalBody<'_>) {
     check_raw(input);
 }
 
-/// Bytes that are not read as JSON are another command for each other byte, and never the same as what is.
+/// Checks that a raw body has another fingerprint for each change of a byte, and never that of a JSON document.
 fn check_raw(input: &[u8]) {
     let raw = FingerprintInput { content_type: Some(b"text/plain"), ..as_json(input) };
     let longer = [input, b" "].concat();
@@ -66,15 +66,15 @@ fn check_raw(input: &[u8]) {
     assert_ne!(encoded.fingerprint(), FingerprintInput { body: &longer, ..encoded }.fingerprint());
 }
 
-/// The canonical form says the same as the text, in order, and is its own.
+/// Checks that the canonical form is the same document, sorted, and canonical itself.
 fn check_canonical(document: &Json, canonical: &[u8]) {
     let read = json::read(canonical).expect("a canonical form is JSON");
     assert!(is_same(document, &read), "{document:?} became {read:?}");
     assert_eq!(canonicalize(canonical, Numbers::Exact, &[]).as_deref(), Ok(canonical));
 }
 
-/// Another implementation writes the same, once numbers are what it makes of them; and where no number is rounded, that is
-/// also what goes into the fingerprint.
+/// Checks that another implementation writes the same, with numbers as it rounds them; and that the fingerprint uses
+/// that form where no number is rounded.
 fn check_rfc_8785(input: &[u8], document: &Json, canonical: &[u8]) {
     let ours = canonicalize(input, Numbers::Rfc8785, &[]);
     let theirs = serde(document).map(|value| serde_json_canonicalizer::to_vec(&value).expect("it is JSON"));
@@ -89,7 +89,7 @@ fn check_rfc_8785(input: &[u8], document: &Json, canonical: &[u8]) {
     }
 }
 
-/// Order, blanks, escapes and the spelling of numbers do not count.
+/// Checks that order, blanks, escapes and the spelling of numbers do not change the fingerprint.
 fn check_spellings(input: &[u8], document: &Json, choices: &mut Choices) {
     for _ in 0..2 {
         let spelled = document.respell(choices);
@@ -97,7 +97,7 @@ fn check_spellings(input: &[u8], document: &Json, choices: &mut Choices) {
     }
 }
 
-/// Anything else does, however it is spelled.
+/// Checks that any other change does, in every spelling.
 fn check_others(input: &[u8], document: &Json, choices: &mut Choices) {
     let mut other = document.clone();
     other.alter(choices);
@@ -105,7 +105,7 @@ fn check_others(input: &[u8], document: &Json, choices: &mut Choices) {
     assert_ne!(fingerprint(spelled.as_bytes()), fingerprint(input), "{spelled}");
 }
 
-/// A member that is there twice makes a document that is no other, not even if both say the same.
+/// Checks that a document with a repeated member has a fingerprint of its own, even if both members are equal.
 fn check_repeated(document: &Json) {
     let Json::Object(members) = document else { return };
     let Some(first) = members.first().cloned() else { return };
@@ -117,7 +117,7 @@ fn check_repeated(document: &Json) {
     assert_ne!(fingerprint(text.as_bytes()), fingerprint(document.respell(&mut Choices::of(b"")).as_bytes()));
 }
 
-/// Whether two documents say the same: members in any order, numbers by their value.
+/// Returns true if two documents are equal: members in any order, numbers by value.
 fn is_same(one: &Json, other: &Json) -> bool {
     match (one, other) {
         (Json::Number(one), Json::Number(other)) => json::value(one) == json::value(other),
@@ -138,7 +138,7 @@ fn is_same(one: &Json, other: &Json) -> bool {
     }
 }
 
-/// The document for the other implementation, each number as the nearest double. `None` if one has none.
+/// Converts the document for the other implementation, each number to the nearest double. `None` if a number has none.
 fn serde(document: &Json) -> Option<serde_json::Value> {
     Some(match document {
         Json::Null => serde_json::Value::Null,

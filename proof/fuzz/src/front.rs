@@ -1,7 +1,8 @@
-//! The way in: raw bytes on one connection to a real gateway, before a real upstream that counts.
+//! Fuzz target of the listener: raw bytes on one connection to a real gateway, before a real upstream that counts.
 //!
-//! The input is what the client sends, [`NONCE`] in it replaced by something new each time. If it begins with a zero byte, each
-//! byte after it stands for a piece of nearly valid HTTP/1 (`pieces.rs`). HTTP/2 has a target of its own (`http2`).
+//! The input is sent by the client, with [`NONCE`] replaced by a new text each time. If it begins with a zero byte,
+//! each byte after it stands for a piece of nearly valid HTTP/1 (`pieces.rs`). HTTP/2 has a target of its own
+//! (`http2`).
 
 mod lab;
 mod pieces;
@@ -14,15 +15,15 @@ use semel_core::KeyRules;
 use self::lab::{AsksHead, Conversation, Lab, Seen};
 use crate::http1::{self, Kind, Message, Read};
 
-/// What is another text for each input, so that its keys are new ones.
+/// Placeholder that becomes another text for each input, so that its keys are new.
 pub const NONCE: &str = "nonce-00000000";
 
-/// The longest input: enough for a few requests.
+/// Maximum length of an input: enough for a few requests.
 const MAX_INPUT: usize = 16 * 1024;
-/// How many inputs one gateway gets, so that what it keeps in memory is bounded.
+/// Maximum number of inputs of one gateway, which bounds its memory.
 const INPUTS: usize = 20_000;
 
-/// The gateway that inputs are sent to, one after the other, and what it has passed on in its life.
+/// Gateway that gets the inputs, one after the other, and the commands it has forwarded.
 #[derive(Default)]
 struct Front {
     lab: Option<Lab>,
@@ -30,14 +31,14 @@ struct Front {
     executed: HashSet<Command>,
 }
 
-/// Method, path and key: what reaches the upstream once.
+/// Method, path and key of a command, which reaches the upstream once.
 type Command = (Vec<u8>, Vec<u8>, String);
 
 static FRONT: LazyLock<Mutex<Front>> = LazyLock::new(Mutex::default);
 
-/// What the upstream sees is what was sent: not more, not in another order, not otherwise, and a command once.
+/// Checks that the upstream sees only requests that were sent: unchanged, in order, and each command once.
 pub fn check(input: &[u8]) {
-    // A check that has failed in another test says nothing about this one.
+    // A failed check in another test does not affect this one.
     let mut front = FRONT.lock().unwrap_or_else(PoisonError::into_inner);
     if front.inputs.is_multiple_of(INPUTS) {
         *front = Front { lab: Some(Lab::start()), ..Front::default() };
@@ -64,7 +65,7 @@ pub fn check(input: &[u8]) {
     check_answers(&answers, &seen, is_broken);
 }
 
-/// What is sent for an input.
+/// Returns the bytes to send for an input.
 fn bytes(input: &[u8], number: usize) -> Vec<u8> {
     let mut bytes = match input {
         [0, choices @ ..] => pieces::put_together(choices),
@@ -77,7 +78,7 @@ fn bytes(input: &[u8], number: usize) -> Vec<u8> {
     bytes
 }
 
-/// The whole requests in these bytes, up to where they end or cannot be read beyond doubt; and the bytes from there on.
+/// Returns the complete, unambiguous requests at the beginning of these bytes, and the remaining bytes.
 fn requests(bytes: &[u8]) -> (Vec<Message>, &[u8]) {
     let (mut requests, mut at) = (Vec::new(), 0);
     while let Read::Whole(request) = http1::read(&bytes[at..], Kind::Request) {
@@ -87,8 +88,8 @@ fn requests(bytes: &[u8]) -> (Vec<Message>, &[u8]) {
     (requests, &bytes[at..])
 }
 
-/// What came in on one connection of the upstream is one request and nothing else; or the beginning of one, if the client
-/// broke off in its middle.
+/// Checks that one connection of the upstream carries one request and nothing else; or the beginning of one, if the
+/// client disconnected within it. Returns the complete request.
 fn well_formed(seen: &Seen, sent: &[u8]) -> Option<Message> {
     match http1::read(&seen.bytes, Kind::Request) {
         Read::Whole(request) => {
@@ -105,7 +106,7 @@ fn well_formed(seen: &Seen, sent: &[u8]) -> Option<Message> {
     }
 }
 
-/// Methods of which everybody knows whether they are commands. Of any other it is only seen that it is treated as one or not.
+/// Returns true for a method that is surely a command, false for one that is surely none, `None` for any other.
 fn is_surely(request: &Message) -> Option<bool> {
     match &request.start[0][..] {
         b"POST" | b"PATCH" => Some(true),
@@ -118,7 +119,7 @@ fn is_command(request: &Message) -> bool {
     !request.values("semel-operation-id").is_empty()
 }
 
-/// Each request that the upstream saw was sent, and in this order.
+/// Checks that each request at the upstream was sent, and in this order.
 fn check_order(sent: &[Message], seen: &[Message], bytes: &[u8]) {
     let mut rest = sent.iter();
     for request in seen {
@@ -132,7 +133,7 @@ fn check_order(sent: &[Message], seen: &[Message], bytes: &[u8]) {
     }
 }
 
-/// The path of a target that may name a host as well.
+/// Returns the path of a target that may name a host as well.
 fn path_of(target: &[u8]) -> Vec<u8> {
     let Some(scheme) = target.windows(3).position(|window| window == b"://").filter(|_| target[0] != b'/')
     else {
@@ -143,7 +144,7 @@ fn path_of(target: &[u8]) -> Vec<u8> {
     if path.starts_with(b"/") { path.to_vec() } else { [b"/", path].concat() }
 }
 
-/// A command has one key and the names that only the gateway gives; anything else has none of these.
+/// Checks that a command has one key and the fields that only the gateway adds; any other request has none of these.
 fn check_named(request: &Message) {
     const GIVEN: [&str; 4] = ["semel-operation-id", "semel-attempt", "semel-tenant", "semel-caller"];
     let lines = GIVEN.map(|name| request.values(name).len());
@@ -158,7 +159,7 @@ fn check_named(request: &Message) {
     assert!(request.values("idempotency-replayed").is_empty(), "{request:?}");
 }
 
-/// What a request is known by, if it is a command.
+/// Returns the identity of a request, if it is a command.
 fn command(request: &Message) -> Option<Command> {
     let [method, target, _] = &request.start;
     is_command(request).then_some(())?;
@@ -168,7 +169,7 @@ fn command(request: &Message) -> Option<Command> {
     Some((method.clone(), path.to_vec(), key.as_str().to_owned()))
 }
 
-/// As many answers come from the upstream as it has given, each once but for replays, and each whole.
+/// Checks that responses are complete and as many as the upstream gave, each once but for replays.
 fn check_answers(answers: &[Message], seen: &[Message], is_broken: bool) {
     let numbers: Vec<&[u8]> = answers
         .iter()

@@ -1,19 +1,19 @@
-//! A second reader of HTTP/1 (RFC 9112), which takes nothing that it would have to guess about.
+//! Second reader of HTTP/1 (RFC 9112), which refuses every ambiguous message.
 
 use std::fmt;
 
-/// A message as it came.
+/// A message as it was received.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message {
-    /// The three parts of its first line.
+    /// Three parts of its first line.
     pub start: [Vec<u8>; 3],
-    /// Field lines: the name in lower case, the value without blanks around it.
+    /// Field lines: the name in lower case, the value without surrounding blanks.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The body, without its chunks.
+    /// Body, without its chunks.
     pub body: Vec<u8>,
     /// Field lines after a chunked body, in the form of `fields`.
     pub trailers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Where it ends.
+    /// Length of the message in bytes.
     pub length: usize,
 }
 
@@ -27,37 +27,37 @@ impl fmt::Debug for Message {
     }
 }
 
-/// What is at the beginning of some bytes.
+/// Result of reading the beginning of some bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Read {
-    /// A message.
+    /// A complete message.
     Whole(Message),
-    /// The beginning of one.
+    /// The beginning of a message.
     Part,
-    /// None, or one that could be two things.
+    /// No message, or an ambiguous one.
     Not,
 }
 
-/// What delimits a body.
+/// Kind of a message, which delimits its body.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    /// A request: without a length there is no body.
+    /// A request: without a length, it has no body.
     Request,
     /// A response, which has no body if it answers `HEAD`.
     Response {
-        /// It answers `HEAD`.
+        /// True if it answers `HEAD`.
         to_head: bool,
     },
 }
 
 impl Message {
-    /// The values of all field lines of this name.
+    /// Returns the values of all field lines of this name.
     pub fn values(&self, name: &str) -> Vec<&[u8]> {
         let of_name = |field: &&(Vec<u8>, Vec<u8>)| field.0 == name.as_bytes();
         self.fields.iter().filter(of_name).map(|(_, value)| value.as_slice()).collect()
     }
 
-    /// The status of a response.
+    /// Returns the status of a response.
     pub fn status(&self) -> u16 {
         str::from_utf8(&self.start[1]).ok().and_then(|status| status.parse().ok()).unwrap_or(0)
     }
@@ -118,13 +118,13 @@ fn framing(message: &Message, kind: Kind) -> Option<Framing> {
     match (&lengths[..], &codings[..]) {
         ([], []) => match kind {
             Kind::Request => Some(Framing::Length(0)),
-            // It would go on to the end of the connection, of which nobody can say whether it came too early.
+            // Its body would extend to the end of the connection, whose truncation cannot be seen.
             Kind::Response { .. } => None,
         },
         ([length], []) if length.len() < 10 && length.iter().all(u8::is_ascii_digit) => {
             str::from_utf8(length).ok()?.parse().ok().map(Framing::Length)
         }
-        // Longer than anything that is ever here: it does not end.
+        // Longer than any input: the message is incomplete.
         ([length], []) if !length.is_empty() && length.iter().all(u8::is_ascii_digit) => {
             Some(Framing::Length(usize::MAX >> 1))
         }
@@ -213,7 +213,7 @@ fn field(line: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     is_field.then(|| (name.to_ascii_lowercase(), trim(value).to_vec()))
 }
 
-/// A line feed alone, or a control character, is in no message: such bytes are the beginning of none.
+/// Returns true if the bytes can begin a message: those with a bare line feed or a control character cannot.
 fn is_beginning(bytes: &[u8]) -> bool {
     let alone = |at: usize| bytes[at] == b'\n' && (at == 0 || bytes[at - 1] != b'\r');
     !(0..bytes.len()).any(alone)

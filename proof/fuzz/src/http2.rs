@@ -1,8 +1,8 @@
-//! Messages over HTTP/2 that break off: frames of a client to a real gateway, and frames of an upstream behind it.
+//! Fuzz target of truncated HTTP/2 messages: frames of a client to a real gateway, and of an upstream behind it.
 //!
-//! The first byte of an input says what is asked for and which lengths are announced (`plan.rs`). Each byte after it is one
-//! step of the request, up to a byte of 255; each after that a step of the response. A cut message is never claimed,
-//! carried out, stored, or passed on as a whole one; a whole one is.
+//! The first byte of an input chooses the request and announced lengths (`plan.rs`). Each byte after it is a step of
+//! the request, up to a byte of 255; then of the response. Invariant: a complete message is forwarded; a truncated one
+//! is never claimed, executed, stored, or forwarded as complete.
 
 mod lab;
 mod naive;
@@ -15,19 +15,19 @@ use self::plan::Plan;
 
 pub use self::lab::Reader;
 
-/// The longest input: more steps find nothing more.
+/// Maximum length of an input: more steps find nothing more.
 const MAX_INPUT: usize = 64;
-/// How many inputs one gateway gets, so that what it keeps in memory is bounded.
+/// Maximum number of inputs of one gateway, which bounds its memory.
 const INPUTS: usize = 5_000;
 
 static LAB: LazyLock<Mutex<(usize, Option<Lab>)>> = LazyLock::new(Mutex::default);
 
-/// Both messages of an exchange are taken for whole exactly if they are.
+/// Checks that both messages of an exchange are taken for complete exactly if they are.
 pub fn check(input: &[u8]) {
     if input.len() > MAX_INPUT {
         return;
     }
-    // A check that has failed in another test says nothing about this one.
+    // A failed check in another test does not affect this one.
     let mut state = LAB.lock().unwrap_or_else(PoisonError::into_inner);
     let (inputs, lab) = &mut *state;
     if inputs.is_multiple_of(INPUTS) {
@@ -38,11 +38,11 @@ pub fn check(input: &[u8]) {
     let mut fresh = lab.take().unwrap_or_else(|| Lab::start(Reader::Gateway));
     let conversation = fresh.converse(&plan, &format!("cut-somewhere-{inputs:08}"));
     judge(&plan, &conversation);
-    // Only what has passed is used again.
+    // Only a lab whose check has passed is used again.
     *lab = Some(fresh);
 }
 
-/// The same with a reader in the way that takes half messages for whole ones. Tests see that it is found.
+/// Checks an input with a naive reader in the way, which takes truncated messages for complete. Tests expect a panic.
 pub fn check_with(reader: Reader, input: &[u8]) {
     let plan = Plan::of(input);
     let conversation = Lab::start(reader).converse(&plan, "cut-for-a-naive-reader");
@@ -73,7 +73,7 @@ fn judge(plan: &Plan, conversation: &Conversation) {
     }
     let Some(retry) = retry else { return };
     let is_unknown = retry.status == 409;
-    // Nobody waits for the answer of a client that has left: the lab may end the upstream's connection before it is whole.
+    // After the client has left, the lab may end the upstream's connection before the response is complete.
     let may_be_unknown = is_carried_out && (!response.is_whole() || !request.is_left_alone());
     if is_unknown && may_be_unknown {
         return;

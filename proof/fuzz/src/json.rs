@@ -1,27 +1,27 @@
-//! A second reader of JSON (RFC 8259), which keeps numbers as they are written and members in their order, and a writer that
-//! spells the same document in another way.
+//! Second reader of JSON (RFC 8259), which keeps numbers as written and members in their order, and a writer that
+//! respells a document.
 
 use std::fmt::Write;
 
 use crate::choices::Choices;
 
-/// A document.
+/// A JSON document.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Json {
     Null,
     Bool(bool),
-    /// As written.
+    /// Number as written.
     Number(String),
     String(String),
     Array(Vec<Json>),
-    /// In the order of the text, names as often as they are there.
+    /// Members in the order of the text, with repeated names.
     Object(Vec<(String, Json)>),
 }
 
-/// Deeper than what anybody reads.
+/// Maximum depth, beyond that of any other reader.
 const MAX_DEPTH: usize = 200;
 
-/// Reads a whole text. `None` if it is no JSON, if it has half a surrogate pair, or if it is far too deep.
+/// Reads a whole text. `None` if it is not JSON, has half a surrogate pair, or is too deep.
 pub(crate) fn read(text: &[u8]) -> Option<Json> {
     let text: Vec<char> = str::from_utf8(text).ok()?.chars().collect();
     let mut reader = Reader { text: &text, at: 0 };
@@ -61,7 +61,7 @@ impl Reader<'_> {
         word.chars().all(|wanted| self.is_next(wanted)).then_some(value)
     }
 
-    /// A value, and the blanks around it.
+    /// Reads a value, and the blanks around it.
     fn value(&mut self, depth: usize) -> Option<Json> {
         self.blank();
         let value = match self.peek()? {
@@ -173,7 +173,7 @@ impl Reader<'_> {
 }
 
 impl Json {
-    /// Arrays and objects inside each other.
+    /// Returns the depth of nested arrays and objects.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => 0,
@@ -182,7 +182,7 @@ impl Json {
         }
     }
 
-    /// Whether an object anywhere has two members of one name.
+    /// Returns true if any object has two members of one name.
     pub(crate) fn repeats(&self) -> bool {
         match self {
             Json::Null | Json::Bool(_) | Json::Number(_) | Json::String(_) => false,
@@ -196,7 +196,7 @@ impl Json {
         }
     }
 
-    /// Whether this holds for every number.
+    /// Returns true if `holds` is true for every number.
     pub(crate) fn all_numbers(&self, holds: fn(&str) -> bool) -> bool {
         match self {
             Json::Null | Json::Bool(_) | Json::String(_) => true,
@@ -206,7 +206,7 @@ impl Json {
         }
     }
 
-    /// The same document, written in another way.
+    /// Writes the same document in another spelling.
     pub(crate) fn respell(&self, choices: &mut Choices) -> String {
         let mut out = String::new();
         self.write(choices, &mut out);
@@ -250,7 +250,7 @@ impl Json {
         out.push_str(blank(choices));
     }
 
-    /// Another document, different in one place.
+    /// Changes the document in one place.
     pub(crate) fn alter(&mut self, choices: &mut Choices) {
         match self {
             Json::Null => *self = Json::Bool(false),
@@ -275,7 +275,7 @@ impl Json {
                 let index = choices.below(members.len());
                 match choices.below(4) {
                     0 => drop(members.remove(index)),
-                    // Longer than every name that there is.
+                    // Longer than every existing name.
                     1 => {
                         members[index].0 =
                             members.iter().map(|(name, _)| name.as_str()).collect::<String>() + "x";
@@ -287,7 +287,7 @@ impl Json {
     }
 }
 
-/// A number as a sign, its digits without zeros at the ends, and the power of ten of the last one, in digits.
+/// Splits a number into its sign, its digits without zeros at the ends, and the decimal exponent of the last digit.
 pub(crate) fn value(text: &str) -> (bool, String, String) {
     let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
     let (whole, fraction) =
@@ -302,7 +302,7 @@ pub(crate) fn value(text: &str) -> (bool, String, String) {
     (mantissa.starts_with('-'), significant.to_owned(), add(exponent, shift))
 }
 
-/// The sum of an integer of any length and a small one: digit by digit, each with its sign, and only then carried over.
+/// Adds a small integer to one of any length: digit by digit, each with its sign, and only then carries over.
 fn add(text: &str, small: i64) -> String {
     let sign = if text.starts_with('-') { -1 } else { 1 };
     let mut places: Vec<i64> = text
@@ -320,7 +320,7 @@ fn add(text: &str, small: i64) -> String {
     written(&places)
 }
 
-/// Makes every place but the last a digit, and says what the last has come to.
+/// Carries over so that every place but the last is a digit, and returns the last one.
 fn carry(places: &mut Vec<i64>) -> i64 {
     let mut over = 0;
     for place in &mut *places {
@@ -337,18 +337,18 @@ fn written(places: &[i64]) -> String {
     if digits.is_empty() { "0".to_owned() } else { digits.to_owned() }
 }
 
-/// The same with a power that can be counted with. `None` for any other.
+/// Splits a number like `value`, with an exponent as an integer. `None` if that is too large.
 fn decimal(text: &str) -> Option<(bool, String, i64)> {
     let (negative, digits, power) = value(text);
     Some((negative, digits, i64::from(power.parse::<i32>().ok()?)))
 }
 
-/// Whether a double surely holds this number: 15 digits, and far from its limits.
+/// Returns true if a double surely holds this number: 15 digits, and far from its limits.
 pub(crate) fn is_modest(text: &str) -> bool {
     decimal(text).is_some_and(|(_, digits, power)| digits.len() <= 15 && (-280..=280).contains(&power))
 }
 
-/// The same number with its point elsewhere and zeros around it, unless nobody could count with its exponent.
+/// Respells a number with its point elsewhere and zeros around it, unless its exponent is too large.
 fn respell_number(text: &str, choices: &mut Choices) -> String {
     let Some((negative, digits, power)) = decimal(text) else { return text.to_owned() };
     let sign = if negative || (digits.is_empty() && choices.once_in(2)) { "-" } else { "" };
@@ -388,7 +388,7 @@ fn write_string(text: &str, choices: &mut Choices, out: &mut String) {
     out.push('"');
 }
 
-/// Another number: its last digit that counts, one further.
+/// Changes a number: its last significant digit, one further.
 fn alter_number(text: &str) -> String {
     let mantissa = text.find(['e', 'E']).unwrap_or(text.len());
     let counts = |(_, c): &(usize, char)| c.is_ascii_digit();

@@ -1,4 +1,4 @@
-//! The `Idempotency-Key`: what is a key, and which one, in the opinion of a second reader of RFC 9651.
+//! Fuzz target of the `Idempotency-Key`: valid keys and their values, compared with a second reader of RFC 9651.
 //!
 //! The input is the field lines, separated by line feeds.
 
@@ -9,7 +9,7 @@ use crate::structured::{self, Item};
 
 const SHORT: KeyRules = KeyRules { syntax: KeySyntax::Lenient, min_length: 1, max_length: 40 };
 
-/// Whatever is sent as a key is understood as a second reader understands it, or refused by both.
+/// Checks that both readers find the same key, or both refuse.
 pub fn check(input: &[u8]) {
     let lines: Vec<&[u8]> = input.split(|byte| *byte == b'\n').collect();
     let defaults = KeyRules::default();
@@ -19,12 +19,12 @@ pub fn check(input: &[u8]) {
     }
 }
 
-/// One field line: both readers say the same, and a key reads back as itself.
+/// Checks one field line: both readers agree, and a key reads back as itself.
 fn check_line(rules: &KeyRules, line: &[u8]) -> Result<IdempotencyKey, KeyError> {
     let found = rules.parse([line]).map(|key| key.expect("there is a line"));
     match (expected(rules, line), &found) {
         (Expected::Unsure, _) => {}
-        // What looks like data about somebody is a matter of taste, on which there is no second opinion.
+        // The second reader has no rule for personal data.
         (Expected::Key(key), Err(KeyError::PersonalData(_))) => assert!(fits(rules, &key), "{key:?}"),
         (Expected::Key(key), found) => {
             let right = match key.len() {
@@ -49,7 +49,7 @@ fn check_line(rules: &KeyRules, line: &[u8]) -> Result<IdempotencyKey, KeyError>
     found
 }
 
-/// A key is within its bounds, spelled in any way it is the same key, and shown in none.
+/// Checks that a key is within its bounds, is the same key in every spelling, and is never printed.
 fn check_key(rules: &KeyRules, key: &IdempotencyKey) {
     let text = key.as_str();
     assert!(fits(rules, text) && text.bytes().all(|byte| matches!(byte, b' '..=b'~')), "{text:?}");
@@ -71,7 +71,7 @@ fn check_key(rules: &KeyRules, key: &IdempotencyKey) {
     );
 }
 
-/// Several field lines are none, and two lines are one key only if they are the same text.
+/// Checks that several field lines are refused, and that two lines are one key only if they have the same text.
 fn check_together(rules: &KeyRules, lines: &[&[u8]], found: &[Result<IdempotencyKey, KeyError>]) {
     if lines.len() > 1 {
         assert_eq!(rules.parse(lines.iter().copied()), Err(KeyError::Repeated));
@@ -89,9 +89,9 @@ fn fits(rules: &KeyRules, key: &str) -> bool {
 }
 
 enum Expected {
-    /// This, whatever its length.
+    /// A key of any length.
     Key(String),
-    /// None, for such a reason.
+    /// No key, for this kind of reason.
     Not(KeyError),
     /// RFC 9651 leaves it open.
     Unsure,
@@ -102,7 +102,7 @@ fn expected(rules: &KeyRules, line: &[u8]) -> Expected {
         return Expected::Not(KeyError::FieldTooLong);
     }
     let malformed = Expected::Not(KeyError::Malformed { expected: "" });
-    // Bytes that are no text at all are malformed before anything is trimmed.
+    // Bytes that are not UTF-8 are malformed before anything is trimmed.
     if str::from_utf8(line).is_err() {
         return malformed;
     }
@@ -125,7 +125,7 @@ fn expected(rules: &KeyRules, line: &[u8]) -> Expected {
     }
 }
 
-/// Whether these bytes are a bare key. Those between two colons are a byte sequence of RFC 9651.
+/// Returns true if these bytes are a bare key. Those between two colons are a byte sequence of RFC 9651.
 fn is_bare(text: &[u8]) -> bool {
     let is_allowed = |byte: &u8| byte.is_ascii_alphanumeric() || "._:~/+=-".contains(char::from(*byte));
     text.iter().all(is_allowed) && !matches!(text, [b':', .., b':'])

@@ -1,8 +1,8 @@
-//! What must hold for whatever bytes come in from outside: one `check` for each fuzz target.
+//! Properties that hold for all bytes from outside: one `check` for each fuzz target.
 //!
-//! A check is a plain function that panics if something does not hold. `targets/` gives each to libFuzzer
-//! (`cargo xtask fuzz`); the test `seeds` runs all of them over what is committed in `seeds/` and `crashes/`, as part of all
-//! tests. What each promises, and what it cannot find, is in docs/fuzzing.md.
+//! A check is a plain function that panics if a property is violated. `targets/` gives each to libFuzzer (`cargo xtask
+//! fuzz`); the test `seeds` runs all of them over the committed `seeds/` and `crashes/`. docs/fuzzing.md has the
+//! promises and limits of each.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a check says no by panicking")]
 
@@ -21,7 +21,7 @@ pub mod webhook;
 /// A fuzz target: its name, which is also that of its folders, and its check.
 pub type Target = (&'static str, fn(&[u8]));
 
-/// All of them.
+/// All fuzz targets.
 pub const TARGETS: [Target; 7] = [
     ("key", key::check),
     ("fingerprint", fingerprint::check),

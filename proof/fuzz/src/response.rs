@@ -1,6 +1,6 @@
-//! What is kept of responses and requests, as bytes: what was written reads back, and what cannot be read says so.
+//! Fuzz target of stored responses and requests: written bytes read back, and unreadable ones are errors.
 //!
-//! The input is the bytes themselves, as a damaged store would give them.
+//! The input is the bytes themselves, as a damaged store would return them.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -8,12 +8,12 @@ use semel_core::Policy;
 use semel_core::request::{REQUEST_FORMAT, StoredRequest};
 use semel_core::response::{RESPONSE_FORMAT, Response, StoredResponse};
 
-/// Bytes that can be read as something are written as something that reads back the same.
+/// Checks that readable bytes are written as bytes that read back the same.
 pub fn check(input: &[u8]) {
     let bytes = Bytes::copy_from_slice(input);
     check_response(&bytes);
     check_request(&bytes);
-    // Whatever else is written beside the bytes, it is never read as if it were plain and known.
+    // Bytes that are marked as sealed, or of an unknown format, are never read as plain.
     let (format, key) = (input.first().copied().unwrap_or_default(), Some(String::new()));
     let sealed =
         StoredResponse { format: RESPONSE_FORMAT, encryption_key_id: key.clone(), bytes: bytes.clone() };
@@ -37,7 +37,7 @@ fn check_response(bytes: &Bytes) {
     check_damage(bytes, body, |cut| StoredResponse { bytes: cut, ..stored.clone() }.decode().is_err());
 }
 
-/// What is kept of a response that came like this reads back as well, and keeps nothing that is its client's own.
+/// Checks that the retained part of such a response reads back, and has no fields of its client's own.
 fn check_retained(response: &Response) {
     let Response { status, headers, body, trailers } = response;
     let kept = [
@@ -78,7 +78,8 @@ fn check_request(bytes: &Bytes) {
     check_damage(bytes, 0, |cut| StoredRequest { bytes: cut, ..stored.clone() }.decode().is_err());
 }
 
-/// Cut off before the body begins, nothing is read. A body has no length of its own: a cut there is the store's to notice.
+/// Checks that bytes cut before the body are refused. A body has no length of its own: the store must notice a cut
+/// there.
 fn check_damage(bytes: &Bytes, body: usize, is_refused: impl Fn(Bytes) -> bool) {
     let whole = bytes.len() - body;
     for end in (0..whole).step_by(1 + whole / 32) {

@@ -1,13 +1,13 @@
-//! A second reader of structured fields (RFC 9651), as far as one String Item and its parameters go. It reads as section 4.2
-//! says, byte by byte, and keeps nothing of the parameters.
+//! Second reader of structured fields (RFC 9651, section 4.2), for one String Item with parameters. It reads byte by
+//! byte, and keeps nothing of the parameters.
 
-/// What a field value is.
+/// Result of reading a field value.
 pub(crate) enum Item {
     /// A string, unescaped.
     String(String),
     /// No String Item.
     Malformed,
-    /// A Byte Sequence among the parameters has padding that a reader may take or not.
+    /// A Byte Sequence among the parameters has padding that a reader may accept or not.
     Unsure,
 }
 
@@ -113,7 +113,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Says whether it is an Integer, and not a Decimal.
+    /// Reads a number. Returns true for an Integer, false for a Decimal.
     fn number(&mut self) -> Option<bool> {
         self.take(b'-');
         let whole = self.run(|byte| byte.is_ascii_digit()).len();

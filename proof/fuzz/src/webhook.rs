@@ -1,7 +1,7 @@
-//! Events of providers: believed only if they are signed, and read as a second reader reads them.
+//! Fuzz target of provider events: believed only if signed, and read like a second reader does.
 //!
-//! The input is header lines, an empty line, and the body. `SIGN` in a header stands for the right signature, `FORGE` for one
-//! with another key.
+//! The input is header lines, an empty line, and the body. `SIGN` in a header stands for the right signature, `FORGE`
+//! for one with another key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,11 +23,11 @@ const KEY: &[u8] = b"a secret of the provider";
 const FORMER_KEY: &[u8] = b"a secret that is being replaced";
 const OTHER_KEY: &[u8] = b"a secret of somebody else";
 
-/// The present, in seconds, and how far from it an event may have been signed.
+/// Present time in seconds, and maximum distance of a signature's time from it.
 const NOW: i64 = 1_790_000_000;
 const TOLERANCE: i64 = 300;
 
-/// What is not signed is not believed; what is signed says what it says, each time it comes.
+/// Checks that unsigned events are not believed, and that signed ones have the same meaning each time.
 pub fn check(input: &[u8]) {
     let (head, body) = split(input);
     let choices = &mut Choices::of(input);
@@ -46,7 +46,7 @@ async fn check_event(scheme: &Scheme, headers: &HeaderMap, body: &[u8], choices:
         return;
     }
     check_reading(scheme, headers, body, &received, &statements);
-    // The same, elsewhere: it says the same.
+    // The same event at another gateway has the same meaning.
     assert_eq!(receive_twice(scheme, headers, body).await, (received, statements));
     let altered = alter(body, choices);
     let (received, statements) = receive_twice(scheme, headers, &altered).await;
@@ -54,7 +54,7 @@ async fn check_event(scheme: &Scheme, headers: &HeaderMap, body: &[u8], choices:
     assert!(statements.is_empty());
 }
 
-/// Sends an event to a gateway that knows of nothing yet, and again. Says what came of the first, and what is kept.
+/// Sends an event to a gateway without records, twice. Returns the result of the first, and the stored statements.
 async fn receive_twice(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> (Received, Vec<Statement>) {
     let store = Arc::new(MemoryStore::with_clock(Still));
     let options = ReconcilerOptions::default();
@@ -119,7 +119,7 @@ fn source(scheme: &Scheme) -> WebhookSource {
         .keep_unknown(true)
 }
 
-/// What a signed event is taken for, by a reader of our own.
+/// Checks the meaning of a signed event with a reader of our own.
 fn check_reading(
     scheme: &Scheme,
     headers: &HeaderMap,
@@ -160,7 +160,7 @@ fn check_reading(
     }
 }
 
-/// The string, number or truth value at this place, as a word; a number only where its spelling is beyond doubt.
+/// Returns the string, number or truth value at this path, as a word; a number only where its spelling is unambiguous.
 fn text(document: &Json, path: &[&str]) -> Option<String> {
     let found = path.iter().try_fold(document, |value, name| match value {
         Json::Object(members) => members.iter().find(|(member, _)| member == name).map(|(_, value)| value),
@@ -183,7 +183,7 @@ fn split(input: &[u8]) -> (&[u8], &[u8]) {
     end.map_or((input, b""), |end| (&input[..end], &input[end + 2..]))
 }
 
-/// The header lines that can be sent at all.
+/// Returns the header lines that can be sent at all.
 fn headers(head: &[u8], body: &[u8], scheme: &Scheme) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for line in head.split(|byte| *byte == b'\n') {
@@ -204,7 +204,7 @@ fn headers(head: &[u8], body: &[u8], scheme: &Scheme) -> HeaderMap {
     headers
 }
 
-/// The bytes that a signature of this scheme is made of.
+/// Returns the bytes that a signature of this scheme covers.
 fn signed_bytes(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Option<Vec<u8>> {
     Some(match scheme {
         Scheme::Semel => {
@@ -216,7 +216,7 @@ fn signed_bytes(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> Option<Vec
     })
 }
 
-/// A second opinion on who sent this.
+/// Verifies the signature independently.
 fn is_signed(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> bool {
     let right = |signature: &str, bytes: &[u8]| {
         [KEY, FORMER_KEY].iter().any(|key| signature.eq_ignore_ascii_case(&hmac(key, bytes)))
@@ -231,7 +231,7 @@ fn is_signed(scheme: &Scheme, headers: &HeaderMap, body: &[u8]) -> bool {
         }
     };
     let Some((time, signatures)) = one(headers, name).and_then(timed) else { return false };
-    // No more than eight are looked at, and a second is lost where times are cut to seconds.
+    // No more than eight signatures are tried, and a second is lost where times are cut to seconds.
     let is_fresh =
         time.parse::<i64>().is_ok_and(|time| (time - NOW).unsigned_abs() <= TOLERANCE.unsigned_abs() + 1);
     is_fresh && signatures.iter().take(8).any(|signature| right(signature, &bytes))
@@ -256,7 +256,7 @@ fn timed(header: &str) -> Option<(&str, Vec<&str>)> {
     }
 }
 
-/// HMAC-SHA256 (RFC 2104), in hex.
+/// Returns the HMAC-SHA256 (RFC 2104), in hex.
 fn hmac(key: &[u8], bytes: &[u8]) -> String {
     let mut block = [0; 64];
     block[..key.len()].copy_from_slice(key);
@@ -268,7 +268,7 @@ fn hmac(key: &[u8], bytes: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Another body.
+/// Returns a changed body.
 fn alter(body: &[u8], choices: &mut Choices) -> Vec<u8> {
     let mut altered = body.to_vec();
     match choices.below(3) {

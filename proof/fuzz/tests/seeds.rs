@@ -1,4 +1,4 @@
-//! The checks of all fuzz targets over what is committed: seeds, and what was once found.
+//! Runs the checks of all fuzz targets over the committed inputs: seeds, and past crashes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ fn folder(kind: &str, target: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(kind).join(target)
 }
 
-/// The files of a folder, in order; none if there is no such folder.
+/// Returns the files of a folder, in order; none if there is no such folder.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be listed").path()).collect();
@@ -18,7 +18,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Says which files a check does not hold for.
+/// Runs a check over its files, and panics with those that violate it.
 fn run(name: &str) {
     let (_, check) = TARGETS.iter().find(|(target, _)| *target == name).expect("there is such a target");
     let seeds = files(&folder("seeds", name));
@@ -36,37 +36,37 @@ fn run(name: &str) {
 }
 
 #[test]
-fn keys() {
+fn key_check_holds_for_committed_inputs() {
     run("key");
 }
 
 #[test]
-fn fingerprints() {
+fn fingerprint_check_holds_for_committed_inputs() {
     run("fingerprint");
 }
 
 #[test]
-fn stored_responses_and_requests() {
+fn response_check_holds_for_committed_inputs() {
     run("response");
 }
 
 #[test]
-fn configurations() {
+fn config_check_holds_for_committed_inputs() {
     run("config");
 }
 
 #[test]
-fn connections_to_a_gateway() {
+fn front_check_holds_for_committed_inputs() {
     run("front");
 }
 
 #[test]
-fn messages_over_http2() {
+fn http2_check_holds_for_committed_inputs() {
     run("http2");
 }
 
-/// Every code at every point of a message, on either side, with and without an announced length, at once and frame by frame;
-/// and the same after the end of the message.
+/// Runs every code at every point of a message and after its end, on either side, with and without an announced length,
+/// at once and frame by frame.
 #[test]
 fn resets_with_every_code_at_every_point() {
     const SEPARATOR: u8 = 255;
@@ -78,7 +78,7 @@ fn resets_with_every_code_at_every_point() {
     for cut in resets.chain(others) {
         for point in points {
             let steps = [point, &[cut]].concat();
-            // Commands and what is passed on, announced or not, at once or frame by frame.
+            // Commands and requests that are passed through, announced or not, at once or frame by frame.
             for first in [0, 5, 16, 21, 32, 53] {
                 let request = [&[first], &steps[..]].concat();
                 let response = [&[first, end, SEPARATOR], &steps[..]].concat();
@@ -89,17 +89,17 @@ fn resets_with_every_code_at_every_point() {
     }
 }
 
-/// What was violated when this input met this reader, if anything was.
+/// Returns the violation that this input shows with this reader, if any.
 fn violated_by(reader: Reader, input: &[u8]) -> Option<String> {
     let check = || semel_fuzz::http2::check_with(reader, input);
     let panicked = catch_unwind(AssertUnwindSafe(check)).err()?;
     Some(panicked.downcast_ref::<String>().cloned().unwrap_or_default())
 }
 
-/// A reader that believes hyper takes what was reset with NO_ERROR for a whole message. The check must notice, on either
-/// side; and it must find nothing where the code says that something went wrong, which hyper reports.
+/// A reader that trusts hyper takes a message reset with NO_ERROR for complete. The check must notice, on either side;
+/// and it must find nothing where the code is an error, which hyper reports.
 #[test]
-fn a_reader_that_takes_half_messages_for_whole_ones_is_found() {
+fn reader_that_takes_truncated_messages_for_complete_is_found() {
     const SEPARATOR: u8 = 255;
     let (piece, end) = (3 << 3, 2 << 3 | 3);
     let points: [&[u8]; 3] = [&[], &[piece], &[piece, piece]];
@@ -126,13 +126,13 @@ fn a_reader_that_takes_half_messages_for_whole_ones_is_found() {
 }
 
 #[test]
-fn events_of_providers() {
+fn webhook_check_holds_for_committed_inputs() {
     run("webhook");
 }
 
 /// Each folder belongs to a target: a misspelled one would never run.
 #[test]
-fn every_folder_is_run() {
+fn every_input_folder_belongs_to_a_target() {
     for kind in ["seeds", "crashes"] {
         for folder in files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(kind)) {
             let name = folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();

@@ -1,10 +1,10 @@
-//! Files of settings that there are, with values that nearly fit, to be put together from any bytes.
+//! Generator of configuration files: known settings with nearly valid values, from any bytes.
 
 use std::collections::BTreeMap;
 
 use semel_settings::{SettingInfo, settings};
 
-/// What a table does without only if nothing else of it is there.
+/// Settings that a table needs as soon as it has any other.
 const REQUIRED: [(&str, &[&str]); 4] = [
     ("operation", &["name", "match"]),
     ("operation.reconcile", &["url"]),
@@ -12,10 +12,10 @@ const REQUIRED: [(&str, &[&str]); 4] = [
     ("limit", &["tenant"]),
 ];
 
-/// The most settings of one input.
+/// Maximum number of settings of one input.
 const MAX_SETTINGS: usize = 24;
 
-/// The settings that these bytes stand for, four for each: path and value, in the order of tables.
+/// Returns the settings for these bytes, four for each: path and value, in the order of tables.
 pub(super) fn put_together(choices: &[u8]) -> Vec<(String, String)> {
     let all = settings();
     let mut chosen = BTreeMap::new();
@@ -25,7 +25,7 @@ pub(super) fn put_together(choices: &[u8]) -> Vec<(String, String)> {
         let value = value(&all[index], shape & 0x7f, u16::from_be_bytes([high, low]));
         chosen.entry(index).or_insert(value);
     }
-    // What belongs to an operation needs one.
+    // Settings of an operation need an operation.
     let is_used = |table: &str| chosen.keys().any(|index| all[*index].table == table);
     let needs = |table: &str| {
         is_used(table) || table == "operation" && (is_used("webhook") || is_used("operation.reconcile"))
@@ -50,7 +50,7 @@ fn usual(info: &SettingInfo) -> String {
 }
 
 fn value(info: &SettingInfo, shape: u8, amount: u16) -> String {
-    // Small ones and large ones, round ones and others.
+    // Small numbers and large ones, round and others.
     let number = u64::from(amount) << (shape % 3 * 4);
     match shape % 16 {
         0..=2 => usual(info),

@@ -1,4 +1,4 @@
-//! A gateway and an upstream in this process, on one thread, and a client that says its bytes and listens to the end.
+//! Lab: a gateway and an upstream in this process, on one thread, and a client that sends bytes and reads to the end.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,25 +14,25 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::http1::{self, Kind, Message, Read};
 
-/// The field by which the upstream numbers its answers.
+/// Header field with the number of the upstream's response.
 pub(super) const NUMBER: &str = "x-number";
 
-/// Longer than anything here takes: a conversation that gets this far hangs.
+/// Timeout that only a hanging conversation reaches.
 const FOREVER: Duration = Duration::from_secs(20);
 
-/// What came in on one connection of the upstream.
+/// Bytes of one connection at the upstream.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
     pub(super) bytes: Vec<u8>,
 }
 
-/// What became of some bytes.
+/// Result of one input.
 pub(super) struct Conversation {
-    /// The answers, without those that only say to go on.
+    /// Final responses, without interim ones.
     pub(super) answers: Vec<Message>,
-    /// The connection was reset, with answers that nobody got to read.
+    /// True if the connection was reset, with unread responses.
     pub(super) is_broken: bool,
-    /// What the upstream saw meanwhile, in the order in which it came.
+    /// Connections at the upstream meanwhile, in order.
     pub(super) seen: Vec<Seen>,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Lab {
     runtime: Runtime,
     address: SocketAddr,
     shared: Arc<Mutex<Vec<Seen>>>,
-    /// The tasks that there are while nothing is to be done.
+    /// Number of tasks of an idle lab.
     at_rest: usize,
     _gateway: Gateway,
 }
@@ -62,14 +62,14 @@ impl Lab {
             Gateway::start(&loaded.config, metrics).await.expect("a gateway starts")
         });
         let mut lab = Lab { address: gateway.address, runtime, shared, at_rest: 0, _gateway: gateway };
-        // Whatever is only made when it is first needed is made now.
+        // This request creates everything that is created on first use.
         lab.at_rest = usize::MAX;
         let first = b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n";
         let answers = lab.converse(first, &AsksHead { whole: vec![false], rest: false }).answers.len();
         assert_eq!(answers, 1, "the gateway answers");
         lab.at_rest = lab.runtime.block_on(async {
             let mut tasks = alive();
-            // Once a second look finds as few as the first, all that ran for the request has ended.
+            // Once a second look finds as few tasks as the first, all work for the request has ended.
             for _ in 0..1000 {
                 tokio::task::yield_now().await;
                 tasks = tasks.min(alive());
@@ -80,7 +80,7 @@ impl Lab {
         lab
     }
 
-    /// Sends these bytes, of whose requests some ask with `HEAD`, and waits until nothing is left to be done for them.
+    /// Sends these bytes, and waits until all work for them has ended. `asks_head` names requests with `HEAD`.
     pub(super) fn converse(&mut self, bytes: &[u8], asks_head: &AsksHead) -> Conversation {
         self.runtime.block_on(async {
             let talking = tokio::time::timeout(FOREVER, talk(self.address, bytes, asks_head));
@@ -98,11 +98,11 @@ impl Lab {
     }
 }
 
-/// Requests by `HEAD`, whose answers have no body.
+/// Requests with `HEAD`, whose responses have no body.
 pub(super) struct AsksHead {
-    /// For each whole request.
+    /// True for each complete request with `HEAD`.
     pub(super) whole: Vec<bool>,
-    /// For the bytes after them, which are refused.
+    /// True if the bytes after them, which are refused, begin with `HEAD`.
     pub(super) rest: bool,
 }
 
@@ -116,8 +116,8 @@ fn alive() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// Says everything at once, and listens: first for as many answers as there are whole requests; then, having said that
-/// nothing more comes, until the other side has nothing to say either.
+/// Sends all bytes at once, and reads: first as many responses as there are complete requests; then, after closing its
+/// sending side, to the end of the connection.
 async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &AsksHead) -> (Vec<Message>, bool) {
     let mut stream = TcpStream::connect(address).await.expect("the gateway listens");
     let (mut answers, mut heard, mut is_broken) = (Vec::new(), Vec::new(), false);
@@ -142,7 +142,7 @@ async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &AsksHead) -> (Vec<M
             }
         }
     }
-    // A head that cannot be understood is refused in the same way whatever its method was meant to be, and nothing follows.
+    // An unreadable head gets the same refusal whatever its method, and nothing follows.
     let was_refused = |answer: &Message| answer.status() == 400 && answer.values("connection") == [b"close"];
     let to_head = answers.len().checked_sub(1).is_some_and(|last| asks_head.at(last));
     let is_whole = heard.is_empty() || to_head && answers.last().is_some_and(was_refused);
@@ -150,7 +150,7 @@ async fn talk(address: SocketAddr, bytes: &[u8], asks_head: &AsksHead) -> (Vec<M
     (answers, is_broken)
 }
 
-/// Takes the next answer off what was heard, once it is whole.
+/// Takes the next response off the received bytes, once it is complete.
 fn next(heard: &mut Vec<u8>, to_head: bool) -> Option<Message> {
     match http1::read(heard, Kind::Response { to_head }) {
         Read::Whole(answer) => {
@@ -170,7 +170,7 @@ async fn serve(listener: TcpListener, shared: Arc<Mutex<Vec<Seen>>>) {
     }
 }
 
-/// Answers the first request of a connection, and goes on listening: nothing may follow it.
+/// Answers the first request of a connection, and keeps reading: nothing may follow it.
 async fn answer(mut stream: TcpStream, number: usize, shared: Arc<Mutex<Vec<Seen>>>) {
     let mut seen = Seen::default();
     let mut is_answered = false;
@@ -200,12 +200,12 @@ async fn answer(mut stream: TcpStream, number: usize, shared: Arc<Mutex<Vec<Seen
     shared.lock().unwrap_or_else(PoisonError::into_inner).push(seen);
 }
 
-/// Whether the upstream hangs up on this request without a word.
+/// Returns true if the upstream closes the connection of this request without a response.
 pub(super) fn is_dropped(request: &Message) -> bool {
     request.start[1].starts_with(b"/drop")
 }
 
-/// The body of the answer of this number.
+/// Returns the body of the response with this number.
 pub(super) fn body(number: &[u8]) -> Vec<u8> {
     [b"answer ", number].concat()
 }

@@ -1,6 +1,6 @@
-//! Pieces of nearly valid HTTP/1, to be put together in any order.
+//! Pieces of nearly valid HTTP/1, combined in any order.
 
-/// What a byte stands for. Their order is part of what committed inputs mean: new ones come last.
+/// Pieces, by byte. Their order is part of the format of committed inputs: new ones come last.
 const PIECES: [&str; 96] = [
     "POST /payments HTTP/1.1\r\n",
     "POST /drop HTTP/1.1\r\n",
@@ -100,10 +100,10 @@ const PIECES: [&str; 96] = [
     " ",
 ];
 
-/// The most pieces of one input.
+/// Maximum number of pieces of one input.
 const MAX_PIECES: usize = 64;
 
-/// The bytes that these choices stand for.
+/// Returns the bytes for these choices.
 pub(super) fn put_together(choices: &[u8]) -> Vec<u8> {
     let piece = |choice: &u8| PIECES[usize::from(*choice) % PIECES.len()].as_bytes();
     choices.iter().take(MAX_PIECES).flat_map(piece).copied().collect()

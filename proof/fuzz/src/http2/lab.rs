@@ -1,4 +1,4 @@
-//! A gateway and an upstream that speaks frames, in this process and on one thread.
+//! Lab: a gateway and an upstream that speaks frames, in this process and on one thread.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,10 +16,10 @@ use tokio::sync::Notify;
 use super::naive::Naive;
 use super::plan::Plan;
 
-/// Longer than anything here takes: an exchange that gets this far hangs.
+/// Timeout that only a hanging exchange reaches.
 const FOREVER: Duration = Duration::from_secs(20);
 
-/// Who reads the messages that break off.
+/// Reader of the truncated messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
     /// The gateway.
@@ -30,12 +30,12 @@ pub enum Reader {
     NaiveOfResponses,
 }
 
-/// How a message ended at the upstream.
+/// End of a message at the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
-    /// With END_STREAM.
+    /// END_STREAM.
     Whole,
-    /// With a reset, or with its connection.
+    /// A reset, or the end of its connection.
     Cut,
 }
 
@@ -46,20 +46,20 @@ pub(super) struct Seen {
     pub(super) ended: Ended,
 }
 
-/// What became of an exchange.
+/// Result of an exchange.
 pub(super) struct Conversation {
-    /// What the upstream saw of it.
+    /// Requests at the upstream.
     pub(super) seen: Vec<Seen>,
-    /// The body of the answer, if that was ended.
+    /// Body of the response, if it was complete.
     pub(super) answer: Option<Vec<u8>>,
-    /// The answer to the whole request, sent again, if it is a command.
+    /// Response to the complete request, sent again, if it is a command.
     pub(super) retry: Option<Reply>,
 }
 
-/// What the upstream is told, and tells.
+/// State shared with the upstream.
 #[derive(Default)]
 struct Shared {
-    /// The frames of the next answer, for a stream of any number, and whether the connection ends with them.
+    /// Frames of the next response, by stream number, and true if the connection ends with them.
     script: Mutex<Option<Answer>>,
     seen: Mutex<Vec<Seen>>,
     leave: Arc<Notify>,
@@ -71,11 +71,11 @@ type Answer = Box<dyn FnOnce(u32) -> (Vec<Vec<u8>>, bool) + Send>;
 pub(super) struct Lab {
     runtime: Runtime,
     gateway: Gateway,
-    /// Where clients connect: the gateway, or a reader before it.
+    /// Address for clients: the gateway, or a reader before it.
     front: SocketAddr,
     naive: Naive,
     shared: Arc<Shared>,
-    /// The tasks that there are while nobody is connected.
+    /// Number of tasks without connections.
     at_rest: usize,
 }
 
@@ -113,7 +113,7 @@ impl Lab {
         Lab { runtime, gateway, front, naive, shared, at_rest }
     }
 
-    /// Has the exchange take place, and, if it is a command, the whole request sent once more.
+    /// Runs the exchange, and, if it is a command, sends the complete request once more.
     pub(super) fn converse(&mut self, plan: &Plan, key: &str) -> Conversation {
         let (address, shared) = (self.gateway.address, &self.shared);
         self.runtime.block_on(async {
@@ -141,7 +141,7 @@ impl Lab {
         })
     }
 
-    /// Ends the connections to the upstream, and waits until nothing is left to be done.
+    /// Ends the connections to the upstream, and waits until all work has ended.
     async fn rest(&self, plan: &Plan) {
         let begun = Instant::now();
         while alive() > self.at_rest {
@@ -162,7 +162,7 @@ fn alive() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// The answer of the upstream to the first request.
+/// Returns the upstream's response to the first request.
 fn script(plan: &Plan) -> Answer {
     let (frames, closes) = (plan.response.frames(1, &[(":status", "201")]), plan.response.closes());
     let is_slow = plan.is_slow;
@@ -179,7 +179,7 @@ fn script(plan: &Plan) -> Answer {
     })
 }
 
-/// Sends the request, and reads the answer to its end: its body, if it was ended.
+/// Sends the request and reads the response to its end. Returns the body, if the response is complete.
 async fn talk(address: SocketAddr, plan: &Plan, key: &str) -> Option<Vec<u8>> {
     let mut fields = vec![
         (":method", if plan.is_command { "POST" } else { "PUT" }),
@@ -242,7 +242,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
 
 /// Answers the requests of one connection, each once it has ended.
 async fn answer(mut peer: Peer, shared: &Shared) {
-    // One request at a time is all that there is.
+    // There is only one request at a time.
     let mut open: Option<(u32, Noted<'_>)> = None;
     while let Some(frame) = peer.next().await {
         if frame.is_headers() && open.as_ref().is_none_or(|(stream, _)| *stream != frame.stream) {
@@ -272,7 +272,7 @@ async fn answer(mut peer: Peer, shared: &Shared) {
     }
 }
 
-/// A request that is noted as seen when it has ended, however that came.
+/// A request that is recorded when it ends, in any way.
 struct Noted<'a> {
     shared: &'a Shared,
     body: Vec<u8>,

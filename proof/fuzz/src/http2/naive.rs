@@ -1,5 +1,5 @@
-//! A reader that takes hyper's word for the end of a body, as the gateway did once. It stands before the gateway or behind
-//! it, so that a test can see that the check notices.
+//! Naive reader that trusts hyper for the end of a body, as the gateway once did. It stands before the gateway or
+//! behind it, so that a test can see that the check finds the mistake.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use tokio::sync::Notify;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Passes messages on, each as a whole one.
+/// Relay that forwards each message as a complete one.
 #[derive(Clone, Default)]
 pub(super) struct Naive {
-    /// The requests that are being passed on.
+    /// Number of requests in progress.
     passing: Arc<AtomicUsize>,
 }
 
 impl Naive {
-    /// Listens, and passes on to this address until the lab says to leave. Gives the address it listens at.
+    /// Listens, and forwards to this address until the lab says to leave. Returns the listening address.
     pub(super) async fn before(&self, target: SocketAddr, leave: Arc<Notify>) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("it is bound");
@@ -32,7 +32,7 @@ impl Naive {
         address
     }
 
-    /// Waits until nothing is being passed on.
+    /// Waits until no request is in progress.
     pub(super) async fn rest(&self) {
         while self.passing.load(Ordering::SeqCst) > 0 {
             tokio::task::yield_now().await;
@@ -54,7 +54,7 @@ impl Naive {
         }
     }
 
-    /// In a task of its own, as commands are carried out: a sender that leaves stops nothing.
+    /// Forwards a request in a task of its own, like the gateway executes commands: a client that leaves stops nothing.
     fn pass_on(
         &self,
         request: Request<Incoming>,
@@ -73,7 +73,7 @@ impl Naive {
 
 async fn exchange(request: Request<Incoming>, target: SocketAddr) -> Result<Response<Full<Bytes>>, Error> {
     let (mut parts, body) = request.into_parts();
-    // Here is the mistake: a body that was reset with NO_ERROR ends like a whole one.
+    // The mistake: a body that was reset with NO_ERROR ends like a complete one.
     let body = body.collect().await?.to_bytes();
     parts.headers.remove("content-length");
     let stream = TcpStream::connect(target).await?;

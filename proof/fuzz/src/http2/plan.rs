@@ -1,16 +1,16 @@
-//! An exchange as an input describes it.
+//! Plan of an exchange, decoded from an input.
 
 use semel_testkit::http2::{CODES, data, go_away, headers, reset};
 
-/// Separates the steps of the request from those of the response.
+/// Separator between the steps of the request and of the response.
 const SEPARATOR: u8 = 255;
 
-/// An exchange: what the client sends, and what the upstream answers.
+/// An exchange: the client's request and the upstream's response.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// A command, or a request that is passed on.
+    /// True for a command, false for a request that is passed through.
     pub(super) is_command: bool,
-    /// Each frame is sent alone; otherwise all of them at once.
+    /// True if each frame is sent alone; otherwise all of them at once.
     pub(super) is_slow: bool,
     pub(super) request: Script,
     pub(super) response: Script,
@@ -21,13 +21,13 @@ pub(super) struct Plan {
 pub(super) struct Script {
     steps: Vec<Step>,
     announced: Option<usize>,
-    /// The bytes that its frames carry.
+    /// Bytes that its frames carry.
     pub(super) body: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// Nothing but the head, which ends the message.
+    /// Only the head, which ends the message.
     HeadOnly,
     Data {
         length: usize,
@@ -81,12 +81,13 @@ impl Plan {
 }
 
 impl Script {
-    /// A short whole message.
+    /// Returns a short complete message.
     fn plain() -> Script {
         Script { steps: vec![Step::Data { length: 2, ends: true }], announced: None, body: b"xx".to_vec() }
     }
 
-    /// The message of these steps: up to its end and one cut after that, or up to a cut. One that only stops is reset.
+    /// Reads the message of these steps: up to its end and one cut after that, or up to a cut. A message that just
+    /// stops is reset.
     fn of(bytes: &[u8], lengths: u8) -> Script {
         let mut script = Script::default();
         for step in bytes.iter().map(|byte| Step::of(*byte)) {
@@ -116,23 +117,23 @@ impl Script {
         script
     }
 
-    /// Whether its sender ended it, with as many bytes as it announced.
+    /// Returns true if its sender ended it, with as many bytes as announced.
     pub(super) fn is_whole(&self) -> bool {
         let is_ended = self.steps.iter().any(|step| step.ends());
         is_ended && self.announced.is_none_or(|length| length == self.body.len())
     }
 
-    /// Whether nothing follows its end.
+    /// Returns true if nothing follows its end.
     pub(super) fn is_left_alone(&self) -> bool {
         !self.steps.iter().any(|step| step.cuts())
     }
 
-    /// Whether its sender ends the connection.
+    /// Returns true if its sender ends the connection.
     pub(super) fn closes(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::GoAway { .. } | Step::Close))
     }
 
-    /// The frames of the message on this stream, with these fields in its head.
+    /// Returns the frames of the message on this stream, with these fields in its head.
     pub(super) fn frames(&self, stream: u32, fields: &[(&str, &str)]) -> Vec<Vec<u8>> {
         let announced = self.announced.map(|length| length.to_string());
         let mut fields = fields.to_vec();
