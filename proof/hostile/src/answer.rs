@@ -1,25 +1,25 @@
-//! What a client got in answer to a request.
+//! Response of a client's request, as the judge sees it.
 
 use semel_fuzz::http1::Message;
 
-/// Statuses and codes after which nothing of the request can have reached the upstream.
+/// Problem codes after which nothing of the request can have reached the upstream.
 const NOT_SENT: [&str; 2] = ["UPSTREAM_UNREACHABLE", "OVERLOADED"];
 
-/// An answer.
+/// Response to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// The upstream's, with what it said that it saw.
+    /// From the upstream, with the mark and identity that it saw.
     Upstream { mark: String, tenant: String, caller: String },
-    /// The gateway's: the request was not passed on.
+    /// From the gateway: the request was not forwarded.
     Refused { code: String },
-    /// Another one: of the gateway about an upstream that failed, or one that cannot be told.
+    /// Another one: from the gateway about a failed upstream, or one that cannot be classified.
     Other { what: String },
-    /// The connection ended before it.
+    /// No response: the connection ended before it.
     None,
 }
 
 impl Answer {
-    /// An answer over HTTP/1.
+    /// Reads a response over HTTP/1.
     pub(crate) fn over_http1(message: &Message) -> Answer {
         let head = message.values("x-seen").first().map(|seen| String::from_utf8_lossy(seen).into_owned());
         match head {
@@ -28,7 +28,7 @@ impl Answer {
         }
     }
 
-    /// An answer by its body alone.
+    /// Reads a response by its body alone.
     pub(crate) fn of(body: &[u8], status: Option<u16>) -> Answer {
         let text = String::from_utf8_lossy(body);
         if let Some(answer) = text.strip_prefix("seen ").and_then(Answer::seen) {
@@ -41,7 +41,7 @@ impl Answer {
         let status =
             between(&text, "\"status\":", ",").and_then(|digits| digits.trim_end_matches('}').parse().ok());
         match status.unwrap_or(0_u16) {
-            // Another request of the same command runs, or has failed.
+            // Another request of this command is in progress, or has failed.
             409 => Answer::Other { what: code },
             400..=499 => Answer::Refused { code },
             _ if NOT_SENT.contains(&&*code) => Answer::Refused { code },
@@ -49,7 +49,7 @@ impl Answer {
         }
     }
 
-    /// `mark=… tenant=… caller=…`
+    /// Reads `mark=… tenant=… caller=…`.
     fn seen(text: &str) -> Option<Answer> {
         let word = |name: &str| {
             let value = text.split_ascii_whitespace().find_map(|word| word.strip_prefix(name));
@@ -64,11 +64,11 @@ fn between(text: &str, before: &str, after: &str) -> Option<String> {
     Some(rest[..rest.find(after).unwrap_or(rest.len())].to_owned())
 }
 
-/// The marks of answers in these bytes, whatever form they have.
+/// Returns the marks of responses in these bytes, in any form.
 pub(crate) fn marks(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let is_mark = |letter: char| letter.is_ascii_alphanumeric() || letter == '-';
     let ends = |rest: &str| rest.find(|letter| !is_mark(letter));
-    // A mark that is cut off says nothing.
+    // A mark that is cut off counts for nothing.
     text.split("mark=").skip(1).filter_map(|rest| ends(rest).map(|end| rest[..end].to_owned())).collect()
 }

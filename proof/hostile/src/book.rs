@@ -1,7 +1,7 @@
-//! The judge: a book of every request that was sent, what each was answered, and what the upstream saw of it.
+//! Judge: a book of every sent request, its response, and the upstream's view of it.
 //!
-//! Two properties hold after every entry. The upstream sees exactly the requests that were accepted, once each, under the
-//! identity that was proven. No answer reaches any client but the one who asked.
+//! Two properties hold after every entry. The upstream sees exactly the accepted requests, once each, under the proven
+//! identity. No response reaches any client but the one that sent its request.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,44 +13,44 @@ use crate::draft::Credentials;
 use crate::script::Script;
 use crate::sight;
 
-/// Tenant, caller, method, path and key of a command: seen once.
+/// Tenant, caller, method, path and key of a command, which the upstream sees once.
 type Command = (String, String, String, String, String);
 
-/// What was asked, answered and seen for one mark.
+/// Request, response and sightings of one mark.
 struct Entry {
     ask: Ask,
     case: u64,
     group: Option<Group>,
     seen: usize,
-    /// Whether an answer came from the upstream.
+    /// True if a response came from the upstream.
     is_accepted: bool,
-    /// The answer by which the gateway says that it passed nothing on.
+    /// Code of the response that says that the gateway forwarded nothing.
     refusal: Option<String>,
 }
 
-/// Something that must not happen.
+/// Violation of a property.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The case that it happened in, or that the request belongs to.
+    /// Case in which it happened, or to which the request belongs.
     pub case: u64,
-    /// What happened.
+    /// Description of the violation.
     pub what: String,
 }
 
-/// How often something became of the cases of a group.
+/// Counts of one group.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Count {
-    /// Cases that were sent.
+    /// Cases sent.
     pub cases: u64,
-    /// Requests in them that the upstream answered.
+    /// Requests that the upstream answered.
     pub accepted: u64,
-    /// Requests that it never saw whole.
+    /// Requests that the upstream never saw complete.
     pub refused: u64,
-    /// Requests that it saw whole.
+    /// Requests that the upstream saw complete.
     pub seen: u64,
 }
 
-/// All that is known of one gateway's life.
+/// Book of one gateway's life.
 pub(crate) struct Book {
     entries: HashMap<String, Entry>,
     commands: HashMap<Command, String>,
@@ -70,7 +70,7 @@ impl Book {
         }
     }
 
-    /// Enters a request before it is sent. A retry is entered already.
+    /// Enters a request before it is sent. The entry of a retry exists already.
     pub(crate) fn enter(&mut self, ask: &Ask, case: u64, group: Option<Group>) {
         let entry = Entry { ask: ask.clone(), case, group, seen: 0, is_accepted: false, refusal: None };
         self.entries.entry(ask.mark.clone()).or_insert(entry);
@@ -84,7 +84,7 @@ impl Book {
         self.violations.push(Violation { case, what });
     }
 
-    /// The upstream saw a whole request.
+    /// Enters a complete request at the upstream.
     pub(crate) fn saw(&mut self, request: &Message) {
         let Some(mark) = sight::mark(request) else {
             return self
@@ -112,7 +112,7 @@ impl Book {
         }
     }
 
-    /// A connection of the upstream ended in the middle of a request.
+    /// Enters a connection of the upstream that ended within a request.
     pub(crate) fn saw_half(&mut self, bytes: &[u8]) {
         let names_command = bytes.windows(19).any(|window| window == b"semel-operation-id:");
         let case = sight::mark_in(bytes).and_then(|mark| self.entries.get(&mark)).map(|entry| entry.case);
@@ -122,14 +122,14 @@ impl Book {
         }
     }
 
-    /// Bytes came to the upstream that are no request.
+    /// Enters bytes at the upstream that are no request.
     pub(crate) fn saw_garbage(&mut self, bytes: &[u8]) {
         let case = sight::mark_in(bytes).and_then(|mark| self.entries.get(&mark)).map(|entry| entry.case);
         let what = format!("the upstream saw bytes that are no request: {}", bytes.escape_ascii());
         self.violate(case.unwrap_or(u64::MAX), what);
     }
 
-    /// A client got this in answer to the request of this mark.
+    /// Enters the response of the request with this mark.
     pub(crate) fn answered(&mut self, mark: &str, answer: &Answer) {
         let Some(entry) = self.entries.get_mut(mark) else { return };
         let (case, ask) = (entry.case, &entry.ask);
@@ -171,7 +171,7 @@ impl Book {
         }
     }
 
-    /// What became of all requests.
+    /// Returns the counts of all groups.
     pub(crate) fn counts(&self) -> BTreeMap<Group, Count> {
         let mut counts: BTreeMap<Group, Count> = BTreeMap::new();
         for (group, cases) in &self.cases {
@@ -188,7 +188,7 @@ impl Book {
     }
 }
 
-/// The one command that a request asks for.
+/// Returns the identity of the command in a request.
 fn command(ask: &Ask) -> Option<Command> {
     let (tenant, caller) = ask.client.names().filter(|_| ask.is_command)?;
     let path = ask.target.split('?').next().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Relays that make the mistakes which this suite is about. They stand before the gateway or behind it, so that a test can see
-//! that each mistake is found.
+//! Relays with the mistakes that this suite must find. They stand before the gateway or behind it, so that a test can
+//! see that each mistake is found.
 
 mod before;
 mod behind;
@@ -7,28 +7,28 @@ mod behind;
 pub(crate) use before::before;
 pub(crate) use behind::behind;
 
-/// A mistake.
+/// A mistake of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// A length beside chunks is believed, and the chunks are not.
+    /// Relay that believes a length beside chunks, and ignores the chunks.
     PrefersLength,
-    /// A request that names a protocol to switch to gets a tunnel to the upstream.
+    /// Relay that opens a tunnel to the upstream for a request that names a protocol to switch to.
     PassesUpgrades,
-    /// Rules are compared with paths before these are decoded.
+    /// Relay that compares rules with paths before these are decoded.
     DecodesLate,
-    /// Requests that change nothing go to the upstream with all that their client says about itself.
+    /// Relay that forwards reads with all identity fields of their client.
     PassesReads,
-    /// Trailers become fields of the head.
+    /// Relay that turns trailers into fields of the head.
     MovesTrailers,
-    /// A message over HTTP/2 that was reset without an error counts as whole.
+    /// Relay that takes an HTTP/2 message that was reset without an error for complete.
     BelievesResets,
-    /// One connection to the upstream serves all callers, and is not looked at before it is used again.
+    /// Relay that shares one connection to the upstream among all callers, and does not check it before reuse.
     SharesConnection,
-    /// A request that got no answer is sent again.
+    /// Relay that resends a request that got no response.
     Repeats,
 }
 
-/// Where a relay stands.
+/// Position of a relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Before,
@@ -36,7 +36,7 @@ pub(crate) enum Place {
 }
 
 impl Defect {
-    /// All of them.
+    /// All mistakes.
     pub const ALL: [Defect; 8] = [
         Defect::PrefersLength,
         Defect::PassesUpgrades,
@@ -48,7 +48,7 @@ impl Defect {
         Defect::Repeats,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Defect::PrefersLength => "prefers-length",

@@ -1,10 +1,10 @@
-//! A case: the requests in it, the bytes that carry them, and what must become of each request.
+//! A case: its requests, the bytes that carry them, and the expectation of each request.
 
 use std::fmt;
 
 use crate::script::Script;
 
-/// A part of the grammar.
+/// Group of cases: one part of the grammar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Group {
     /// The end of a request: lengths, chunks, folds, pipelines, halves, `Expect`.
@@ -19,12 +19,12 @@ pub enum Group {
     Trailer,
     /// Frames.
     Http2,
-    /// An upstream that says more, less or something else than its response.
+    /// An upstream that sends more, less or something else than its response.
     Surplus,
 }
 
 impl Group {
-    /// All of them.
+    /// All groups.
     pub const ALL: [Group; 7] = [
         Group::Framing,
         Group::Upgrade,
@@ -35,7 +35,7 @@ impl Group {
         Group::Surplus,
     ];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             Group::Framing => "framing",
@@ -71,7 +71,7 @@ pub(crate) enum Client {
 impl Client {
     pub(crate) const ALL: [Client; 4] = [Client::Alice, Client::Bob, Client::OtherAlice, Client::Guest];
 
-    /// Tenant and caller; none without credentials.
+    /// Returns tenant and caller; none without credentials.
     pub(crate) fn names(self) -> Option<(&'static str, &'static str)> {
         match self {
             Client::Alice => Some(("acme", "alice")),
@@ -82,59 +82,59 @@ impl Client {
     }
 }
 
-/// What must become of a request.
+/// Expected fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expectation {
     /// The upstream answers it.
     Accepted,
-    /// The upstream never sees it whole.
+    /// The upstream never sees it complete.
     Refused,
-    /// Either; what it is answered must agree with what the upstream saw.
+    /// Accepted or refused; its response must agree with the upstream's view.
     Either,
 }
 
 /// One request.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// Its unique name, in its query and in `X-Mark`. A retry has that of its command.
+    /// Unique name, in its query and in `X-Mark`. A retry has that of its command.
     pub(crate) mark: String,
-    /// The client whose credentials it carries.
+    /// Client whose credentials it carries.
     pub(crate) client: Client,
     pub(crate) method: String,
-    /// The path and query that the upstream must see.
+    /// Path and query that the upstream must see.
     pub(crate) target: String,
     pub(crate) body: Vec<u8>,
     pub(crate) key: Option<String>,
-    /// Whether it needs a caller and a key.
+    /// True if it needs a caller and a key.
     pub(crate) is_command: bool,
-    /// Whether the upstream may see `Upgrade: websocket` in it.
+    /// True if the upstream may see `Upgrade: websocket` in it.
     pub(crate) may_upgrade: bool,
     pub(crate) expectation: Expectation,
-    /// How the upstream answers it.
+    /// Behaviour of the upstream.
     pub(crate) script: Script,
 }
 
-/// When a piece is sent.
+/// Condition for sending a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum After {
-    /// At once.
+    /// Sent at once.
     Nothing,
-    /// After a response, interim ones included; not at all if that one is final and no 101.
+    /// Sent after a response, also an interim one; never if that one is final and not 101.
     Response,
 }
 
-/// What a client does once it has sent everything.
+/// Behaviour of a client after it has sent everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// It reads an answer for each request, and keeps the connection.
+    /// Reads a response for each request, and keeps the connection.
     Keep,
-    /// It says that nothing more comes, and reads to the end.
+    /// Closes its sending side, and reads to the end.
     HalfClose,
-    /// It leaves.
+    /// Disconnects.
     Leave,
 }
 
-/// A frame, whose stream is counted from the first of its case; none is the connection.
+/// A frame. Its stream is relative to the first of its case; `None` is the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct RawFrame {
     pub(crate) kind: u8,
@@ -151,7 +151,7 @@ pub(crate) enum Wire {
     /// Frames, in steps that are sent one by one. The request of number `n` is on the stream of number `n`.
     Http2 {
         steps: Vec<Vec<RawFrame>>,
-        /// Streams that the client does not wait for.
+        /// Streams without a client that waits.
         abandoned: Vec<usize>,
         ending: Ending,
     },
@@ -160,13 +160,13 @@ pub(crate) enum Wire {
 /// One case.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
-    /// None for a plain request between the cases.
+    /// Group; `None` for a plain request between the cases.
     pub(crate) group: Option<Group>,
-    /// The production of the grammar that it came from.
+    /// Production of the grammar that it came from.
     pub(crate) what: &'static str,
-    /// Requests, in the order of their answers.
+    /// Requests, in the order of their responses.
     pub(crate) asks: Vec<Ask>,
-    /// Requests inside of others, which are none.
+    /// Requests hidden inside of others, which must never be executed.
     pub(crate) hidden: Vec<Ask>,
     pub(crate) wire: Wire,
 }

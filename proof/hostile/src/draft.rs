@@ -1,11 +1,11 @@
-//! A request before it is written down: valid, until a production of the grammar changes it.
+//! A draft of a request: valid, until a production of the grammar changes it.
 
 use crate::case::{After, Ask, Case, Client, Ending, Expectation, Group, RawFrame, Wire};
 use crate::frames;
 use crate::script::Script;
 use semel_testkit::Chance;
 
-/// The host that all requests ask for.
+/// Host of all requests.
 pub(crate) const HOST: &str = "lab";
 
 /// API keys, in the order of [`Client::ALL`].
@@ -13,21 +13,21 @@ pub(crate) const HOST: &str = "lab";
 pub(crate) struct Credentials(pub(crate) Vec<String>);
 
 impl Credentials {
-    /// The key of a client that has one.
+    /// Returns the API key of a client that has one.
     pub(crate) fn of(&self, client: Client) -> Option<&str> {
         let at = Client::ALL.iter().position(|other| *other == client)?;
         self.0.get(at).map(String::as_str)
     }
 }
 
-/// A sort of request.
+/// Kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sort {
-    /// `GET /items/7`, which everybody may.
+    /// `GET /items/7`, open to every client.
     Read,
     /// `GET /search/7`, which may have a body.
     Search,
-    /// `PUT /files/7`, which is passed on.
+    /// `PUT /files/7`, which is passed through.
     Store,
     /// `POST /payments`, a command with a rule.
     Create,
@@ -71,17 +71,17 @@ impl Sort {
     }
 }
 
-/// Draws requests, each with a mark of its own.
+/// Author of random requests, each with a mark of its own.
 pub(crate) struct Author<'a> {
     pub(crate) chance: Chance,
     scene: u64,
     marks: usize,
     credentials: &'a Credentials,
-    /// Whether nothing else happens while the upstream adds late bytes.
+    /// True if nothing else happens while the upstream adds late bytes.
     pub(crate) is_alone: bool,
-    /// Whether the upstream speaks HTTP/1. Over HTTP/2 it neither switches protocols nor answers before a body.
+    /// True if the upstream speaks HTTP/1. Over HTTP/2 it neither switches protocols nor answers before a body.
     pub(crate) speaks_http1: bool,
-    /// Commands of this scene that may be sent again.
+    /// Commands of this scene that may be retried.
     pub(crate) commands: Vec<Draft>,
 }
 
@@ -100,17 +100,17 @@ impl<'a> Author<'a> {
         self.chance.pick(&Client::ALL)
     }
 
-    /// A client with credentials, most of the time.
+    /// Draws a client, with credentials most of the time.
     pub(crate) fn caller(&mut self) -> Client {
         if self.chance.percent(15) { Client::Guest } else { self.chance.pick(&Client::ALL[..3]) }
     }
 
-    /// The API key of a client that has one.
+    /// Returns the API key of a client that has one.
     pub(crate) fn key_of(&self, client: Client) -> &'a str {
         self.credentials.of(client).unwrap_or_default()
     }
 
-    /// A valid request of this sort.
+    /// Makes a valid request of this kind.
     pub(crate) fn draft(&mut self, client: Client, sort: Sort) -> Draft {
         self.marks += 1;
         let mark = format!("m{}-{}", self.scene, self.marks);
@@ -149,13 +149,13 @@ impl<'a> Author<'a> {
         Draft { path: sort.path().into(), ask, fields, host: HOST.into() }
     }
 
-    /// A request that looks worth hiding in another: everybody may send it, and it claims to be of a tenant.
+    /// Makes a request to hide in another: every client may send it, and it claims to be of a tenant.
     pub(crate) fn hidden(&mut self) -> Draft {
         let draft = self.draft(Client::Guest, Sort::Read).with("Semel-Tenant", "acme");
         draft.with("Semel-Caller", "alice").refused()
     }
 
-    /// A command without credentials that claims to be of a tenant.
+    /// Makes a command without credentials that claims to be of a tenant.
     pub(crate) fn forged(&mut self) -> Draft {
         let draft = self.draft(Client::Guest, Sort::Create).with("Semel-Tenant", "acme");
         let id = "018f0000-0000-7000-8000-000000000000";
@@ -171,7 +171,7 @@ fn field(name: &str, value: &str) -> (Vec<u8>, Vec<u8>) {
 #[derive(Clone, Debug)]
 pub(crate) struct Draft {
     pub(crate) ask: Ask,
-    /// The path as it is sent.
+    /// Path as it is sent.
     pub(crate) path: Vec<u8>,
     pub(crate) fields: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) host: Vec<u8>,
@@ -192,7 +192,7 @@ impl Draft {
         self
     }
 
-    /// Answered in this way. Where a gateway cannot pass that on, it need not.
+    /// Sets the upstream's behaviour. A response that a gateway cannot forward may be refused.
     pub(crate) fn answered(mut self, script: Script) -> Draft {
         self.ask.script = script;
         if self.ask.expectation == Expectation::Accepted && !script.is_whole() {
@@ -201,13 +201,13 @@ impl Draft {
         self
     }
 
-    /// Never seen by the upstream.
+    /// Expects that the upstream never sees it.
     pub(crate) fn refused(mut self) -> Draft {
         self.ask.expectation = Expectation::Refused;
         self
     }
 
-    /// Refused or not, unless it must be refused anyway.
+    /// Allows both, unless it must be refused anyway.
     pub(crate) fn either(mut self) -> Draft {
         if self.ask.expectation == Expectation::Accepted {
             self.ask.expectation = Expectation::Either;
@@ -215,12 +215,12 @@ impl Draft {
         self
     }
 
-    /// The target as it is sent.
+    /// Returns the target as it is sent.
     pub(crate) fn sent_target(&self) -> Vec<u8> {
         [&self.path[..], b"?m=", self.ask.mark.as_bytes()].concat()
     }
 
-    /// The request line and all fields, without the empty line.
+    /// Returns the request line and all fields, without the empty line.
     pub(crate) fn fields_over_http1(&self) -> Vec<u8> {
         let line =
             [self.ask.method.as_bytes(), b" ", &self.sent_target(), b" HTTP/1.1\r\nHost: ", &self.host];
@@ -231,12 +231,12 @@ impl Draft {
         head
     }
 
-    /// The head, with these lines about its end.
+    /// Returns the head, with these framing lines.
     pub(crate) fn head(&self, framing: &[u8]) -> Vec<u8> {
         [&self.fields_over_http1()[..], framing, b"\r\n"].concat()
     }
 
-    /// The whole request, with a length.
+    /// Returns the complete request, with a length.
     pub(crate) fn whole(&self) -> Vec<u8> {
         if self.ask.body.is_empty() {
             return self.head(b"");
@@ -245,7 +245,7 @@ impl Draft {
         [self.head(length.as_bytes()), self.ask.body.clone()].concat()
     }
 
-    /// The whole request, in chunks, with these lines behind the last one.
+    /// Returns the complete request in chunks, with these trailer lines.
     pub(crate) fn chunked(&self, chance: &mut Chance, trailers: &[u8]) -> Vec<u8> {
         let mut request = self.head(b"Transfer-Encoding: chunked\r\n");
         let mut rest = &self.ask.body[..];
@@ -263,7 +263,7 @@ impl Draft {
         request
     }
 
-    /// The fields of its head over HTTP/2.
+    /// Returns the fields of its head over HTTP/2.
     pub(crate) fn fields_over_http2(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let mut fields = vec![
             field(":method", &self.ask.method),
@@ -275,33 +275,33 @@ impl Draft {
         fields
     }
 
-    /// Its frames on the stream of this number.
+    /// Returns its frames on the stream of this number.
     pub(crate) fn frames(&self, stream: i32) -> Vec<RawFrame> {
         let head = frames::head(stream, &self.fields_over_http2(), self.ask.body.is_empty());
         let data = (!self.ask.body.is_empty()).then(|| frames::data(stream, &self.ask.body, true));
         std::iter::once(head).chain(data).collect()
     }
 
-    /// A case of nothing but this request, over HTTP/1.
+    /// Makes a case of only this request, over HTTP/1.
     pub(crate) fn alone(self, group: Option<Group>, what: &'static str) -> Case {
         let bytes = self.whole();
         http1(group, what, vec![self], bytes)
     }
 
-    /// A case of nothing but this request, over HTTP/2.
+    /// Makes a case of only this request, over HTTP/2.
     pub(crate) fn alone_over_http2(self, group: Option<Group>, what: &'static str) -> Case {
         let steps = vec![self.frames(0)];
         http2(group, what, vec![self], steps)
     }
 }
 
-/// A case of these requests in these bytes, each of which is answered.
+/// Makes a case of these requests in these bytes, each of which is answered.
 pub(crate) fn http1(group: Option<Group>, what: &'static str, drafts: Vec<Draft>, bytes: Vec<u8>) -> Case {
     let wire = Wire::Http1 { pieces: vec![(After::Nothing, bytes)], ending: Ending::Keep };
     Case { group, what, asks: asks(drafts), hidden: Vec::new(), wire }
 }
 
-/// A case of these requests in these frames, each of which is answered or reset.
+/// Makes a case of these requests in these frames, each of which is answered or reset.
 pub(crate) fn http2(
     group: Option<Group>,
     what: &'static str,
@@ -317,7 +317,7 @@ fn asks(drafts: Vec<Draft>) -> Vec<Ask> {
 }
 
 impl Case {
-    /// The client says that nothing more comes: it may be that no answer does either.
+    /// Ends the case with a closed sending side: there may be no response.
     pub(crate) fn then_half_closed(mut self) -> Case {
         match &mut self.wire {
             Wire::Http1 { ending, .. } | Wire::Http2 { ending, .. } => *ending = Ending::HalfClose,
@@ -325,7 +325,7 @@ impl Case {
         self
     }
 
-    /// The client leaves without an answer.
+    /// Ends the case with a client that leaves without a response.
     pub(crate) fn then_left(mut self) -> Case {
         match &mut self.wire {
             Wire::Http1 { ending, .. } | Wire::Http2 { ending, .. } => *ending = Ending::Leave,
@@ -338,13 +338,13 @@ impl Case {
         self
     }
 
-    /// With requests inside of others, which must stay there.
+    /// Adds requests hidden inside of others, which must stay there.
     pub(crate) fn hiding(mut self, hidden: Vec<Draft>) -> Case {
         self.hidden = asks(hidden);
         self
     }
 
-    /// Sent in pieces, cut at places that chance draws.
+    /// Sends the case in pieces, cut at random places.
     pub(crate) fn in_pieces(mut self, chance: &mut Chance) -> Case {
         if let Wire::Http1 { pieces, .. } = &mut self.wire {
             let Some((after, whole)) = pieces.pop() else { return self };

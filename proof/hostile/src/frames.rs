@@ -1,4 +1,4 @@
-//! Frames of HTTP/2 (RFC 9113), for senders that keep to no rule.
+//! Frames of HTTP/2 (RFC 9113), for senders that break its rules.
 
 use crate::case::RawFrame;
 
@@ -17,13 +17,13 @@ pub(crate) const END_STREAM: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 pub(crate) const PADDED: u8 = 8;
 
-/// SETTINGS_INITIAL_WINDOW_SIZE.
+/// Identifier of SETTINGS_INITIAL_WINDOW_SIZE.
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// The largest size of a frame's payload, without leave to send larger ones.
+/// Maximum payload of a frame under default settings.
 const MAX_FRAME: usize = 16 * 1024;
 
-/// A field section (RFC 7541, section 6.2.2): literals that are not indexed, with their names beside them.
+/// Encodes a field section (RFC 7541, section 6.2.2): literals without indexing, with literal names.
 pub(crate) fn block(fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     let mut block = Vec::new();
     for (name, value) in fields {
@@ -36,7 +36,7 @@ pub(crate) fn block(fields: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
     block
 }
 
-/// An integer with a prefix of seven bits (RFC 7541, section 5.1).
+/// Writes an integer with a prefix of seven bits (RFC 7541, section 5.1).
 fn push_length(block: &mut Vec<u8>, length: usize) {
     if length < 127 {
         block.push(length as u8);
@@ -51,40 +51,40 @@ fn push_length(block: &mut Vec<u8>, length: usize) {
     block.push(rest as u8);
 }
 
-/// A frame on a stream of the case.
+/// Makes a frame on a stream of the case.
 pub(crate) fn on(stream: i32, kind: u8, flags: u8, payload: &[u8]) -> RawFrame {
     RawFrame { kind, flags, stream: Some(stream), payload: payload.to_vec() }
 }
 
-/// A frame of the connection.
+/// Makes a frame of the connection.
 pub(crate) fn of_connection(kind: u8, flags: u8, payload: &[u8]) -> RawFrame {
     RawFrame { kind, flags, stream: None, payload: payload.to_vec() }
 }
 
-/// A head or trailers, in one frame.
+/// Makes a head or trailers, in one frame.
 pub(crate) fn head(stream: i32, fields: &[(Vec<u8>, Vec<u8>)], ends: bool) -> RawFrame {
     let block = block(fields);
     assert!(block.len() <= MAX_FRAME, "cases have small heads");
     on(stream, HEADERS, END_HEADERS | if ends { END_STREAM } else { 0 }, &block)
 }
 
-/// Bytes of a body.
+/// Makes a DATA frame.
 pub(crate) fn data(stream: i32, bytes: &[u8], ends: bool) -> RawFrame {
     on(stream, DATA, if ends { END_STREAM } else { 0 }, bytes)
 }
 
-/// The end of a stream with this code.
+/// Makes a reset of a stream with this code.
 pub(crate) fn reset(stream: i32, code: u32) -> RawFrame {
     on(stream, RST_STREAM, 0, &code.to_be_bytes())
 }
 
-/// Settings with another window for each stream.
+/// Makes SETTINGS with another initial window.
 pub(crate) fn initial_window(bytes: u32) -> RawFrame {
     let payload = [&INITIAL_WINDOW_SIZE.to_be_bytes()[..], &bytes.to_be_bytes()].concat();
     of_connection(SETTINGS, 0, &payload)
 }
 
-/// A larger window for a stream, or for the connection.
+/// Makes a WINDOW_UPDATE for a stream, or for the connection.
 pub(crate) fn window_update(stream: Option<i32>, bytes: u32) -> RawFrame {
     RawFrame { kind: WINDOW_UPDATE, flags: 0, stream, payload: bytes.to_be_bytes().to_vec() }
 }

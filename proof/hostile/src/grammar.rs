@@ -1,4 +1,4 @@
-//! The grammar: one module for each group, each of which draws a case.
+//! Grammar of the cases: one module for each group, each of which draws a case.
 
 mod framing;
 mod header_name;
@@ -11,7 +11,7 @@ mod upgrade;
 use crate::case::{Case, Client, Group};
 use crate::draft::{Author, Sort};
 
-/// The nonce of every handshake (RFC 6455, section 1.3), and what answers it.
+/// Nonce of every handshake (RFC 6455, section 1.3), and its answer.
 pub(crate) const WEBSOCKET_KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
 pub(crate) const WEBSOCKET_ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
@@ -28,7 +28,7 @@ pub(crate) fn draw(author: &mut Author<'_>, group: Group) -> Case {
     }
 }
 
-/// Draws a plain request, which shows that no earlier case changed what others get.
+/// Draws a plain request, which shows that no earlier case changed the responses of others.
 pub(crate) fn probe(author: &mut Author<'_>, client: Client, is_http2: bool) -> Case {
     let sort = match client {
         Client::Guest => author.chance.pick(&[Sort::Read, Sort::Store]),
@@ -41,12 +41,12 @@ pub(crate) fn probe(author: &mut Author<'_>, client: Client, is_http2: bool) -> 
     if is_http2 { draft.alone_over_http2(None, "probe") } else { draft.alone(None, "probe") }
 }
 
-/// Draws a command of this scene once more, or another caller's command under the same key.
+/// Draws a retry of a command of this scene, or another caller's command under the same key.
 pub(crate) fn retry(author: &mut Author<'_>, is_http2: bool) -> Option<Case> {
     let at = author.chance.index(author.commands.len());
     let first = author.commands.get(at)?.clone();
     let draft = if author.chance.percent(60) {
-        // At the same time as the first, it may be told to come back.
+        // A concurrent retry may be told to come back.
         if author.is_alone { first } else { first.either() }
     } else {
         let others: Vec<Client> =
@@ -57,13 +57,13 @@ pub(crate) fn retry(author: &mut Author<'_>, is_http2: bool) -> Option<Case> {
         let key = first.ask.key.unwrap_or_default();
         let mut draft = draft.with("Idempotency-Key", &key);
         draft.ask.key = Some(key);
-        // A third command under this key may be the second of its caller, for something else.
+        // A third command under this key may be the second of its caller, with another payload.
         draft.either()
     };
     Some(if is_http2 { draft.alone_over_http2(None, "retry") } else { draft.alone(None, "retry") })
 }
 
-/// One of these names, with letters in either case.
+/// Spells a name with letters in either case.
 fn spelled(author: &mut Author<'_>, name: &str) -> Vec<u8> {
     let how = author.chance.index(4);
     let letter = |letter: char, upper: bool| {

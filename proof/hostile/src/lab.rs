@@ -1,4 +1,4 @@
-//! A gateway before the upstream, in this process and on one thread.
+//! Lab: a gateway before the upstream, in this process and on one thread.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use crate::draft::Credentials;
 use crate::upstream::{self, World};
 use crate::upstream_http2;
 
-/// Rules by which PUT and DELETE are commands, and a GET that may have a body. A duplicate waits for the first request as
-/// long as that may take: on a slow machine it is not told that the first one still runs.
+/// Rules by which PUT and DELETE are commands, and a GET may have a body. A duplicate waits for the first request as
+/// long as that may take: on a slow machine it is not told that the first one is still in progress.
 const RULES: &str = "\
 [defaults]
 wait = \"25s\"
@@ -43,10 +43,10 @@ match = \"GET /search/{*rest}\"
 allow = [\"body\"]
 ";
 
-/// Relays wait for whole requests, also where a client waits for the answer first.
+/// Timeout with relays, which wait for complete requests, also where a client waits for the response first.
 const PATIENCE_OF_RELAYS: &str = "[server]\nbody_timeout = \"1s\"\n";
 
-/// What the upstream speaks.
+/// Protocol of the upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Http1,
@@ -54,7 +54,7 @@ pub(crate) enum Protocol {
 }
 
 impl Protocol {
-    /// The one of a scene: the same whichever scenes are run with it.
+    /// Returns the protocol of a scene: the same whichever scenes are run with it.
     pub(crate) fn of(scene: u64) -> Protocol {
         if scene % 4 == 3 { Protocol::H2c } else { Protocol::Http1 }
     }
@@ -67,18 +67,18 @@ impl Protocol {
     }
 }
 
-/// A gateway that runs.
+/// A running gateway.
 pub(crate) struct Lab {
     pub(crate) world: Arc<World>,
     pub(crate) credentials: Credentials,
-    /// Where clients connect: the gateway, or a broken relay before it.
+    /// Address for clients: the gateway, or a broken relay before it.
     pub(crate) front: SocketAddr,
     gateway: Gateway,
     _folder: TempDir,
 }
 
 impl Lab {
-    /// Starts one, with something broken before it or behind it where a defect is given.
+    /// Starts a lab, with a broken relay before or behind the gateway if a defect is given.
     pub(crate) async fn start(protocol: Protocol, defect: Option<Defect>) -> Lab {
         let folder =
             tempfile::Builder::new().prefix("semel-hostile-").tempdir().expect("a folder can be made");
@@ -120,7 +120,7 @@ impl Lab {
         Lab { world, credentials, front, gateway, _folder: folder }
     }
 
-    /// Ends the gateway. Whatever it still had to send was sent when this returns.
+    /// Ends the gateway. Everything it had to send was sent when this returns.
     pub(crate) async fn stop(self) -> Arc<World> {
         self.gateway.shut_down(std::future::pending()).await;
         self.world

@@ -1,9 +1,8 @@
 //! Hostile clients and a hostile upstream against a real gateway.
 //!
-//! Cases are drawn from a grammar by a seed (`grammar`, with `draft`, `frames` and `script` below it), played in scenes of
-//! several clients (`scene`, over `over_http1` and `over_http2`) against a gateway in this process (`lab`), before an upstream
-//! that records every byte (`upstream`, or `upstream_http2`, which has hyper read them). The judge is `book`, which asks `sight` about what the upstream saw and `answer` about
-//! what a client got. `broken` makes the mistakes that must be found. What is promised is in docs/hostile.md.
+//! A seed draws cases from a grammar (`grammar`, `draft`, `frames`, `script`). `scene` plays them with several clients
+//! (`over_http1`, `over_http2`) against a gateway (`lab`) before a recording upstream (`upstream`, `upstream_http2`).
+//! `book` judges, by `sight` and `answer`. `broken` has mistakes to find; docs/hostile.md has the promises.
 
 #![allow(clippy::expect_used, reason = "a lab that cannot be built says so by panicking")]
 

@@ -1,4 +1,4 @@
-//! `semel-hostile`: runs cases. `cargo xtask hostile` is how it is called.
+//! Program `semel-hostile`: runs cases. `cargo xtask hostile` calls it.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line talks to people")]
 
 use std::process::ExitCode;
@@ -25,11 +25,11 @@ it saw; and judges that the upstream saw exactly what was accepted, and that eac
 
 Exit codes: 0 all is well, or the mistake was found; 1 something does not hold; 2 wrong use.";
 
-/// From so many cases on, every group must have had accepted requests and refused ones.
+/// Number of cases from which every group must have accepted and refused requests.
 const ENOUGH: u64 = 1_000;
-/// After so many cases, a run says how far it is.
+/// Number of cases between two lines of progress.
 const STEP: u64 = 2_000;
-/// So many violations are shown whole.
+/// Number of violations that are shown in full.
 const SHOWN: usize = 5;
 
 fn main() -> ExitCode {
@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 }
 
 fn read(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
-    // Any number serves; this one differs from run to run.
+    // Any number serves; the time differs from run to run.
     let seed = SystemClock.now().as_millis().unsigned_abs() % 1_000_000;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let mut options =

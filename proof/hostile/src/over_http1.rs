@@ -1,4 +1,4 @@
-//! A client's connection over HTTP/1.
+//! HTTP/1 connection of a client.
 
 use std::net::SocketAddr;
 
@@ -9,19 +9,19 @@ use tokio::net::TcpStream;
 use crate::answer::Answer;
 use crate::case::{After, Ending};
 
-/// A connection that is kept from case to case, while it lasts.
+/// A connection that is kept from case to case, until it ends.
 #[derive(Default)]
 pub(crate) struct Http1 {
     stream: Option<TcpStream>,
 }
 
-/// What came back for a case.
+/// Received bytes and responses of a case.
 #[derive(Debug, Default)]
 pub(crate) struct Heard {
-    /// Every byte of it.
+    /// All received bytes.
     pub(crate) raw: Vec<u8>,
     pub(crate) answers: Vec<Answer>,
-    /// Something that no gateway may send.
+    /// Fault that no gateway may show.
     pub(crate) fault: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Heard {
 struct Talk {
     stream: TcpStream,
     raw: Vec<u8>,
-    /// Where the next response begins.
+    /// Offset of the next response.
     at: usize,
     finals: Vec<Message>,
     interims: usize,
@@ -39,7 +39,7 @@ struct Talk {
 }
 
 impl Http1 {
-    /// Sends the pieces of a case of so many requests, and reads what comes back.
+    /// Sends the pieces of a case with this number of requests, and reads the responses.
     pub(crate) async fn send(
         &mut self,
         gateway: SocketAddr,
@@ -69,7 +69,7 @@ impl Http1 {
                     break;
                 }
             }
-            // A gateway that has refused a request takes nothing more of it.
+            // A gateway that has refused a request does not read the rest of it.
             if talk.stream.write_all(bytes).await.is_err() {
                 break;
             }
@@ -101,7 +101,7 @@ impl Http1 {
 }
 
 impl Talk {
-    /// Reads some bytes. False once nothing more comes.
+    /// Reads some bytes. Returns false at the end.
     async fn read(&mut self) -> bool {
         if self.is_over {
             return false;

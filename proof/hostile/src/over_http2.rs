@@ -1,4 +1,4 @@
-//! A client's connection over HTTP/2.
+//! HTTP/2 connection of a client.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,15 +9,15 @@ use crate::answer::Answer;
 use crate::case::{Ending, RawFrame};
 use crate::over_http1::Heard;
 
-/// A connection that is kept from case to case, while it lasts.
+/// A connection that is kept from case to case, until it ends.
 #[derive(Default)]
 pub(crate) struct Http2 {
     peer: Option<Peer>,
-    /// The stream of the next request.
+    /// Stream of the next request.
     next: u32,
 }
 
-/// What came on one stream.
+/// Received part of one stream.
 #[derive(Default)]
 struct Stream {
     body: Vec<u8>,
@@ -26,7 +26,7 @@ struct Stream {
 }
 
 impl Http2 {
-    /// Sends the steps of a case of so many requests, and reads what comes back.
+    /// Sends the steps of a case with this number of requests, and reads the responses.
     pub(crate) async fn send(
         &mut self,
         gateway: SocketAddr,
@@ -91,7 +91,7 @@ fn note(frame: &Frame, streams: &mut BTreeMap<u32, Stream>, raw: &mut Vec<u8>) {
     stream.is_reset |= frame.reset_code().is_some();
 }
 
-/// The bytes of some frames, whose streams are counted from this one.
+/// Encodes frames, with streams relative to this one.
 pub(crate) fn bytes(frames: &[RawFrame], first: u32) -> Vec<u8> {
     let stream = |number: i32| first.saturating_add_signed(2 * number);
     let bytes = |raw: &RawFrame| frame(raw.kind, raw.flags, raw.stream.map_or(0, stream), &raw.payload);

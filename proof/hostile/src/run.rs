@@ -1,5 +1,4 @@
-//! A run: scenes, some at a time, each in a gateway that has already seen others; one of four before an upstream that speaks
-//! HTTP/2.
+//! A run: several scenes at a time, each on a gateway that has seen others; every fourth before an HTTP/2 upstream.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,61 +13,61 @@ use crate::case::Group;
 use crate::lab::{Lab, Protocol};
 use crate::scene::{self, CASES, Log};
 
-/// The most scenes of one gateway, so that what is remembered of it is bounded.
+/// Maximum number of scenes of one gateway, which bounds its book.
 const SCENES: u64 = 250;
-/// After so many violations of one gateway, a run ends.
+/// Number of violations of one gateway after which a run ends.
 const ENOUGH: usize = 5;
-/// The same with a mistake, which is to be found for its own reason.
+/// Number of violations after which a run with a mistake ends: the mistake must be found for its own reason.
 const ENOUGH_OF_A_MISTAKE: usize = 60;
 
-/// Which cases are run.
+/// Selection of cases.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The seed that they are drawn from.
+    /// Seed that draws the cases.
     pub seed: u64,
-    /// The first of them.
+    /// Number of the first case.
     pub first: u64,
-    /// How many, rounded up to whole scenes.
+    /// Number of cases, rounded up to complete scenes.
     pub cases: u64,
-    /// Cases of one group only.
+    /// Group to run alone.
     pub only: Option<Group>,
-    /// Gateways at the same time.
+    /// Number of gateways at the same time.
     pub threads: usize,
-    /// A mistake that is to be found.
+    /// Mistake to find.
     pub defect: Option<Defect>,
-    /// Whether every case is told, also where all is well.
+    /// True if every case is described, also without a violation.
     pub tells: bool,
 }
 
-/// What came of a run.
+/// Result of a run.
 #[derive(Debug, Default)]
 pub struct Outcome {
-    /// Cases by group.
+    /// Counts by group.
     pub counts: BTreeMap<Group, Count>,
     /// Violations, each with its case.
     pub violations: Vec<Violation>,
-    /// Violations as people read them: the bytes, the answers, and the upstream's record.
+    /// Descriptions of violations for people: the bytes, the responses, and the upstream's record.
     pub stories: Vec<String>,
-    /// Cases as people read them, if that was asked for.
+    /// Descriptions of all cases, if requested.
     pub told: Vec<String>,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
 impl Outcome {
-    /// Cases that were run.
+    /// Returns the number of cases that were run.
     pub fn cases(&self) -> u64 {
         self.counts.values().map(|count| count.cases).sum()
     }
 
-    /// The groups whose cases were all accepted, or all refused: they prove nothing.
+    /// Returns groups whose requests were all accepted, or all refused: they prove nothing.
     pub fn one_sided(&self) -> Vec<Group> {
         let is_one_sided = |count: &Count| count.accepted == 0 || count.refused == 0;
         self.counts.iter().filter(|(_, count)| is_one_sided(count)).map(|(group, _)| *group).collect()
     }
 }
 
-/// Runs cases until all were run, or enough is wrong. `progress` hears how many were run so far.
+/// Runs all cases, or until there are enough violations. Calls `progress` with the number of finished cases.
 pub fn run(options: &Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
     let begun = Instant::now();
     let first = options.first / CASES;
@@ -120,7 +119,7 @@ impl Outcome {
     }
 }
 
-/// The life of one gateway.
+/// Runs the scenes of one gateway, from its start to its end.
 fn life(options: &Options, scenes: std::ops::Range<u64>, is_over: &mut dyn FnMut(usize) -> bool) -> Outcome {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime can be built");
     runtime.block_on(async {
@@ -164,7 +163,7 @@ fn life(options: &Options, scenes: std::ops::Range<u64>, is_over: &mut dyn FnMut
 
 type Record = [(usize, &'static str, Vec<u8>)];
 
-/// A violation with all that belongs to it.
+/// Describes a violation with its bytes and records.
 fn tell(options: &Options, violation: &Violation, scene: u64, logs: &[Log], record: &Record) -> String {
     let Violation { case, what } = violation;
     let is_known = *case != u64::MAX;

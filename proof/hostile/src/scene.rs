@@ -1,4 +1,4 @@
-//! A scene: some cases of several clients on kept connections, in turn or at the same time, and plain requests between them.
+//! A scene: cases of several clients on kept connections, in turn or concurrently, with plain requests between them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,16 +16,16 @@ use crate::over_http2::{self, Http2};
 use crate::upstream::World;
 use semel_testkit::Chance;
 
-/// Cases in a scene.
+/// Number of cases in a scene.
 pub const CASES: u64 = 8;
 
-/// Longer than anything here takes: a case that gets this far hangs.
+/// Timeout that only a hanging case reaches.
 const FOREVER: Duration = Duration::from_secs(60);
 
-/// A connection of a scene: a client's own, or one that clients share, as behind a proxy.
+/// A connection of a scene: a client's own, or one that clients share, like behind a proxy.
 type Slot = (Option<Client>, bool);
 
-/// A case in its place.
+/// A case with its connection.
 #[derive(Clone, Debug)]
 struct Act {
     number: u64,
@@ -33,7 +33,7 @@ struct Act {
     case: Case,
 }
 
-/// What a client did and got in one case.
+/// Description of one case: sent and received bytes.
 pub(crate) struct Log {
     pub(crate) number: u64,
     pub(crate) text: String,
@@ -52,7 +52,7 @@ fn acts(credentials: &Credentials, seed: u64, scene: u64, only: Option<Group>) -
         let client = case.asks[0].client;
         let (slot, is_http2) = (Some(client).filter(|_| author.chance.percent(75)), case.is_http2());
         acts.push(Act { number, slot: (slot, is_http2), case });
-        // First the one who is most likely to get what was meant for the case, then any other.
+        // The first probe is of the client most likely to get surplus bytes of the case, the next one of any client.
         let others = if group == Group::Surplus { 2 } else { usize::from(author.chance.percent(50)) };
         for other in 0..others {
             let client = if other == 0 && others > 1 { client } else { author.caller() };
@@ -70,7 +70,7 @@ fn acts(credentials: &Credentials, seed: u64, scene: u64, only: Option<Group>) -
     (is_alone, acts)
 }
 
-/// Plays a scene, and returns what each client did and got.
+/// Plays a scene, and returns a log of each case.
 pub(crate) async fn play(lab: &Lab, seed: u64, scene: u64, only: Option<Group>) -> Vec<Log> {
     let (is_alone, acts) = acts(&lab.credentials, seed, scene, only);
     enter(&lab.world, &acts);
@@ -98,7 +98,7 @@ pub(crate) async fn play(lab: &Lab, seed: u64, scene: u64, only: Option<Group>) 
     join_all(by_slot.into_values().map(of_slot)).await.into_iter().flatten().collect()
 }
 
-/// The number of a slot.
+/// Returns the index of a slot.
 fn place((client, is_http2): Slot) -> usize {
     let client = client.and_then(|client| Client::ALL.iter().position(|other| *other == client));
     2 * client.unwrap_or(Client::ALL.len()) + usize::from(is_http2)
@@ -116,14 +116,14 @@ fn enter(world: &World, acts: &[Act]) {
     }
 }
 
-/// The connections of one slot.
+/// Connections of one slot.
 #[derive(Default)]
 struct Connections {
     http1: Http1,
     http2: Http2,
 }
 
-/// Sends one case, and has what came back judged.
+/// Sends one case, and gives its responses to the judge.
 async fn perform(world: &World, front: SocketAddr, connections: &mut Connections, act: &Act) -> Log {
     let Act { number, case, .. } = act;
     let asks = case.asks.len();
@@ -179,7 +179,7 @@ fn judge(world: &World, number: u64, case: &Case, heard: &Heard) {
             answer => book.answered(&ask.mark, answer.unwrap_or(&Answer::None)),
         }
     }
-    // A connection that is refused says so once, also behind the last request.
+    // A refused connection says so once, also behind the last request.
     for answer in heard.answers.iter().skip(case.asks.len()) {
         if let Answer::Upstream { mark, .. } = answer {
             book.violate(number, format!("the client got one answer too many, to {mark}"));
@@ -187,7 +187,7 @@ fn judge(world: &World, number: u64, case: &Case, heard: &Heard) {
     }
 }
 
-/// The case as people read it.
+/// Describes the case for people.
 fn tell(case: &Case, heard: &Heard, took: Duration) -> String {
     let group = case.group.map_or("between", Group::as_str);
     let mut text = format!("  {group}: {}, {} ms\n", case.what, took.as_millis());
@@ -216,7 +216,7 @@ fn tell(case: &Case, heard: &Heard, took: Duration) -> String {
     text
 }
 
-/// Returns the chance of one scene of a seed.
+/// Returns the random source of one scene.
 fn chance_of(seed: u64, scene: u64) -> Chance {
     let mut chance = Chance::new(seed ^ scene.wrapping_mul(0x0001_0000_01b3));
     chance.draw();

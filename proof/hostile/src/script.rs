@@ -1,41 +1,41 @@
-//! How the upstream answers a request.
+//! Scripts of the upstream: its behaviour for one request.
 
-/// One way to answer.
+/// Behaviour of the upstream for one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     /// A response with a length.
     Plain,
     /// A response in chunks.
     Chunked,
-    /// A response in chunks, and trailers that belong into no trailer.
+    /// A response in chunks, with trailers that are not allowed in trailers.
     Trailers,
-    /// A response to the end of the connection.
+    /// A response that ends with the connection.
     ToTheEnd,
     /// Interim responses of these statuses, then the response.
     Interim(&'static [u16]),
-    /// The response as soon as the head is there.
+    /// The response as soon as the head has come.
     Early,
     /// The response, and these bytes behind it, in one write or in two.
     Surplus { extra: Extra, in_one: bool },
-    /// The response, and these bytes once the client has it.
+    /// The response, and these bytes once the client has received it.
     Late(Extra),
-    /// A response in chunks with a length beside, and bytes behind it.
+    /// A response in chunks with a length beside them, and bytes behind it.
     LengthAndChunks,
-    /// Two lengths.
+    /// A response with two lengths.
     TwoLengths,
     /// Half a head, or a head and half a body, then the end of the connection.
     Half { of_head: bool },
-    /// Nothing but the end of the connection.
+    /// The end of the connection, without a response.
     Drop,
     /// Bytes that are no response.
     Garbage,
-    /// A 503.
+    /// A response with status 503.
     Fail,
-    /// A switch of protocols, whether it was asked for or not.
+    /// A switch of protocols, requested or not.
     Switch { protocol: &'static str, accept: Accept },
 }
 
-/// Bytes that no request asked for.
+/// Bytes that belong to no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
     Response,
@@ -49,7 +49,7 @@ impl Extra {
     pub(crate) const ALL: [Extra; 5] =
         [Extra::Response, Extra::HalfResponse, Extra::Interim, Extra::EmptyLine, Extra::Byte];
 
-    /// The bytes, which name the request that they came after.
+    /// Returns the bytes, which name the request that they came after.
     pub(crate) fn bytes(self, mark: &str) -> Vec<u8> {
         let poison = format!("seen mark=poison-{mark} tenant=- caller=-\n");
         let response = format!(
@@ -69,14 +69,14 @@ impl Extra {
 /// `Sec-WebSocket-Accept` in a switch of protocols.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Accept {
-    /// The one that belongs to [`WEBSOCKET_KEY`](crate::grammar::WEBSOCKET_KEY).
+    /// The value for [`WEBSOCKET_KEY`](crate::grammar::WEBSOCKET_KEY).
     Right,
     Wrong,
     Missing,
 }
 
 impl Script {
-    /// Whether a gateway can pass the answer on: any other may become a 502.
+    /// Returns true if a gateway can forward the response: any other may become a 502.
     pub(crate) fn is_whole(self) -> bool {
         match self {
             Script::Plain

@@ -1,11 +1,11 @@
-//! One request as the upstream saw it, compared with the request that was sent.
+//! Comparison of a request at the upstream with the request that was sent.
 
 use semel_fuzz::http1::Message;
 
 use crate::case::Ask;
 use crate::draft::Credentials;
 
-/// Fields that only the gateway gives, and that every command has once.
+/// Fields that only the gateway adds, once to every command.
 const NAMES: [&str; 4] = ["semel-operation-id", "semel-attempt", "semel-tenant", "semel-caller"];
 
 /// Fields that never reach an upstream.
@@ -26,13 +26,13 @@ const NEVER: [&str; 10] = [
 const LOOK_ALIKES: [&str; 6] =
     ["content_length", "transfer_encoding", "idempotency_key", "content_type", "x_api_key", "x_mark"];
 
-/// The mark in the query of a request, or in its field.
+/// Returns the mark in the query of a request, or in its field.
 pub(crate) fn mark(request: &Message) -> Option<String> {
     mark_in(&request.start[1])
         .or_else(|| request.values("x-mark").first().map(|mark| String::from_utf8_lossy(mark).into_owned()))
 }
 
-/// The first mark in some bytes.
+/// Returns the first mark in some bytes.
 pub(crate) fn mark_in(bytes: &[u8]) -> Option<String> {
     let at = bytes.windows(4).position(|window| window == b"?m=m")? + 3;
     let end = bytes[at..].iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
@@ -40,7 +40,7 @@ pub(crate) fn mark_in(bytes: &[u8]) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes[at..end]).into_owned())
 }
 
-/// The tenant and the caller that a request names.
+/// Returns the tenant and the caller that a request names.
 pub(crate) fn identity(request: &Message) -> (String, String) {
     let text = |name: &str| match &request.values(name)[..] {
         [] => "-".into(),
@@ -50,7 +50,7 @@ pub(crate) fn identity(request: &Message) -> (String, String) {
     (text("semel-tenant"), text("semel-caller"))
 }
 
-/// Whether a careless router takes this for a path that only callers may ask for.
+/// Returns true if a careless router takes this for a path that needs a caller.
 fn is_protected(method: &[u8], target: &[u8]) -> bool {
     let target = String::from_utf8_lossy(target);
     let path = generous(target.split('?').next().unwrap_or_default());
@@ -62,7 +62,8 @@ fn is_protected(method: &[u8], target: &[u8]) -> bool {
     }
 }
 
-/// The path as a router has it that decodes twice, resolves dots, drops parameters and empty segments, and ignores case.
+/// Returns the path as seen by a router that decodes twice, resolves dots, drops parameters and empty segments, and
+/// ignores case.
 fn generous(path: &str) -> String {
     let decoded = decoded(&decoded(path));
     let mut segments: Vec<&str> = Vec::new();
@@ -94,7 +95,7 @@ fn decoded(path: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Everything about a request that differs from what was sent and proven.
+/// Returns all differences between a request at the upstream and the sent, proven one.
 pub(crate) fn faults(ask: &Ask, request: &Message, credentials: &Credentials) -> Vec<String> {
     let [method, target, _] = &request.start;
     let mut faults = Vec::new();

@@ -1,4 +1,4 @@
-//! The upstream: records every byte of each connection, reads it with a second reader, and answers as its request's script says.
+//! HTTP/1 upstream: records every byte, reads it with a second reader, and answers by the request's script.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -14,13 +14,13 @@ use crate::grammar::WEBSOCKET_ACCEPT;
 use crate::script::{Accept, Extra, Script};
 use crate::sight;
 
-/// Tells the upstream to write late bytes, and hears when they are written.
+/// Signal to write late bytes, and signal that they are written.
 type Late = (oneshot::Sender<()>, oneshot::Receiver<()>);
 
-/// What the clients, the upstream and the judge share.
+/// State shared by the clients, the upstream and the judge.
 pub(crate) struct World {
     book: Mutex<Book>,
-    /// The upstream's side of this scene: the connection, and the bytes in either direction.
+    /// Upstream's record of this scene: the connection, and the bytes in either direction.
     record: Mutex<Vec<(usize, &'static str, Vec<u8>)>>,
     late: Mutex<HashMap<String, Late>>,
 }
@@ -34,7 +34,7 @@ impl World {
         self.book.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record of the scene so far, which begins anew.
+    /// Takes the record of the scene so far.
     pub(crate) fn take_record(&self) -> Vec<(usize, &'static str, Vec<u8>)> {
         std::mem::take(&mut self.record.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -44,7 +44,7 @@ impl World {
         record.push((connection, direction, bytes.to_vec()));
     }
 
-    /// Has the late bytes behind the answer to this request written, if there are any.
+    /// Makes the upstream write the late bytes behind the response to this request, if there are any.
     pub(crate) async fn release(&self, mark: &str) {
         let late = self.late.lock().unwrap_or_else(PoisonError::into_inner).remove(mark);
         if let Some((go, done)) = late {
@@ -54,7 +54,7 @@ impl World {
     }
 }
 
-/// Starts one, and returns its address.
+/// Starts an upstream, and returns its address.
 pub(crate) async fn start(world: Arc<World>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -73,14 +73,14 @@ struct Connection {
     stream: TcpStream,
     number: usize,
     world: Arc<World>,
-    /// What has come, and is no request yet.
+    /// Received bytes that are no complete request yet.
     bytes: Vec<u8>,
 }
 
-/// What follows an answer.
+/// Continuation after a response.
 enum Next {
     Request,
-    /// The connection was answered to its end, or is a tunnel.
+    /// The connection has ended, or is a tunnel.
     Nothing,
 }
 
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// Reads some bytes. False at the end of the connection.
+    /// Reads some bytes. Returns false at the end of the connection.
     async fn hear(&mut self) -> bool {
         let before = self.bytes.len();
         let read = self.stream.read_buf(&mut self.bytes).await;
@@ -130,12 +130,12 @@ impl Connection {
         let _ = self.stream.write_all(bytes).await;
     }
 
-    /// The head of a request that is answered before its body is there.
+    /// Returns the head of a request that is answered before its body has come.
     fn early_head(&self) -> Option<Message> {
         let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n")?;
         let mark = sight::mark_in(&self.bytes)?;
         let script = self.world.book().ask(&mark)?.script;
-        // The body does not matter here: the head is read as if it had none.
+        // The head is read as if it had no body, which does not matter here.
         let lines = String::from_utf8_lossy(&self.bytes[..end + 2]).into_owned();
         let is_framing = |line: &str| {
             let line = line.to_ascii_lowercase();
@@ -209,7 +209,7 @@ impl Connection {
         Next::Request
     }
 
-    /// Answers, and writes more once the client has the answer, unless something comes before.
+    /// Answers, and writes more once the client has the response, unless other bytes come before.
     async fn answer_late(&mut self, request: &Message, mark: &str, extra: Extra) {
         let ((go, gone), (done, finished)) = (oneshot::channel(), oneshot::channel());
         let late = (go, finished);
@@ -228,8 +228,8 @@ impl Connection {
         }
     }
 
-    /// Switches protocols. Behind an answer that belongs to a handshake is a tunnel, whose bytes are no requests; behind any
-    /// other the upstream goes on as a server of HTTP that believes what it is told.
+    /// Switches protocols. After a valid handshake the connection is a tunnel, whose bytes are no requests; after any
+    /// other the upstream continues as an HTTP server that trusts its input.
     async fn switch(&mut self, request: &Message, protocol: &str, accept: Accept) -> Next {
         let accept = match accept {
             Accept::Right => format!("sec-websocket-accept: {WEBSOCKET_ACCEPT}\r\n"),
@@ -252,13 +252,13 @@ impl Connection {
     }
 }
 
-/// The identity that a request names, and its mark.
+/// Returns the identity that a request names, and its mark.
 pub(crate) fn seen(request: &Message) -> String {
     let (tenant, caller) = sight::identity(request);
     format!("mark={} tenant={tenant} caller={caller}", sight::mark(request).unwrap_or_default())
 }
 
-/// The body of every answer.
+/// Returns the body of every response.
 pub(crate) fn echo(request: &Message) -> String {
     format!("seen {}\n", seen(request))
 }

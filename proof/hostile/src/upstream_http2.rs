@@ -1,5 +1,5 @@
-//! The upstream over HTTP/2, with prior knowledge: hyper reads its frames, and every request is recorded and answered by its
-//! script, as far as that means something without HTTP/1.
+//! HTTP/2 upstream, with prior knowledge: hyper reads its frames; it records every request and answers by the script,
+//! as far as that applies without HTTP/1.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use crate::upstream::{World, echo, seen};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts one, and returns its address.
+/// Starts an upstream, and returns its address.
 pub(crate) async fn start(world: Arc<World>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -75,13 +75,13 @@ async fn answer(
     Ok(Response::builder().status(status).header("x-seen", seen(&request)).body(body)?)
 }
 
-/// The fields of a request as lines, by which a command is known.
+/// Returns the fields of a request as lines, by which a command is recognized.
 fn head(request: &Message) -> Vec<u8> {
     let lines = request.fields.iter().map(|(name, value)| [&name[..], b": ", value, b"\r\n"].concat());
     std::iter::once(request.start.join(&b' ')).chain(lines).flatten().collect()
 }
 
-/// The request as the judge reads it.
+/// Converts the request for the judge.
 fn message(parts: &http::request::Parts, body: &[u8], trailers: &HeaderMap) -> Message {
     let target = parts.uri.path_and_query().map(|target| target.as_str()).unwrap_or_default();
     let lines = |headers: &HeaderMap| -> Vec<(Vec<u8>, Vec<u8>)> {
@@ -97,7 +97,7 @@ fn message(parts: &http::request::Parts, body: &[u8], trailers: &HeaderMap) -> M
     }
 }
 
-/// The body of an answer.
+/// Body of a scripted response.
 struct Scripted {
     data: Option<Bytes>,
     has_trailers: bool,

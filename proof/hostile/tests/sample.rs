@@ -1,8 +1,8 @@
-//! A sample of the cases holds for the gateway, and finds every relay with a mistake.
+//! A sample of the cases finds no violation in the gateway, and finds every relay with a mistake.
 
 use semel_hostile::{Defect, Group, Options, Outcome, run};
 
-/// Cases of the sample: some of them in every group.
+/// Number of cases in the sample, with some in every group.
 const CASES: u64 = 3_200;
 
 fn sample(only: Option<Group>, defect: Option<Defect>) -> Outcome {
@@ -11,7 +11,7 @@ fn sample(only: Option<Group>, defect: Option<Defect>) -> Outcome {
 }
 
 #[test]
-fn the_upstream_sees_what_was_accepted_and_everybody_gets_their_own_answers() {
+fn upstream_sees_accepted_requests_and_clients_get_their_own_responses() {
     let outcome = sample(None, None);
     assert!(outcome.violations.is_empty(), "{}", outcome.stories.join("\n"));
     assert_eq!((outcome.cases(), outcome.counts.len()), (CASES, Group::ALL.len()));
@@ -23,7 +23,7 @@ fn the_upstream_sees_what_was_accepted_and_everybody_gets_their_own_answers() {
     );
 }
 
-/// The mistake is found among the cases of this group, and for this reason.
+/// Asserts that the mistake is found by cases of this group, for this reason.
 fn is_found(defect: Defect, group: Group, reason: &str) {
     let outcome = sample(Some(group), Some(defect));
     let is_reason = outcome.violations.iter().any(|violation| violation.what.contains(reason));
@@ -46,7 +46,7 @@ fn a_front_that_decodes_paths_late_is_found() {
 }
 
 #[test]
-fn a_front_that_passes_what_clients_say_about_themselves_is_found() {
+fn front_that_forwards_claimed_identities_is_found() {
     is_found(Defect::PassesReads, Group::HeaderName, "nothing has proven that");
 }
 
@@ -56,12 +56,12 @@ fn a_front_that_moves_trailers_into_the_head_is_found() {
 }
 
 #[test]
-fn a_front_that_takes_half_messages_for_whole_ones_is_found() {
+fn front_that_takes_truncated_messages_for_complete_is_found() {
     is_found(Defect::BelievesResets, Group::Http2, "must be refused");
 }
 
 #[test]
-fn one_connection_to_the_upstream_for_all_callers_is_found() {
+fn relay_that_shares_one_upstream_connection_is_found() {
     is_found(Defect::SharesConnection, Group::Surplus, "which it did not ask for");
 }
 

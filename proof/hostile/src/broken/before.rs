@@ -1,4 +1,4 @@
-//! Relays between clients and the gateway.
+//! Relays with mistakes between clients and the gateway.
 
 use std::net::SocketAddr;
 
@@ -16,7 +16,7 @@ use super::Defect;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// Starts a relay, and returns where it listens.
+/// Starts a relay, and returns its address.
 pub(crate) async fn before(defect: Defect, gateway: SocketAddr, upstream: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -25,7 +25,7 @@ pub(crate) async fn before(defect: Defect, gateway: SocketAddr, upstream: Socket
             tokio::spawn(async move {
                 let mut first = [0; 3];
                 let is_http2 = matches!(client.peek(&mut first).await, Ok(3)) && &first == b"PRI";
-                // A connection that breaks off is no news here.
+                // A connection that breaks off is not an error here.
                 match (defect, is_http2) {
                     (Defect::BelievesResets, true) => believe(client, gateway).await,
                     (_, true) => drop(join(client, gateway, b"").await),
@@ -37,7 +37,7 @@ pub(crate) async fn before(defect: Defect, gateway: SocketAddr, upstream: Socket
     address
 }
 
-/// Passes bytes in both directions, these first.
+/// Forwards bytes in both directions, these first.
 async fn join(mut client: TcpStream, target: SocketAddr, first: &[u8]) -> Result<(), Error> {
     let mut server = TcpStream::connect(target).await?;
     server.write_all(first).await?;
@@ -45,7 +45,7 @@ async fn join(mut client: TcpStream, target: SocketAddr, first: &[u8]) -> Result
     Ok(())
 }
 
-/// Passes what a client sends to the gateway, or around it.
+/// Forwards a client's bytes to the gateway, or around it.
 async fn relay(
     mut client: TcpStream,
     defect: Defect,
@@ -74,7 +74,7 @@ async fn relay(
     }
 }
 
-/// The lines of a head, and what follows them.
+/// Splits bytes into the lines of a head and the rest.
 fn parts(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 2;
     Some((bytes[..end].split_inclusive(|byte| *byte == b'\n').collect(), &bytes[end..]))
@@ -85,7 +85,7 @@ fn has_name(line: &[u8], name: &str) -> bool {
     line.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(&name))
 }
 
-/// What goes to the upstream itself.
+/// Returns the bytes for the upstream, if the relay goes around the gateway.
 fn around(defect: Defect, bytes: &[u8]) -> Option<Vec<u8>> {
     let (lines, rest) = parts(bytes)?;
     let starts = |text: &[u8]| bytes.starts_with(text);
@@ -106,7 +106,7 @@ fn around(defect: Defect, bytes: &[u8]) -> Option<Vec<u8>> {
     goes.then(|| [lines.iter().filter(is_own).copied().collect::<Vec<_>>().concat(), rest.to_vec()].concat())
 }
 
-/// What goes to the gateway.
+/// Returns the bytes for the gateway.
 fn through(defect: Defect, bytes: &[u8]) -> Vec<u8> {
     let Some((lines, rest)) = parts(bytes) else { return bytes.to_vec() };
     match defect {
@@ -132,14 +132,14 @@ fn through(defect: Defect, bytes: &[u8]) -> Vec<u8> {
     }
 }
 
-/// Takes hyper's word for the end of a body.
+/// Serves a client and trusts hyper for the end of a body.
 async fn believe(client: TcpStream, gateway: SocketAddr) {
     let service = service_fn(move |request| begin(request, gateway));
     let builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
     let _ = builder.serve_connection(TokioIo::new(client), service).await;
 }
 
-/// Passes a request on in a task of its own: a client that has left stops nothing.
+/// Forwards a request in a task of its own: a client that has left stops nothing.
 fn begin(
     request: Request<Incoming>,
     gateway: SocketAddr,
@@ -150,7 +150,7 @@ fn begin(
 
 async fn pass_on(request: Request<Incoming>, gateway: SocketAddr) -> Result<Response<Full<Bytes>>, Error> {
     let (mut parts, body) = request.into_parts();
-    // Here is the mistake: a body that was reset with NO_ERROR ends like a whole one.
+    // The mistake: a body that was reset with NO_ERROR ends like a complete one.
     let body = body.collect().await?.to_bytes();
     parts.headers.remove("content-length");
     let io = TokioIo::new(TcpStream::connect(gateway).await?);

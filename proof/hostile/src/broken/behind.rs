@@ -1,4 +1,4 @@
-//! Relays between the gateway and the upstream.
+//! Relays with mistakes between the gateway and the upstream.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use tokio::sync::Mutex;
 
 use super::Defect;
 
-/// A connection to the upstream, and what came on it that was not read yet.
+/// A connection to the upstream, and its bytes that were not read yet.
 type Line = (TcpStream, Vec<u8>);
 
-/// Starts a relay, and returns where it listens.
+/// Starts a relay, and returns its address.
 pub(crate) async fn behind(defect: Defect, upstream: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -26,7 +26,7 @@ pub(crate) async fn behind(defect: Defect, upstream: SocketAddr) -> SocketAddr {
     address
 }
 
-/// Passes requests on, one after the other.
+/// Forwards requests, one after the other.
 async fn relay(
     mut gateway: TcpStream,
     defect: Defect,
@@ -49,7 +49,7 @@ async fn relay(
                 exchange(&mut line, upstream, &request).await
             }
             _ => match exchange(&mut None, upstream, &request).await {
-                // Here is the mistake: the upstream may have done it.
+                // The mistake: the upstream may have executed it.
                 None => exchange(&mut None, upstream, &request).await,
                 answer => answer,
             },
@@ -61,7 +61,7 @@ async fn relay(
     }
 }
 
-/// Sends a request, and takes whatever comes next for its answer.
+/// Sends a request, and takes the next bytes for its response.
 async fn exchange(line: &mut Option<Line>, upstream: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
     let (mut stream, mut heard) = match line.take() {
         Some(line) => line,

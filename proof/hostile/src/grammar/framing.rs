@@ -1,4 +1,4 @@
-//! Where a request ends over HTTP/1: lengths, chunks, folds, pipelines, halves, `Expect`.
+//! Framing of requests over HTTP/1: lengths, chunks, folds, pipelines, truncation, `Expect`.
 
 use crate::case::{After, Case, Ending, Group, Wire};
 use crate::draft::{Author, Draft, Sort, http1};
@@ -42,7 +42,7 @@ fn in_chunks(author: &mut Author<'_>) -> Case {
     http1(GROUP, "a whole request in chunks", vec![draft], bytes)
 }
 
-/// A body that two readers end in two places, with a request in what is left.
+/// Draws a body that two readers end in two places, with a request in the remainder.
 fn length_and_coding(author: &mut Author<'_>) -> Case {
     let (client, sort) = (author.client(), author.chance.pick(&Sort::WITH_BODY));
     let draft = author.draft(client, sort).refused();
@@ -159,7 +159,7 @@ fn bad_line(author: &mut Author<'_>) -> Case {
     http1(GROUP, "a line that is none", vec![draft], bytes).then_half_closed()
 }
 
-/// Several requests in a row, of several clients, and perhaps one among them that ends the connection.
+/// Draws a pipeline of several clients' requests, perhaps with one that ends the connection.
 fn pipeline(author: &mut Author<'_>) -> Case {
     let (count, spoils) = (2 + author.chance.index(3), author.chance.percent(30));
     let spoiled = if spoils { author.chance.index(count) } else { count };
@@ -175,7 +175,7 @@ fn pipeline(author: &mut Author<'_>) -> Case {
         } else {
             bytes.extend(draft.whole());
         }
-        // Behind a head that was refused, no byte is read as a request.
+        // Behind a refused head, no byte is read as a request.
         drafts.push(if number >= spoiled { draft.refused() } else { draft });
     }
     let case = http1(GROUP, "a pipeline", drafts, bytes);
@@ -207,7 +207,7 @@ fn expects(author: &mut Author<'_>) -> Case {
         _ => ("Expect: 100-continue\r\n", draft),
     };
     let head = draft.head(&[lines.as_bytes(), length.as_bytes()].concat());
-    // A server may ignore an expectation that it does not know: then none is told to go on.
+    // A server may ignore an unknown expectation, without an interim response.
     let waits = lines.contains("100") && author.chance.percent(60);
     let after = if waits { After::Response } else { After::Nothing };
     let pieces = vec![(After::Nothing, head), (after, draft.ask.body.clone())];

@@ -6,7 +6,7 @@ use crate::draft::{Author, Draft, Sort};
 
 const GROUP: Option<Group> = Some(Group::HeaderName);
 
-/// Names that change what a request asks for, and spellings of names with a meaning.
+/// Names that change the meaning of a request, and look-alikes of meaningful names.
 const REFUSED: [&str; 16] = [
     "X-HTTP-Method-Override",
     "X-HTTP-Method",
@@ -26,7 +26,7 @@ const REFUSED: [&str; 16] = [
     "X_Mark",
 ];
 
-/// Names that only the gateway speaks in.
+/// Names that only the gateway may send.
 const STRIPPED: [&str; 10] = [
     "Semel-Tenant",
     "Semel-Caller",
@@ -40,7 +40,7 @@ const STRIPPED: [&str; 10] = [
     "Idempotency-Replayed",
 ];
 
-/// Names that mean nothing to the gateway.
+/// Names without a meaning for the gateway.
 const PASSED: [&str; 6] = ["X-Other", "X_Other", "X-Tenant", "Prefer", "Cookie", "X-Real-IP"];
 
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
@@ -84,7 +84,7 @@ fn has_connection(draft: &Draft) -> bool {
     draft.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case(b"connection"))
 }
 
-/// A field twice that may be there once.
+/// Draws a repeated field that may occur only once.
 fn duplicate(author: &mut Author<'_>, client: Client) -> (&'static str, Draft) {
     let sort = author.chance.pick(&Sort::COMMANDS);
     let draft = author.draft(client, sort);
@@ -98,7 +98,7 @@ fn duplicate(author: &mut Author<'_>, client: Client) -> (&'static str, Draft) {
     ("a field that is there twice", draft.refused())
 }
 
-/// A connection that claims a field which is not its own.
+/// Draws a `Connection` that names a field, which it mostly may not remove.
 fn connection(author: &mut Author<'_>, draft: Draft) -> (&'static str, Draft) {
     let (value, is_refused): (&[u8], bool) = author.chance.pick(&[
         (b"Idempotency-Key", true),
@@ -117,10 +117,10 @@ fn connection(author: &mut Author<'_>, draft: Draft) -> (&'static str, Draft) {
     ("a connection that names a field", if is_refused { draft.refused() } else { draft })
 }
 
-/// Credentials that prove nothing, or two things.
+/// Draws credentials that prove no identity, or two.
 fn credentials(author: &mut Author<'_>, client: Client) -> (&'static str, Draft) {
     let sort = author.chance.pick(&Sort::COMMANDS);
-    // Whoever shows nothing but another's key is that other.
+    // A client that shows only another's key is that other client.
     let client = if client == Client::Guest || client == Client::Bob { Client::Alice } else { client };
     let (own, other) = (author.key_of(client), author.key_of(Client::Bob));
     let bare = author.draft(client, sort).without("Authorization").without("X-Api-Key").refused();

@@ -1,4 +1,4 @@
-//! Frames: pseudo-fields, hosts, resets, continuations, forbidden fields, ends of connections, windows.
+//! HTTP/2 frames: pseudo-fields, hosts, resets, continuations, forbidden fields, ends of connections, windows.
 
 use crate::case::{Case, Client, Ending, Group, RawFrame, Wire};
 use crate::draft::{Author, Draft, Sort, http2};
@@ -28,7 +28,7 @@ fn draft(author: &mut Author<'_>, sorts: &[Sort]) -> Draft {
     author.draft(client, sort)
 }
 
-/// A valid request, in as many frames as chance draws.
+/// Splits a valid request into a random number of frames.
 fn pieces(author: &mut Author<'_>, draft: &Draft, stream: i32) -> Vec<RawFrame> {
     let block = frames::block(&draft.fields_over_http2());
     let ends = if draft.ask.body.is_empty() { END_STREAM } else { 0 };
@@ -73,7 +73,7 @@ fn whole(author: &mut Author<'_>) -> Case {
     http2(GROUP, "a request in many frames", vec![draft], vec![step])
 }
 
-/// Requests of several clients, frame by frame on one connection.
+/// Draws requests of several clients, interleaved frame by frame on one connection.
 fn interleaved(author: &mut Author<'_>) -> Case {
     let drafts: Vec<Draft> = (0..2 + author.chance.index(3)).map(|_| draft(author, &Sort::PLAIN)).collect();
     let (mut heads, mut bodies) = (Vec::new(), Vec::new());
@@ -93,7 +93,7 @@ fn with_fields(draft: &Draft, fields: &Fields) -> Vec<RawFrame> {
     std::iter::once(head).chain(body).collect()
 }
 
-/// Fields that no request may have.
+/// Draws fields that no request may have.
 fn fields(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::PLAIN).refused();
     let mut fields = draft.fields_over_http2();
@@ -213,7 +213,7 @@ fn lengths(author: &mut Author<'_>) -> Case {
     http2(GROUP, "lengths beside frames", vec![draft], steps)
 }
 
-/// A request that is reset, with every code, before its end or behind it.
+/// Draws a request that is reset, with every code, before its end or behind it.
 fn resets(author: &mut Author<'_>) -> Case {
     let code = author.chance.index(14) as u32;
     let draft = draft(author, &Sort::WITH_BODY);
@@ -246,7 +246,7 @@ fn abandon(case: &mut Case, streams: Vec<usize>, ends: Ending) {
     }
 }
 
-/// A client that ends its connection in the middle of a request, or behind it.
+/// Draws a client that ends its connection within a request, or behind it.
 fn leaves(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::WITH_BODY);
     let go_away = |code: u32| of_connection(GOAWAY, 0, &[[0_u8; 4], code.to_be_bytes()].concat());
@@ -303,7 +303,7 @@ fn windows(author: &mut Author<'_>) -> Case {
     }
 }
 
-/// Frames in an order, or of a form, that ends a stream or a connection.
+/// Draws frames in an invalid order or form, which end a stream or a connection.
 fn broken_frames(author: &mut Author<'_>) -> Case {
     let draft = draft(author, &Sort::PLAIN).refused();
     let block = frames::block(&draft.fields_over_http2());
@@ -331,12 +331,12 @@ fn broken_frames(author: &mut Author<'_>) -> Case {
     case.then_half_closed()
 }
 
-/// Field sections that cannot be decoded.
+/// Draws field sections that cannot be decoded.
 fn broken_blocks(author: &mut Author<'_>) -> Case {
     let draft = author.draft(Client::Guest, Sort::Read).refused();
     let block = frames::block(&draft.fields_over_http2());
     let broken: Vec<u8> = match author.chance.index(6) {
-        // An index that is not there, a table that is too large, a length behind the end, a code that is none.
+        // An index that does not exist, a table that is too large, a length beyond the end, an invalid code.
         0 => [&block[..], &[0xff, 0xff, 0x7f]].concat(),
         1 => [&[0x3f, 0xff, 0xff, 0xff, 0x7f][..], &block].concat(),
         2 => [&block[..], &[0, 1, b'a', 100, b'b']].concat(),

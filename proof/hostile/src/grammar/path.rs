@@ -1,4 +1,4 @@
-//! Spellings of a path: those that have the one form, and those that have none.
+//! Spellings of a path: those with a canonical form, and those without.
 
 use crate::case::{Case, Client, Group};
 use crate::draft::{Author, Draft, Sort};
@@ -49,14 +49,15 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
     if author.chance.percent(40) { draft.alone_over_http2(GROUP, what) } else { over_http1(draft, what) }
 }
 
-/// What has no form may not be HTTP/1 either: then it is the last on its connection.
+/// Makes a case over HTTP/1. A path without a canonical form may not be HTTP/1 either: it is the last on its
+/// connection.
 fn over_http1(draft: Draft, what: &'static str) -> Case {
     let is_refused = draft.ask.expectation == crate::case::Expectation::Refused;
     let case = draft.alone(GROUP, what);
     if is_refused { case.then_half_closed() } else { case }
 }
 
-/// The path with some of its letters and digits as escapes.
+/// Spells the path with some of its letters and digits as escapes.
 fn escaped(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     let mut spelled = String::new();
     for letter in path.chars() {
@@ -69,7 +70,7 @@ fn escaped(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     spelled.into_bytes()
 }
 
-/// The path with something in it that two readers take for two things.
+/// Spells the path with a part that is ambiguous for two readers.
 fn without_form(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     let (first, rest) = path[1..].split_once('/').unwrap_or((&path[1..], ""));
     let rest = if rest.is_empty() { String::new() } else { format!("/{rest}") };
@@ -96,7 +97,7 @@ fn without_form(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     escaped_less(author, &spelled)
 }
 
-/// Some letters outside of escapes as escapes.
+/// Spells some letters as escapes, unless the path has escapes already.
 fn escaped_less(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     if path.contains('%') || author.chance.percent(60) {
         return path.as_bytes().to_vec();
@@ -104,7 +105,7 @@ fn escaped_less(author: &mut Author<'_>, path: &str) -> Vec<u8> {
     escaped(author, path)
 }
 
-/// A path that some routers take for a route of ours: refused where there is a rule.
+/// Draws a path that some routers take for a route of ours: refused where there is a rule.
 fn generous(author: &mut Author<'_>, mut draft: Draft, sort: Sort) -> (&'static str, Draft) {
     let path = sort.path();
     let other = match author.chance.index(3) {
@@ -116,7 +117,7 @@ fn generous(author: &mut Author<'_>, mut draft: Draft, sort: Sort) -> (&'static 
     draft.ask.target = format!("{other}?m={}", draft.ask.mark);
     let has_rule = matches!(sort, Sort::Create | Sort::Replace | Sort::Remove);
     let draft = if has_rule { draft.refused() } else { draft };
-    // An unknown client never gets to a rule around it.
+    // A client without credentials never gets around a rule.
     let draft = if draft.ask.client == Client::Guest && has_rule { draft.refused() } else { draft };
     ("a path that differs by a slash or by case", draft)
 }

@@ -1,4 +1,4 @@
-//! An upstream that says more, less, earlier or later than it is asked.
+//! An upstream that sends more, less, earlier or later than its response.
 
 use crate::case::{After, Case, Ending, Group, Wire};
 use crate::draft::{Author, Sort, http1};
@@ -44,7 +44,7 @@ fn script(author: &mut Author<'_>) -> (&'static str, Script) {
     }
 }
 
-/// A body in two pieces, the second after the answer.
+/// Draws a body in two pieces, the second after the response.
 fn early(author: &mut Author<'_>) -> Case {
     let client = author.client();
     let draft = author.draft(client, Sort::Store).answered(Script::Early);

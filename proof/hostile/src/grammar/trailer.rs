@@ -1,4 +1,4 @@
-//! Fields after a body, over HTTP/1 and HTTP/2.
+//! Trailer fields, over HTTP/1 and HTTP/2.
 
 use super::spelled;
 use crate::case::{Case, Group};
@@ -7,7 +7,7 @@ use crate::frames;
 
 const GROUP: Option<Group> = Some(Group::Trailer);
 
-/// Names that belong into a head, or are not the client's to say.
+/// Names that belong into a head, or that a client may not send.
 const REFUSED: [&str; 26] = [
     "Authorization",
     "X-Api-Key",
@@ -48,7 +48,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
             let value = author.chance.pick(&["acme", "alice", "5", "chunked", "lab", "semel_1"]);
             (spelled(author, name), value.into())
         }
-        // A name that is none, where it must be refused.
+        // An invalid name, where it must be refused.
         false if is_refused => (b"X Sum".to_vec(), b"7".to_vec()),
         false => (spelled(author, "X-Sum"), b"7".to_vec()),
     };

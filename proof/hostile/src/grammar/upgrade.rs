@@ -1,4 +1,4 @@
-//! Requests to switch protocols, whole, broken and in disguise, before upstreams that switch to anything.
+//! Requests to switch protocols, valid, broken and in disguise, before upstreams that switch to anything.
 
 use crate::case::{After, Ask, Case, Client, Ending, Group, Wire};
 use crate::draft::{Author, Draft, Sort, http1};
@@ -7,7 +7,7 @@ use crate::script::{Accept, Script};
 
 const GROUP: Option<Group> = Some(Group::Upgrade);
 
-/// Values of `Upgrade` that are no list of protocol names.
+/// Values of `Upgrade` that are not a list of protocol names.
 const DISGUISES: [&[u8]; 10] = [
     b"h2c\xff",
     b"h2c, \xff",
@@ -21,7 +21,7 @@ const DISGUISES: [&[u8]; 10] = [
     b"h2c websocket",
 ];
 
-/// Values that are, and that ask for nothing that is allowed.
+/// Valid lists of protocol names without an allowed protocol.
 const OTHERS: [&[u8]; 6] = [b"h2c", b"H2C", b"websocket, h2c", b"echo", b"TLS", b"h2c, websocket"];
 
 pub(super) fn draw(author: &mut Author<'_>) -> Case {
@@ -52,7 +52,7 @@ pub(super) fn draw(author: &mut Author<'_>) -> Case {
     } else {
         draft.answered(script)
     };
-    // The bytes behind a handshake are a command that nobody may send, in the tunnel and out of it.
+    // The bytes behind a handshake are a forged command, which no client may send, in the tunnel and out of it.
     let forged = author.forged();
     let after = if author.chance.percent(70) { After::Response } else { After::Nothing };
     let pieces = vec![(After::Nothing, draft.whole()), (after, forged.whole())];
@@ -76,7 +76,7 @@ fn switch(author: &mut Author<'_>) -> Script {
     }
 }
 
-/// A request with all that switches to HTTP/2 in the clear.
+/// Makes a request with all fields that switch to HTTP/2 in the clear.
 fn settings(author: &mut Author<'_>, client: Client, sort: Sort) -> Draft {
     let draft = author.draft(client, sort);
     let connection =
