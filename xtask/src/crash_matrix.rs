@@ -1,13 +1,13 @@
 //! `cargo xtask crash-matrix`: every step of a command under every fault, on real processes and real databases, and the
-//! table of it in docs/crash-matrix.md.
+//! tables of docs/src/explanation/crash-matrix.md.
 
 use std::process::Command;
 
 use crate::step::{program, step};
 use crate::{databases, root};
 
-/// The table that people read.
-const PAGE: &str = "docs/crash-matrix.md";
+/// The page whose tables a whole run rewrites.
+const PAGE: &str = "docs/src/explanation/crash-matrix.md";
 
 /// Builds gateway and driver, and runs them. Only a run of everything is written down.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {

@@ -45,7 +45,7 @@ pub(crate) fn check() -> Result<(), String> {
 
 /// Each document as it should be.
 fn documents() -> Result<Vec<(PathBuf, String)>, String> {
-    let drawings = [("ARCHITECTURE.md", diagram()), ("docs/state-machine.md", table())];
+    let drawings = [("ARCHITECTURE.md", diagram()), ("docs/src/explanation/state-machine.md", table())];
     let between = |(name, drawing): (&str, String)| {
         let path = root().join(name);
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{name}: {error}"))?;

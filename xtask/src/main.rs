@@ -37,12 +37,13 @@ cargo xtask COMMAND
                   simulation
   nightly         hours of searching: all of what follows in its long form, to the end also where something fails
 
-What searches, each with a page in docs/:
+What searches, each with a page in docs/src/explanation/:
   model           tries the protocol exhaustively, and refutes wrong ones (--quick, --only NAME, --story NAME)
   simulate        runs nodes over a simulated store, network and time, --seeds 2000 --from 0, or one --seed of an earlier
                   run with its --trace, and judges each history
-  crash-matrix    runs every step of a command under every fault, on real processes, and writes docs/crash-matrix.md:
-                  --store sqlite or postgres, --step 6, --fault K; --sample runs a fixed part, and writes nothing
+  crash-matrix    runs every step of a command under every fault, on real processes, and writes the tables of
+                  crash-matrix.md: --store sqlite or postgres, --step 6, --fault K; --sample runs a fixed part, and
+                  writes nothing
   chaos           loads gateways while everything around them breaks, and judges the history: --store sqlite or postgres,
                   --minutes 10 or --seconds, --seed of an earlier run
   store-chaos     kills a PostgreSQL server under load for --minutes 10, or with the --seed of an earlier run
@@ -61,13 +62,13 @@ What measures:
                   growth, size, instructions, requests, outbox
 
 What is kept in order:
-  threats         says whether every row of docs/threat-model.md has a test that is there and runs
+  threats         checks that every threat in docs/src/explanation/threats-*.md names tests that exist and run
   imports         refuses import cycles between sibling modules, in every folder of every crate
   names           refuses a type name that the product uses twice
   dependencies    checks licences, banned crates and sources as deny.toml says, with cargo-deny, which it installs
                   under target where it is missing
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
-  diagram         draws the state machine into ARCHITECTURE.md and docs/state-machine.md
+  diagram         draws the state machine into ARCHITECTURE.md and docs/src/explanation/state-machine.md
   diagram --check says whether the drawing is current
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is

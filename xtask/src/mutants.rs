@@ -1,5 +1,5 @@
 //! `cargo xtask mutants`: changes code in every way that cargo-mutants knows, one change at a time, and runs the tests that must
-//! notice. `docs/mutants.md` lists the survivors, each with a reason; any other survivor is an error.
+//! notice. `docs/src/explanation/mutants.md` lists the survivors, each with a reason; any other survivor is an error.
 
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,6 +7,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::databases::{self, target};
 use crate::root;
 use crate::tools::{Tool, shown};
+
+/// The page with the table of survivors.
+const PAGE: &str = "docs/src/explanation/mutants.md";
 
 const MUTANTS: Tool = Tool { name: "mutants", version: "27.1.0" };
 
@@ -135,19 +138,18 @@ fn judge(set: &Set, folder: &Path) -> Result<(), String> {
         noticed * 100 / all,
         noticed * 1000 / all % 10
     );
-    let known = std::fs::read_to_string(root().join("docs/mutants.md"))
-        .map_err(|error| format!("docs/mutants.md: {error}"))?;
+    let known = std::fs::read_to_string(root().join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
     let is_explained = |survivor: &&String| known.contains(&format!("| `{}` |", place_and_change(survivor)));
     let (explained, unexplained): (Vec<_>, Vec<_>) = missed.iter().partition(is_explained);
     for survivor in &explained {
-        println!("   survives, as docs/mutants.md explains: {survivor}");
+        println!("   survives, as {PAGE} explains: {survivor}");
     }
     for survivor in &unexplained {
         println!("   SURVIVES: {survivor}");
     }
     if !unexplained.is_empty() {
         return Err(format!(
-            "mutants: {} changes of {name} are noticed by no test: write one, or say in docs/mutants.md why nobody can",
+            "mutants: {} changes of {name} are noticed by no test: write one, or say in {PAGE} why nobody can",
             unexplained.len()
         ));
     }

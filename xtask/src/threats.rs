@@ -1,4 +1,4 @@
-//! `cargo xtask threats`: every row of docs/threat-model.md names a test, and each of them is there and runs.
+//! `cargo xtask threats`: every row of docs/src/explanation/threat-model.md names a test, and each of them is there and runs.
 //!
 //! A row is a heading of the third level that begins with its id; its tests are what stands in backticks behind
 //! `**Tests**`. They are compared with what the built test programs list themselves, never with the source.
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::root;
 
-const DOCUMENT: &str = "docs/threat-model.md";
+const DOCUMENT: &str = "docs/src/explanation/threat-model.md";
 
 /// Which tests are built to be listed.
 #[derive(Clone, Copy)]

@@ -130,8 +130,10 @@ impl Ground {
         let command = self.gateway_command(&folder, &kept, address, bare.address())?;
         let name = if is_shared { "semel-gateway-postgres" } else { "semel-gateway-sqlite" };
         let gateway = bare.behind(name, command, address).await?;
-        let (store, tried_in) =
-            (store.words().into(), Some("the [crash matrix](../docs/crash-matrix.md), not here"));
+        let (store, tried_in) = (
+            store.words().into(),
+            Some("the [crash matrix](../docs/src/explanation/crash-matrix.md), not here"),
+        );
         Ok(Contender { kind: Kind::Ours, store, is_durable: None, faults: None, tried_in, ..gateway })
     }
 

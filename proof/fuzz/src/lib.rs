@@ -1,7 +1,7 @@
 //! Properties that hold for all bytes from outside: one `check` for each fuzz target.
 //!
 //! A check is a plain function that panics if a property is violated. `targets/` gives each to libFuzzer (`cargo xtask
-//! fuzz`); the test `seeds` runs all of them over the committed `seeds/` and `crashes/`. docs/fuzzing.md has the
+//! fuzz`); the test `seeds` runs all of them over the committed `seeds/` and `crashes/`. docs/src/explanation/fuzzing.md has the
 //! promises and limits of each.
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a check says no by panicking")]

@@ -2,7 +2,7 @@
 //!
 //! A seed draws cases from a grammar (`grammar`, `draft`, `frames`, `script`). `scene` plays them with several clients
 //! (`over_http1`, `over_http2`) against a gateway (`lab`) before a recording upstream (`upstream`, `upstream_http2`).
-//! `book` judges, by `sight` and `answer`. `broken` has mistakes to find; docs/hostile.md has the promises.
+//! `book` judges, by `sight` and `answer`. `broken` has mistakes to find; docs/src/explanation/hostile.md has the promises.
 
 #![allow(clippy::expect_used, reason = "a lab that cannot be built says so by panicking")]
 

@@ -72,7 +72,7 @@ fn all(configurations: &[&Configuration]) -> bool {
     }
     println!("Protocols that are wrong. Each must be refuted.\n");
     is_fine &= refuted(&variants::ALL);
-    println!("\nThe real protocol, where what it assumes does not hold (docs/model.md).\n");
+    println!("\nThe real protocol, where what it assumes does not hold (docs/src/explanation/model.md).\n");
     is_fine &= refuted(&variants::ASSUMED);
     is_fine &= several_parts();
     println!(

@@ -2,7 +2,7 @@
 //! Nodes run the real code: the layer of `semel-http` with worker, sweeper and reaper, the reconciler of `semel-flow`, and
 //! the state machine of `semel-core`. `semel-checker`, which uses no code of Semel, judges the history of each seed.
 //! A seed always gives the same run, message for message, and so the same hash. Start with `course.rs`;
-//! `docs/simulation.md` says what is simulated and what the simulation cannot find.
+//! `docs/src/explanation/simulation.md` says what is simulated and what the simulation cannot find.
 
 mod broken;
 mod clients;

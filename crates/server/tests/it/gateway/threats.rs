@@ -1,4 +1,4 @@
-//! What somebody hostile would try: for the rows of docs/threat-model.md that have no test elsewhere.
+//! Attacks of the threat model (docs/src/explanation/threats-*.md) that no other test tries.
 
 use std::net::SocketAddr;
 
