@@ -18,47 +18,56 @@ pub(crate) struct Reading {
 const NO_SERVER: &str =
     "SQLite has no server: the database lives in the gateway's process, and dies with it as in column K.";
 const NO_WIRE: &str =
-    "SQLite has no wire: a claim that was not committed does not arrive later, and nothing is there.";
-const STARTED_BY_CLAIM: &str = "A synchronous command is started by its claim, as in row 3. Here a worker starts an asynchronous one, and the answer to \
-     that is lost.";
-const LEFT_EARLY: &str = "A client that leaves changes nothing: once the request has arrived whole, the command is carried out. Over HTTP/1 a client that has closed its sending side may still want its answer.";
-const PAST_THE_LEASE: &str = "A clock that goes back, or ahead within the lease, changes nothing. One that jumps past the lease's end makes the \
-     command unknown, which is not a reason to run it again; its executor's word settles it.";
-const GOES_ON: &str = "The executor lives: it goes on offering its word, which settles what was unknown meanwhile. Judged is that as well.";
-const NO_SECOND_STORE: &str = "Memory is no second store: what the store lost is lost, although a gateway's memory may replay it for up to ten \
-     seconds.";
+    "SQLite has no network: a claim that was not committed does not arrive later, and no record exists.";
+const STARTED_BY_CLAIM: &str = "The claim starts a synchronous command, as in row 3. Here a worker starts \
+     an asynchronous one, and the answer to that is lost.";
+const LEFT_EARLY: &str = "A client that leaves changes nothing: once the request has arrived whole, the \
+     command runs. Over HTTP/1 a client that has closed its sending side may still want its answer.";
+const PAST_THE_LEASE: &str = "A clock that goes back, or ahead within the lease, changes nothing. A jump \
+     past the lease makes the command unknown, which is no reason to run it again; its executor's outcome \
+     settles it.";
+const GOES_ON: &str = "The executor lives: it goes on offering its outcome, which settles the unknown \
+     record. The judge requires that as well.";
+const NO_SECOND_STORE: &str = "Memory is no second store: a lost record stays lost, although a gateway's \
+     memory may replay it for up to ten seconds.";
 const RESTORED: &str =
-    "SQLite has no failover: a copy from before the command is restored, and the gateways start anew.";
-const EARLIER: &str = "Connections end, and the database that is there afterwards is a copy from before the command, as on a replica that had \
-     none of it.";
-const TOLD_SO: &str = "SQLite has no wire: the COMMIT is made, and its caller is told that it failed, as a failing disk may do.";
-const OFFSET: &str = "The time that the database tells is shifted; nothing of the machine is.";
+    "SQLite has no failover: a copy from before the command is restored, and the gateways restart.";
+const EARLIER: &str = "Connections end, and a copy from before the command replaces the database, like a \
+     replica that received none of it.";
+const TOLD_SO: &str =
+    "SQLite has no network: the COMMIT is made, and its caller gets an error, as from a failing disk.";
+const OFFSET: &str = "The database's reported time is shifted; the machine's clock is not.";
 const FULL_LOG: &str = "A server that cannot write its log ends; it recovers once there is room.";
-const QUERY_ONLY: &str =
-    "SQLite itself refuses the writes (`PRAGMA query_only`), as on a medium that cannot be written.";
+const QUERY_ONLY: &str = "SQLite itself refuses the writes (`PRAGMA query_only`), as on a read-only medium.";
 const HELD_FILE: &str = "SQLite has no pool: another writer holds the file for longer than Semel waits.";
-const DEMOTED: &str = "A server that takes no writes any more lets transactions end that have begun. Here it ends their sessions as well, as \
-     one does that is demoted.";
-const OWN_FILE: &str = "Whoever is in a transaction has the file to itself: another one writes it before the transaction begins.";
-const STANDS_ON_FILE: &str = "No server can end the transaction of one that stands still: others are refused until it goes on, and then it is the one \
-     that did it.";
+const DEMOTED: &str = "A server that stops taking writes lets running transactions end. Here it also ends \
+     their sessions, like a demoted server.";
+const OWN_FILE: &str =
+    "A transaction has the file to itself: another process writes it before the transaction begins.";
+const STANDS_ON_FILE: &str = "No server can end the transaction of a stopped process: others are refused \
+     until it resumes, and then it completes the command.";
 const STANDS_BEFORE_FILE: &str =
-    "It stands still right before its transaction, since nobody could take over after that: see step 11.";
-const SESSION_ENDED: &str = "A transaction has no lease: others wait until the server ends the session of the one that stands still, as \
-     `idle_in_transaction_session_timeout` has it do, and then one of them takes over.";
+    "The process stops right before its transaction, since no other could take over after that: see step 11.";
+const SESSION_ENDED: &str = "A transaction has no lease: others wait until the server ends the session of \
+     the stopped process, by `idle_in_transaction_session_timeout`, and then one of them takes over.";
 const REFUSED_ON_FILE: &str =
-    "In the same process a duplicate is told to wait; to another process the file is busy, which is 503.";
-const OWN_PRAGMA: &str = "SQLite itself refuses the writes of the service's work (`PRAGMA query_only`), from its row or its message on.";
-const LATE: &str = "SQLite waits for another writer for up to two seconds: a file that is held for less is late, and no error.";
-const COMMIT_IN_DOUBT: &str = "A server that cannot write its log ends at the COMMIT. Whether it was made is in doubt until the server can be asked: \
-     a client that is answered before that is told so.";
-const FULL_AT_COMMIT: &str = "A file has nothing of a transaction before its COMMIT, which a full disk fails. Whether it was made is in doubt until the \
-     file can be written: a client that is answered before that is told so.";
-const NEXT_TRY: &str =
-    "Messages have no client: the worker that is left, or the same one, delivers it under the same event id.";
-const NOT_STARTED: &str = "Nobody can ask a gateway that is not there yet: the client leaves whose command is the first after the migration.";
-const NO_CONNECTION: &str = "A file that is migrated has no connection to lose: the process dies between the commit and what follows it.";
-const NEWER_FORMAT: &str = "The file says that only a newer SQLite may write it, which makes it one that can be read and nothing else.";
+    "In the same process a duplicate is told to wait; for another process the file is busy, which is 503.";
+const OWN_PRAGMA: &str = "SQLite itself refuses the writes of the service's work (`PRAGMA query_only`), \
+     from its row or its message on.";
+const LATE: &str = "SQLite waits for another writer for up to two seconds: a file that is held for less \
+     causes a delay and no error.";
+const COMMIT_IN_DOUBT: &str = "A server that cannot write its log ends at the COMMIT, whose result is in \
+     doubt until the server can be asked: a client that is answered before that is told so.";
+const FULL_AT_COMMIT: &str = "A file has nothing of a transaction before its COMMIT, which fails on a full \
+     disk. Its result is in doubt until the file can be written: a client that is answered before that is \
+     told so.";
+const NEXT_TRY: &str = "Messages have no client: the remaining worker, or the same one, delivers the \
+     message under the same event id.";
+const NOT_STARTED: &str = "A gateway that has not started has no clients: the client of the first command \
+     after the migration leaves.";
+const NO_CONNECTION: &str =
+    "The migration of a file has no connection to lose: the process dies right after the commit.";
+const NEWER_FORMAT: &str = "The file says that only a newer SQLite may write it, which makes it read-only.";
 
 /// Returns the expectation of a cell.
 pub(crate) fn of(cell: Cell) -> Reading {
