@@ -1,7 +1,8 @@
-//! `cargo xtask threats`: every row of docs/src/explanation/threat-model.md names a test, and each of them is there and runs.
+//! `cargo xtask threats`: every threat in docs/src/explanation/threats-*.md names tests, and each of them exists and runs.
 //!
-//! A row is a heading of the third level that begins with its id; its tests are what stands in backticks behind
-//! `**Tests**`. They are compared with what the built test programs list themselves, never with the source.
+//! A row is a heading of the third level that begins with its id; its tests are the names in backticks after
+//! `**Tests**`. They are compared with the lists that the built test programs print, never with the source.
+//! The index in threat-model.md links to every row.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -11,44 +12,67 @@ use serde_json::Value;
 
 use crate::root;
 
-const DOCUMENT: &str = "docs/src/explanation/threat-model.md";
+/// The folder of the pages.
+const FOLDER: &str = "docs/src/explanation";
+/// The page with the index of all rows.
+const INDEX: &str = "threat-model.md";
+/// The beginning of the names of pages with rows.
+const PREFIX: &str = "threats-";
 
 /// Which tests are built to be listed.
 #[derive(Clone, Copy)]
 pub(crate) enum Build {
-    /// Those of the packages that the document names.
+    /// Those of the packages that the pages name.
     Named,
     /// All of them, which costs nothing where they have just been run.
     Everything,
 }
 
-/// Says which rows lack a test that runs.
+/// Reports rows without a test that runs, and rows that the index does not list.
 pub(crate) fn check(build: Build) -> Result<(), String> {
-    let document = std::fs::read_to_string(root().join(DOCUMENT));
-    let document = document.map_err(|error| format!("{DOCUMENT}: {error}"))?;
-    let rows = rows(&document);
+    let (index, pages) = (read(INDEX)?, pages()?);
+    let rows: Vec<Row<'_>> = pages.iter().flat_map(|(page, text)| rows(page, text)).collect();
     if rows.is_empty() {
         return Err(format!(
-            "{DOCUMENT} has no rows: each begins with a heading such as `### T1 What may go wrong`"
+            "{FOLDER}/{PREFIX}*.md have no rows: each begins with a heading such as `### T1 Two first writers`"
         ));
     }
-    let faults = faults(&rows, &existing(&arguments(&rows, build))?);
+    let mut faults = unlisted(&rows, &index);
+    faults.extend(self::faults(&rows, &existing(&arguments(&rows, build))?));
     if faults.is_empty() {
         let tests: usize = rows.iter().map(|row| row.tests.len()).sum();
         println!("── threats: {} rows, {tests} tests, all of them there", rows.len());
         return Ok(());
     }
-    Err(format!("{DOCUMENT} and the tests disagree:\n  {}", faults.join("\n  ")))
+    Err(format!("the threat model and the tests disagree:\n  {}", faults.join("\n  ")))
+}
+
+/// Reads one page of the folder.
+fn read(page: &str) -> Result<String, String> {
+    let path = root().join(FOLDER).join(page);
+    std::fs::read_to_string(path).map_err(|error| format!("{FOLDER}/{page}: {error}"))
+}
+
+/// Reads all pages with rows, sorted by name.
+fn pages() -> Result<Vec<(String, String)>, String> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(root().join(FOLDER)).map_err(|error| format!("{FOLDER}: {error}"))? {
+        let name = entry.map_err(|error| format!("{FOLDER}: {error}"))?.file_name();
+        names.extend(name.to_str().filter(|name| name.starts_with(PREFIX)).map(str::to_owned));
+    }
+    names.sort();
+    names.into_iter().map(|name| Ok((name.clone(), read(&name)?))).collect()
 }
 
 /// One threat, as far as this check reads it.
-#[derive(Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Row<'a> {
+    page: &'a str,
     id: &'a str,
     tests: Vec<&'a str>,
 }
 
-fn rows(document: &str) -> Vec<Row<'_>> {
+fn rows<'a>(page: &'a str, document: &'a str) -> Vec<Row<'a>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let (mut inside, mut listing) = (false, false);
     for line in document.lines() {
@@ -56,7 +80,7 @@ fn rows(document: &str) -> Vec<Row<'_>> {
             (inside, listing) = (false, false);
             if let Some(title) = line.strip_prefix("### ") {
                 let id = title.split_whitespace().next().unwrap_or_default();
-                rows.push(Row { id, tests: Vec::new() });
+                rows.push(Row { page, id, tests: Vec::new() });
                 inside = true;
             }
         }
@@ -72,6 +96,27 @@ fn rows(document: &str) -> Vec<Row<'_>> {
         }
     }
     rows
+}
+
+/// Rows without a link in the index, ids that two rows share, and ids in the index without a row.
+fn unlisted(rows: &[Row<'_>], index: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    for Row { page, id, .. } in rows {
+        let link = format!("]({page}#{}-", id.to_lowercase());
+        if !index.contains(&link) {
+            faults.push(format!("{id}: {INDEX} has no link to it in {page}"));
+        }
+        if rows.iter().filter(|row| row.id == *id).count() != 1 {
+            faults.push(format!("{id}: two rows have this id"));
+        }
+    }
+    let listed = index.lines().filter_map(|line| line.strip_prefix("| T")?.split_once(' '));
+    for id in listed.map(|(number, _)| format!("T{number}")) {
+        if !rows.iter().any(|row| row.id == id) {
+            faults.push(format!("{id}: {INDEX} lists it, and no page has it"));
+        }
+    }
+    faults
 }
 
 /// What cargo is to build.
@@ -91,7 +136,7 @@ fn packages<'a>(rows: &[Row<'a>]) -> BTreeSet<&'a str> {
 /// What is wrong, row by row. `existing` says of each test whether it is ignored.
 fn faults(rows: &[Row<'_>], existing: &BTreeMap<String, bool>) -> Vec<String> {
     let mut faults = Vec::new();
-    for Row { id, tests } in rows {
+    for Row { id, tests, .. } in rows {
         if tests.is_empty() {
             faults.push(format!("{id}: names no test"));
         }
@@ -192,12 +237,13 @@ mod tests {
 
     #[test]
     fn a_row_has_the_tests_that_stand_behind_the_word() {
+        let page = "threats-a.md";
         let expected = [
-            Row { id: "T1", tests: vec!["a::it race::one_wins", "a race::tests::the_other_waits"] },
-            Row { id: "T2", tests: vec!["a::it race::gone"] },
-            Row { id: "T3", tests: vec![] },
+            Row { page, id: "T1", tests: vec!["a::it race::one_wins", "a race::tests::the_other_waits"] },
+            Row { page, id: "T2", tests: vec!["a::it race::gone"] },
+            Row { page, id: "T3", tests: vec![] },
         ];
-        assert_eq!(rows(DOCUMENT), expected);
+        assert_eq!(rows(page, DOCUMENT), expected);
         assert_eq!(arguments(&expected, Build::Named), ["-p", "a"]);
     }
 
@@ -210,7 +256,24 @@ mod tests {
             "T2: there is no test `a::it race::gone`; the nearest is `a::it race::one_wins`",
             "T3: names no test",
         ];
-        assert_eq!(faults(&rows(DOCUMENT), &existing), expected);
+        assert_eq!(faults(&rows("threats-a.md", DOCUMENT), &existing), expected);
+    }
+
+    #[test]
+    fn the_index_and_the_rows_agree() {
+        let index =
+            "[T1](threats-a.md#t1-two-writers) [T2](threats-b.md#t2-nobody) [T3](threats-a.md#t30-other)";
+        let expected = [
+            "T2: threat-model.md has no link to it in threats-a.md",
+            "T3: threat-model.md has no link to it in threats-a.md",
+        ];
+        assert_eq!(unlisted(&rows("threats-a.md", DOCUMENT), index), expected);
+        let twice = [rows("threats-a.md", DOCUMENT), rows("threats-b.md", DOCUMENT)].concat();
+        assert!(unlisted(&twice, index).contains(&"T1: two rows have this id".to_owned()));
+        assert_eq!(
+            unlisted(&[], "| | threat |\n| T4 | gone |\n"),
+            ["T4: threat-model.md lists it, and no page has it"]
+        );
     }
 
     #[test]
