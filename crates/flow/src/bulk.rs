@@ -5,10 +5,9 @@
 //!                                                             └─ settled before: not run again
 //! ```
 //!
-//! The request itself is an ordinary command of the layer, declared safe to repeat (`on_lease_expired = rerun`), which it is,
-//! since each item is a command of its own: its key is made of the request's scope and the item's `clientItemId`. A
-//! retry of the request, after a crash or after an answer that says that something is left to do, carries out what is left,
-//! and gives the stored answers of the rest.
+//! The request is an ordinary command of the layer. It is declared safe to repeat (`on_lease_expired = rerun`) because
+//! each item is a command of its own: the item's key is made of the request's scope and the item's `clientItemId`. A
+//! retry of the request executes the unfinished items and returns the stored answers of the others.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ use tokio::task::JoinSet;
 
 use crate::reply::Answered;
 
-/// The longest `clientItemId`.
+/// Maximum length of a `clientItemId`.
 const MAX_ITEM_ID: usize = 128;
 
-/// How long what became of an item is kept at least.
+/// Minimum retention of an item's record.
 const ITEM_TTL: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// Carries out requests of many items.
+/// Executes requests that consist of many items.
 #[derive(Clone)]
 pub struct Bulk {
     store: Arc<dyn Store>,
@@ -45,60 +44,60 @@ pub struct Bulk {
     parallel: usize,
 }
 
-/// The request that the items came in: what the layer's `Execution` says of it.
+/// The request that contains the items, as described by the layer's `Execution`.
 #[derive(Clone, Debug)]
 pub struct Whole {
-    /// The id of its record: what the keys of its items are made of, since it outlives the record.
+    /// Id of the request's record. The item keys are derived from it, since it outlives the record.
     pub record_id: RecordId,
-    /// Its operation id.
+    /// Operation id of the request.
     pub operation_id: OperationId,
-    /// Who is asking.
+    /// Caller of the request.
     pub principal: Principal,
 }
 
-/// One item, and the command that it is.
+/// One item of a request, with its command.
 #[derive(Clone, Debug)]
 pub struct BulkItem {
-    /// What the client calls it.
+    /// The client's name for the item.
     pub client_item_id: String,
-    /// What to carry out: hand it to `transact`.
+    /// Command of the item, to be passed to `transact`.
     pub command: Command,
-    /// The item as it was sent, in JSON.
+    /// JSON text of the item as the client sent it.
     pub body: Bytes,
 }
 
-/// What is wrong with a request as a whole. Nothing of it was carried out.
+/// Error that rejects a request as a whole: no item was executed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BulkError {
-    /// It is not JSON with a list of `items`.
+    /// The body is not JSON with a list of `items`.
     #[error("the body must be a JSON object with a list of `items`: {0}")]
     Unreadable(String),
-    /// There are none.
+    /// The list of items is empty.
     #[error("there are no items")]
     Empty,
-    /// There are too many.
+    /// The list has too many items.
     #[error("there are {found} items, and at most {allowed} are taken in one request")]
     TooMany {
-        /// So many were sent.
+        /// Number of items in the request.
         found: usize,
-        /// So many are allowed.
+        /// Maximum number of items.
         allowed: usize,
     },
-    /// An item has no usable name.
+    /// An item has no valid name.
     #[error(
         "item {position}: its clientItemId must have 1 to {MAX_ITEM_ID} letters, digits, dots, dashes, colons or \
          underscores"
     )]
     Name {
-        /// Which, from 0.
+        /// Position of the item, from 0.
         position: usize,
     },
-    /// Two items have one name.
+    /// Two items have the same name.
     #[error("item {position}: its clientItemId {name:?} is that of another item")]
     Twice {
-        /// The second of them, from 0.
+        /// Position of the second item, from 0.
         position: usize,
-        /// The name.
+        /// The duplicate name.
         name: String,
     },
 }
@@ -116,27 +115,26 @@ struct Named {
 }
 
 impl Bulk {
-    /// Items of this operation, on this store. Their policy is `policy`, but that what became of them is kept for 30 days at
-    /// least: a request is retried until nothing is left to do, and what succeeded must not be forgotten by then. Their
-    /// business references, if they have any,
-    /// are those of the operation, so name it as the operation that carries out single ones.
+    /// Creates a bulk executor for items of this operation on this store. The items use `policy`, with a TTL of at
+    /// least 30 days: a request is retried until all items are done, and successful items must not expire before that.
+    /// Items share business references with the named operation, so pass the operation that executes single items.
     pub fn new(store: Arc<dyn Store>, operation: OperationName, policy: Policy) -> Bulk {
-        // What is left of a request may be tried for long: what succeeded is remembered longer than that.
+        // A request may be retried for a long time: the records of successful items must outlive these retries.
         let policy = Policy { ttl: policy.ttl.max(ITEM_TTL), ..policy };
         Bulk { store, operation, policy: Arc::new(policy), max_items: 100, parallel: 8 }
     }
 
-    /// How many items one request may have; 100 by default.
+    /// Sets the maximum number of items in one request; 100 by default.
     pub fn max_items(self, max_items: usize) -> Bulk {
         Bulk { max_items, ..self }
     }
 
-    /// How many items of one request are carried out at a time; 8 by default.
+    /// Sets the number of items of one request that run concurrently; 8 by default.
     pub fn parallel(self, parallel: usize) -> Bulk {
         Bulk { parallel: parallel.max(1), ..self }
     }
 
-    /// Reads a request, whole or not at all.
+    /// Parses a request. An invalid item rejects the whole request.
     pub fn read(&self, whole: &Whole, body: &Bytes) -> Result<Vec<BulkItem>, BulkError> {
         let request: Request<'_> =
             serde_json::from_slice(body).map_err(|error| BulkError::Unreadable(error.to_string()))?;
@@ -166,7 +164,7 @@ impl Bulk {
         if name.is_empty() || name.len() > MAX_ITEM_ID || !name.chars().all(allowed) {
             return None;
         }
-        // The same in every attempt at the request, and of no other request.
+        // Stable across retries of the request, and different for every other request.
         let key = format!("{}:item:{name}", whole.record_id);
         let input = FingerprintInput {
             method: "ITEM",
@@ -190,10 +188,10 @@ impl Bulk {
         })
     }
 
-    /// Carries out the items, several at a time, and gathers what became of them. Those that are settled are not run again:
-    /// `carry_out` is asked for each, and `transact` knows.
+    /// Executes the items concurrently and collects their outcomes. `carry_out` is called for every item; `transact`
+    /// does not rerun the settled ones.
     ///
-    /// Fails if the items cannot be announced: nothing was carried out then.
+    /// Fails if the items cannot be announced: no item was executed then.
     pub async fn carry_out<F, R>(
         &self,
         whole: &Whole,
@@ -222,7 +220,7 @@ impl Bulk {
             }
             match running.join_next().await {
                 Some(Ok((position, answered))) => ended[position] = Some(answered),
-                // It panicked, and it is not known when.
+                // The item panicked, before or after its COMMIT.
                 Some(Err(error)) => tracing::error!(%error, "an item of a bulk request panicked"),
                 None => break,
             }
@@ -235,51 +233,51 @@ impl Bulk {
     }
 }
 
-/// What became of the items of a request.
+/// Outcomes of the items of a request.
 #[derive(Debug, Serialize)]
 pub struct BulkAnswer {
-    /// Each, in the order they were sent in.
+    /// Outcome of each item, in the order of the request.
     pub items: Vec<ItemAnswer>,
 }
 
-/// What became of one item.
+/// Answer for one item.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ItemAnswer {
-    /// What the client calls it.
+    /// The client's name for the item.
     pub client_item_id: String,
-    /// What became of it.
+    /// Outcome of the item.
     pub outcome: ItemOutcome,
-    /// Whether sending the request again may bring it further.
+    /// True if a retry of the request may change the outcome.
     pub retryable: bool,
-    /// The status of its answer, where it has one.
+    /// Status of the item's response, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// Its own command, where there is one.
+    /// Operation id of the item's command, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operation_id: Option<String>,
-    /// The body of its answer, if that is JSON.
+    /// Body of the item's response, if it is JSON.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body: Option<Box<RawValue>>,
 }
 
-/// What became of an item.
+/// Outcome of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemOutcome {
-    /// It took effect.
+    /// The item took effect.
     Succeeded,
-    /// It failed for good.
+    /// The item failed permanently.
     Failed,
-    /// It is committed, and its outcome is left to a message.
+    /// The item is committed, and its outcome is left to a message.
     Accepted,
-    /// Somebody else has it in hand.
+    /// Another request or process is executing the item.
     InProgress,
-    /// Nothing happened; sending the request again tries it again.
+    /// The item was not executed; a retry of the request executes it.
     NotExecuted,
-    /// Nobody can prove what happened.
+    /// The outcome cannot be proven.
     Unknown,
-    /// Another command holds its business reference: nothing happened.
+    /// Another command holds the item's business reference: the item was not executed.
     Duplicate,
 }
 
@@ -315,7 +313,7 @@ impl ItemAnswer {
             },
             Transacted::Decided { decision: Decision::Replay, record: Some(record), .. } => {
                 let stored = record.result.as_ref().and_then(|result| result.response.decode().ok());
-                // Also of a response that cannot be read, the status can.
+                // The status is readable even if the response is not.
                 let status = record.result.as_ref().map(|result| result.status);
                 let status = status.and_then(|status| StatusCode::from_u16(status).ok());
                 let outcome = status.map_or(ItemOutcome::Succeeded, settled);
@@ -356,20 +354,21 @@ impl ItemAnswer {
 }
 
 impl BulkAnswer {
-    /// Whether there is nothing left that sending the request again could bring further.
+    /// Returns true if a retry of the request cannot change any outcome.
     pub fn is_complete(&self) -> bool {
         !self.items.iter().any(|item| item.retryable)
     }
 
-    /// Whether every item provably did nothing, in this attempt and before.
+    /// Returns true if every item provably had no effect, in this attempt and before.
     fn did_nothing(&self) -> bool {
         let nothing =
             |item: &ItemAnswer| matches!(item.outcome, ItemOutcome::NotExecuted | ItemOutcome::Duplicate);
         self.items.iter().all(nothing)
     }
 
-    /// The handler's response: 200, final, if nothing is left to do; otherwise 207, with the key free, so that the same
-    /// request, sent again, does the rest. Its business reference stays its own: another key would do everything again.
+    /// Returns the handler's response: 200, final, if every item is done; otherwise 207 with the key released, so that
+    /// a retry of the request executes the rest. The request keeps its business reference: another key would execute
+    /// every item again.
     pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
         let (complete, did_nothing) = (self.is_complete(), self.did_nothing());
         let body = serde_json::to_vec(&self).unwrap_or_default();
@@ -384,7 +383,8 @@ impl BulkAnswer {
 }
 
 impl BulkError {
-    /// The handler's response: 422, which is kept, since the same request would be as wrong the next time.
+    /// Returns the handler's response: 422, which is stored, since a retry of the same request would be just as
+    /// invalid.
     pub fn into_response<B: From<Bytes>>(self) -> Response<B> {
         let problem = Problem::new(Kind::InvalidBulk, self.to_string());
         let body = problem.to_json(Profile::Ietf).into_bytes();

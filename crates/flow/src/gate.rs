@@ -1,4 +1,4 @@
-//! Duplicates in one process stand in line before they take a connection: of a thousand, one waits in the database.
+//! In-process queue of duplicate requests: only the first one of each key takes a database connection.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +9,11 @@ use tokio::sync::OwnedMutexGuard;
 
 type Line = Arc<tokio::sync::Mutex<()>>;
 
-/// One line for each command that is being carried out here.
+/// One queue for each command that runs in this process.
 #[derive(Clone, Default)]
 pub(crate) struct Gate(Arc<Mutex<HashMap<RecordId, Line>>>);
 
-/// The head of a line; the next one follows when it is dropped.
+/// Permission to run as the head of a queue; dropping it admits the next request.
 pub(crate) struct Turn {
     gate: Gate,
     id: RecordId,
@@ -25,7 +25,7 @@ impl Gate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for its turn, not longer than this. `None` if it did not come.
+    /// Waits for its turn, at most for `wait`. Returns `None` on timeout.
     pub(crate) async fn enter(&self, id: RecordId, wait: Duration) -> Option<Turn> {
         let line = self.lines().entry(id).or_default().clone();
         let held = tokio::time::timeout(wait, line.lock_owned()).await.ok();
@@ -35,7 +35,7 @@ impl Gate {
 }
 
 impl Drop for Turn {
-    /// The last one takes the line away.
+    /// Removes the queue if no other request waits in it.
     fn drop(&mut self) {
         self.held = None;
         let mut lines = self.gate.lines();

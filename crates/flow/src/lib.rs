@@ -6,20 +6,20 @@
 //!                                        └─ replay, or refuse: nothing is run
 //! ```
 //!
-//! There is no lease to end and nothing that could be unknown: a crash, a panic or a lost connection before the
-//! COMMIT means that nothing happened, and what a COMMIT whose answer was lost came to is found out, not guessed.
+//! There is no lease that could expire and no unknown outcome: a crash, a panic or a lost connection before the COMMIT
+//! means that nothing happened. If the answer to a COMMIT is lost, the database is asked for the result.
 //!
 //! - `PostgresTransactions::transact`: the work is a future that gets an sqlx transaction.
 //! - `SqliteTransactions::transact`: the work is a closure that gets a rusqlite transaction.
-//! - [`Reply`] and [`Failure`]: what the work comes to.
-//! - `tx.push`: a message to others that commits with the command; [`outbox`] delivers it.
-//! - [`Reply::deferred`]: the answer for now; whoever delivers the message says what the command came to (`settle`).
+//! - [`Reply`] and [`Failure`]: the result of the work.
+//! - `tx.push`: a message that commits with the command; [`outbox`] delivers it.
+//! - [`Reply::deferred`]: a preliminary answer; the sink that delivers the message settles the command (`settle`).
 //! - [`bulk`]: many commands in one request.
-//! - [`reconcile`]: what becomes of commands whose outcome is unknown; and what others say was done, against what we believe.
-//! - `PostgresPhases`, `SqlitePhases`: commands of several steps, some of which call others; see [`phases`].
+//! - [`reconcile`]: resolves commands in state `unknown`, and compares the provider's ledger with the service's own.
+//! - `PostgresPhases`, `SqlitePhases`: commands of several steps, some of which call other services; see [`phases`].
 //!
-//! A handler of axum gets its [`Command`] by the extractor `Idempotent` of `semel-http`; the route is declared with
-//! `Operation::local`. With the feature `axum`, [`Answered`] is a response of axum.
+//! An axum handler gets its [`Command`] from the extractor `Idempotent` of `semel-http`; the route is declared with
+//! `Operation::local`. With the feature `axum`, [`Answered`] is an axum response.
 
 #![cfg_attr(
     not(any(feature = "postgres", feature = "sqlite")),
@@ -51,39 +51,39 @@ pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};
 
-/// The examples of docs/transact.md, compiled.
+/// Compiles the examples of docs/transact.md.
 #[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
 #[doc = include_str!("../../../docs/transact.md")]
 struct TransactPage;
 
-/// The examples of docs/outbox.md, compiled.
+/// Compiles the examples of docs/outbox.md.
 #[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
 #[doc = include_str!("../../../docs/outbox.md")]
 struct OutboxPage;
 
-/// The example of docs/deferred.md, compiled.
+/// Compiles the example of docs/deferred.md.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/deferred.md")]
 struct DeferredPage;
 
-/// The example of docs/bulk.md, compiled.
+/// Compiles the example of docs/bulk.md.
 #[cfg(all(doctest, feature = "postgres"))]
 #[doc = include_str!("../../../docs/bulk.md")]
 struct BulkPage;
 
-/// The example of docs/reconcile.md, compiled.
+/// Compiles the example of docs/reconcile.md.
 #[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
 #[doc = include_str!("../../../docs/reconcile.md")]
 struct ReconcilePage;
 
-/// The examples of docs/phases.md, compiled.
+/// Compiles the examples of docs/phases.md.
 #[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
 #[doc = include_str!("../../../docs/phases.md")]
 struct PhasesPage;
 
-/// The version whose connections and transactions the work gets.
+/// The rusqlite version whose connections and transactions the work gets.
 #[cfg(feature = "sqlite")]
 pub use rusqlite;
-/// The version whose pools, connections and transactions are used here.
+/// The sqlx version whose pools, connections and transactions this crate uses.
 #[cfg(feature = "postgres")]
 pub use sqlx;

@@ -1,19 +1,19 @@
-//! Messages to others that commit with the command: written as rows in its transaction, delivered later by a [`Worker`]
-//! through a [`Sink`].
+//! Outbox: messages that commit with their command as rows in its transaction. A [`Worker`] delivers them later through
+//! a [`Sink`].
 //!
 //! ```text
-//! take (lease, epoch) ─ send ─ write down the receiver's reference ─ mark as delivered
-//!                        ├─ failed: wait, longer each time ─ in the end dead
+//! take (lease, epoch) ─ send ─ store the receiver's reference ─ mark as delivered
+//!                        ├─ failed: retry with backoff ─ dead after the last try
 //!                        └─ refused: dead
 //! ```
 //!
-//! **At least once, under a stable id.** A worker that dies after the receiver has the message and before that is written
-//! down leaves it to the next one, which sends it again under the same event id. Receivers deduplicate on it. What
-//! becomes of a message after a try is decided in [`semel_core::outbox::after_try`] and nowhere else.
+//! **At least once, under a stable id.** If a worker dies after the receiver has the message and before the delivery is
+//! stored, the next worker sends the message again under the same event id. Receivers deduplicate on it. Only
+//! [`semel_core::outbox::after_try`] decides a message's next state.
 //!
-//! **In order, for each command.** A message goes out only after those that its command sent before it are delivered, or
-//! were discarded by an operator. A dead one holds back those behind it: what comes out of order is worse than what
-//! comes late. Messages of different commands do not wait for one another.
+//! **In order, for each command.** A message is sent only after the earlier messages of its command are delivered, or
+//! were discarded by an operator. A dead message blocks those behind it: delivery out of order is worse than late
+//! delivery. Messages of different commands do not wait for one another.
 
 mod delivery;
 mod event_id;

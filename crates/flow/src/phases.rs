@@ -1,22 +1,23 @@
-//! Commands of several steps, with recovery points: a process may die anywhere, and another one goes on where it was.
+//! Commands of several steps, with recovery points: a process may die anywhere, and another one continues from the last
+//! recovery point.
 //!
 //! ```text
 //! claim ─ local phase ─ external phase ─ local phase ─ answer
 //!           │             │ begun │ answered
 //!           ▼             ▼       ▼
-//!         what is written down, so that whoever resumes the run does nothing twice
+//!         recovery points in the store: a resumed run repeats nothing
 //! ```
 //!
-//! - A *local* phase is one transaction of the service's own database: its writes, its output and the recovery point commit
-//!   together, or nothing of it happened.
-//! - An *external* phase makes at most one call in each attempt, under a key that is the same in every attempt. That it
-//!   is begun is committed before anything is sent. A crash inside it is resumed only if the one who is called
+//! - A *local* phase is one transaction of the service's own database: its writes, its output and the recovery point
+//!   commit together, or not at all.
+//! - An *external* phase makes at most one call in each attempt, under a key that is the same in every attempt. Its
+//!   beginning is committed before the call. After a crash inside it, the run is resumed only if the called service
 //!   [deduplicates](Deduplication::ByKey) on that key; otherwise the command ends in `Unknown`.
-//! - A resumed run begins at the top. Phases that are done are not run again, and give the output that they gave then.
+//! - A resumed run starts from the top. Finished phases do not run again; they return their stored output.
 //!
-//! Everything that a run writes is fenced: it counts only while nobody else has taken the command up. The service gets a
-//! [`Run`] and writes straight down; a [`Completer`] resumes what others left. `docs/phases.md` says what is promised, and
-//! what cannot be prevented.
+//! Every write of a run is fenced: it applies only until another executor takes over the command. The service's code
+//! gets a [`Run`] and calls its phases in sequence; a [`Completer`] resumes interrupted commands. `docs/phases.md`
+//! states the guarantees and their limits.
 
 mod attempt;
 mod call;

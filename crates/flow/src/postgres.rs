@@ -1,8 +1,8 @@
 //! Commands in one transaction of PostgreSQL, with sqlx.
 //!
-//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT; one more where the pool asks each
-//! connection whether it is well before it hands it out, as sqlx's pools do by default; and one more where commits wait for
-//! standbys. Nobody but the pool waits for the look at a connection that work has had.
+//! Round trips besides the work's own: BEGIN, the claim, the completion, COMMIT; one more if the pool tests each
+//! connection before it hands it out, as sqlx's pools do by default; and one more if commits wait for standbys. The
+//! check of a connection that work has used delays only the pool.
 
 mod joined;
 mod phases;
@@ -32,16 +32,16 @@ use joined::{Joined, Lent};
 pub use phases::{PgRun, PostgresPhases};
 use transaction::{OpenTransaction, RolledBack};
 
-/// How often a claim is tried against others that are faster.
+/// Maximum number of tries of a claim that conflicts with other claims.
 const MAX_TRIES: usize = 8;
 
-/// How often a COMMIT whose answer was lost is asked about, how long each question waits for one that may still be on its
-/// way, and after how long no further question is asked.
+/// Limits for resolving a COMMIT whose answer was lost: number of questions, the wait of each question for a COMMIT
+/// that is still in flight, and the time after which no further question is asked.
 const MAX_QUESTIONS: u32 = 8;
 const QUESTION_WAIT: Duration = Duration::from_secs(2);
 const MAX_DOUBT: Duration = Duration::from_secs(30);
 
-/// Carries out commands in transactions of one database, which has Semel's tables beside the service's own.
+/// Executes commands in transactions of one PostgreSQL database, which holds Semel's tables beside the service's own.
 #[derive(Clone)]
 pub struct PostgresTransactions {
     pool: PgPool,
@@ -52,8 +52,8 @@ pub struct PostgresTransactions {
 }
 
 impl PostgresTransactions {
-    /// On the connections of this pool. The tables are made by `PostgresStore::open` on the same database, or by
-    /// `semel migrate`.
+    /// Creates transactions on the connections of this pool. `PostgresStore::open` on the same database, or `semel
+    /// migrate`, creates the tables.
     pub fn new(pool: PgPool) -> PostgresTransactions {
         PostgresTransactions {
             pool,
@@ -64,28 +64,28 @@ impl PostgresTransactions {
         }
     }
 
-    /// Seals the responses that are stored, and opens those that are given back. The layer's own store must be a
-    /// `SealedStore` with the same keys.
+    /// Seals stored responses and opens them for replays. The layer's own store must be a `SealedStore` with the same
+    /// keys.
     pub fn vault(mut self, vault: Arc<dyn Vault>) -> PostgresTransactions {
         self.seals = Seals::new(vault);
         self
     }
 
-    /// Asks for the replication of commits at this address, where `synchronous_standby_names` is set. Without it the
-    /// address is that of the pool, as far as its options tell: client certificates, for instance, they do not.
+    /// Sets the address for checking the replication of commits, if `synchronous_standby_names` is set. The default is
+    /// the pool's address as far as its options tell; they do not tell client certificates, for instance.
     pub fn standbys_at(self, address: Address) -> PostgresTransactions {
         PostgresTransactions { standbys: Arc::new(OnceLock::from(Standbys::new(address))), ..self }
     }
 
-    /// Carries out a command: its claim, what `work` writes, and the response commit together, or nothing happened.
+    /// Executes a command: its claim, the writes of `work` and the response commit together, or nothing happened.
     ///
-    /// It runs to its end also if nobody waits for it any more. If `work` fails or panics, its writes are rolled
+    /// The command runs to its end even if the caller stops waiting. If `work` fails or panics, its writes are rolled
     /// back.
     ///
-    /// `work` gets a transaction of sqlx in READ COMMITTED. It calls no other service, since that would not be rolled
-    /// back with it; what others must hear goes through [`PgTx::push`]. It may use savepoints, but must not end the
-    /// transaction, nor keep it after its own end: that is noticed, and the command is *unknown* from then on. What it
-    /// sets with `SET LOCAL` ends with it. If it changes the session beyond that, its connection is closed.
+    /// `work` gets an sqlx transaction in READ COMMITTED. It must not call other services, since a rollback would not
+    /// undo the call; [`PgTx::push`] sends messages instead. It may use savepoints, but must not end the transaction or
+    /// keep it after its own end: this is detected, and the command is *unknown* from then on. `SET LOCAL` ends with
+    /// the transaction. If `work` changes the session in any other way, its connection is closed.
     ///
     /// ```no_run
     /// # use semel_core::Command;
@@ -107,9 +107,9 @@ impl PostgresTransactions {
         T: IntoReply,
     {
         let (own, command, work) = (self.clone(), command.clone(), replying(work));
-        // In a task of its own: a transaction that is begun is always ended, and never left in the pool.
+        // In a task of its own: a transaction that has begun is always ended, and never left in the pool.
         let running = tokio::spawn(async move { own.carry_out(&command, work).await });
-        // Only a bug of ours ends this task early, and it does not say when.
+        // Only a bug in this crate ends this task early, at an unknown point.
         Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
@@ -134,7 +134,7 @@ impl PostgresTransactions {
             Ran::Failed { why: FailedReply { reply, is_final: false }, back } => {
                 self.taken_back(command, &claim, back, rolled_back(&reply)).await
             }
-            // What it wrote goes; that it failed for good, stays.
+            // Roll back the writes of the work, but store the permanent failure.
             Ran::Failed { why: FailedReply { reply, is_final: true }, back } => {
                 let nothing = self.taken_back(command, &claim, back, failed()).await;
                 if !matches!(nothing, Transacted::RolledBack { .. }) {
@@ -142,21 +142,21 @@ impl PostgresTransactions {
                 }
                 match self.begin(&claim, command.policy.wait).await {
                     Ok(begun) => self.complete(command, &claim, begun, &reply, 0).await,
-                    // Somebody else may have been faster, and nobody could ask.
+                    // Another process may have executed the command, and the database cannot be asked.
                     Err(told) if back == RolledBack::Lost && matches!(*told, Transacted::Unavailable) => {
                         Transacted::InDoubt
                     }
-                    // Somebody else was faster.
+                    // Another process claimed the command first.
                     Err(told) => *told,
                 }
             }
         }
     }
 
-    /// Settles a command whose outcome was left to a message, once whoever delivers the message knows it: the final
-    /// response, which retries get from now on, commits with what `work` writes.
+    /// Settles a deferred command once the sink of its message knows the outcome: the final response, which retries get
+    /// from now on, commits with the writes of `work`.
     ///
-    /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
+    /// Safe to call again: if the command is settled, `work` does not run. The rules for `work` are those of
     /// [`transact`](PostgresTransactions::transact); a [`Failure::Final`] settles the command, too.
     pub async fn settle<F, R, T>(&self, operation_id: OperationId, work: F) -> Settled
     where
@@ -167,8 +167,8 @@ impl PostgresTransactions {
         self.settle_by(operation_id, Word::Message, replying(work)).await
     }
 
-    /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
-    /// the provider. What was seen is kept with the record, for good.
+    /// Settles an unknown or deferred command by outside evidence, such as a webhook of the provider. The evidence
+    /// stays with the record permanently.
     pub async fn resolve<F, R, T>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
     where
         F: FnOnce(PgTx) -> R + Send + 'static,
@@ -207,7 +207,7 @@ impl PostgresTransactions {
         running.await.unwrap_or(Settled::InDoubt)
     }
 
-    /// Begins a transaction in which the command can be settled by this word, and by no other.
+    /// Begins a transaction in which this word, and no other, can settle the command.
     async fn open(&self, id: OperationId, word: &Word) -> Result<(OpenTransaction, Record), Settled> {
         let unavailable = |error: &DbError| {
             tracing::warn!(operation_id = %id, %error, "a command cannot be settled now");
@@ -225,7 +225,7 @@ impl PostgresTransactions {
         Ok((tx, record))
     }
 
-    /// Begins a transaction in which the command is this claim's to carry out. Otherwise says what became of it.
+    /// Begins a transaction in which this claim executes the command. Otherwise returns the command's outcome.
     async fn begin(&self, claim: &Claim, wait: Duration) -> Result<Begun, Box<Transacted>> {
         let claimed = self.claim(claim, wait).await.map_err(|error| Box::new(not_begun(&error)))?;
         let ClaimedTransaction { tx, answer, is_first } = claimed;
@@ -240,7 +240,7 @@ impl PostgresTransactions {
         }
     }
 
-    /// Begins a transaction with a claim in it. A duplicate elsewhere is waited for, not longer than `wait`.
+    /// Begins a transaction with a claim in it. Waits for a duplicate in another process, at most for `wait`.
     async fn claim(&self, claim: &Claim, wait: Duration) -> Result<ClaimedTransaction, DbError> {
         let begin = store::begin(wait);
         let mut last = DbError::Conflict("others kept changing the record".to_owned());
@@ -248,7 +248,7 @@ impl PostgresTransactions {
             let asked = self.clock.ask();
             let mut tx = match OpenTransaction::begin(&self.pool, &begin).await {
                 Ok(tx) => tx,
-                // It may have died in the pool, long ago: another connection is as good.
+                // The connection may have died in the pool long ago: try another one.
                 Err(error @ DbError::Lost(_)) => {
                     last = error.not_committed();
                     continue;
@@ -256,12 +256,12 @@ impl PostgresTransactions {
                 Err(error) => return Err(error),
             };
             match claim_within(&mut tx, claim).await.map_err(DbError::not_committed) {
-                // A first claim ends nothing, whatever the time.
+                // A first claim expires nothing, so the clock does not matter.
                 Ok(Some((answer, is_first))) if self.clock.is_steady(asked, answer.now) || is_first => {
                     return Ok(ClaimedTransaction { tx, answer, is_first });
                 }
                 Ok(Some(_)) => {
-                    // A time that did not pass must not end anything: the store is told first.
+                    // A jump of the clock must not expire anything: the store checks the clock first.
                     tx.roll_back().await;
                     let acquired = self.pool.acquire().await;
                     let mut connection = acquired.map_err(|error| joined::db_error(&error))?;
@@ -277,7 +277,7 @@ impl PostgresTransactions {
         Err(last)
     }
 
-    /// Keeps the reply, and commits.
+    /// Stores the reply, and commits.
     async fn complete(
         &self,
         command: &Command,
@@ -306,7 +306,7 @@ impl PostgresTransactions {
             Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), now, .. })) => {
                 (settled, now)
             }
-            // Without a COMMIT of ours nothing is committed, unless the work has ended the transaction itself.
+            // Without our COMMIT nothing is committed, unless the work has ended the transaction itself.
             other => {
                 tracing::error!(operation_id = %id, ?other, "a command could not be completed");
                 let back = tx.roll_back().await;
@@ -327,7 +327,7 @@ impl PostgresTransactions {
         }
     }
 
-    /// The change that is written about work that is done. A message that it leaves its outcome to must be there.
+    /// Returns the change to write for finished work. If the work defers its outcome, its message must exist.
     async fn written(
         &self,
         tx: &mut OpenTransaction,
@@ -338,7 +338,7 @@ impl PostgresTransactions {
     ) -> Result<Change, String> {
         let change = written(&command.policy, record.head.fence(), reply, pushed)?;
         if reply.deferral().is_some() {
-            // A savepoint may have taken it back.
+            // A rollback to a savepoint may have removed the message.
             let found = store::has_message(&mut tx.joined(), record.operation_id).await;
             if !found.map_err(|error| error.to_string())? {
                 return Err("the work left its outcome to a message and took it back".to_owned());
@@ -347,11 +347,11 @@ impl PostgresTransactions {
         self.seals.change(record, change).map_err(|why| why.to_string())
     }
 
-    /// Commits, and waits until that is where it should be.
+    /// Commits, and waits for the replication that the session asks for.
     async fn commit(&self, tx: OpenTransaction) -> Result<(), DbError> {
         let waits = tx.waits();
         tx.commit().await?;
-        // A wait that was cancelled looks like one that was not: sqlx passes no warnings on.
+        // A cancelled wait for standbys looks like a successful one: sqlx passes no warnings on.
         match waits {
             true => self.standbys()?.wait().await,
             false => Ok(()),
@@ -369,9 +369,8 @@ impl PostgresTransactions {
         self.standbys.get().ok_or_else(|| DbError::Lost("there is no address of standbys".to_owned()))
     }
 
-    /// What a COMMIT whose answer was lost came to. The same claim is sent again: it waits for the transaction that
-    /// may still be on its way, and then either finds its own record or takes its place, which proves that there
-    /// is none.
+    /// Resolves a COMMIT whose answer was lost. Sends the same claim again: it waits for the transaction that may still
+    /// be in flight, and then either finds its own record or takes its place, which proves that there is none.
     async fn find_out(&self, command: &Command, claim: &Claim, reply: &Reply) -> Transacted {
         let lost = Instant::now();
         for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
@@ -384,7 +383,8 @@ impl PostgresTransactions {
                         return Transacted::Unavailable;
                     }
                     (Decision::Replay | Decision::Wait, Some(record)) => {
-                        // Written once more, so that this commit waits for all that the lost one should have.
+                        // Write the record once more, so that this commit waits for all standbys that the lost one
+                        // should have waited for.
                         let (record, now) = (record.clone(), answer.now);
                         if self.confirm(tx, &record).await {
                             return executed(self.seals.opened(record), now, reply);
@@ -402,8 +402,9 @@ impl PostgresTransactions {
         Transacted::InDoubt
     }
 
-    /// What a command came to whose transaction was taken back: nothing. In doubt, and *unknown* from now on, if the work had
-    /// ended the transaction itself. If the session was lost, others may have carried the command out since.
+    /// Returns the outcome of a command whose transaction was rolled back: not executed. The outcome is in doubt, and
+    /// the command *unknown* from now on, if the work had ended the transaction itself. If the session was lost,
+    /// another process may have executed the command since.
     async fn taken_back(
         &self,
         command: &Command,
@@ -422,7 +423,7 @@ impl PostgresTransactions {
         }
     }
 
-    /// Records that nobody knows what the work of this claim has committed.
+    /// Records the command as unknown: the work of this claim may have committed anything.
     async fn record_unknown(&self, claim: &Claim) {
         let recording = async {
             let ClaimedTransaction { mut tx, answer, .. } = self.claim(claim, QUESTION_WAIT).await?;
@@ -433,13 +434,14 @@ impl PostgresTransactions {
             self.commit(tx).await
         };
         if let Err(error) = recording.await {
-            // What it has committed holds the claim, whose lease ends.
+            // If the work committed the claim, its lease expires later.
             tracing::error!(%error, "a command whose work ended its transaction cannot be recorded as unknown yet");
         }
     }
 
-    /// What a command whose transaction was lost with its session came to: nothing, unless somebody else has carried it out
-    /// since, or has it in hand. The server may have ended the session long ago. In doubt, if nobody can be asked.
+    /// Returns the outcome of a command whose session was lost: not executed, unless another process has executed it
+    /// since or is executing it. The server may have ended the session long ago. In doubt, if the database does not
+    /// answer.
     async fn lost(&self, command: &Command, claim: &Claim, nothing: Transacted) -> Transacted {
         let lost = Instant::now();
         for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
@@ -456,11 +458,11 @@ impl PostgresTransactions {
         Transacted::InDoubt
     }
 
-    /// Asks once what became of a command since its session was lost.
+    /// Asks the database once for the outcome of a command whose session was lost.
     async fn ask_since(&self, command: &Command, claim: &Claim) -> Since {
-        // Shorter than the whole question, so that whoever has it in hand is noticed.
+        // Shorter than the whole question, so that a command that is in progress elsewhere is detected.
         let (own, claim, wait) = (self.clone(), claim.clone(), command.policy.wait.min(QUESTION_WAIT / 2));
-        // In a task of its own: if it takes too long, its transaction is still ended.
+        // In a task of its own: on timeout, its transaction is still ended.
         let asking = tokio::spawn(async move {
             let begun = match own.begin(&claim, wait).await {
                 Ok(begun) => begun,
@@ -484,14 +486,15 @@ impl PostgresTransactions {
         }
     }
 
-    /// Whether this claim is committed.
+    /// Returns true if this claim is committed.
     async fn is_committed(&self, claim: &Claim) -> Result<bool, DbError> {
         let mut connection = self.pool.acquire().await.map_err(|error| joined::db_error(&error))?;
         let mut joined = Joined::new(&mut connection);
         store::is_claimed_by(&mut joined, claim.record_ids(), claim.attempt.token).await
     }
 
-    /// What a settlement came to whose work ended the transaction itself. The work must not run again for the same word.
+    /// Returns the result of a settlement whose work ended the transaction itself. The work must not run again for the
+    /// same word.
     async fn settled_by_work(&self, record: &Record) -> Settled {
         tracing::error!(operation_id = %record.operation_id, "the work ended its transaction itself");
         let recording = async {
@@ -511,7 +514,7 @@ impl PostgresTransactions {
         matches!(confirmed, Ok(true)) && self.commit(tx).await.is_ok()
     }
 
-    /// Keeps the reply of a command whose own transaction is long over, and commits.
+    /// Stores the reply of a command after its own transaction has ended, and commits.
     async fn conclude(&self, mut tx: OpenTransaction, record: Record, word: &Word, reply: &Reply) -> Settled {
         let change = match self.seals.change(&record, word.change(&record.head, reply)) {
             Ok(change) => change,
@@ -527,7 +530,8 @@ impl PostgresTransactions {
         let settled = match applied {
             Ok(Some(Answer { decision: Decision::Applied, record: Some(settled), .. })) => settled,
             other => {
-                // Nobody else can change the record: the work has ended the transaction itself, or lost its connection.
+                // No other process can change the record: the work has ended the transaction itself, or lost its
+                // connection.
                 tracing::error!(operation_id = %record.operation_id, ?other, "a command could not be settled");
                 return match tx.roll_back().await {
                     RolledBack::Certainly => Settled::RolledBack,
@@ -547,13 +551,13 @@ impl PostgresTransactions {
     }
 }
 
-/// The address of a pool, as a connection of the store reads it.
+/// Returns the address of a pool in the form that a connection of the store parses.
 fn address_of(url: &str) -> Result<Address, String> {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let value = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-    // `allow` prefers none, which is less than `prefer`.
+    // `allow` prefers no TLS, which is weaker than `prefer`.
     let mode = value("sslmode").map(|mode| if mode == "allow" { "prefer" } else { mode });
-    // A pool checks no certificate unless its mode verifies, whatever authority it was given.
+    // A pool checks no certificate unless its mode verifies, even if it has a root certificate.
     let root = value("sslrootcert").filter(|_| mode.is_some_and(|mode| mode.starts_with("verify-")));
     let tls: Vec<String> = [("sslmode", mode), ("sslrootcert", root)]
         .into_iter()
@@ -562,15 +566,15 @@ fn address_of(url: &str) -> Result<Address, String> {
     format!("{base}?{}", tls.join("&")).parse().map_err(|error| format!("{error}"))
 }
 
-/// What came of the work.
+/// Result of the work.
 enum Ran {
-    /// It is done, and not committed.
+    /// The work is done, and not committed.
     Done { tx: OpenTransaction, reply: Reply, pushed: usize },
-    /// It failed, and was to be taken back.
+    /// The work failed, and its transaction was rolled back as `back` says.
     Failed { why: FailedReply, back: RolledBack },
 }
 
-/// Makes a reply of the response that work returns.
+/// Converts the response of the work into a reply.
 fn replying<F, R, T>(work: F) -> impl FnOnce(PgTx) -> ReplyFuture + Send + 'static
 where
     F: FnOnce(PgTx) -> R + Send + 'static,
@@ -585,7 +589,7 @@ where
 
 type ReplyFuture = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
-/// Runs the work in a task of its own, so that a panic ends only that.
+/// Runs the work in a task of its own, so that a panic ends only this task.
 async fn run<F, R>(mut tx: OpenTransaction, id: OperationId, seals: Seals, work: F) -> Ran
 where
     F: FnOnce(PgTx) -> R + Send + 'static,
@@ -600,7 +604,7 @@ where
     let done = tokio::spawn(async move { work(lent).await }).await;
     let Ok(tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
         tracing::error!(operation_id = %id, "the work kept its transaction after it ended");
-        // It may still commit it.
+        // The work may still commit it.
         return fault(RolledBack::EndedBefore);
     };
     match done {
@@ -617,20 +621,20 @@ where
 struct ClaimedTransaction {
     tx: OpenTransaction,
     answer: Answer,
-    /// The record was made by this very claim, in one statement.
+    /// True if one statement of this claim inserted the record.
     is_first: bool,
 }
 
-/// What became of a command since its session was lost.
+/// Outcome of a command whose session was lost.
 enum Since {
-    /// Nothing: nobody has it, and nothing of it is committed.
+    /// Not executed: no process holds the command, and nothing of it is committed.
     Nothing,
     Told(Box<Transacted>),
-    /// The database could not be asked.
+    /// The database did not answer.
     NoAnswer,
 }
 
-/// A transaction in which the work is done.
+/// A transaction in which the work runs.
 struct Begun {
     tx: OpenTransaction,
     record: Record,
@@ -638,7 +642,7 @@ struct Begun {
     is_first: bool,
 }
 
-/// Claims. `None` if somebody else was faster: roll back and try again.
+/// Sends the claim. Returns `None` if another claim was faster: roll back and try again.
 async fn claim_within(tx: &mut OpenTransaction, claim: &Claim) -> Result<Option<(Answer, bool)>, DbError> {
     let mut joined = tx.joined();
     let Some(answer) = store::claim(&mut joined, claim, 0).await? else { return Ok(None) };
@@ -649,9 +653,9 @@ async fn claim_within(tx: &mut OpenTransaction, claim: &Claim) -> Result<Option<
     Ok(Some((answer, is_first)))
 }
 
-/// Applies a change to a record within a transaction of the service's own, in READ COMMITTED, so that rows of its own can
-/// change with it: for a [`Settle`](crate::reconcile::Settle). Commit only if the decision is `Applied`. `None` says that
-/// somebody else changed the record in between: roll back, and try again.
+/// Applies a change to a record within a transaction of the service's own, in READ COMMITTED, so that the service's
+/// rows change with it: for a [`Settle`](crate::reconcile::Settle). Commit only if the decision is `Applied`. `None`
+/// means that another process changed the record in between: roll back, and try again.
 pub async fn apply_within(
     connection: &mut PgConnection,
     id: &RecordId,
@@ -660,10 +664,10 @@ pub async fn apply_within(
     store::apply(&mut Lent(Joined::new(connection)), id, change, 0).await
 }
 
-/// Nothing was committed.
+/// Returns the outcome of a claim that failed: nothing was committed.
 fn not_begun(error: &DbError) -> Transacted {
     match error {
-        // Somebody else has it in hand, in a transaction of another process.
+        // Another process is executing the command in its own transaction.
         DbError::Busy(_) => in_progress(),
         error => {
             tracing::warn!(%error, "a claim failed: nothing is run");
@@ -672,7 +676,7 @@ fn not_begun(error: &DbError) -> Transacted {
     }
 }
 
-/// The transaction, for as long as the work runs. `&mut *tx` is what sqlx wants.
+/// The transaction, for as long as the work runs. Pass `&mut *tx` to sqlx.
 pub struct PgTx {
     connection: OwnedMutexGuard<OpenTransaction>,
     command: OperationId,
@@ -681,7 +685,7 @@ pub struct PgTx {
 }
 
 impl PgTx {
-    /// The command's id, which its clients see.
+    /// Returns the command's id, which its clients see.
     pub fn operation_id(&self) -> OperationId {
         self.command
     }
@@ -715,19 +719,19 @@ impl DerefMut for PgTx {
     }
 }
 
-/// Why a message cannot be added.
+/// Error that rejects a message.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// Its kind cannot be one.
+    /// The kind is not valid.
     #[error(transparent)]
     Kind(#[from] InvalidKind),
-    /// The command has sent one of this kind already.
+    /// The command has already sent a message of this kind.
     #[error("there is a message {0} already")]
     Twice(String),
-    /// Its payload cannot be sealed.
+    /// The payload cannot be sealed.
     #[error(transparent)]
     Seal(#[from] VaultError),
-    /// The database refused.
+    /// The database refused the statement.
     #[error(transparent)]
     Database(#[from] DbError),
 }

@@ -1,23 +1,24 @@
-//! Evidence about commands whose outcome is unknown: sought by a [`Reconciler`] through a [`LookUp`], or come by itself as
-//! an event of the provider (`Webhooks`, with the feature `http-evidence`).
+//! Evidence about commands whose outcome is unknown: a [`Reconciler`] asks for it through a [`LookUp`], or the provider
+//! sends it as an event (`Webhooks`, with the feature `http-evidence`).
 //!
 //! ```text
-//! due ─ put off (write-ahead: nobody else looks meanwhile) ─ evidence that came ─ look-up ─┬─ verdict: settled
-//!                                                                                          ├─ none: later, longer each time
-//!                                                                                          └─ none at last: dead letter
+//! due ─ postpone (write-ahead, excludes other reconcilers) ─ received evidence ─ look-up ─┬─ verdict: settled
+//!                                                                                          ├─ none: retry with backoff
+//!                                                                                          └─ last try: dead letter
 //! ```
 //!
-//! **A verdict is asked for, not given.** [`semel_core::transition()`] decides whether evidence settles a command; nothing
-//! here frees a key beside it. "Not executed" with no better proof than time counts only if the look itself began after
-//! the quarantine: what was not there before may have landed since.
+//! **`transition` decides.** [`semel_core::transition()`] decides whether evidence settles a command; nothing else here
+//! releases a key. "Not executed" without a better proof than elapsed time counts only if the look-up itself began
+//! after the quarantine: a call may have taken effect since an earlier look-up.
 //!
-//! **Write-ahead.** Before each look the command is put off to the next one, in one compare-and-set. Of several reconcilers
-//! one gets it, and one that dies has looked once.
+//! **Write-ahead.** Before each look-up, one compare-and-set postpones the command to its next look-up. Of several
+//! reconcilers one gets the command, and a reconciler that dies has used up one look-up.
 //!
-//! **A dead letter** is a command that is not looked for any more by itself. It stays unknown; it is counted and listed; an
-//! operator can settle it or ask for another look, and evidence that comes by itself settles it like any other.
+//! **Dead letter.** A dead letter is a command that is no longer looked up automatically. It stays unknown, is counted
+//! and listed; an operator can settle it or ask for another look-up, and evidence that arrives settles it like any
+//! other.
 //!
-//! [`ledger`] compares what others say was done with what we believe, command or not.
+//! [`ledger`] compares the provider's ledger with the service's own, independent of commands.
 
 mod bounds;
 #[cfg(feature = "http-evidence")]

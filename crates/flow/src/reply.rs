@@ -1,4 +1,4 @@
-//! What the service's own work comes to.
+//! Results of the service's own work: replies and failures.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use semel_core::problem::Kind;
 use semel_core::{OperationId, Policy, Problem, Response, Transacted};
 use serde::Serialize;
 
-/// A response: to the one who asked now, and to every retry.
+/// A response: to the current request, and to every retry.
 #[derive(Clone, Debug)]
 pub struct Reply {
     response: Box<Response>,
@@ -20,7 +20,7 @@ pub struct Reply {
 }
 
 impl Reply {
-    /// A response without a body.
+    /// Creates a response without a body.
     pub fn new(status: StatusCode) -> Reply {
         let response = Response {
             status,
@@ -31,38 +31,39 @@ impl Reply {
         Reply { response: Box::new(response), deferral: None, stored: None, problem: None }
     }
 
-    /// A response with a body of JSON. One that cannot be written as JSON becomes a failure that rolls everything
+    /// Creates a response with a JSON body. A value that cannot be serialized becomes a failure that rolls everything
     /// back.
     pub fn json(status: StatusCode, value: &impl Serialize) -> Result<Reply, Failure> {
         let body = serde_json::to_vec(value)?;
         Ok(Reply::new(status).header(CONTENT_TYPE, HeaderValue::from_static("application/json")).body(body))
     }
 
-    /// The same with one more header field.
+    /// Adds a header field.
     pub fn header(mut self, name: HeaderName, value: HeaderValue) -> Reply {
         self.response.headers.append(name, value);
         self.problem = None;
         self
     }
 
-    /// The same with this body.
+    /// Sets the body.
     pub fn body(mut self, body: impl Into<Bytes>) -> Reply {
         self.response.body = Some(body.into());
         self.problem = None;
         self
     }
 
-    /// The same for now only: what the command comes to is left to a message that its work has pushed. Whoever delivers
-    /// that calls `settle` with the final response, within this time. Until then retries get 202 and an address to ask at;
-    /// after it the outcome is unknown, and `settle` may still say it.
+    /// Defers the outcome to a message that the work has pushed; this reply is the answer for now. The sink of the
+    /// message calls `settle` with the final response, within `time`. Until then retries get 202 and a status address;
+    /// after it the outcome is unknown, and `settle` may still set it.
     pub fn deferred(self, time: Duration) -> Reply {
         Reply { deferral: Some(time), ..self }
     }
 
-    /// The same, of which this much is stored, whatever its operation wants. The one who asks now gets all of it.
+    /// Sets how much of this reply is stored, in place of its operation's setting. The current request gets the whole
+    /// reply.
     ///
-    /// A response that settles a command later, by `settle` or `resolve`, needs this: what its operation wants is with the
-    /// layer, and not with the record.
+    /// A response that settles a command later, by `settle` or `resolve`, needs this: the layer holds the operation's
+    /// setting, and the record does not.
     pub fn stored_as(self, stored: StoreResponse) -> Reply {
         Reply { stored: Some(stored), ..self }
     }
@@ -75,14 +76,15 @@ impl Reply {
         self.deferral
     }
 
-    /// As retries get it: without what is not to be kept, or would be too large.
+    /// Returns the reply as it is stored for retries: without the parts that the policy drops, or a body that is too
+    /// large.
     pub(crate) fn kept(&self, policy: &Policy) -> Response {
         let Response { status, headers, body, trailers } = &*self.response;
         let stored = self.stored.unwrap_or(policy.store_response);
         policy.keep_as(stored, *status, headers, Some(body.as_ref().unwrap_or(&Bytes::new())), trailers)
     }
 
-    /// Nothing happened, and it is not the client's fault.
+    /// Returns the reply for a command that was rolled back by an internal failure.
     pub(crate) fn rolled_back() -> Reply {
         let detail = "The command failed before it took effect. Nothing happened.";
         let problem = Problem::new(Kind::RolledBack, detail);
@@ -92,12 +94,12 @@ impl Reply {
         Reply { problem: Some(Box::new(problem)), ..reply }
     }
 
-    /// Returns the problem that this reply tells in place of an answer of the service.
+    /// Returns the problem document that this reply carries, if any.
     pub(crate) fn problem(&self) -> Option<Box<Problem>> {
         self.problem.clone()
     }
 
-    /// As the one who asked gets it.
+    /// Returns the reply as the current request gets it.
     pub(crate) fn whole(&self) -> Box<Response> {
         self.response.clone()
     }
@@ -117,7 +119,7 @@ pub trait IntoReply {
     /// Returns the reply.
     ///
     /// # Errors
-    /// If the body is not there as a whole: a stream cannot be stored in the transaction.
+    /// If the body is not complete in memory: a stream cannot be stored in the transaction.
     fn into_reply(self) -> Result<Reply, Failure>;
 }
 
@@ -158,20 +160,20 @@ impl axum_core::response::IntoResponse for Reply {
     }
 }
 
-/// Work that failed. Its writes are rolled back in every case.
+/// Failure of the work. Its writes are rolled back in every case.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Failure {
-    /// A stable refusal, such as a declined card: the reply is stored, and retries get it.
+    /// A permanent refusal, such as a declined card: the reply is stored, and retries get it.
     Final(Reply),
-    /// A passing failure: nothing is stored, and the same key may be sent again.
+    /// A temporary failure: nothing is stored, and the same key may be sent again.
     Retryable(Reply),
-    /// An error: it is logged, nothing is stored, and the client is told 500 and no more.
+    /// An error: it is logged, nothing is stored, and the client gets a bare 500.
     Unexpected(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Failure {
-    /// Refuses for good, with a body of JSON.
+    /// Refuses permanently, with a JSON body.
     pub fn refuse(status: StatusCode, value: &impl Serialize) -> Failure {
         match Reply::json(status, value) {
             Ok(reply) => Failure::Final(reply),
@@ -179,7 +181,7 @@ impl Failure {
         }
     }
 
-    /// Fails with an error that is no `std::error::Error`, such as a text.
+    /// Fails with an error that does not implement `std::error::Error`, such as a text.
     pub fn unexpected(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Failure {
         Failure::Unexpected(error.into())
     }
@@ -211,7 +213,7 @@ impl<E: std::error::Error + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// What became of a command. The layer around the handler makes the client's answer of it.
+/// Outcome of a command. The layer around the handler turns it into the client's response.
 #[derive(Clone, Debug)]
 pub struct Answered(Transacted);
 
@@ -220,12 +222,12 @@ impl Answered {
         Answered(transacted)
     }
 
-    /// What became of it, for code that is no HTTP handler.
+    /// Returns the outcome, for code that is no HTTP handler.
     pub fn outcome(&self) -> &Transacted {
         &self.0
     }
 
-    /// A response that carries it to the layer, which replaces everything else about it.
+    /// Returns a response that carries the outcome to the layer, which replaces everything else in it.
     pub fn into_response_with<B>(self, body: B) -> http::Response<B> {
         let mut response = http::Response::new(body);
         *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;

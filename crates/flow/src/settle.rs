@@ -1,5 +1,5 @@
-//! What is written about work that is done, for either database: at once, or later, by whoever was left to say what it
-//! came to.
+//! Changes that are written for finished work, for either database: at once, or later, when a message or evidence
+//! settles the command.
 
 use semel_core::outbox::Tried;
 use semel_core::transition::Verdict;
@@ -11,12 +11,13 @@ use semel_core::{
 
 use crate::reply::Reply;
 
-/// A first attempt at a command, under an id of its own.
+/// Returns the claim of a first attempt at a command, under a new id.
 pub(crate) fn attempt(command: &Command) -> Claim {
     command.claim(RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token())
 }
 
-/// The completion that keeps this reply for retries. Whatever its status, it is final: the work said so.
+/// Returns the completion that stores this reply for retries. The reply is final, whatever its status: the work said
+/// so.
 pub(crate) fn completion(policy: &Policy, fence: Fence, reply: &Reply) -> Change {
     let result = stored(policy, reply);
     match policy.settle(reply.status(), Some(Outcome::Final)) {
@@ -27,7 +28,7 @@ pub(crate) fn completion(policy: &Policy, fence: Fence, reply: &Reply) -> Change
     }
 }
 
-/// What is written about work that is done: the completion, or that it is left to a message, which must be there.
+/// Returns the change to write for finished work: the completion, or the deferral to a message, which must exist.
 pub(crate) fn written(
     policy: &Policy,
     fence: Fence,
@@ -41,17 +42,17 @@ pub(crate) fn written(
     }
 }
 
-/// Whose word settles a command after its own transaction.
+/// Authority that settles a command after its own transaction.
 #[derive(Clone, Debug)]
 pub(crate) enum Word {
-    /// Whoever delivers the message that it was left to.
+    /// The sink of the message that the command was deferred to.
     Message,
-    /// Evidence from elsewhere.
+    /// Outside evidence.
     Evidence(Note),
 }
 
 impl Word {
-    /// Whether this word still counts: asked before the work is run, and decided anew when it is written.
+    /// Returns true if this word still counts. Checked before the work runs, and decided again when it is written.
     pub(crate) fn counts(&self, head: &Head, now: Timestamp) -> bool {
         let event = match self {
             Word::Message if !head.is_left_to_a_message() => return false,
@@ -61,7 +62,7 @@ impl Word {
         matches!(transition(Some(head), &event, now).write, Write::Update(head) if head.state.is_terminal())
     }
 
-    /// What is written, for this reply.
+    /// Returns the change to write for this reply.
     pub(crate) fn change(&self, head: &Head, reply: &Reply) -> Change {
         match self {
             Word::Message => completion(&Policy::default(), head.fence(), reply),
@@ -73,26 +74,27 @@ impl Word {
     }
 }
 
-/// What came of settling a command after its own transaction.
+/// Result of settling a command after its own transaction.
 #[derive(Clone, Debug)]
 pub enum Settled {
-    /// It is settled by this word, and what the work wrote is committed with it.
+    /// The command is settled by this word, and the writes of the work are committed with it.
     Now(Box<Record>),
-    /// This word does not count, and the work was not run or was taken back: the record says what does. It was settled
-    /// before, or its outcome was never left to anybody's word.
+    /// This word does not count, and the work did not run or was rolled back; the record shows the outcome. The command
+    /// was settled before, or its outcome was never deferred or unknown.
     Before(Box<Record>),
-    /// There is no such command, or it was forgotten.
+    /// There is no such command, or its record has expired.
     Absent,
-    /// The work failed and was taken back: nothing happened.
+    /// The work failed and was rolled back: nothing happened.
     RolledBack,
-    /// The database could not be used: nothing happened.
+    /// The database was not available: nothing happened.
     Unavailable,
-    /// It was to be committed, and nobody knows whether it was. Doing it again tells.
+    /// The COMMIT may or may not have happened. A second call resolves it.
     InDoubt,
 }
 
 impl Settled {
-    /// What a sink says about the message that the command was left to, once the receiver has called it `reference`.
+    /// Returns the result for the sink whose message the command was deferred to; `reference` is the receiver's
+    /// reference.
     pub fn tried(&self, reference: Option<String>) -> Tried {
         let again = |why: &str| Tried::Failed { why: why.to_owned(), retry_after: None };
         match self {
@@ -104,7 +106,7 @@ impl Settled {
     }
 }
 
-/// The answer to a claim that is not to execute.
+/// Returns the outcome of a claim that must not execute.
 pub(crate) fn decided(answer: Answer) -> Transacted {
     Transacted::Decided {
         decision: answer.decision,
@@ -118,7 +120,7 @@ fn stored(policy: &Policy, reply: &Reply) -> StoredResult {
     StoredResult::of(&reply.kept(policy))
 }
 
-/// It is committed.
+/// Returns the outcome of a committed command.
 pub(crate) fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transacted {
     let (record, response) = (Box::new(record), reply.whole());
     match record.head.reason {
@@ -127,17 +129,17 @@ pub(crate) fn executed(record: Record, now: Timestamp, reply: &Reply) -> Transac
     }
 }
 
-/// Nothing happened, and the client is told this.
+/// Returns the outcome of a command that was rolled back, with this reply for the client.
 pub(crate) fn rolled_back(reply: &Reply) -> Transacted {
     Transacted::RolledBack { response: reply.whole(), problem: reply.problem() }
 }
 
-/// Nothing happened, and it is not the client's fault.
+/// Returns the outcome of a command that was rolled back by an internal failure.
 pub(crate) fn failed() -> Transacted {
     rolled_back(&Reply::rolled_back())
 }
 
-/// Somebody else has the command in hand, in a transaction that nobody can look into.
+/// Returns the outcome of a command that another transaction, which cannot be read, is executing.
 pub(crate) fn in_progress() -> Transacted {
     Transacted::Decided { decision: Decision::Wait, record: None, holder: None, now: None }
 }

@@ -1,9 +1,9 @@
-//! Signatures over what is sent and received: HMAC-SHA256, in hex.
+//! Signatures of sent and received messages: HMAC-SHA256, in hex.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The shortest key for signatures.
+/// Minimum length of a signing key.
 pub(crate) const MIN_KEY: usize = 16;
 
 fn mac(key: &[u8], pieces: &[&[u8]]) -> Hmac<Sha256> {
@@ -12,7 +12,7 @@ fn mac(key: &[u8], pieces: &[&[u8]]) -> Hmac<Sha256> {
     mac
 }
 
-/// The signature of these pieces, one after the other.
+/// Returns the signature of the concatenated pieces.
 #[cfg(feature = "http-sink")]
 pub(crate) fn sign(key: &[u8], pieces: &[&[u8]]) -> String {
     use std::fmt::Write;
@@ -23,12 +23,11 @@ pub(crate) fn sign(key: &[u8], pieces: &[&[u8]]) -> String {
     text
 }
 
-/// Whether this is the signature of these pieces under one of the keys. How long it takes does not say how much of it is
-/// right.
+/// Returns true if `signature` is that of these pieces under one of the keys. The comparison takes constant time.
 #[cfg(feature = "http-evidence")]
 pub(crate) fn is_signed(keys: &[Vec<u8>], pieces: &[&[u8]], signature: &str) -> bool {
     let Some(signature) = from_hex(signature) else { return false };
-    // Each is tried, whatever the others say.
+    // Every key is tried, so that the time does not depend on the match.
     keys.iter().fold(false, |signed, key| mac(key, pieces).verify_slice(&signature).is_ok() | signed)
 }
 

@@ -1,8 +1,8 @@
 //! Commands in one transaction of a SQLite file.
 //!
-//! One connection writes, one command at a time, as SQLite wants it: `BEGIN IMMEDIATE` before the claim, so that
-//! nothing that was read can have changed by the COMMIT. The work holds up every other writer of the file, so it is
-//! bounded in time. While it runs, nothing can be committed on this connection, whatever it does.
+//! One connection writes, one command at a time, as SQLite requires: `BEGIN IMMEDIATE` before the claim, so that no
+//! value that was read can change before the COMMIT. The work blocks every other writer of the file, so its time is
+//! bounded. While it runs, the connection can commit nothing.
 
 mod alarm;
 mod phases;
@@ -32,13 +32,13 @@ use crate::settle::{Settled, Word, attempt, decided, executed, failed, in_progre
 use alarm::Alarm;
 pub use phases::{SqlitePhases, SqliteRun};
 
-/// How long the work of one command may hold the file: shorter than other writers of the file wait for it.
+/// Default time for which the work of one command may hold the file: shorter than the busy timeout of other writers.
 const DEFAULT_HOLD: Duration = Duration::from_secs(1);
 
-/// How long a command waits for those before it on this connection.
+/// Maximum wait of a command for the commands before it on this connection.
 const MAX_QUEUED: Duration = Duration::from_secs(10);
 
-/// Carries out commands in transactions of one file, which has Semel's tables beside the service's own.
+/// Executes commands in transactions of one SQLite file, which holds Semel's tables beside the service's own.
 #[derive(Clone)]
 pub struct SqliteTransactions {
     file: Arc<File>,
@@ -48,15 +48,15 @@ pub struct SqliteTransactions {
     seals: Seals,
 }
 
-/// How to connect.
+/// Settings for a connection to the file.
 struct File {
     path: PathBuf,
     options: SqliteOptions,
-    /// Work is running, and nothing may be committed.
+    /// True while work runs: the commit hook refuses every COMMIT.
     at_work: Arc<AtomicBool>,
-    /// For tests: the next COMMIT is made and then reported as failed, as a failing disk may do.
+    /// For tests: the next COMMIT succeeds and is reported as failed, as on a failing disk.
     lose_commit: Arc<AtomicBool>,
-    /// Where the file was when it was first opened.
+    /// Place of the file when it was first opened.
     place: OnceLock<Place>,
 }
 
@@ -74,12 +74,12 @@ impl File {
         Ok(connection)
     }
 
-    /// Checks that the file is where it was. What is committed to a file that was deleted or replaced is lost.
+    /// Checks that the file is in its place. A COMMIT to a deleted or replaced file is lost.
     fn check(&self) -> Result<(), StoreError> {
         self.place.get().map_or(Ok(()), Place::check)
     }
 
-    /// Lets a test outside of this process pull its lever, in a build with fault points.
+    /// Lets a test in another process trigger `lose_commit`, in a build with fault points.
     fn obey(&self) {
         let lose_commit = self.lose_commit.clone();
         semel_faults::levers(move |lever| {
@@ -93,13 +93,13 @@ impl File {
 }
 
 impl SqliteTransactions {
-    /// Opens the file, creating it or bringing it to this version's schema where needed. The service's own tables
-    /// are its own affair.
+    /// Opens the file, and creates it or migrates it to this version's schema if needed. The service creates its own
+    /// tables.
     pub fn open(path: impl AsRef<Path>) -> Result<SqliteTransactions, OpenError> {
         SqliteTransactions::open_with(path, &SqliteOptions::default())
     }
 
-    /// The same, with options; those of them that are about one connection count.
+    /// Opens the file with options; only those of a single connection apply.
     pub fn open_with(
         path: impl AsRef<Path>,
         options: &SqliteOptions,
@@ -118,25 +118,25 @@ impl SqliteTransactions {
         Ok(SqliteTransactions { file, connection, gate, hold: DEFAULT_HOLD, seals })
     }
 
-    /// Seals the responses that are stored, and opens those that are given back. The layer's own store must be a
-    /// `SealedStore` with the same keys.
+    /// Seals stored responses and opens them for replays. The layer's own store must be a `SealedStore` with the same
+    /// keys.
     pub fn vault(mut self, vault: Arc<dyn Vault>) -> SqliteTransactions {
         self.seals = Seals::new(vault);
         self
     }
 
-    /// How long the work of one command may hold the file before it is interrupted and taken back; 1 s by default.
-    /// Other writers of the file wait 2 s for it, and then their commands are refused with 503.
+    /// Sets the time for which the work of one command may hold the file before it is interrupted and rolled back; 1 s
+    /// by default. Other writers of the file wait 2 s for it, and then their commands are refused with 503.
     pub fn hold(mut self, hold: Duration) -> SqliteTransactions {
         self.hold = hold;
         self
     }
 
-    /// Carries out a command: its claim, what `work` writes, and the response commit together, or nothing happened.
+    /// Executes a command: its claim, the writes of `work` and the response commit together, or nothing happened.
     ///
-    /// `work` may block: it runs where that holds up nobody but the file's other writers. It runs to its end also if
-    /// nobody waits for it any more. If it fails or panics, its writes are rolled back. It calls no other service,
-    /// since that would not be rolled back with it; what others must hear goes through [`SqliteTx::push`].
+    /// `work` may block: it delays only the other writers of the file. It runs to its end even if the caller stops
+    /// waiting. If it fails or panics, its writes are rolled back. It must not call other services, since a rollback
+    /// would not undo the call; [`SqliteTx::push`] sends messages instead.
     ///
     /// ```no_run
     /// # use semel_core::Command;
@@ -173,7 +173,7 @@ impl SqliteTransactions {
             });
             working.await.unwrap_or(Transacted::InDoubt)
         });
-        // Only a bug of ours ends this task early, and it does not say when.
+        // Only a bug in this crate ends this task early, at an unknown point.
         Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
@@ -225,7 +225,7 @@ impl SqliteTransactions {
             Ran::Failed(reply) => return Ok(rolled_back(&reply)),
             Ran::Fault(why) => return fault(why),
         };
-        // A savepoint may have taken a message back.
+        // A rollback to a savepoint may have removed a message.
         let took_back = reply.deferral().is_some() && !store::has_message(&transaction, record.operation_id)?;
         let pushed = if took_back { 0 } else { pushed };
         let change = match written(&command.policy, record.head.fence(), &reply, pushed) {
@@ -254,7 +254,7 @@ impl SqliteTransactions {
         }
     }
 
-    /// Runs the work within the transaction that is open. What failed for good is taken back, but not the claim.
+    /// Runs the work within the open transaction. A permanent failure rolls back the work, but not the claim.
     fn run<F>(
         &self,
         transaction: &Connection,
@@ -277,7 +277,7 @@ impl SqliteTransactions {
         };
         let done = {
             let _at_work = AtWork::new(&self.file.at_work);
-            // What it leaves behind is rolled back, whatever it is.
+            // Every change that it leaves behind is rolled back.
             std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
         };
         let in_time = alarm.stop();
@@ -285,23 +285,23 @@ impl SqliteTransactions {
         Ok(match done.map_err(|failure| failure.logged(id)) {
             Err(FailedReply { reply, is_final: false }) => Ran::Failed(reply),
             _ if !in_time => Ran::Fault("the work held the file for too long"),
-            // By a statement of its own, or by an error such as a full disk. None of it was committed.
+            // The work ended it by its own statement, or an error such as a full disk did. Nothing was committed.
             _ if transaction.is_autocommit() => {
                 Ran::Fault("the work's transaction ended before the work did")
             }
             Ok(reply) => Ran::Done { reply, pushed: tx.pushed.get() },
             Err(FailedReply { reply, is_final: true }) => {
-                // What it wrote goes; that it failed for good, stays.
+                // Roll back the writes of the work, but store the permanent failure.
                 transaction.execute_batch("ROLLBACK TO semel_work")?;
                 Ran::Done { reply, pushed: 0 }
             }
         })
     }
 
-    /// Settles a command whose outcome was left to a message, once whoever delivers the message knows it: the final
-    /// response, which retries get from now on, commits with what `work` writes.
+    /// Settles a deferred command once the sink of its message knows the outcome: the final response, which retries get
+    /// from now on, commits with the writes of `work`.
     ///
-    /// Safe to call again: if the command is settled, `work` is not run. `work` is as for
+    /// Safe to call again: if the command is settled, `work` does not run. The rules for `work` are those of
     /// [`transact`](SqliteTransactions::transact); a [`Failure::Final`] settles the command, too.
     pub async fn settle<F, T>(&self, operation_id: OperationId, work: F) -> Settled
     where
@@ -311,8 +311,8 @@ impl SqliteTransactions {
         self.settle_by(operation_id, Word::Message, |tx: &SqliteTx<'_>| work(tx)?.into_reply()).await
     }
 
-    /// Settles a command whose outcome is unknown, or left to a message, by evidence from elsewhere, such as a webhook of
-    /// the provider. What was seen is kept with the record, for good.
+    /// Settles an unknown or deferred command by outside evidence, such as a webhook of the provider. The evidence
+    /// stays with the record permanently.
     pub async fn resolve<F, T>(&self, operation_id: OperationId, evidence: Note, work: F) -> Settled
     where
         F: FnOnce(&SqliteTx<'_>) -> Result<T, Failure> + Send + 'static,
@@ -393,7 +393,7 @@ impl SqliteTransactions {
         }
     }
 
-    /// After a COMMIT that failed, a connection proves nothing.
+    /// Reconnects after a failed COMMIT: the old connection proves nothing about the file.
     fn reconnect(&self, connection: &mut Connection) {
         match self.file.connect() {
             Ok(fresh) => *connection = fresh,
@@ -401,7 +401,7 @@ impl SqliteTransactions {
         }
     }
 
-    /// What a COMMIT that failed came to: a new connection sees what is in the file.
+    /// Resolves a failed COMMIT: a new connection reads the file.
     fn find_out(&self, connection: &mut Connection, claim: &Claim, reply: &Reply) -> Transacted {
         let mut look = || -> Result<(Option<Record>, Timestamp), String> {
             let mut fresh = self.file.connect().map_err(|error| error.to_string())?;
@@ -422,7 +422,7 @@ impl SqliteTransactions {
     }
 }
 
-/// The record, if there is one, on a connection that can write. What is not there now will not be there later.
+/// Reads the record, if there is one, on a connection that can write. A record that is absent now cannot appear later.
 fn found_anew(connection: &mut Connection, claim: &Claim) -> Result<(Option<Record>, Timestamp), String> {
     let sqlite = |error: rusqlite::Error| error.to_string();
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(sqlite)?;
@@ -437,17 +437,17 @@ fn found_anew(connection: &mut Connection, claim: &Claim) -> Result<(Option<Reco
     Ok((found, now))
 }
 
-/// What came of the work.
+/// Result of the work.
 enum Ran {
-    /// It is done, and not committed.
+    /// The work is done, and not committed.
     Done { reply: Reply, pushed: usize },
-    /// It is to be taken back, and this is to be said.
+    /// The work failed with this reply, and is to be rolled back.
     Failed(Reply),
-    /// It is to be taken back, and nobody's fault but its own.
+    /// The work broke a rule, and is to be rolled back.
     Fault(&'static str),
 }
 
-/// While it is there, nothing can be committed.
+/// Guard that blocks every COMMIT while it exists.
 struct AtWork<'a>(&'a AtomicBool);
 
 impl<'a> AtWork<'a> {
@@ -463,7 +463,7 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// Why a transaction ended without an outcome.
+/// Reason why a transaction ended without an outcome.
 enum Ended {
     NotCommitted(String),
     InDoubt(String, Reply),
@@ -497,7 +497,7 @@ pub struct SqliteTx<'a> {
 }
 
 impl SqliteTx<'_> {
-    /// The command's id, which its clients see.
+    /// Returns the command's id, which its clients see.
     pub fn operation_id(&self) -> OperationId {
         self.command
     }
@@ -524,19 +524,19 @@ impl Deref for SqliteTx<'_> {
     }
 }
 
-/// Why a message cannot be added.
+/// Error that rejects a message.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
-    /// Its kind cannot be one.
+    /// The kind is not valid.
     #[error(transparent)]
     Kind(#[from] InvalidKind),
-    /// The command has sent one of this kind already.
+    /// The command has already sent a message of this kind.
     #[error("there is a message {0} already")]
     Twice(String),
-    /// Its payload cannot be sealed.
+    /// The payload cannot be sealed.
     #[error(transparent)]
     Seal(#[from] VaultError),
-    /// The database refused.
+    /// The database refused the statement.
     #[error(transparent)]
     Database(#[from] rusqlite::Error),
 }

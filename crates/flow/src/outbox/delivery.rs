@@ -1,4 +1,4 @@
-//! One try at one message: send, write down what the receiver calls it, mark it.
+//! One try to deliver one message: send it, store the receiver's reference, mark the message.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,13 +12,13 @@ use semel_faults::{Point, reached};
 use super::metrics::Topics;
 use super::sink::Sink;
 
-/// How long a text from outside is that is kept.
+/// Maximum length of stored text from outside, in characters.
 const MAX_TEXT: usize = 500;
 
-/// How often a write is tried whose answer does not come.
+/// Maximum number of tries of a write that the store does not answer.
 const MAX_WRITES: u32 = 5;
 
-/// What every try needs.
+/// Parts that every try uses.
 pub(super) struct Delivery {
     pub(super) outbox: Arc<dyn Outbox>,
     pub(super) sink: Arc<dyn Sink>,
@@ -28,7 +28,8 @@ pub(super) struct Delivery {
 }
 
 impl Delivery {
-    /// Tries a message that was taken. Nothing is sent after `until`, by which somebody else may have it.
+    /// Tries to deliver a message that this worker has taken. Sends nothing after `until`: another worker may have the
+    /// message by then.
     pub(super) async fn attempt(&self, message: &Message, until: Instant) {
         reached(Point::MessageTaken).await;
         self.try_it(message, until).await;
@@ -45,7 +46,7 @@ impl Delivery {
             let reference = bounded(reference);
             match self.write(|| self.outbox.accept(&fence, &reference)).await {
                 Some(true) => {}
-                // Whoever took it since sends it again, under the same id.
+                // The worker that took it since sends it again, under the same id.
                 Some(false) => return late(&fence),
                 None => return,
             }
@@ -65,7 +66,8 @@ impl Delivery {
         }
     }
 
-    /// Whether a write that changed nothing had been made before, and its answer lost. Nobody else writes under this epoch.
+    /// Returns true if an earlier try of this write succeeded and its answer was lost. No other worker writes under
+    /// this epoch.
     async fn is_settled(&self, fence: &MessageFence, next: Next) -> bool {
         let found = match self.outbox.message(&fence.event_id).await {
             Ok((found, _)) => found.filter(|message| message.epoch == fence.epoch),
@@ -83,7 +85,7 @@ impl Delivery {
 
     async fn send(&self, message: &Message, until: Instant) -> Tried {
         if let Some(reference) = &message.provider_reference {
-            // A worker wrote down that the receiver has it, and died.
+            // An earlier worker stored the receiver's reference, and died.
             return Tried::Accepted { reference: Some(reference.clone()) };
         }
         if message.attempts > self.terms.max_attempts {
@@ -101,7 +103,7 @@ impl Delivery {
         sent.unwrap_or_else(|_| failed("no answer in time"))
     }
 
-    /// Writes, and once more if the store does not answer: the fence makes that harmless.
+    /// Writes, and retries if the store does not answer: the fence makes a repeated write harmless.
     async fn write<R>(&self, write: impl Fn() -> R) -> Option<bool>
     where
         R: Future<Output = Result<bool, StoreError>>,
@@ -144,13 +146,13 @@ fn late(fence: &MessageFence) {
     tracing::warn!(event_id = fence.event_id, "a message was taken by another worker: this one was too late");
 }
 
-/// Something between 0 and the largest number.
+/// Returns a random `u32`.
 pub(crate) fn chance() -> u32 {
     let [a, b, c, d, ..] = *RandomIds.attempt_token().as_bytes();
     u32::from_le_bytes([a, b, c, d])
 }
 
-/// Its beginning, without what would spoil a log or a database.
+/// Returns the beginning of a text, without characters that would corrupt a log or a database.
 fn bounded(text: &str) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(MAX_TEXT).collect()
 }

@@ -1,24 +1,24 @@
-//! The name of a message.
+//! Event ids: the names of messages.
 
 use semel_core::OperationId;
 
-/// The longest kind of a message.
+/// Maximum length of a message's kind.
 const MAX_KIND: usize = 100;
 
-/// The name of a message, the same in every attempt at its command: whoever receives it may deduplicate on it.
+/// Name of a message, stable across all attempts at its command: receivers deduplicate on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EventId {
     text: String,
     kind: String,
 }
 
-/// A kind that cannot be one.
+/// Error for a string that is not a valid kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kind of a message has 1 to {MAX_KIND} letters, digits, dots, dashes or underscores")]
 pub struct InvalidKind;
 
 impl EventId {
-    /// The message of this kind of this command. A command sends at most one of each kind.
+    /// Returns the event id of this command's message of this kind. A command sends at most one message of each kind.
     pub fn new(command: OperationId, kind: &str) -> Result<EventId, InvalidKind> {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         if kind.is_empty() || kind.len() > MAX_KIND || !kind.chars().all(allowed) {
@@ -27,12 +27,12 @@ impl EventId {
         Ok(EventId { text: format!("{command}:{kind}"), kind: kind.to_owned() })
     }
 
-    /// As it is sent: `operationId:kind`.
+    /// Returns the id as it is sent: `operationId:kind`.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What it is about.
+    /// Returns the message's kind.
     pub fn kind(&self) -> &str {
         &self.kind
     }

@@ -1,17 +1,17 @@
-//! A sink that sends each message as a POST over HTTP, signed, and does not trust the answer.
+//! Sink that sends each message as a signed POST over HTTP. It treats the answer as untrusted input.
 //!
 //! | header | |
 //! |---|---|
 //! | `Semel-Event-Id` | the event id, the same in every try |
-//! | `Idempotency-Key` | the same in quotes, for receivers that know this header |
-//! | `Semel-Event-Kind` | what the message is about |
-//! | `Semel-Signature` | `t=…,v1=…`: the seconds since 1970 when it was sent, and in hex the HMAC-SHA256 of `t.eventId.body` |
+//! | `Idempotency-Key` | the event id in quotes, for receivers that know this header |
+//! | `Semel-Event-Kind` | the message's kind |
+//! | `Semel-Signature` | `t=…,v1=…`: the send time in seconds since 1970, and the HMAC-SHA256 of `t.eventId.body` in hex |
 //!
 //! | answer | |
 //! |---|---|
-//! | 2xx | delivered; `Semel-Reference`, or else `Location`, is kept as the receiver's reference |
-//! | 408, 425, 429, 500 and above, none, or none in time | tried again, not before `Retry-After` if that is reasonable |
-//! | anything else, redirects included | dead at once: it would be the same the next time |
+//! | 2xx | delivered; `Semel-Reference`, or else `Location`, is stored as the receiver's reference |
+//! | 408, 425, 429, 500 and above, no answer, timeout | retried, not before `Retry-After` if that is reasonable |
+//! | anything else, redirects included | dead at once: a retry would get the same answer |
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 use super::sink::Sink;
 use crate::signature::{MIN_KEY, sign};
 
-/// How much of an answer is read, to say what went wrong.
+/// Maximum number of bytes read from an error response.
 const MAX_ANSWER: usize = 64 * 1024;
 
 /// Sends messages to one address.
@@ -37,13 +37,13 @@ pub struct HttpSink {
     key: Vec<u8>,
 }
 
-/// Why messages cannot be sent there.
+/// Error that rejects an address, its TLS files or a key.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpSinkError {
-    /// The address is not one.
+    /// The address is not valid.
     #[error("{0:?} is not an address such as https://receiver.example/events: {1}")]
     Address(String, String),
-    /// TLS cannot be spoken with the receiver.
+    /// The TLS settings cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
     /// The key is too short.
@@ -52,7 +52,7 @@ pub enum HttpSinkError {
 }
 
 impl HttpSink {
-    /// Sends to this address, and signs with this key, which the receiver knows.
+    /// Creates a sink that sends to this address and signs with this key, which it shares with the receiver.
     pub fn new(address: &str, key: &[u8]) -> Result<HttpSink, HttpSinkError> {
         let parsed: Result<Address, _> = address.parse();
         let target =
@@ -67,20 +67,20 @@ impl HttpSink {
         })
     }
 
-    /// Sends over TLS with these files, instead of trusting whom the system trusts.
+    /// Uses these TLS files in place of the system's trusted certificates.
     ///
     /// # Errors
-    /// If they cannot be used.
+    /// If the files cannot be used.
     pub fn tls(self, settings: TlsSettings) -> Result<HttpSink, HttpSinkError> {
         Ok(HttpSink { client: self.client.tls(settings)?, ..self })
     }
 
-    /// The same, for payloads that are not JSON.
+    /// Sets the content type, for payloads that are not JSON.
     pub fn content_type(self, content_type: HeaderValue) -> HttpSink {
         HttpSink { content_type, ..self }
     }
 
-    /// The same, with other bounds on the time that connecting takes, and on the time that all of it takes.
+    /// Sets the timeout of connecting, and the timeout of the whole call.
     pub fn timeouts(self, connect: Duration, total: Duration) -> HttpSink {
         HttpSink { client: self.client.connect_timeout(connect).timeout(total), ..self }
     }
@@ -91,7 +91,7 @@ impl HttpSink {
             other => other.to_string(),
         })?;
         let (status, headers) = (answer.head.status, answer.head.headers.clone());
-        // What it accepted, it accepted, whatever comes of the rest.
+        // A success status is final, even if the rest of the response is broken.
         if status.is_success() {
             return Ok(Tried::Accepted { reference: reference(&headers) });
         }
@@ -121,7 +121,7 @@ impl Sink for HttpSink {
     }
 }
 
-/// The value of `Semel-Signature` for a message sent at this second.
+/// Returns the value of `Semel-Signature` for a message sent at this second.
 pub fn signature(key: &[u8], seconds: i64, event_id: &str, body: &[u8]) -> String {
     let mac = sign(key, &[format!("{seconds}.{event_id}.").as_bytes(), body]);
     format!("t={seconds},v1={mac}")
@@ -132,7 +132,7 @@ fn reference(headers: &HeaderMap) -> Option<String> {
     headers.get("semel-reference").or_else(|| headers.get(LOCATION)).and_then(text)
 }
 
-/// What an answer that is not a success means.
+/// Returns the result for a status other than success.
 fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Tried {
     let said: String = String::from_utf8_lossy(body).chars().take(200).collect();
     let why = format!("status {}: {}", status.as_u16(), said.trim());
@@ -148,7 +148,7 @@ fn judged(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Tried {
     }
 }
 
-/// How long the receiver asks to be left alone: seconds, or a date.
+/// Returns the value of `Retry-After`: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {

@@ -1,14 +1,14 @@
-//! What is counted. The label is a message's kind, as long as there are few of them.
+//! Metrics of the outbox. The label is a message's kind; their number is bounded.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use semel_core::outbox::Depth;
 
-/// So many kinds have a label of their own; the rest is `other`.
+/// Number of kinds with a label of their own; further kinds share `other`.
 const MAX_TOPICS: usize = 100;
 
-/// The kinds that have a label of their own.
+/// Kinds with a label of their own.
 #[derive(Default)]
 pub(super) struct Topics(Mutex<HashSet<String>>);
 

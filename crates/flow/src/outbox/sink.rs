@@ -1,15 +1,15 @@
-//! Where messages go.
+//! The trait for destinations of messages.
 
 use async_trait::async_trait;
 use semel_core::outbox::{Message, Tried};
 
-/// Brings messages to their receiver.
+/// Delivers messages to their receiver.
 ///
-/// The same message may come more than once, always with the same [`event_id`](Message::event_id): pass that on, as the
-/// key that the receiver deduplicates on. A call that takes longer than the worker allows is dropped and counts as
-/// failed; one that panics is tried again when its lease ends.
+/// A message may come more than once, always with the same [`event_id`](Message::event_id): pass it on as the
+/// receiver's deduplication key. A call that exceeds the worker's timeout is dropped and counts as failed; a call that
+/// panics is retried when its lease expires.
 #[async_trait]
 pub trait Sink: Send + Sync + 'static {
-    /// Tries once to bring a message to its receiver. Says [`Tried::Accepted`] only if the receiver has it for good.
+    /// Tries once to deliver a message. Returns [`Tried::Accepted`] only if the receiver has stored it durably.
     async fn deliver(&self, message: &Message) -> Tried;
 }

@@ -1,6 +1,6 @@
-//! The loop that takes messages and has them delivered, several at a time.
+//! The loop that takes messages and delivers them concurrently.
 //!
-//! A receiver that hangs holds one place, for as long as a try may take; the others go on.
+//! A receiver that hangs occupies one slot until the timeout of its try; the other slots continue.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,29 +15,29 @@ use super::delivery::Delivery;
 use super::metrics::{self, Topics};
 use super::sink::Sink;
 
-/// How many delivered messages are deleted in one go, and how many goes follow one another.
+/// Number of delivered messages deleted in one batch, and number of batches in one run.
 const REAP_BATCH: usize = 500;
 const REAP_BATCHES: usize = 20;
 
-/// How a worker works.
+/// Settings of a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerOptions {
-    /// How many messages are delivered at the same time.
+    /// Number of messages delivered concurrently.
     pub concurrency: usize,
-    /// How often an idle worker looks for messages.
+    /// Poll interval of an idle worker.
     pub poll: Duration,
-    /// How long one try may take.
+    /// Timeout of one try.
     pub timeout: Duration,
-    /// How long messages are the worker's own. At least twice the timeout, so that the end of a try can still be written
-    /// down; shorter ones are made so.
+    /// Lease of a worker on its messages. At least twice the timeout, so that the result of a try can still be stored;
+    /// shorter values are raised to that.
     pub lease: Duration,
-    /// How often a message is tried, and how long it waits in between.
+    /// Number of tries, and backoff between them.
     pub retry: RetryTerms,
-    /// How long tries may still take after the worker was told to stop.
+    /// Time for running tries to end after the worker was told to stop.
     pub drain: Duration,
-    /// How long delivered messages are kept.
+    /// Retention of delivered messages.
     pub retention: Duration,
-    /// How often messages are counted, and old ones deleted.
+    /// Interval of counting messages and deleting old ones.
     pub upkeep: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Default for WorkerOptions {
     }
 }
 
-/// Delivers messages until it is told to stop. Any number may work on one database.
+/// Delivers messages until it is told to stop. Any number of workers may share one database.
 pub struct Worker {
     delivery: Arc<Delivery>,
     options: WorkerOptions,
@@ -64,38 +64,39 @@ pub struct Worker {
     wake: Arc<Notify>,
 }
 
-/// Lets a worker look for messages at once, or a completer for commands.
+/// Handle that makes a worker look for messages at once, or a completer for commands.
 #[derive(Clone)]
 pub struct Wake(pub(crate) Arc<Notify>);
 
 impl Wake {
-    /// There may be a message: call it after a command of this process has committed one. Nothing is lost without it; the
-    /// worker looks by itself a little later.
+    /// Signals a new message: call it after a command of this process has committed one. It is optional; without it the
+    /// worker finds the message at its next poll.
     pub fn wake(&self) {
         self.0.notify_one();
     }
 }
 
-/// Tells a worker, or a completer, to stop.
+/// Handle that tells a worker, or a completer, to stop.
 #[derive(Clone)]
 pub struct Stop(pub(crate) watch::Sender<bool>);
 
 impl Stop {
-    /// Take no more messages, or commands, and end once those in hand are done.
+    /// Stops taking messages, or commands; `run` returns once the running ones are done.
     pub fn stop(&self) {
         self.0.send_replace(true);
     }
 }
 
-/// What a worker left.
+/// Result of a stopped worker or completer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Tries that did not end in time. Their messages are tried again, or their commands resumed, when their leases end.
+    /// Number of tries that did not end in time. Their messages are retried, or their commands resumed, when the leases
+    /// expire.
     pub left: usize,
 }
 
 impl Worker {
-    /// A worker that brings the messages of this outbox to this sink.
+    /// Creates a worker that delivers the messages of this outbox to this sink.
     pub fn new(outbox: Arc<dyn Outbox>, sink: Arc<dyn Sink>, options: WorkerOptions) -> Worker {
         let lease = options.lease.max(options.timeout.saturating_mul(2));
         let options = WorkerOptions { lease, concurrency: options.concurrency.max(1), ..options };
@@ -114,18 +115,18 @@ impl Worker {
         }
     }
 
-    /// What stops it.
+    /// Returns a handle that stops the worker.
     pub fn stopper(&self) -> Stop {
         Stop(self.stop.clone())
     }
 
-    /// What wakes it.
+    /// Returns a handle that wakes the worker.
     pub fn waker(&self) -> Wake {
         Wake(self.wake.clone())
     }
 
-    /// Works until it is stopped, and then until the tries in hand are done, for as long as they may take. If this is
-    /// dropped, tries in hand are given up where they are, and their messages tried again when their leases end.
+    /// Works until it is stopped, and then until the running tries end, at most for `drain`. If the future is dropped,
+    /// running tries are aborted, and their messages are retried when their leases expire.
     pub async fn run(self) -> Drained {
         let mut stopped = self.stop.subscribe();
         let mut running = JoinSet::new();
@@ -146,7 +147,7 @@ impl Worker {
                 }
                 Some(_) = running.join_next() => {
                     while running.try_join_next().is_some() {}
-                    // Not for a single place: takes are as good as the number that they take.
+                    // Not for a single free slot: larger batches are cheaper per message.
                     if running.len() * 2 <= self.options.concurrency {
                         self.take(&mut running).await;
                     }
@@ -160,13 +161,13 @@ impl Worker {
         Drained { left: running.len() }
     }
 
-    /// Takes as many messages as there are places for, and begins with them.
+    /// Takes as many messages as there are free slots, and starts to deliver them.
     async fn take(&self, running: &mut JoinSet<()>) {
         let limit = self.options.concurrency.saturating_sub(running.len());
         if limit == 0 {
             return;
         }
-        // Before the store's clock starts to count, so that the worker's is never behind it.
+        // Read before the store starts the lease, so that the worker's clock never lags behind the store's.
         let until = Instant::now() + (self.options.lease - self.options.timeout / 2);
         let take = Take { token: RandomIds.attempt_token(), lease: self.options.lease, limit };
         match self.delivery.outbox.take(&take).await {

@@ -1,5 +1,4 @@
-//! One attempt at a command: its code in a task of its own, the lease renewed beside it, and then what is written about
-//! how it ended.
+//! One attempt at a command: runs its code in a task of its own, renews the lease meanwhile, and stores the result.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,30 +20,30 @@ use super::steps::Held;
 use crate::outbox::chance;
 use crate::settle::{completion, decided, executed, rolled_back};
 
-/// How often a write is tried, and how long to pause before each further try.
+/// Pauses before each try of a write.
 const PAUSES: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(50), Duration::from_millis(250), Duration::from_secs(1)];
 
-/// How long one try may take, and how long code may take to go away.
+/// Timeout of one try of a write, and of the code's shutdown.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A command that is to be carried out here and now.
+/// A command that this executor has taken.
 pub(super) struct Taken {
     pub(super) record: Record,
     pub(super) input: Input,
     pub(super) lease: Lease,
-    /// Somebody waits for the answer: the claim was made for them.
+    /// True if the caller of the claim waits for the answer.
     pub(super) attended: bool,
-    /// A verdict has it resumed, however many attempts it has had.
+    /// True if a verdict resumed the command, regardless of the number of attempts.
     pub(super) resolved: bool,
 }
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
-    /// Carries out a command that was taken, as far as it goes in this attempt.
+    /// Executes a taken command as far as this attempt gets.
     pub(super) async fn carry_out(&self, operation: &Operation<D>, taken: Taken) -> Transacted {
         let (ending, rows) = self.run(operation, &taken).await;
         let ending = match ending {
-            // Its message may have been delivered long before: nobody would be left to say what it came to.
+            // The message may have been delivered long before: no sink would be left to settle the command.
             Ending::Reply(reply) if reply.deferral().is_some() => {
                 let id = taken.record.operation_id;
                 tracing::error!(operation_id = %id, "a run cannot leave its outcome to a message: it is unknown");
@@ -55,7 +54,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         self.conclude(&operation.terms, &taken, ending, rows).await
     }
 
-    /// Runs the code. Says how that ended, and whether anything is recorded of the command.
+    /// Runs the code. Returns how it ended, and true if any phase is recorded.
     async fn run(&self, operation: &Operation<D>, taken: &Taken) -> (Ending, bool) {
         let Taken { record, input, lease, attended, resolved } = taken;
         let recorded = match self.recorded(taken).await {
@@ -65,7 +64,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let (attempt, most) = (record.head.epoch, operation.terms.retry.max_attempts);
         if attempt > most && !attended && !resolved {
             tracing::error!(operation_id = %record.operation_id, most, "a command has had all its attempts");
-            // Where nothing is recorded, nothing has run: that is more than that leases have ended.
+            // If no phase is recorded, nothing has run: that is a stronger reason than lease expiry.
             let reason = if recorded.is_empty() { Reason::NotExecuted } else { Reason::LeaseExpired };
             return (Ending::Later { reason, reply: None }, !recorded.is_empty());
         }
@@ -79,7 +78,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
             journal: journal.clone(),
         };
         let (code, bytes) = (operation.code.clone(), input.bytes.clone());
-        // In a task of its own, so that a panic ends only that; and no longer than this attempt.
+        // In a task of its own, so that a panic ends only this task, which does not outlive the attempt.
         let mut task = JoinSet::new();
         task.spawn(async move { code(run, bytes).await });
         let returned = tokio::select! {
@@ -91,7 +90,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         journal.close(returned)
     }
 
-    /// What is recorded of the command. Nobody adds to it any more but this attempt.
+    /// Returns the recorded phases of the command. Only this attempt adds to them from now on.
     async fn recorded(&self, taken: &Taken) -> Result<Vec<Progress>, Ending> {
         let record = &taken.record;
         let later = |why: String| {
@@ -109,7 +108,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         }
     }
 
-    /// Writes how the attempt ended, and says what whoever asked is told.
+    /// Stores the result of the attempt, and returns the outcome for the caller.
     async fn conclude(&self, terms: &PhaseTerms, taken: &Taken, ending: Ending, rows: bool) -> Transacted {
         let record = &taken.record;
         let fence = record.head.fence();
@@ -123,7 +122,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
             Ending::Later { reason, reply } => {
                 let failed = Tried::Failed { why: String::new(), retry_after: None };
                 match after_try(record.head.epoch, &failed, &terms.retry, chance()) {
-                    // Nothing happened, and somebody is there to be told.
+                    // Nothing happened, and the caller is there to get the reply.
                     _ if !rows && taken.attended && reply.is_some() => Change::release(fence, *reason),
                     Next::Retry { after } => Change::requeue(fence, *reason, after),
                     Next::Delivered | Next::Dead if rows => Change::abandon(fence, *reason),
@@ -133,7 +132,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         };
         let mut settled = settle(&*self.store, &record.id, &change).await;
         if let (Err(StoreError::Rejected(why)), Ending::Reply(reply)) = (&settled, &ending) {
-            // The store can never take this response. The command is settled all the same, without it.
+            // The store can never take this response. The command is settled without it.
             tracing::warn!(why, operation_id = %record.operation_id, "a response could not be stored");
             let bare = Policy { max_stored_response: 0, ..Policy::default() };
             settled = settle(&*self.store, &record.id, &completion(&bare, fence, reply)).await;
@@ -157,7 +156,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         }
     }
 
-    /// What the record says.
+    /// Returns the outcome that the record shows.
     async fn truth(&self, record: &Record) -> Transacted {
         match self.store.get(&record.id).await {
             Ok(found) => told(record, found.record, found.now),
@@ -166,24 +165,24 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     }
 }
 
-/// What the record says to one whose own word does not count.
+/// Returns the outcome that the record shows to an executor that lost the command.
 fn told(record: &Record, found: Option<Record>, now: Timestamp) -> Transacted {
     let look = Event::Look { fingerprint: record.head.fingerprint };
     let decision = transition(found.as_ref().map(|found| &found.head), &look, now).decision;
     decided(Answer { decision, record: found, now, holder: None })
 }
 
-/// It is in progress: somebody goes on with it when its lease has ended.
+/// Returns the outcome "in progress": another executor resumes the command when its lease has expired.
 fn waits(record: &Record) -> Transacted {
     let record = Some(Box::new(record.clone()));
     Transacted::Decided { decision: Decision::Wait, record, holder: None, now: None }
 }
 
-/// Writes, a few times if need be: the fence makes a second time harmless.
+/// Writes, with a few retries: the fence makes a repeated write harmless.
 pub(super) async fn settle(store: &dyn Store, id: &RecordId, change: &Change) -> Result<Answer, StoreError> {
     let mut last = StoreError::Unavailable("it was not tried".to_owned());
     for pause in PAUSES {
-        // tokio lets even a pause of nothing last a millisecond.
+        // In tokio even a zero pause lasts a millisecond.
         if !pause.is_zero() {
             tokio::time::sleep(pause).await;
         }
@@ -198,7 +197,7 @@ pub(super) async fn settle(store: &dyn Store, id: &RecordId, change: &Change) ->
     Err(last)
 }
 
-/// Renews the lease, three times in its length, and sooner after a failure. It comes back only if the run is overdue.
+/// Renews the lease three times per lease length, and sooner after a failure. Returns only if the run is overdue.
 async fn keep(store: &dyn Store, record: &Record, lease: &Lease, journal: &Mutex<Journal>, idle: Duration) {
     let length = record.head.terms.lease;
     let third = length / 3;
@@ -214,14 +213,14 @@ async fn keep(store: &dyn Store, record: &Record, lease: &Lease, journal: &Mutex
         }
         let asked = BootTime::now();
         let renewal = Change::renew(record.head.fence());
-        // Bounded by the lease and not by the store's patience: one lost answer must not cost the lease.
+        // Bounded by the lease and not by the store's own timeout: one lost answer must not cost the lease.
         let renewed = tokio::time::timeout(third, store.apply(&record.id, &renewal)).await;
         match renewed.map(|answer| answer.map(|answer| answer.decision)) {
             Ok(Ok(Decision::Applied)) => {
                 lease.renewed(asked, length);
                 pause = third;
             }
-            // Somebody else's truth stands now: nothing of this run counts any more.
+            // Another executor has the command: no write of this run counts any more.
             Ok(Ok(_)) => {
                 lease.lost();
                 is_ours = false;

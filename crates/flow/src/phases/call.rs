@@ -8,19 +8,21 @@ use semel_core::OperationId;
 use super::lease::Lease;
 use crate::reply::Reply;
 
-/// Whether the one who is called deduplicates on the phase's key.
+/// Guarantee of the called service about the phase's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deduplication {
-    /// It does: a second call under the same key has no second effect, however much later it comes and even if the first
-    /// is still on its way, and it is answered as the first was. Only then may a call be made again.
+    /// The called service deduplicates on the key: a second call under the same key has no second effect, however late
+    /// it comes and even if the first is still in flight, and it gets the first call's answer. Only then may a call be
+    /// repeated.
     ByKey,
-    /// It does not, or nobody knows: a call of which nobody can say what came of it leaves the command `Unknown`.
+    /// The called service does not deduplicate, or it is not known: a call without a certain outcome leaves the command
+    /// `Unknown`.
     None,
 }
 
-/// The permission to call somebody once.
+/// Permission for one call to another service.
 ///
-/// It is given by value, and [`permit`](Call::permit) consumes it: there is one key for one call.
+/// It is passed by value, and [`permit`](Call::permit) consumes it: one key for one call.
 #[derive(Debug)]
 pub struct Call {
     key: String,
@@ -36,11 +38,11 @@ impl Call {
         (Call { key, operation_id, lease, permitted: permitted.clone() }, Permitted(permitted))
     }
 
-    /// Ask right before you send: whether the command is still this executor's own, by a clock that was started before
-    /// it was claimed. If so, this is the key to send with it: `operationId:phase`, the same in every attempt.
+    /// Checks right before sending that this executor still holds the lease, by a clock that started before the claim.
+    /// Returns the key to send with the call: `operationId:phase`, the same in every attempt.
     ///
     /// # Errors
-    /// If it is not: send nothing, and return the error.
+    /// If the lease has ended: send nothing, and return the error.
     pub fn permit(self) -> Result<String, CallFailed> {
         if !self.lease.is_held() {
             return Err(CallFailed::NotExecuted("the lease ended before anything was sent".to_owned()));
@@ -49,13 +51,13 @@ impl Call {
         Ok(self.key)
     }
 
-    /// The command's id, which its clients see.
+    /// Returns the command's id, which its clients see.
     pub fn operation_id(&self) -> OperationId {
         self.operation_id
     }
 }
 
-/// Whether a call was permitted.
+/// Flag that is set once the call was permitted.
 pub(super) struct Permitted(Arc<AtomicBool>);
 
 impl Permitted {
@@ -64,20 +66,20 @@ impl Permitted {
     }
 }
 
-/// A call without an output.
+/// Error of a call that has no output.
 #[derive(Debug)]
 pub enum CallFailed {
-    /// Proven that this call had no effect, such as by a refused connection: it is made again later.
+    /// The call provably had no effect, such as after a refused connection: it is retried later.
     NotExecuted(String),
-    /// Nobody can say whether it had one: it is made again if the one who is called deduplicates, and otherwise the
-    /// command is `Unknown`.
+    /// The call may have had an effect: it is retried if the called service deduplicates; otherwise the command is
+    /// `Unknown`.
     Unsure(String),
-    /// Refused for good, without an effect, such as a declined card: the command ends with this reply, and retries get
-    /// it. What its phases have done before stays.
+    /// The call was refused permanently, without an effect, such as a declined card: the command ends with this reply,
+    /// and retries get it. Earlier phases stay committed.
     Final(Reply),
 }
 
-/// An error says nothing about the effect.
+/// A plain error says nothing about the effect.
 impl<E: std::error::Error> From<E> for CallFailed {
     fn from(error: E) -> CallFailed {
         CallFailed::Unsure(error.to_string())

@@ -1,7 +1,6 @@
-//! The loop that resumes commands whose executor did not live, or left them for later.
+//! The loop that resumes commands whose executor died or postponed them.
 //!
-//! A command is taken up by one completer at a time, also of several processes: whoever starts it first has it, under an
-//! epoch of its own.
+//! One completer at a time takes a command, also across processes: the first to start it holds it, under a new epoch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,23 +20,23 @@ use super::lease::Lease;
 use super::operations::Phases;
 use crate::outbox::{Drained, Stop, Wake};
 
-/// How many ended leases are seen to before each look.
+/// Maximum number of expired leases that are swept before each look.
 const SWEEP_BATCH: usize = 500;
 
-/// Time after which commands that were passed over are looked at again.
+/// Time after which skipped commands are looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
-/// Commands with an unreadable input that are remembered, so that each is reported once.
+/// Number of commands with an unreadable input that are remembered, so that each is reported once.
 const MAX_REPORTED: usize = 1024;
 
-/// How a completer works.
+/// Settings of a completer.
 #[derive(Clone, Copy, Debug)]
 pub struct CompleterOptions {
-    /// How many commands are carried out at the same time.
+    /// Number of commands executed concurrently.
     pub concurrency: usize,
-    /// How often an idle completer looks for commands.
+    /// Poll interval of an idle completer.
     pub poll: Duration,
-    /// How long commands in hand may still take after the completer was told to stop.
+    /// Time for running commands to end after the completer was told to stop.
     pub drain: Duration,
 }
 
@@ -47,7 +46,7 @@ impl Default for CompleterOptions {
     }
 }
 
-/// Resumes commands until it is told to stop. Any number may work on one database.
+/// Resumes commands until it is told to stop. Any number of completers may share one database.
 pub struct Completer<D> {
     phases: Phases<D>,
     options: CompleterOptions,
@@ -57,7 +56,7 @@ pub struct Completer<D> {
 }
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
-    /// Resumes what others left. At least one must run, in any process; any number may.
+    /// Returns a completer that resumes interrupted commands. At least one must run, in any process; any number may.
     pub fn completer(&self, options: CompleterOptions) -> Completer<D> {
         Completer::new(self.clone(), options)
     }
@@ -70,18 +69,18 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
         Completer { phases, options, names, stop: watch::Sender::new(false), wake: Arc::default() }
     }
 
-    /// What stops it.
+    /// Returns a handle that stops the completer.
     pub fn stopper(&self) -> Stop {
         Stop(self.stop.clone())
     }
 
-    /// What lets it look at once.
+    /// Returns a handle that makes the completer look for commands at once.
     pub fn waker(&self) -> Wake {
         Wake(self.wake.clone())
     }
 
-    /// Works until it is stopped, and then until the commands in hand are done, for as long as they may take. Those that
-    /// are left, and those in hand if this is dropped, stay where they are and are resumed when their leases end.
+    /// Works until it is stopped, and then until the running commands end, at most for `drain`. Commands that are left,
+    /// and those running when the future is dropped, are resumed when their leases expire.
     pub async fn run(self) -> Drained {
         let mut stopped = self.stop.subscribe();
         let mut running = JoinSet::new();
@@ -102,14 +101,14 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
         Drained { left: running.len() }
     }
 
-    /// Takes as many commands as there are places for, and begins with them.
+    /// Takes as many commands as there are free slots, and starts them.
     async fn take(&self, running: &mut JoinSet<()>, look: &mut Look) {
         while running.try_join_next().is_some() {}
         let places = self.options.concurrency.saturating_sub(running.len());
         if places == 0 {
             return;
         }
-        // A lease that has ended is ended only once somebody looks.
+        // An expired lease is only noticed by a sweep.
         if let Err(error) = self.phases.store.sweep(SWEEP_BATCH).await {
             tracing::warn!(%error, "ended leases cannot be seen to");
         }
@@ -118,7 +117,7 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
         }
     }
 
-    /// Begins with as many waiting commands as there are places. Those whose input cannot be read take up none.
+    /// Starts as many waiting commands as there are slots. Commands with an unreadable input occupy none.
     async fn resume_waiting(
         &self,
         places: usize,
@@ -151,10 +150,10 @@ impl<D: Clone + Send + Sync + 'static> Completer<D> {
     }
 }
 
-/// The walk of a completer through the waiting commands.
+/// Position of a completer in the waiting commands.
 struct Look {
     search: WaitingSearch,
-    /// When commands that were passed over are looked at again.
+    /// Time at which skipped commands are looked at again.
     again: Instant,
     reported: HashSet<OperationId>,
 }
@@ -173,7 +172,7 @@ impl Look {
         self.search.begin(places);
     }
 
-    /// Reports a command whose input cannot be read, once.
+    /// Reports a command with an unreadable input, once.
     fn report(&mut self, id: OperationId) {
         if self.reported.len() < MAX_REPORTED && self.reported.insert(id) {
             tracing::error!(operation_id = %id, "the input of a command cannot be read: it is not resumed");
@@ -181,12 +180,12 @@ impl Look {
     }
 }
 
-/// Takes up a command, unless somebody else is faster, and carries it out.
+/// Takes a command, unless another executor is faster, and executes it.
 async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Record, input: Input) {
     let resolved = is_verdict(record.head.reason);
     let id = record.operation_id;
     let Some(operation) = phases.operations.get(record.operation.as_str()) else { return };
-    // Before the store's clock starts to count, so that the executor's is never behind it.
+    // Read before the store starts the lease, so that the executor's clock never lags behind the store's.
     let asked = BootTime::now();
     let start = Change::start(record.head.fence(), RandomIds.attempt_token());
     match phases.store.apply(&record.id, &start).await {
@@ -200,7 +199,7 @@ async fn resume<D: Clone + Send + Sync + 'static>(phases: Phases<D>, record: Rec
     }
 }
 
-/// Whether a command waits since somebody's word on its open call, or on none being open.
+/// Returns true if the command waits because of a verdict on its open call, or because an operator resumed it.
 fn is_verdict(reason: Reason) -> bool {
     matches!(
         reason,

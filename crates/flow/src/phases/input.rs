@@ -1,4 +1,4 @@
-//! What is kept with a command so that it can be resumed: its input, and what of its policy a run needs.
+//! Data stored with a command for resuming it: its input, and the parts of its policy that a run uses.
 
 use std::time::Duration;
 
@@ -7,16 +7,16 @@ use semel_core::policy::StoreResponse;
 use semel_core::request::INPUT_FORMAT;
 use semel_core::{Policy, StoredRequest};
 
-/// The input of a run, and the terms that it runs under: those of its claim, whoever resumes it.
+/// Input of a run, with the terms of its claim, which also apply when it is resumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Input {
-    /// How long one phase may take.
+    /// Timeout of one phase.
     pub(super) timeout: Duration,
-    /// The largest body that is kept for retries.
+    /// Maximum size of a stored response body.
     pub(super) max_stored_response: usize,
-    /// What is stored of the response.
+    /// Parts of the response that are stored.
     pub(super) store_response: StoreResponse,
-    /// What the service gave.
+    /// Input from the service.
     pub(super) bytes: Bytes,
 }
 
@@ -30,7 +30,7 @@ impl Input {
         }
     }
 
-    /// As it is kept.
+    /// Returns the stored form.
     pub(super) fn encode(&self) -> StoredRequest {
         let mut kept = BytesMut::with_capacity(16 + self.bytes.len());
         kept.put_u64(u64::try_from(self.timeout.as_millis()).unwrap_or(u64::MAX));
@@ -40,7 +40,7 @@ impl Input {
         StoredRequest::input(kept.freeze())
     }
 
-    /// What was kept; `None` if it is something else.
+    /// Parses the stored form; `None` if it is another format.
     pub(super) fn decode(kept: &StoredRequest) -> Option<Input> {
         if kept.format != INPUT_FORMAT || kept.encryption_key_id.is_some() {
             return None;
@@ -53,7 +53,7 @@ impl Input {
     }
 }
 
-/// A size takes seven bytes. Once it took eight, of which the first was zero: now that says what is stored.
+/// Number of bytes of a size. The byte before them tells which parts of the response are stored; zero means all.
 const SIZE_BYTES: usize = 7;
 const MAX_SIZE: u64 = (1 << (8 * SIZE_BYTES)) - 1;
 

@@ -1,7 +1,7 @@
-//! Where a run is: what was recorded before it, what it has asked for, and how it ends. Pure but for the clock.
+//! State of a run: the phases recorded before it, the phases it has requested, and its end. Pure except for the clock.
 //!
-//! Invariant: the phases that are recorded are a beginning of those that a run asks for, in the same order. A run that
-//! asks for others is not the same run any more, and goes nowhere.
+//! Invariant: the recorded phases are a prefix of the phases that a run requests, in the same order. A run that
+//! requests other phases has changed, and stops.
 
 use std::time::{Duration, Instant};
 
@@ -11,63 +11,63 @@ use semel_core::{OperationId, Progress, Reason, StepKind};
 use crate::outbox::EventId;
 use crate::reply::{FailedReply, Failure, Reply};
 
-/// How many phases a command may have.
+/// Maximum number of phases of a command.
 const MAX_PHASES: usize = 100;
 
-/// The run goes no further in this attempt, and what becomes of the command is decided already. Return it with `?`: what
-/// the run returns then is not looked at.
+/// Error that ends a run in this attempt; the command's fate is already decided. Return it with `?`: the run's return
+/// value is then ignored.
 #[derive(Debug)]
 #[must_use = "a run that is stopped does nothing more: return this"]
 pub struct Stopped(());
 
-/// Nothing depends on what this says: how the run ends is decided.
+/// The message does not matter: the end of the run is already decided.
 impl From<Stopped> for Failure {
     fn from(_: Stopped) -> Failure {
         Failure::Retryable(Reply::rolled_back())
     }
 }
 
-/// How an attempt ends.
+/// End of an attempt.
 #[derive(Debug)]
 pub(super) enum Ending {
-    /// For good, with this reply.
+    /// The command ends with this reply.
     Reply(Reply),
-    /// Nothing more has happened than is recorded: somebody goes on later. The reply is for whoever asked, should nothing
-    /// at all have happened.
+    /// Nothing happened beyond the recorded phases: a later attempt continues. The reply is for the caller, if nothing
+    /// at all happened.
     Later { reason: Reason, reply: Option<Reply> },
-    /// Nobody can say what happened.
+    /// The outcome is not known.
     Unsure(Reason),
-    /// Somebody else has the command, or will have it when its lease ends: the record says what is true.
+    /// Another executor has the command, or will have it when the lease expires: the record shows the outcome.
     Left,
 }
 
-/// What a phase is.
+/// Kind of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PhaseKind {
     Local,
     External,
 }
 
-/// What is known of a phase that a run asks for.
+/// State of a phase that a run requests.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// It is done, with this output.
+    /// The phase is done, with this output.
     Done(Bytes),
-    /// It was begun by an attempt that did not live to tell what came of it.
+    /// The phase was begun by an attempt that died before it stored a result.
     Begun { deduplicated: bool },
-    /// It was not begun.
+    /// The phase was not begun.
     New { position: u32 },
 }
 
 #[derive(Debug)]
 enum At {
-    /// Between two phases, since then.
+    /// Between two phases, since this time.
     Between(Instant),
-    /// In a phase.
+    /// Inside a phase.
     Inside,
-    /// At the end.
+    /// The run has ended.
     Ended(Ending),
-    /// Beyond it: nobody asks for anything any more.
+    /// The journal is closed: no further requests are accepted.
     Closed,
 }
 
@@ -86,7 +86,7 @@ impl Journal {
         Journal { command, recorded, asked: Vec::new(), rows, at: At::Between(Instant::now()) }
     }
 
-    /// A phase is asked for. If it is not done, the run is inside it from now on.
+    /// Requests a phase. If it is not done, the run is inside it from now on.
     pub(super) fn ask(&mut self, name: &str, kind: PhaseKind) -> Result<Asked, Stopped> {
         match self.at {
             At::Between(_) => {}
@@ -134,24 +134,24 @@ impl Journal {
         Ok(asked)
     }
 
-    /// A phase has been written down, or may have been.
+    /// Notes that a phase has been stored, or may have been.
     pub(super) fn written(&mut self) {
         self.rows += 1;
     }
 
-    /// A phase that was begun has been taken back.
+    /// Notes that a begun phase was removed again.
     pub(super) fn taken_back(&mut self) {
         self.rows = self.rows.saturating_sub(1);
     }
 
-    /// The phase that the run is inside of is done.
+    /// Leaves the current phase, which is done.
     pub(super) fn leave(&mut self) {
         if let At::Inside = self.at {
             self.at = At::Between(Instant::now());
         }
     }
 
-    /// The run ends. The first ending counts.
+    /// Ends the run. The first ending counts.
     pub(super) fn end(&mut self, ending: Ending, phase: &str, why: &str) -> Stopped {
         if let At::Between(_) | At::Inside = self.at {
             let operation_id = self.command;
@@ -169,12 +169,12 @@ impl Journal {
         Stopped(())
     }
 
-    /// The code of the run is wrong: whatever it meant, it does nothing more.
+    /// Ends a run whose code is wrong: its outcome is unknown.
     fn mistake(&mut self, phase: &str, why: &str) -> Stopped {
         self.end(Ending::Unsure(Reason::HandlerUnsure), phase, why)
     }
 
-    /// Whether nothing has been asked for in so long that nothing will be. If so, the run is ended.
+    /// Returns true, and ends the run, if it has requested no phase for longer than `after`.
     pub(super) fn is_overdue(&mut self, after: Duration) -> bool {
         match self.at {
             At::Between(since) if since.elapsed() > after => {
@@ -186,7 +186,7 @@ impl Journal {
         }
     }
 
-    /// How the run ends that returned this (`None`: it panicked), and whether anything is recorded of it.
+    /// Returns the end of a run with this return value (`None`: it panicked), and true if any phase is recorded.
     pub(super) fn close(&mut self, returned: Option<Result<Reply, Failure>>) -> (Ending, bool) {
         let ending = match std::mem::replace(&mut self.at, At::Closed) {
             At::Ended(ending) => ending,

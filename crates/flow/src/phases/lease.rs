@@ -1,5 +1,5 @@
-//! An executor's lease, by the time since the machine was booted, read before it was asked for: by this clock, which goes on while
-//! the machine is suspended, it ends no later than by the store's.
+//! An executor's lease, measured by the time since the machine booted, read before the lease was requested. This clock
+//! also runs while the machine is suspended, so the lease ends here no later than in the store.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,23 +10,23 @@ use semel_core::BootTime;
 pub(super) struct Lease(Arc<Mutex<Option<BootTime>>>);
 
 impl Lease {
-    /// A lease of this length, asked for at `asked`.
+    /// Creates a lease of this length, requested at `asked`.
     pub(super) fn new(asked: BootTime, length: Duration) -> Lease {
         Lease(Arc::new(Mutex::new(Some(asked.plus(length)))))
     }
 
-    /// It was renewed for this length by a request sent at `asked`.
+    /// Renews the lease for this length, by a request sent at `asked`.
     pub(super) fn renewed(&self, asked: BootTime, length: Duration) {
         let mut end = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *end = end.map(|end| end.max(asked.plus(length)));
     }
 
-    /// It is over, whatever the clock says.
+    /// Ends the lease, whatever the clock says.
     pub(super) fn lost(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// Whether it still holds.
+    /// Returns true if the lease still holds.
     pub(super) fn is_held(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|end| BootTime::now() < end)
     }

@@ -1,4 +1,4 @@
-//! The operations that have phases: the code and the terms of each.
+//! Registry of operations with phases: the code and the terms of each.
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -14,19 +14,18 @@ use crate::gate::Gate;
 use crate::outbox::RetryTerms;
 use crate::reply::{Failure, IntoReply, Reply};
 
-/// How long, and how often, a command with phases is resumed.
+/// Time limit and number of attempts for resuming a command with phases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PhaseTerms {
-    /// How long after its claim it may still be resumed. After that, its outcome is unknown.
+    /// Time after the claim during which the command may be resumed. After that, its outcome is unknown.
     pub resume_for: Duration,
-    /// How many attempts there are, and how long each waits after one that failed. After the last, the outcome is
-    /// unknown. Attempts are counted by the record's epoch, which also rises if a client sends a command again that had
-    /// been taken back as a whole.
+    /// Number of attempts, and backoff between them. After the last, the outcome is unknown. The record's epoch counts
+    /// the attempts; it also rises if a client retries a command that had been rolled back as a whole.
     pub retry: RetryTerms,
 }
 
 impl Default for PhaseTerms {
-    /// A day, and as often as a message is tried.
+    /// Returns one day, and the retries of a message.
     fn default() -> PhaseTerms {
         PhaseTerms { resume_for: Duration::from_secs(24 * 3600), retry: RetryTerms::default() }
     }
@@ -34,7 +33,7 @@ impl Default for PhaseTerms {
 
 type Running = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 
-/// One operation: its code, and its terms.
+/// Code and terms of one operation.
 pub(super) struct Operation<D> {
     pub(super) code: Arc<dyn Fn(Run<D>, Bytes) -> Running + Send + Sync>,
     pub(super) terms: PhaseTerms,
@@ -46,7 +45,7 @@ impl<D> Clone for Operation<D> {
     }
 }
 
-/// Carries out commands in phases, on one database, which has Semel's tables beside the service's own.
+/// Executes commands in phases, on one database, which holds Semel's tables beside the service's own.
 pub struct Phases<D> {
     pub(super) database: D,
     pub(super) steps: Arc<dyn Steps>,
@@ -72,12 +71,12 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         Phases { database, steps, store, operations: Arc::default(), gate: Gate::default() }
     }
 
-    /// With one more operation, under the name that its route is declared with.
+    /// Adds an operation, under the name that its route is declared with.
     ///
-    /// `code` runs once in each attempt, from the top, with the same input; see [`Run`]. If it fails for now before any
-    /// phase is done, and the client is there to be told, nothing is kept and the client gets its reply; otherwise it
-    /// is run again later. If it fails for good, the command ends with that reply, and what its phases have done
-    /// stays: what must be undone is undone by further phases.
+    /// `code` runs once in each attempt, from the top, with the same input; see [`Run`]. If it fails temporarily before
+    /// any phase is done, and the client waits for the answer, nothing is stored and the client gets the reply;
+    /// otherwise it is retried later. If it fails permanently, the command ends with that reply, and finished phases
+    /// stay committed: further phases must undo them if needed.
     pub fn operation<F, R, T>(self, name: &str, code: F) -> Phases<D>
     where
         F: Fn(Run<D>, Bytes) -> R + Send + Sync + 'static,

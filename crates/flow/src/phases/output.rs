@@ -5,7 +5,7 @@ use semel_core::progress::MAX_OUTPUT;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// As it is kept. What cannot be read again is refused now, and not when a run is resumed.
+/// Returns the stored form. Refuses a value that cannot be read back now, and not when a run is resumed.
 pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Result<Bytes, String> {
     let bytes = serde_json::to_vec(value).map_err(|error| format!("its output is no JSON: {error}"))?;
     if bytes.len() > MAX_OUTPUT {
@@ -15,7 +15,7 @@ pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Result<Bytes
     Ok(bytes.into())
 }
 
-/// What was kept.
+/// Parses the stored form.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     serde_json::from_slice(bytes).map_err(|error| format!("its output cannot be read: {error}"))
 }

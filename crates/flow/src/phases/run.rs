@@ -1,4 +1,4 @@
-//! What the service's own code gets: one attempt at a command, phase by phase.
+//! The handle that the service's code gets: one attempt at a command, phase by phase.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::reply::{FailedReply, Reply};
 
 /// One attempt at a command with phases.
 ///
-/// Its phases run one after another, and an attempt that resumes another asks for the same ones in the same order: code
-/// between them decides by the input and by the outputs of phases alone, and has no effects of its own, since it runs
-/// again in every attempt.
+/// Phases run one after another, and a resumed attempt must request the same phases in the same order. So code between
+/// them depends only on the input and on the outputs of phases, and has no effects of its own, since it runs again in
+/// every attempt.
 pub struct Run<D> {
     pub(crate) database: D,
     pub(super) steps: Arc<dyn Steps>,
@@ -30,7 +30,7 @@ pub struct Run<D> {
     pub(super) journal: Arc<Mutex<Journal>>,
 }
 
-/// A local phase that is to be done.
+/// A local phase that is not done yet.
 pub(crate) struct Local {
     pub(crate) held: Held,
     pub(crate) position: u32,
@@ -38,33 +38,33 @@ pub(crate) struct Local {
     pub(crate) timeout: Duration,
 }
 
-/// What a call came to, and why.
+/// Result of a call.
 enum Called<T> {
     Answered(T),
     Failed(CallFailed),
-    /// No word of its own, for this reason.
+    /// The call ended without a result, for this reason.
     Silent(Reason, &'static str),
-    /// It was not made as it must be: nobody may rely on its key.
+    /// The call was made against the rules: its key proves nothing.
     Mistaken(&'static str),
 }
 
 impl<D> Run<D> {
-    /// The command's id, which its clients see.
+    /// Returns the command's id, which its clients see.
     pub fn operation_id(&self) -> OperationId {
         self.held.command
     }
 
-    /// Which attempt this is, from 1: the record's epoch.
+    /// Returns the number of this attempt, from 1: the record's epoch.
     pub fn attempt(&self) -> Epoch {
         self.held.fence.epoch
     }
 
-    /// Calls somebody else: at most once in each attempt, and in a further attempt only if nobody can tell what came of
-    /// the last one and `deduplication` says that the one who is called deduplicates.
+    /// Calls another service: at most once in each attempt, and in a further attempt only if the last call's outcome is
+    /// not known and `deduplication` says that the called service deduplicates.
     ///
-    /// That the call is begun is committed first. `call` then has as long as the operation's `timeout`. It gets one
-    /// [`Call`], asks it for the key right before it sends, and says what came of it; a panic says nothing. What it
-    /// returns is kept as JSON, of at most 64 KiB.
+    /// The beginning of the call is committed first. `call` then runs within the operation's `timeout`. It gets one
+    /// [`Call`], requests the key right before it sends, and returns the result; a panic is no result. The output is
+    /// stored as JSON, of at most 64 KiB.
     ///
     /// # Errors
     /// If there is no output: return the error with `?`.
@@ -109,7 +109,7 @@ impl<D> Run<D> {
                 return Err(self.end(Ending::Reply(reply), name, "it was refused for good"));
             }
             Called::Failed(CallFailed::NotExecuted(why)) => {
-                // What an earlier attempt began is not taken back: this call says nothing about that one.
+                // A call that an earlier attempt began is not removed: this call says nothing about that one.
                 if begun_here {
                     self.write(name, Mark::TakenBack { name: name.to_owned() }).await?;
                     self.journal().taken_back();
@@ -127,7 +127,7 @@ impl<D> Run<D> {
         Err(self.end(ending, name, &why))
     }
 
-    /// Makes the call, in a task of its own, so that a panic ends only that.
+    /// Makes the call in a task of its own, so that a panic ends only this task.
     async fn call<T, F, R>(&self, name: &str, call: F) -> Called<T>
     where
         T: Send + 'static,
@@ -152,7 +152,7 @@ impl<D> Run<D> {
         }
     }
 
-    /// A local phase: its output if it is done, and otherwise what is needed to do it.
+    /// Returns the output of a finished local phase, or the data to execute it.
     pub(crate) fn local_phase<T: DeserializeOwned>(
         &mut self,
         name: &str,
@@ -170,7 +170,7 @@ impl<D> Run<D> {
         }
     }
 
-    /// What a local phase came to. `None` if its task ended early, by a bug of ours.
+    /// Handles the result of a local phase. `None` if its task ended early, by a bug in this crate.
     pub(crate) fn local_done<T: DeserializeOwned>(
         &mut self,
         name: &str,
@@ -215,10 +215,10 @@ impl<D> Run<D> {
         Err(self.end(ending, name, &why))
     }
 
-    /// The output of a phase that is done.
+    /// Returns the stored output of a finished phase.
     fn stored<T: DeserializeOwned>(&self, name: &str, output: &[u8]) -> Result<T, Stopped> {
         output::decode(output).map_err(|why| {
-            // Another version of the service may be able to.
+            // Another version of the service may be able to decode it.
             self.end(Ending::Later { reason: Reason::NotExecuted, reply: None }, name, &why)
         })
     }

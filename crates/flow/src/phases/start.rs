@@ -1,4 +1,4 @@
-//! Begins a command with phases: claims it, and carries out its first attempt.
+//! Starts a command with phases: claims it, and executes its first attempt.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,19 +16,19 @@ use super::operations::Phases;
 use crate::reply::Answered;
 use crate::settle::{decided, in_progress};
 
-/// How long a claim that could not be confirmed is taken back, after the lease that it asked for would have ended.
+/// Time during which an unconfirmed claim is released, after the lease that it asked for would have expired.
 const LAST_TRIES: Duration = Duration::from_secs(120);
 
 impl<D: Clone + Send + Sync + 'static> Phases<D> {
-    /// Carries out a command: claims it, and runs its operation's code.
+    /// Executes a command: claims it, and runs its operation's code.
     ///
-    /// It runs to its end also if nobody waits for it any more. Whoever asks gets the reply; or that the command is in
-    /// progress, if it is to be resumed; or what the record says, if somebody else has it. `input` is kept until the
-    /// command is settled, so that it can be resumed.
+    /// The command runs to its end even if the caller stops waiting. The caller gets the reply; or "in progress", if
+    /// the command will be resumed; or the record's state, if another executor has the command. `input` is stored until
+    /// the command is settled, so that it can be resumed.
     pub async fn start(&self, command: &Command, input: impl Into<Bytes>) -> Answered {
         let (own, command, input) = (self.clone(), command.clone(), input.into());
         let running = tokio::spawn(async move { own.claim_and_run(&command, input).await });
-        // Only a bug of ours ends this task early, and it does not say when.
+        // Only a bug in this crate ends this task early, at an unknown point.
         Answered::new(running.await.unwrap_or(Transacted::InDoubt))
     }
 
@@ -44,18 +44,18 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         let input = Input::new(&command.policy, input);
         let (id, token) = (RandomIds.operation_id(SystemClock.now()), RandomIds.attempt_token());
         let claim = command.claim_in_phases(id, token, input.encode(), operation.terms.resume_for);
-        // Before the store's clock starts to count, so that the executor's is never behind it.
+        // Read before the store starts the lease, so that the executor's clock never lags behind the store's.
         let asked = BootTime::now();
         match self.store.claim(&claim).await {
             Ok(Answer { decision: Decision::Execute, record: Some(record), .. }) => {
                 let lease = Lease::new(asked, record.head.terms.lease);
                 if !lease.is_held() {
-                    // The claim took longer than the lease it asked for: nothing may begin under it.
+                    // The claim took longer than the lease it asked for: nothing may start under it.
                     let release = Change::release(record.head.fence(), Reason::ClaimUnconfirmed);
                     let taken_back = settle(&*self.store, &record.id, &release).await;
                     return match taken_back {
                         Ok(Answer { decision: Decision::Applied, .. }) => Transacted::Unavailable,
-                        // A completer may have it by now: nobody can say that nothing is run.
+                        // A completer may have it by now, so it may run.
                         Ok(_) | Err(_) => Transacted::InDoubt,
                     };
                 }
@@ -64,7 +64,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
             }
             Ok(answer) => decided(answer),
             Err(StoreError::Ambiguous(why)) => {
-                // It may be taken back too late, when a completer has it: nobody can say that nothing is run.
+                // The release may come too late, after a completer took the command, so it may run.
                 tracing::warn!(why, "a claim could not be confirmed: nothing is run, and it is taken back");
                 tokio::spawn(release_unconfirmed(self.store.clone(), claim));
                 Transacted::InDoubt
@@ -76,7 +76,7 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
         }
     }
 
-    /// What the record says to somebody who waited in vain for another one of this process.
+    /// Returns the record's state for a request that timed out in this process's queue.
     async fn look(&self, command: &Command) -> Transacted {
         let Ok(found) = self.store.get(&command.scope.record_id()).await else { return in_progress() };
         let Some(record) = found.record else { return in_progress() };
@@ -86,8 +86,8 @@ impl<D: Clone + Send + Sync + 'static> Phases<D> {
     }
 }
 
-/// Takes back a claim that could not be confirmed, so that nobody resumes what nobody waits for. Once its lease has ended, it
-/// waits for a completer under another epoch, and is taken back under that.
+/// Releases a claim that could not be confirmed, so that no completer resumes a command without a waiting client. Once
+/// its lease has expired, the command waits for a completer under another epoch, and is released under that one.
 async fn release_unconfirmed(store: Arc<dyn Store>, claim: Claim) {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(50);

@@ -1,11 +1,11 @@
-//! What a run needs of the database that has its record.
+//! The database operations that a run uses.
 
 use async_trait::async_trait;
 use semel_core::{Fence, Mark, OperationId, Record, RecordId};
 
 use crate::reply::Failure;
 
-/// Who writes: every write is made only while this is the one who carries the command out.
+/// Identity of the executor: every write applies only while this executor holds the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
     pub(crate) record: RecordId,
@@ -22,37 +22,37 @@ impl Held {
 /// Writes about phases, each in a transaction of its own. Local phases are written with their work.
 #[async_trait]
 pub(crate) trait Steps: Send + Sync + 'static {
-    /// Writes this, unless somebody else has the command. A lost answer is asked for again.
+    /// Writes this mark, unless another executor has the command. A lost answer is resolved by asking again.
     async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten>;
 }
 
-/// Why nothing was written.
+/// Reason why a mark was not written.
 #[derive(Debug)]
 pub(crate) enum NotWritten {
-    /// Somebody else has the command, or it is settled.
+    /// Another executor has the command, or it is settled.
     Fenced,
-    /// The database could not be used, and certainly nothing was written.
+    /// The database was not available, and certainly nothing was written.
     NotCommitted(String),
-    /// The database could not be used, and nobody can say whether it was written.
+    /// The database was not available, and the mark may or may not be written.
     InDoubt(String),
 }
 
-/// Why a local phase has no output. Nothing of it is committed, unless it says so.
+/// Reason why a local phase has no output. Nothing of it is committed, unless the variant says so.
 #[derive(Debug)]
 pub(crate) enum LocalEnded {
-    /// Its work failed.
+    /// The work failed.
     Failed(Failure),
-    /// Its work panicked.
+    /// The work panicked.
     Panicked,
-    /// Its work took too long.
+    /// The work took too long.
     TimedOut,
-    /// Its work ended the transaction itself: it may have committed anything.
+    /// The work ended the transaction itself: it may have committed anything.
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "on SQLite, work cannot commit"))]
     Broken(String),
-    /// Somebody else has the command, or it is settled.
+    /// Another executor has the command, or it is settled.
     Fenced,
-    /// The database could not be used.
+    /// The database was not available.
     NotCommitted(String),
-    /// It was to be committed, and nobody can say whether it was.
+    /// The COMMIT may or may not have happened.
     InDoubt(String),
 }

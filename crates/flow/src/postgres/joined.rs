@@ -1,4 +1,4 @@
-//! The store's statements over a connection of sqlx.
+//! Adapter that sends the store's statements over an sqlx connection.
 
 use bytes::Bytes;
 use semel_stores::postgres::{Cell, DbError, Executor, Row, Value};
@@ -18,18 +18,18 @@ impl<'a> Joined<'a> {
         Joined { connection, statements: 0, waits: None }
     }
 
-    /// Writes down whether the COMMIT waits for standbys.
+    /// Records in `waits` whether the COMMIT waits for standbys.
     pub(super) fn telling(self, waits: &'a mut bool) -> Joined<'a> {
         Joined { waits: Some(waits), ..self }
     }
 
-    /// How many were sent.
+    /// Returns the number of statements sent.
     pub(super) fn statements(&self) -> usize {
         self.statements
     }
 }
 
-/// A connection that is in a transaction which claims nothing.
+/// A connection whose transaction claims nothing.
 pub(super) struct Lent<'a>(pub(super) Joined<'a>);
 
 impl Executor for Lent<'_> {
@@ -66,7 +66,7 @@ impl Executor for Joined<'_> {
 
 type Query<'q> = sqlx::query::Query<'q, Postgres, PgArguments>;
 
-/// Adds a value. It is copied: sqlx encodes it here and now.
+/// Binds a value. sqlx encodes it at once, so it is copied.
 fn bind<'q>(query: Query<'q>, value: &Value<'_>) -> Query<'q> {
     match value {
         Value::Bytes(bytes) => query.bind(bytes.map(<[u8]>::to_vec)),
@@ -104,10 +104,10 @@ fn cells(row: &PgRow) -> Result<Row, DbError> {
     row.columns().iter().map(cell).collect::<Result<_, _>>().map(Row)
 }
 
-/// What sqlx's error means.
+/// Classifies an sqlx error.
 pub(super) fn db_error(error: &sqlx::Error) -> DbError {
     match error {
-        // The server went away with this word, and may have done anything before.
+        // The server ended the session with this error, and may have done anything before.
         sqlx::Error::Database(said) if is_the_last_word(said.as_ref()) => {
             DbError::Lost(said.message().to_owned())
         }
@@ -119,7 +119,7 @@ pub(super) fn db_error(error: &sqlx::Error) -> DbError {
     }
 }
 
-/// Whether the session, or the whole server, ended with this error.
+/// Returns true if the session, or the whole server, ended with this error.
 fn is_the_last_word(error: &dyn sqlx::error::DatabaseError) -> bool {
     let said = error.try_downcast_ref::<PgDatabaseError>();
     said.is_some_and(|said| matches!(said.severity(), PgSeverity::Fatal | PgSeverity::Panic))

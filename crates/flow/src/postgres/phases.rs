@@ -1,7 +1,7 @@
 //! Phases on PostgreSQL.
 //!
-//! A local phase does its work first, and then sees to it that the command is still its own: it holds the record's row
-//! only from there to the COMMIT, so that long work does not keep its own lease from being renewed.
+//! A local phase first does its work, and then checks that it still holds the command: it locks the record's row only
+//! from there to the COMMIT, so that long work does not block the renewal of its own lease.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
 use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
-/// How long one write about a phase may take, its COMMIT included.
+/// Timeout of one write about a phase, its COMMIT included.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Commands in phases on PostgreSQL.
@@ -33,7 +33,7 @@ pub type PostgresPhases = Phases<PostgresTransactions>;
 pub type PgRun = Run<PostgresTransactions>;
 
 impl Phases<PostgresTransactions> {
-    /// Phases in these transactions. The store is on the same database.
+    /// Creates phases in these transactions. The store must be on the same database.
     pub fn new(transactions: PostgresTransactions, store: Arc<dyn Store>) -> PostgresPhases {
         let steps = Arc::new(transactions.clone());
         Phases::on(transactions, steps, store)
@@ -41,12 +41,12 @@ impl Phases<PostgresTransactions> {
 }
 
 impl Run<PostgresTransactions> {
-    /// One transaction: what `work` writes, its output and the recovery point commit together, or nothing of it happened.
+    /// Runs one transaction: the writes of `work`, its output and the recovery point commit together, or not at all.
     ///
-    /// `work` gets a transaction as `transact` gives it, and what is said there holds here: it calls no other service, it
-    /// does not end the transaction, nor keep it. It has as long as the operation's `timeout`. If it fails for now, or
-    /// panics, it is rolled back and run again later; if it fails for good, it is rolled back and the command ends with
-    /// that reply. What it returns is kept as JSON, of at most 64 KiB.
+    /// `work` gets a transaction as in `transact`, under the same rules: it must not call other services, and must not
+    /// end or keep the transaction. It runs within the operation's `timeout`. If it fails temporarily, or panics, it is
+    /// rolled back and retried later; if it fails permanently, it is rolled back and the command ends with that reply.
+    /// The output is stored as JSON, of at most 64 KiB.
     ///
     /// # Errors
     /// If there is no output: return the error with `?`.
@@ -61,7 +61,7 @@ impl Run<PostgresTransactions> {
             Err(local) => local,
         };
         let transactions = self.database.clone();
-        // In a task of its own: a transaction that is begun is always ended, and never left in the pool.
+        // In a task of its own: a transaction that has begun is always ended, and never left in the pool.
         let done = tokio::spawn(async move { transactions.local_phase(&local, work).await }).await;
         self.local_done(name, done.ok())
     }
@@ -83,7 +83,7 @@ impl PostgresTransactions {
         let mut task = JoinSet::new();
         task.spawn(async move { work(lent).await });
         let done = tokio::time::timeout(local.timeout, task.join_next()).await;
-        // What did not end in time gives its transaction back, too.
+        // Work that timed out gives its transaction back, too.
         let _ = tokio::time::timeout(PATIENCE, task.shutdown()).await;
         let Ok(mut tx) = Arc::try_unwrap(shared).map(Mutex::into_inner) else {
             return Err(LocalEnded::Broken("the work kept its transaction after it ended".to_owned()));
@@ -111,7 +111,8 @@ impl PostgresTransactions {
         }
     }
 
-    /// Writes the recovery point into the transaction of the work. From here to its end, nobody else takes up the command.
+    /// Writes the recovery point into the transaction of the work. From here to its end, no other executor can take the
+    /// command.
     async fn write_local(
         &self,
         tx: &mut OpenTransaction,
@@ -157,8 +158,8 @@ impl PostgresTransactions {
         self.find_out_phase(local, output).await
     }
 
-    /// What a COMMIT whose answer was lost came to. The transaction that may still be on its way holds the record's
-    /// row: once that can be held here, it has ended, and what it wrote is there or never will be.
+    /// Resolves a COMMIT whose answer was lost. The transaction that may still be in flight locks the record's row:
+    /// once this row can be locked here, that transaction has ended, and its writes exist or never will.
     async fn find_out_phase(&self, local: &Local, output: Bytes) -> Result<Bytes, LocalEnded> {
         let lost = Instant::now();
         for question in (0..MAX_QUESTIONS).take_while(|_| lost.elapsed() < MAX_DOUBT) {
@@ -176,7 +177,7 @@ impl PostgresTransactions {
         Err(LocalEnded::InDoubt("a COMMIT was lost, and nobody can say what became of it".to_owned()))
     }
 
-    /// Whether a local phase is written, for good; `None` if somebody else has the command.
+    /// Returns true if a local phase is durably written; `None` if another executor has the command.
     async fn ask_about(&self, held: &Held, name: &str) -> Result<Option<bool>, DbError> {
         let mut tx = self.begin_phase(PATIENCE).await?;
         let mut joined = tx.joined();
@@ -194,7 +195,7 @@ impl PostgresTransactions {
         for _ in 0..MAX_TRIES {
             match OpenTransaction::begin(&self.pool, &begin).await {
                 Ok(tx) => return Ok(tx),
-                // It may have died in the pool, long ago: another connection is as good.
+                // The connection may have died in the pool long ago: try another one.
                 Err(error @ DbError::Lost(_)) => last = error.not_committed(),
                 Err(error) => return Err(error),
             }
@@ -202,7 +203,7 @@ impl PostgresTransactions {
         Err(last)
     }
 
-    /// Whether it was written: `false` if somebody else has the command.
+    /// Returns true if the mark was written; false if another executor has the command.
     async fn try_to_write(&self, held: &Held, mark: &Mark) -> Result<bool, DbError> {
         let mut tx = self.begin_phase(PATIENCE).await?;
         let mut joined = tx.joined();
@@ -221,12 +222,12 @@ impl PostgresTransactions {
 #[async_trait]
 impl Steps for PostgresTransactions {
     async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
-        // Once: whoever writes it again writes the same bytes.
+        // Seal once: every retry writes the same bytes.
         let sealed = self.seals.mark(held.command, mark.clone());
         let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;
         let begun = Instant::now();
         let (mut in_doubt, mut last) = (false, String::new());
-        // The same once more changes nothing, and waits for one that may still be on its way: both hold the record.
+        // A repeated write changes nothing, and waits for one that may still be in flight: both lock the record.
         for question in (0..MAX_QUESTIONS).take_while(|_| begun.elapsed() < MAX_DOUBT) {
             match tokio::time::timeout(PATIENCE, self.try_to_write(held, mark)).await {
                 Ok(Ok(true)) => return Ok(()),

@@ -1,8 +1,8 @@
 //! One transaction on a connection of the service's pool, from BEGIN to its end.
 //!
-//! Work may send anything over the connection, also COMMIT. A savepoint that BEGIN sets tells whether the transaction is
-//! still the one that was begun: it is gone with it. And work may change the session: a connection goes back to the
-//! pool only as it came from there.
+//! Work may send anything over the connection, even COMMIT. A savepoint set at BEGIN detects that: it disappears with
+//! the transaction. Work may also change the session: a connection returns to the pool only if its session is
+//! unchanged.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -16,28 +16,28 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::joined::{Joined, db_error};
 
-/// How long a connection is looked at before it goes back to the pool.
+/// Timeout of the check of a connection before it returns to the pool.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A transaction that is open.
+/// An open transaction.
 pub(crate) struct OpenTransaction {
     connection: PoolConnection<Postgres>,
     savepoint: String,
-    /// Work of the service had the connection.
+    /// True if the service's work had the connection.
     is_lent: bool,
     is_open: bool,
-    /// Its COMMIT waits for standbys.
+    /// True if the COMMIT waits for standbys.
     waits: bool,
 }
 
-/// What became of a transaction that was to be rolled back.
+/// Result of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RolledBack {
-    /// Nothing of it is committed.
+    /// Nothing of the transaction is committed.
     Certainly,
-    /// Its session was lost. The server rolls back what was open.
+    /// The session was lost. The server rolls back the open transaction.
     Lost,
-    /// It had been ended before, by whoever had the connection: anything may be committed.
+    /// The work had ended the transaction before: anything may be committed.
     EndedBefore,
 }
 
@@ -45,10 +45,10 @@ impl OpenTransaction {
     /// Begins a transaction with this statement.
     pub(crate) async fn begin(pool: &PgPool, begin: &str) -> Result<OpenTransaction, DbError> {
         let connection = pool.acquire().await.map_err(|error| db_error(&error))?;
-        // A name that nobody else draws.
+        // A random name, so that the work cannot guess or reuse it.
         let savepoint = format!("\"semel {}\"", RandomIds.operation_id(SystemClock.now()));
         let begin = format!("{begin}; SAVEPOINT {savepoint}");
-        // Until it is begun, dropping it closes the connection.
+        // Until it has begun, dropping it closes the connection.
         let mut begun =
             OpenTransaction { connection, savepoint, is_lent: false, is_open: true, waits: false };
         PgTransactionManager::begin(&mut begun.connection, Some(AssertSqlSafe(begin).into_sql_str()))
@@ -57,22 +57,22 @@ impl OpenTransaction {
         Ok(begun)
     }
 
-    /// Notes that work of the service gets the connection.
+    /// Notes that the service's work gets the connection.
     pub(crate) fn lend(&mut self) {
         self.is_lent = true;
     }
 
-    /// The store's statements in this transaction.
+    /// Returns the adapter for the store's statements in this transaction.
     pub(crate) fn joined(&mut self) -> Joined<'_> {
         Joined::new(&mut self.connection).telling(&mut self.waits)
     }
 
-    /// Whether its COMMIT waits for standbys, once the store's last statement was sent.
+    /// Returns true if the COMMIT waits for standbys; known once the store's last statement was sent.
     pub(crate) fn waits(&self) -> bool {
         self.waits
     }
 
-    /// Commits.
+    /// Commits the transaction.
     pub(crate) async fn commit(mut self) -> Result<(), DbError> {
         if self.depth() != 1 {
             let message = "the work left a transaction within its own open".to_owned();
@@ -88,7 +88,7 @@ impl OpenTransaction {
         }
     }
 
-    /// Takes everything back, and finds out whether that is all there was.
+    /// Rolls the transaction back, and detects whether the work had ended it before.
     pub(crate) async fn roll_back(mut self) -> RolledBack {
         let back = format!("ROLLBACK TO SAVEPOINT {}", self.savepoint);
         let back = sqlx::raw_sql(AssertSqlSafe(back)).execute(&mut *self.connection).await;
@@ -99,7 +99,7 @@ impl OpenTransaction {
             };
         }
         if self.depth() != 1 {
-            // Nothing of it is left, and the server takes the rest back with the connection.
+            // Its writes are rolled back, and closing the connection ends the nested transactions.
             return RolledBack::Certainly;
         }
         if PgTransactionManager::rollback(&mut self.connection).await.is_ok() {
@@ -109,17 +109,17 @@ impl OpenTransaction {
         RolledBack::Certainly
     }
 
-    /// How many transactions are open within one another, as sqlx counts them for work that uses its own.
+    /// Returns the depth of nested transactions, as sqlx counts them for work that uses its own.
     fn depth(&self) -> usize {
         PgTransactionManager::get_transaction_depth(&self.connection)
     }
 
-    /// Gives the connection back to the pool, after a look at it if work had it.
+    /// Returns the connection to the pool, after a check if work had it.
     fn put_back(mut self, committed: bool) {
         if !self.is_lent {
             return;
         }
-        // Nobody waits for this but the pool.
+        // Only the pool waits for this.
         tokio::spawn(async move {
             let looking = is_as_it_was(&mut self.connection, committed);
             if !matches!(tokio::time::timeout(PATIENCE, looking).await, Ok(Ok(true))) {
@@ -131,7 +131,7 @@ impl OpenTransaction {
 }
 
 impl Drop for OpenTransaction {
-    /// What was not ended ends with its connection.
+    /// Closes the connection of a transaction that was not ended, which rolls it back.
     fn drop(&mut self) {
         if self.is_open {
             self.connection.close_on_drop();
@@ -153,7 +153,8 @@ impl DerefMut for OpenTransaction {
     }
 }
 
-/// Whether the session is as it was when its transaction began. What a ROLLBACK takes back needs no look.
+/// Returns true if the session is as it was when its transaction began. A ROLLBACK restores settings, so it needs no
+/// check.
 async fn is_as_it_was(connection: &mut PgConnection, committed: bool) -> Result<bool, sqlx::Error> {
     if committed {
         return sqlx::query_scalar(store::IS_SESSION_UNCHANGED).fetch_one(connection).await;

@@ -1,5 +1,5 @@
-//! What each source of evidence may speak about. A source that nobody has bound, such as one that was removed from the settings,
-//! may speak about nothing.
+//! Bounds of each evidence source: the commands that it may speak about. An unbound source, such as one that was
+//! removed from the settings, may speak about none.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,19 +7,19 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use semel_core::reconcile::Statement;
 use semel_core::{OperationName, Record};
 
-/// What a source of evidence may speak about.
+/// Bounds of an evidence source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceBounds {
-    /// The operations.
+    /// Operations that the source may speak about.
     pub operations: Vec<OperationName>,
-    /// The tenants; `None`: all of them.
+    /// Tenants that the source may speak about; `None`: all of them.
     pub tenants: Option<Vec<String>>,
-    /// Whether whoever it speaks for carries a command out once, however often it is asked.
+    /// True if the provider behind the source executes a command once, however often it is called.
     pub deduplicates: bool,
 }
 
 impl SourceBounds {
-    /// These operations, of every tenant, at a provider that does not deduplicate.
+    /// Returns bounds for these operations, of every tenant, at a provider that does not deduplicate.
     pub fn operations(operations: Vec<OperationName>) -> SourceBounds {
         SourceBounds { operations, tenants: None, deduplicates: false }
     }
@@ -32,7 +32,7 @@ impl SourceBounds {
     }
 }
 
-/// The bounds of each source, by its name.
+/// Bounds of each source, by its name.
 #[derive(Debug, Default)]
 pub(super) struct BoundSources(Mutex<HashMap<String, SourceBounds>>);
 

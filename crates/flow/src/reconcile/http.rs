@@ -1,14 +1,14 @@
-//! A look-up that asks over HTTP, and does not trust the answer.
+//! Look-up that asks a provider over HTTP. It treats the answer as untrusted input.
 //!
 //! | answer | |
 //! |---|---|
-//! | 200 | the object at `result`, its `reference` and the word at its `status` say what became of the command |
-//! | 404, or a list without it | not found: what that means is declared |
-//! | 410 with the command's `reference`, where that is declared | a tombstone: it will never take place under this id |
-//! | 429, 5xx, none, or none in time | no answer: asked again, not before `Retry-After` if that is reasonable |
-//! | anything else: other statuses, redirects, what is no JSON | no answer, and somebody should look at the settings |
+//! | 200 | the object at `result`, its `reference` and the word at its `status` tell the command's outcome |
+//! | 404, or a list without the command | not found: the settings declare its meaning |
+//! | 410 with the command's `reference`, if declared | a tombstone: the command will never take effect under this id |
+//! | 429, 5xx, no answer, timeout | no answer: retried, not before `Retry-After` if that is reasonable |
+//! | anything else: other statuses, redirects, no JSON | no answer, and probably a mistake in the settings |
 //!
-//! Invariant: nothing is evidence that a proxy, or a wrong path, could have answered for the provider.
+//! Invariant: an answer that a proxy, or a wrong path, could have given is never evidence.
 
 use std::time::Duration;
 
@@ -25,63 +25,65 @@ use semel_outgoing::{Address, Client, Error, TlsError, TlsSettings};
 use super::look_up::{Finding, LookUp};
 use super::reading::{command, quoted, result, word};
 
-/// The largest answer.
+/// Maximum size of an answer.
 const MAX_ANSWER: usize = 1 << 20;
 
-/// What stands for the command in an address.
+/// Placeholder of the operation id in an address.
 const OPERATION_ID: &str = "{operation_id}";
 const TENANT: &str = "{tenant}";
 const CALLER: &str = "{caller}";
 
-/// What a provider means that does not know a command.
+/// Meaning of "not found".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NotFound {
-    /// Nothing: it may not know it yet.
+    /// No evidence: the provider may not know the command yet.
     #[default]
     Unknown,
-    /// It was not executed. With [`LookUpReading::deduplicates`] the key is free at once, else after the quarantine.
+    /// The command was not executed. With [`LookUpReading::deduplicates`] the key is released at once, else after the
+    /// quarantine.
     NotExecuted,
 }
 
-/// What a provider means that answers 410.
+/// Meaning of 410.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gone {
-    /// Nothing: the path may be gone, and not the command.
+    /// No evidence: the path may be gone, and not the command.
     #[default]
     NoAnswer,
-    /// It holds a tombstone, if the command's reference is in the answer.
+    /// A tombstone, if the command's reference is in the answer.
     Tombstone,
 }
 
-/// How the answer of a provider is read.
+/// Rules for reading a provider's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LookUpReading {
-    /// Where the object is that stands for the command; the whole answer if there is none.
+    /// Pointer to the object that represents the command; `None`: the whole answer.
     pub result: Option<JsonPointer>,
-    /// Where in it the operation id is, to be sure that it is about this command. Without it, the status tells.
+    /// Pointer to the operation id in the object, which proves that it is about this command. Without it, the status
+    /// decides.
     pub reference: Option<JsonPointer>,
-    /// Where in it is what became of the command. Without it, that its reference is there means that it took place.
+    /// Pointer to the outcome in the object. Without it, an object with the command's reference means executed.
     pub status: Option<JsonPointer>,
-    /// The words that mean: it took place.
+    /// Words that mean "executed".
     pub executed: Vec<String>,
-    /// The words that mean: it failed for good.
+    /// Words that mean "failed permanently".
     pub failed: Vec<String>,
-    /// The words that mean: the provider is still at it.
+    /// Words that mean "still in progress".
     pub pending: Vec<String>,
-    /// What it means that the provider does not know it.
+    /// Meaning of an answer without the command.
     pub not_found: NotFound,
-    /// What it means that the provider answers 410.
+    /// Meaning of 410.
     pub gone: Gone,
-    /// Whether the provider deduplicates on our operation id, or a key that is made of it: then nothing can take place twice
-    /// there, and "not executed" frees the key at once.
+    /// True if the provider deduplicates on our operation id, or a key that is made of it: then nothing can take effect
+    /// twice there, and "not executed" releases the key at once.
     pub deduplicates: bool,
-    /// Where in the object the body is that retries get; the whole object if there is none.
+    /// Pointer to the body that retries get, in the object; `None`: the whole object.
     pub response: Option<JsonPointer>,
-    /// The status that retries get if it took place: below 400.
+    /// Status that retries get if the command was executed: below 400.
     pub response_status: StatusCode,
-    /// The status that retries get if it failed: 400 or more.
+    /// Status that retries get if the command failed: 400 or more.
     pub failed_status: StatusCode,
-    /// The largest body that is kept for retries; of a larger one only the status is.
+    /// Maximum size of a stored body; of a larger one only the status is stored.
     pub max_response: usize,
 }
 
@@ -106,7 +108,7 @@ impl Default for LookUpReading {
 }
 
 impl LookUpReading {
-    /// What an answer of success says about a command.
+    /// Reads a successful answer about a command.
     pub fn read(&self, answer: &[u8], about: OperationId) -> Finding {
         match self.try_to_read(answer, about) {
             Ok(finding) => finding,
@@ -151,7 +153,7 @@ impl LookUpReading {
         Ok(Finding::new(found, seen))
     }
 
-    /// Whether an object has this command's reference; `false` if there is no place for one.
+    /// Returns true if an object has this command's reference; false if no reference is configured.
     fn names(&self, object: &str, about: OperationId) -> Result<bool, String> {
         let Some(pointer) = &self.reference else { return Ok(false) };
         let found = word(pointer, object.as_bytes()).map_err(not_json)?;
@@ -162,7 +164,7 @@ impl LookUpReading {
         Ok(true)
     }
 
-    /// What it means that the provider, or whoever answers for it, says that it is gone.
+    /// Reads a 410 answer, which a proxy may also have given.
     pub fn gone(&self, answer: &[u8], about: OperationId, seen: &str) -> Finding {
         let object = || match &self.result {
             None => whole(answer),
@@ -185,7 +187,7 @@ impl LookUpReading {
         Ok(Found::Executed(result(self.response_status, self.body(object)?, self.max_response)))
     }
 
-    /// The body that retries get.
+    /// Returns the body that retries get.
     fn body(&self, object: &str) -> Result<String, String> {
         let Some(pointer) = &self.response else { return Ok(object.to_owned()) };
         match pointer.point(object.as_bytes()) {
@@ -197,7 +199,7 @@ impl LookUpReading {
         }
     }
 
-    /// What it means that the provider does not know the command.
+    /// Returns the finding for a command that the provider does not know.
     pub fn not_found(&self, seen: &str) -> Finding {
         match (self.not_found, self.deduplicates) {
             (NotFound::Unknown, _) => Finding::no_answer(format!("the provider does not know it: {seen}")),
@@ -213,13 +215,14 @@ fn not_json(error: NotCanonical) -> String {
     format!("the answer cannot be read: {error}")
 }
 
-/// The whole answer.
+/// Returns the whole answer in canonical form.
 fn whole(answer: &[u8]) -> Result<String, String> {
     let whole = canonicalize(answer, Numbers::Exact, &[]).map_err(not_json)?;
     Ok(String::from_utf8_lossy(&whole).into_owned())
 }
 
-/// Whether this may be a provider's answer, and no page of a proxy: JSON by its field, if it has one, and by its form.
+/// Returns true if this may be a provider's answer, and no page of a proxy: JSON by its content type, if it has one,
+/// and by its syntax.
 fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
     let named = headers.get(CONTENT_TYPE).is_none_or(|value| {
         let value = value.to_str().unwrap_or_default();
@@ -231,29 +234,29 @@ fn is_json(headers: &HeaderMap, body: &[u8]) -> bool {
 
 /// Asks a provider over HTTP.
 pub struct HttpLookUp {
-    /// The path and query, with what stands for the command in it.
+    /// Path and query, with the placeholders.
     template: String,
     client: Client,
     authorization: Option<HeaderValue>,
     reading: LookUpReading,
 }
 
-/// Why a provider cannot be asked there.
+/// Error that rejects an address or its TLS files.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpLookUpError {
-    /// The address is not one.
+    /// The address is not valid.
     #[error(
         "{0:?} is not an address such as https://provider.example/charges?reference={{operation_id}}: {1}"
     )]
     Address(String, String),
-    /// TLS cannot be spoken with the provider.
+    /// The TLS settings cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
 }
 
 impl HttpLookUp {
-    /// Asks at this address, in which `{operation_id}`, `{tenant}` and `{caller}` stand for what they say,
-    /// percent-encoded.
+    /// Creates a look-up at this address, with the placeholders `{operation_id}`, `{tenant}` and `{caller}`, whose
+    /// values are percent-encoded.
     pub fn new(address: &str, reading: LookUpReading) -> Result<HttpLookUp, HttpLookUpError> {
         let wrong = |why: &str| HttpLookUpError::Address(address.to_owned(), why.to_owned());
         if address.contains('#') {
@@ -283,26 +286,26 @@ impl HttpLookUp {
         Ok(HttpLookUp { template, client, authorization: None, reading })
     }
 
-    /// Asks over TLS with these files, instead of trusting whom the system trusts.
+    /// Uses these TLS files in place of the system's trusted certificates.
     ///
     /// # Errors
-    /// If they cannot be used.
+    /// If the files cannot be used.
     pub fn tls(self, settings: TlsSettings) -> Result<HttpLookUp, HttpLookUpError> {
         Ok(HttpLookUp { client: self.client.tls(settings)?, ..self })
     }
 
-    /// Puts this into the header `Authorization`. Over plain http, the network can read it.
+    /// Sets the header `Authorization`. Over plain http, the network can read it.
     pub fn authorization(self, mut value: HeaderValue) -> HttpLookUp {
         value.set_sensitive(true);
         HttpLookUp { authorization: Some(value), ..self }
     }
 
-    /// Bounds the time that all of it takes.
+    /// Sets the timeout of the whole call.
     pub fn timeout(self, timeout: Duration) -> HttpLookUp {
         HttpLookUp { client: self.client.timeout(timeout), ..self }
     }
 
-    /// Returns the host that is asked, and whether over TLS.
+    /// Returns the provider's host, with its use of TLS.
     pub fn address(&self) -> &Address {
         self.client.address()
     }
@@ -346,7 +349,7 @@ impl HttpLookUp {
             StatusCode::NOT_FOUND => return self.reading.not_found(&answered),
             StatusCode::GONE => return self.reading.gone(body, about, &answered),
             StatusCode::OK => self.reading.read(body, about),
-            // Accepted, partial, or changed on its way.
+            // Accepted, partial, or changed by an intermediary.
             status if status.is_success() => {
                 return Finding::no_answer(format!("{answered}, which does not say what became of it"));
             }
@@ -384,7 +387,7 @@ impl LookUp for HttpLookUp {
     }
 }
 
-/// The template with everything in its place. What is put in is not looked at again.
+/// Fills in the placeholders. The inserted values are not searched for placeholders again.
 fn filled(template: &str, id: &str, tenant: &str, caller: &str) -> String {
     let mut text = String::with_capacity(template.len() + id.len());
     let mut rest = template;
@@ -421,7 +424,7 @@ fn encode(value: &str, text: &mut String) {
     }
 }
 
-/// How long the provider asks to be left alone: seconds, or a date.
+/// Returns the value of `Retry-After`: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     match text.parse() {

@@ -1,10 +1,8 @@
-//! Two ledgers, compared: ours, which says what we believe was done, and theirs, which says what the provider did.
+//! Comparison of two ledgers: ours, with the service's view, and theirs, with the provider's.
 //!
-//! A [`Reading`] is fed the bytes of a ledger, in pieces of any size, and makes a [`Ledger`] of them; whoever has the
-//! entries already [`add`](Ledger::add)s them. [`compare`] finds what either side lacks, what either side holds twice,
-//! and what differs. Nothing here opens a file or asks for the time.
-//!
-//! A ledger takes about 25 bytes for each entry, and those of its reference and of the values that are compared.
+//! A [`Reading`] parses the bytes of a ledger, in pieces of any size, into a [`Ledger`]; callers that have entries
+//! [`add`](Ledger::add) them. [`compare`] finds missing, duplicate and different entries. Nothing here opens a file or
+//! reads the clock. A ledger takes about 25 bytes per entry, plus its reference and its compared values.
 
 mod compare;
 mod csv;

@@ -1,4 +1,4 @@
-//! One look for one command: put it off, use what came by itself, ask, and write down what was learnt.
+//! One look-up of one command: postpone the command, use received evidence, ask the provider, store the result.
 
 use std::time::Duration;
 
@@ -15,55 +15,55 @@ use super::metrics;
 use super::notes::{bounded, resolved_by};
 use super::statements::Used;
 
-/// Why a look-up that finds nothing frees nothing.
+/// Reason why a look-up that finds nothing releases no key.
 const UNREAD: &str =
     "not executed as far as the look-up can see, and evidence that came by itself cannot be read";
 
-/// Why nobody looks for a command in phases: a look-up tells of the whole, and not of one call.
+/// Reason why commands in phases are not looked up: a look-up tells about the whole command, and not about one call.
 const IN_PHASES: &str =
     "the command runs in phases: an operator, or the service, resolves its open call by the phase's name";
 
-/// What a look for one command came to.
+/// Result of a look-up of one command.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// The command.
+    /// Operation id of the command.
     pub operation_id: OperationId,
-    /// What it is.
+    /// Operation of the command.
     pub operation: OperationName,
-    /// What came of it.
+    /// Outcome of the look-up.
     pub outcome: Outcome,
 }
 
-/// What came of a look.
+/// Outcome of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is settled.
+    /// The command is settled.
     Resolved(Verdict),
-    /// It is still unknown, and looked for again.
+    /// The command is still unknown, and is looked up again.
     Again {
-        /// When.
+        /// Time of the next look-up.
         at: Timestamp,
-        /// What was learnt instead.
+        /// Reason why there is no verdict.
         why: String,
     },
-    /// It is still unknown, and left to an operator.
+    /// The command is still unknown, and is left to an operator.
     GivenUp {
-        /// What was learnt instead.
+        /// Reason why there is no verdict.
         why: String,
     },
-    /// Somebody else is looking for it.
+    /// Another reconciler is looking the command up.
     Overtaken,
-    /// It is not unknown, or not any more.
+    /// The command is not unknown, or no longer.
     NotUnknown(StateName),
-    /// The store could not be used. It is looked for again.
+    /// The store was not available. The command is looked up again.
     Failed {
-        /// Why.
+        /// The store's error.
         why: String,
     },
 }
 
 impl Outcome {
-    /// Whether the command is still unknown, as far as this look can tell.
+    /// Returns true if the command is still unknown, as far as this look-up can tell.
     pub fn is_unknown(&self) -> bool {
         match self {
             Outcome::Resolved(_) | Outcome::NotUnknown(_) => false,
@@ -74,15 +74,15 @@ impl Outcome {
     }
 }
 
-/// The source of a contradiction that a look-up found.
+/// Source of a contradiction that a look-up found.
 const LOOK_UP: &str = "look-up";
 
-/// A command that is put off until this look must have come to its end.
+/// A command that is postponed for longer than this look-up can last.
 struct Held {
     record: Record,
-    /// How often it was put off, this time included.
+    /// Number of postponements, including this one.
     attempts: u32,
-    /// The store's time when it was: the look began after it.
+    /// Store's time of the postponement: the look-up began after it.
     begun: Timestamp,
     wait: Duration,
     until: Timestamp,
@@ -90,7 +90,7 @@ struct Held {
 }
 
 impl Looker {
-    /// Looks for a command. The note says at whose wish, if at anybody's.
+    /// Looks a command up. The note names the operator who asked for it, if any.
     pub(super) async fn look(&self, record: &Record, note: Option<Note>) -> Look {
         let outcome = match self.hold(record, note).await {
             Ok(Ok(held)) => self.look_while_held(&held).await,
@@ -100,13 +100,13 @@ impl Looker {
         Look { operation_id: record.operation_id, operation: record.operation.clone(), outcome }
     }
 
-    /// Puts a command off, so that nobody else looks for it meanwhile.
+    /// Postpones a command, so that no other reconciler looks it up meanwhile.
     async fn hold(&self, record: &Record, note: Option<Note>) -> Result<Result<Held, Outcome>, StoreError> {
         let State::Unknown { attempts, .. } = record.head.state else {
             return Ok(Err(Outcome::NotUnknown(record.head.state.name())));
         };
         let (chance, tries) = (self.chance(), attempts.saturating_add(1));
-        // Never so short that the look could last beyond it.
+        // Never shorter than the look-up can last.
         let wait = self.terms.wait(tries, chance).max(self.timeout.saturating_mul(2));
         let until = self.store.now().await?.plus(wait);
         let change = Change::postpone(until, attempts);
@@ -133,7 +133,7 @@ impl Looker {
         let all_read = match self.use_statements(&held.record).await {
             Ok(Used { settled: Some(verdict), .. }) => return Outcome::Resolved(verdict),
             Ok(used) => used.all_read,
-            // The look-up may still say it.
+            // The look-up may still find a verdict.
             Err(error) => {
                 tracing::warn!(%error, "evidence that came by itself cannot be read");
                 false
@@ -156,7 +156,7 @@ impl Looker {
         }
     }
 
-    /// Writes down what was learnt.
+    /// Stores the finding.
     async fn conclude(&self, held: &Held, finding: &Finding) -> Result<Outcome, StoreError> {
         match after_look(held.attempts, &finding.found, &self.terms, held.chance) {
             LookedNext::Settle(verdict) => self.resolve(held, finding, verdict).await,
@@ -179,7 +179,8 @@ impl Looker {
             return Ok(Outcome::Again { at: held.until, why: told(&finding.found) });
         };
         let seen = bounded(&finding.seen);
-        // What is there was made by this attempt or an earlier one; what is not there may be made by a later one.
+        // An effect that was found was made by this attempt or an earlier one; an effect that was not found may be made
+        // by a later one.
         let about = About::UpTo(held.record.head.epoch);
         let change = change.seen_at(held.begun).about(about).noted(resolved_by(&seen));
         let answer = self.settle.settle(&held.record, &change).await?;
@@ -195,7 +196,7 @@ impl Looker {
             (Decision::Refused(refusal @ (Refusal::PartlyDone | Refusal::InPhases)), _) => {
                 self.without_verdict(held, refusal.to_string()).await
             }
-            // Its executor, an operator or an event was faster.
+            // The executor, an operator or an event was faster.
             (_, Some(record)) => {
                 let deduplicates = self.look_up.deduplicates(record);
                 if bearing(record, verdict, about, deduplicates) == Bearing::Contradicts {
@@ -207,7 +208,7 @@ impl Looker {
         }
     }
 
-    /// Keeps what a look found as a statement that is contradicted.
+    /// Stores a finding that contradicts the record as a statement.
     async fn contradicted(
         &self,
         held: &Held,
@@ -224,7 +225,7 @@ impl Looker {
                 self.evidence.take_in(&said).await?;
                 self.raise(Some(record), &said, &why).await
             }
-            // A look in vain is no statement: what was not there may have landed since.
+            // "Not found" is no statement: the effect may have landed since.
             None => {
                 let verdict = Verdict::NotExecuted(Proof::Quarantine);
                 metrics::contradiction(id, Some(record), verdict, &format!("{why}: {seen}"));
@@ -233,17 +234,17 @@ impl Looker {
         }
     }
 
-    /// Not executed as far as anybody can see, and a call may still be on its way.
+    /// Postpones a command that seems not executed, while a call may still be in flight.
     async fn wait_for_quarantine(&self, held: &Held, until: Timestamp) -> Result<Outcome, StoreError> {
         let why = "not executed so far, and a call may still be on its way".to_owned();
         if until < Timestamp::MAX {
             return self.put_off(held, until, why).await;
         }
-        // No time ends it: a message may be sent whenever somebody sends it.
+        // No time ends it: a message may be sent at any time.
         self.without_verdict(held, why).await
     }
 
-    /// What was found settles nothing: it is looked for again, or left to an operator.
+    /// Schedules another look-up after a finding that settles nothing, or leaves the command to an operator.
     async fn without_verdict(&self, held: &Held, why: String) -> Result<Outcome, StoreError> {
         match after_look(held.attempts, &Found::no_answer(&why), &self.terms, held.chance) {
             LookedNext::GiveUp => self.give_up(held, why).await,
@@ -283,7 +284,7 @@ impl Looker {
     }
 }
 
-/// Why there is no verdict.
+/// Returns the reason why there is no verdict.
 fn told(found: &Found) -> String {
     match found {
         Found::NoAnswer { why, .. } => bounded(why),

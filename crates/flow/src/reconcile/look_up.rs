@@ -1,47 +1,47 @@
-//! Where evidence is looked for.
+//! The trait for asking a provider about a command.
 
 use async_trait::async_trait;
 use semel_core::{Found, Record};
 
-/// Asks whoever would know, such as a payment provider, what became of a command.
+/// Asks the party that knows, such as a payment provider, for the outcome of a command.
 ///
-/// It only asks: it never makes the call again. A look that takes longer than the reconciler allows is dropped, and counts
-/// as no answer.
+/// It only asks, and never repeats the call. A look-up that exceeds the reconciler's timeout is dropped, and counts as
+/// no answer.
 #[async_trait]
 pub trait LookUp: Send + Sync + 'static {
-    /// What became of this command, whose outcome is unknown. The provider knows it by
-    /// [`operation_id`](Record::operation_id), or by `operationId:phase` where it got a derived key.
+    /// Returns the finding about this command, whose outcome is unknown. The provider knows it by
+    /// [`operation_id`](Record::operation_id), or by `operationId:phase` if it got a derived key.
     async fn look_up(&self, record: &Record) -> Finding;
 
-    /// Whether whoever carries this command out does so once, however often it is asked: then what an earlier attempt did is
-    /// what a later one was answered with. Default: no.
+    /// Returns true if the provider executes this command once, however often it is called: then a later attempt got
+    /// the answer of an earlier attempt's effect. Default: false.
     fn deduplicates(&self, _record: &Record) -> bool {
         false
     }
 }
 
-/// What a look-up came to.
+/// Result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What it says about the command.
+    /// Verdict about the command, or its absence.
     pub found: Found,
-    /// What was seen, for people: it is kept in the audit log beside the verdict. No bodies, no credentials.
+    /// Observation for people: it is stored in the audit log beside the verdict. No bodies, no credentials.
     pub seen: String,
 }
 
 impl Finding {
-    /// What was found, and what was seen of it.
+    /// Creates a finding with its observation.
     pub fn new(found: Found, seen: impl Into<String>) -> Finding {
         Finding { found, seen: seen.into() }
     }
 
-    /// Nothing was learnt, for this reason.
+    /// Creates a finding without evidence, for this reason.
     pub fn no_answer(why: impl Into<String>) -> Finding {
         Finding { found: Found::no_answer(why), seen: String::new() }
     }
 }
 
-/// Nobody can be asked: evidence comes by itself, or from an operator.
+/// Look-up for services without a provider to ask: evidence arrives by events, or from an operator.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoLookUp;
 

@@ -1,4 +1,4 @@
-//! The one who looks for evidence, and uses what came by itself: `look.rs` and `statements.rs` say how.
+//! State shared by all look-ups; `look.rs` and `statements.rs` implement them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::bounds::BoundSources;
 use super::look_up::LookUp;
 use super::settle::Settle;
 
-/// The parts that every look works with.
+/// Parts that every look-up uses.
 pub(super) struct Looker {
     pub(super) store: Arc<dyn Store>,
     pub(super) evidence: Arc<dyn Evidence>,
@@ -19,7 +19,7 @@ pub(super) struct Looker {
     pub(super) terms: ReconcileTerms,
     pub(super) timeout: Duration,
     pub(super) bounds: BoundSources,
-    /// The source of randomness.
+    /// Source of randomness.
     pub(super) ids: Arc<dyn Ids>,
 }
 

@@ -1,15 +1,15 @@
-//! What is counted and logged. Never a body.
+//! Metrics and logs of the reconciler. They never contain a body.
 
 use semel_core::reconcile::Statement;
 use semel_core::transition::Verdict;
 use semel_core::{OperationId, Record, StateName};
 
-/// A look was put down to be made.
+/// Counts a look-up that was scheduled.
 pub(super) fn scheduled() {
     metrics::counter!("idempotency_reconcile_scheduled_total").increment(1);
 }
 
-/// A look taught nothing, or what it taught could not be written.
+/// Reports a look-up without a verdict, or whose verdict could not be stored.
 pub(super) fn failed(record: &Record, attempts: u32, why: &str) {
     metrics::counter!("idempotency_reconcile_failed_total").increment(1);
     tracing::warn!(
@@ -23,7 +23,7 @@ pub(super) fn failed(record: &Record, attempts: u32, why: &str) {
     );
 }
 
-/// A verdict settled a command.
+/// Reports a verdict that settled a command.
 pub(super) fn resolved(record: &Record, verdict: Verdict, state: StateName, seen: &str) {
     metrics::counter!("idempotency_reconcile_resolved_total", "verdict" => verdict.as_str()).increment(1);
     tracing::info!(
@@ -39,7 +39,7 @@ pub(super) fn resolved(record: &Record, verdict: Verdict, state: StateName, seen
     );
 }
 
-/// A command is left to an operator.
+/// Reports a command that is left to an operator.
 pub(super) fn given_up(record: &Record, attempts: u32, why: &str) {
     tracing::error!(
         event = "idempotency_reconcile_dead_letter",
@@ -54,7 +54,7 @@ pub(super) fn given_up(record: &Record, attempts: u32, why: &str) {
     );
 }
 
-/// Evidence says otherwise than what is known of a command.
+/// Reports evidence that contradicts the record of a command.
 pub(super) fn contradiction(id: OperationId, record: Option<&Record>, verdict: Verdict, why: &str) {
     metrics::counter!("idempotency_reconcile_contradictions_total").increment(1);
     let of = |read: fn(&Record) -> &str| record.map(read);
@@ -73,7 +73,7 @@ pub(super) fn contradiction(id: OperationId, record: Option<&Record>, verdict: V
     );
 }
 
-/// A statement is about a command that its source has nothing to do with.
+/// Reports a statement about a command outside of its source's bounds.
 pub(super) fn out_of_bounds(record: &Record, statement: &Statement) {
     tracing::warn!(
         source = statement.source,
@@ -83,7 +83,7 @@ pub(super) fn out_of_bounds(record: &Record, statement: &Statement) {
     );
 }
 
-/// A statement is about a command that nobody knows (any more).
+/// Reports a statement about a command that does not exist, or no longer.
 #[cfg(feature = "http-evidence")]
 pub(super) fn without_record(statement: &Statement) {
     metrics::counter!("idempotency_webhook_without_record_total", "source" => statement.source.clone())
@@ -98,7 +98,7 @@ pub(super) fn without_record(statement: &Statement) {
     );
 }
 
-/// Another event comes under a name that was used before.
+/// Reports a different event under an event id that was used before.
 #[cfg(feature = "http-evidence")]
 pub(super) fn other_event(statement: &Statement) {
     tracing::error!(
@@ -111,7 +111,7 @@ pub(super) fn other_event(statement: &Statement) {
     );
 }
 
-/// A statement of a source that was removed is about a command that is open.
+/// Reports a statement of a removed source about an open command.
 pub(super) fn unbound(record: &Record, statement: &Statement) {
     tracing::warn!(
         source = statement.source,
@@ -121,7 +121,7 @@ pub(super) fn unbound(record: &Record, statement: &Statement) {
     );
 }
 
-/// Evidence that would free a key is not used, for what cannot be read beside it.
+/// Reports evidence that would release a key, and is not used because other evidence cannot be read.
 pub(super) fn held_back(record: &Record, statement: &Statement, unreadable: usize) {
     tracing::warn!(
         source = statement.source,
@@ -132,14 +132,14 @@ pub(super) fn held_back(record: &Record, statement: &Statement, unreadable: usiz
     );
 }
 
-/// How many commands are left to an operator.
+/// Sets the number of commands that are left to an operator.
 pub(super) fn dead_letters(count: usize) {
     #[allow(clippy::cast_precision_loss, reason = "a gauge is a float")]
     let count = count as f64;
     metrics::gauge!("idempotency_reconcile_dead_letters").set(count);
 }
 
-/// What became of an event that came by itself.
+/// Counts the outcome of a received event.
 #[cfg(feature = "http-evidence")]
 pub(super) fn webhook(source: &str, outcome: &'static str) {
     metrics::counter!("idempotency_webhook_events_total", "source" => source.to_owned(), "outcome" => outcome)

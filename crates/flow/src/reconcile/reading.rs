@@ -1,4 +1,4 @@
-//! What events and answers of providers are read with: words at JSON Pointers, and the response that retries get.
+//! Helpers for reading events and answers of providers: words at JSON Pointers, and the response that retries get.
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -6,10 +6,10 @@ use http::{HeaderMap, HeaderValue, StatusCode};
 use semel_core::json::{NotCanonical, Pointed};
 use semel_core::{JsonPointer, OperationId, Response, StoredResult};
 
-/// How long a word of a provider is that is repeated to people.
+/// Maximum length of a provider's word in messages to people.
 const MAX_WORD: usize = 100;
 
-/// The word at a pointer: a string, a number, or `true` or `false`. `None` if there is none.
+/// Returns the word at a pointer: a string, a number, or `true` or `false`. `None` if there is none.
 pub(super) fn word(pointer: &JsonPointer, document: &[u8]) -> Result<Option<String>, NotCanonical> {
     if let Some(word) = pointer.scalar(document)? {
         return Ok(Some(word));
@@ -20,19 +20,19 @@ pub(super) fn word(pointer: &JsonPointer, document: &[u8]) -> Result<Option<Stri
     })
 }
 
-/// A word of a provider, as it is repeated to people.
+/// Returns a provider's word, quoted for people.
 pub(super) fn quoted(word: &str) -> String {
     let shown: String = word.chars().take(MAX_WORD).collect();
     format!("{shown:?}")
 }
 
-/// The command that a reference names: an operation id, or one with something after a colon, as in the key
+/// Returns the command that a reference names: an operation id, or one followed by a colon, as in the key
 /// `operationId:phase` that providers get.
 pub(super) fn command(reference: &str) -> Option<OperationId> {
     reference.split(':').next()?.parse().ok()
 }
 
-/// What retries get: this JSON, or nothing but the status if it is too long to be kept.
+/// Returns the response for retries: this JSON, or only the status if the body is too long.
 pub(super) fn result(status: StatusCode, body: String, max_body: usize) -> StoredResult {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

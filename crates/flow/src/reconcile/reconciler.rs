@@ -1,4 +1,4 @@
-//! The loop that looks for evidence, several commands at a time.
+//! The loop that looks up commands, several at a time.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,31 +16,31 @@ use super::looker::Looker;
 use super::metrics;
 use super::settle::{Settle, ThroughTheStore};
 
-/// How many batches of commands follow one another in one pass.
+/// Maximum number of batches of commands in one pass.
 const MAX_BATCHES: usize = 20;
-/// How many statements are deleted in one go, and how many goes follow one another.
+/// Number of statements deleted in one batch, and number of batches in one run.
 const REAP_BATCH: usize = 500;
 const REAP_BATCHES: usize = 20;
-/// How many unknowns are read at a time to count the dead letters among them, and how many times.
+/// Number of unknown commands read per page to count the dead letters among them, and number of pages.
 const COUNT_PAGE: usize = 500;
 const COUNT_PAGES: usize = 40;
 
-/// How a reconciler works.
+/// Settings of a reconciler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReconcilerOptions {
-    /// How often it looks for commands that are due.
+    /// Interval between two passes.
     pub interval: Duration,
-    /// How many commands it reads at a time.
+    /// Number of commands read in one batch.
     pub batch: usize,
-    /// How many look-ups are made at the same time.
+    /// Number of concurrent look-ups.
     pub concurrency: usize,
-    /// How long one look-up may take. The next one comes after twice this time at the earliest.
+    /// Timeout of one look-up. The next one comes after twice this time at the earliest.
     pub timeout: Duration,
-    /// How often a command is looked for, and how long it waits in between.
+    /// Number of look-ups of a command, and backoff between them.
     pub terms: ReconcileTerms,
-    /// How long evidence that came by itself is kept, so that it is recognised when it comes again.
+    /// Retention of received evidence, so that a repeated event is recognised.
     pub retention: Duration,
-    /// How often dead letters are counted, and old evidence deleted.
+    /// Interval of counting dead letters and deleting old evidence.
     pub upkeep: Duration,
 }
 
@@ -58,27 +58,28 @@ impl Default for ReconcilerOptions {
     }
 }
 
-/// Looks for evidence about commands whose outcome is unknown. Any number may work on one store.
+/// Looks for evidence about commands whose outcome is unknown. Any number of reconcilers may share one store.
 pub struct Reconciler {
     looker: Arc<Looker>,
     options: ReconcilerOptions,
-    /// Where the search for evidence that was not used goes on.
+    /// Position at which the search for unused evidence continues.
     next: Mutex<Option<OperationId>>,
 }
 
-/// What one pass came to.
+/// Result of one pass.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// The looks that were made.
+    /// Look-ups of this pass.
     pub looks: Vec<Look>,
-    /// How many commands were settled by evidence that had come by itself, beside those that were due.
+    /// Number of commands that received evidence settled, besides the due ones.
     pub by_evidence: usize,
-    /// Why the pass is not complete, if it is not.
+    /// Error that ended the pass early, if any.
     pub trouble: Option<String>,
 }
 
 impl Reconciler {
-    /// Looks for evidence about the commands of this store with this look-up, and keeps in it what comes by itself.
+    /// Creates a reconciler for the commands of this store with this look-up. It stores received evidence in
+    /// `evidence`.
     pub fn new(
         store: Arc<dyn Store>,
         evidence: Arc<dyn Evidence>,
@@ -97,13 +98,13 @@ impl Reconciler {
         Reconciler { looker: Arc::new(looker), options, next: Mutex::default() }
     }
 
-    /// The same, with somebody else who writes verdicts down.
+    /// Sets the writer of verdicts.
     pub fn settle_with(self, settle: Arc<dyn Settle>) -> Reconciler {
         let ids = self.looker.ids.clone();
         self.made_of(settle, ids)
     }
 
-    /// The same, with waits drawn from these ids, so that a simulation can repeat them.
+    /// Sets the source of random waits, so that a simulation can repeat them.
     pub fn ids(self, ids: Arc<dyn Ids>) -> Reconciler {
         let settle = self.looker.settle.clone();
         self.made_of(settle, ids)
@@ -118,13 +119,13 @@ impl Reconciler {
         Reconciler { looker: Arc::new(looker), ..self }
     }
 
-    /// From now on, what this source says counts within these bounds. A source without any is heard about nothing.
+    /// Sets the bounds of this source from now on. Statements of a source without bounds are not used.
     pub fn bind(&self, source: &str, bounds: SourceBounds) {
         self.looker.bounds.bind(source, bounds);
     }
 
-    /// Works until `stop` comes to its end. Looks that are being made are then given up; their commands are due again when
-    /// the time is over for which they were put off.
+    /// Works until `stop` returns. Running look-ups are then aborted; their commands are due again when their
+    /// postponement ends.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let mut pass = interval(self.options.interval.max(Duration::from_millis(1)));
         pass.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -152,7 +153,7 @@ impl Reconciler {
         }
     }
 
-    /// One pass: everything that is due, and evidence that was not used when it came.
+    /// Makes one pass: looks up all due commands, and uses evidence that was not used when it arrived.
     pub async fn once(&self) -> Report {
         let mut report = Report::default();
         self.use_evidence(&mut report).await;
@@ -166,7 +167,7 @@ impl Reconciler {
             };
             let full = due.len() == self.options.batch;
             let looks = self.look_for(due).await;
-            // What could not be put off is still due, and would be all that there is.
+            // A command that could not be postponed is still due, and the next batch would be the same.
             let stuck = looks.iter().any(|look| matches!(look.outcome, Outcome::Failed { .. }));
             report.looks.extend(looks);
             if !full || stuck {
@@ -176,7 +177,7 @@ impl Reconciler {
         report
     }
 
-    /// Looks for several commands, as many at a time as may be.
+    /// Looks several commands up, at most `concurrency` at a time.
     async fn look_for(&self, due: Vec<Record>) -> Vec<Look> {
         let mut done = Vec::with_capacity(due.len());
         let mut running = JoinSet::new();
@@ -188,18 +189,19 @@ impl Reconciler {
             running.spawn(async move { looker.look(&record, None).await });
         }
         while let Some(look) = running.join_next().await {
-            // One that panicked is due again when the time is over for which it was put off.
+            // A command whose look-up panicked is due again when its postponement ends.
             done.extend(look.ok());
         }
         done
     }
 
-    /// Looks for one command now, whether or not it is due, a dead letter included. `None` if there is no such command.
+    /// Looks one command up now, due or not, even a dead letter. `None` if there is no such command.
     pub async fn look(&self, operation_id: OperationId) -> Result<Option<Look>, StoreError> {
         self.look_now(operation_id, None).await
     }
 
-    /// The same at somebody's wish: the note is kept if the look is made. What the look finds is noted beside it.
+    /// Looks one command up at an operator's request: the note is stored if the look-up is made, and the finding beside
+    /// it.
     pub async fn look_noted(
         &self,
         operation_id: OperationId,
@@ -219,12 +221,12 @@ impl Reconciler {
         }
     }
 
-    /// Uses what was said about this command. Answers with the verdict that settled it now, if one did.
+    /// Uses the stored statements about this command. Returns the verdict that settled it now, if any.
     pub async fn use_evidence_about(&self, operation_id: OperationId) -> Result<Option<Verdict>, StoreError> {
         self.looker.use_statements_about(operation_id).await
     }
 
-    /// Uses evidence that was not used when it came: some of it each time, in turn.
+    /// Uses evidence that was not used when it arrived: a part of it in each pass, in rotation.
     async fn use_evidence(&self, report: &mut Report) {
         let after = *self.next.lock().unwrap_or_else(PoisonError::into_inner);
         let commands = match self.looker.evidence.commands_with_evidence(after, self.options.batch).await {
@@ -262,7 +264,7 @@ impl Reconciler {
         }
     }
 
-    /// How many commands are left to an operator, as far as it can be counted in bounded time.
+    /// Returns the number of commands that are left to an operator, as far as it can be counted in bounded time.
     pub async fn count_dead_letters(&self) -> Result<usize, StoreError> {
         let mut filter = Filter { state: Some(StateName::Unknown), limit: COUNT_PAGE, ..Filter::default() };
         let mut count = 0;
@@ -277,13 +279,13 @@ impl Reconciler {
         Ok(count)
     }
 
-    /// Where its commands are.
+    /// Returns the store with its commands.
     #[cfg(feature = "http-evidence")]
     pub(super) fn store(&self) -> &dyn Store {
         &*self.looker.store
     }
 
-    /// Where evidence that came by itself is kept.
+    /// Returns the store of received evidence.
     #[cfg(feature = "http-evidence")]
     pub(super) fn evidence(&self) -> &dyn Evidence {
         &*self.looker.evidence

@@ -1,4 +1,4 @@
-//! Who sent an event: the three ways in which providers sign.
+//! Verification of event signatures: the three schemes that providers use.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use semel_core::Timestamp;
 
 use crate::signature::is_signed;
 
-/// The most signatures in one header that are looked at: more than two keys are never in use.
+/// Maximum number of signatures checked in one header: more than two keys are never in use.
 const MAX_SIGNATURES: usize = 8;
 
-/// How a source signs its events.
+/// Signature scheme of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scheme {
     /// `Semel-Signature: t=…,v1=…` over `t.eventId.body`, with the id in `Semel-Event-Id`: as Semel's own outbox signs.
@@ -18,33 +18,33 @@ pub enum Scheme {
     Semel,
     /// `Stripe-Signature: t=…,v1=…` over `t.body`.
     Stripe,
-    /// `sha256=…` over the body, in this header. It has no time: who has seen an event can send it again for ever, and only
-    /// its id tells.
+    /// `sha256=…` over the body, in this header. It has no time: an observed event can be replayed for ever, and only
+    /// its id reveals that.
     Body(HeaderName),
 }
 
 impl Scheme {
-    /// As GitHub and others sign, without a time.
+    /// Returns the scheme of GitHub and others, without a time.
     pub fn body() -> Scheme {
         Scheme::Body(HeaderName::from_static("x-hub-signature-256"))
     }
 }
 
-/// Why an event is not believed.
+/// Reason why an event is not authentic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotSigned {
-    /// The header is not there, or there twice, or not what it should be.
+    /// The header is missing, repeated or malformed.
     #[error("the signature is missing or cannot be read")]
     Missing,
-    /// No key that is known here made it.
+    /// No known key made the signature.
     #[error("the signature is not right")]
     Wrong,
-    /// It was signed too long ago, or in the future.
+    /// The signature is too old, or from the future.
     #[error("the signature is too old, or from the future")]
     OutOfTime,
 }
 
-/// Whether one of the keys signed this, within this time of now.
+/// Checks that one of the keys signed this, within `tolerance` of now.
 pub(super) fn verify(
     scheme: &Scheme,
     keys: &[Vec<u8>],
@@ -77,7 +77,8 @@ pub(super) fn verify(
     }
 }
 
-/// Whether the head of an event has all that a signature needs, made within this time of now. Whose it is takes the body.
+/// Checks that the head of an event has all that a signature needs, made within `tolerance` of now. The signature
+/// itself needs the body.
 pub(super) fn announced(
     scheme: &Scheme,
     headers: &HeaderMap,
@@ -97,7 +98,7 @@ pub(super) fn announced(
     }
 }
 
-/// The header of this name, if there is exactly one.
+/// Returns the header of this name, if there is exactly one.
 pub(super) fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<&'a str, NotSigned> {
     let mut values = headers.get_all(name).iter();
     match (values.next().map(|value| value.to_str()), values.next()) {
@@ -111,7 +112,7 @@ struct Timed<'a> {
     signatures: Vec<&'a str>,
 }
 
-/// Reads `t=…,v1=…`, with any number of other things in it.
+/// Parses `t=…,v1=…`, and ignores other pairs.
 fn timed(header: &str) -> Result<Timed<'_>, NotSigned> {
     let parts = || header.split(',').filter_map(|part| part.trim().split_once('='));
     let of = |wanted: &'static str| parts().filter(move |(name, _)| *name == wanted).map(|(_, value)| value);
@@ -127,7 +128,7 @@ fn timed(header: &str) -> Result<Timed<'_>, NotSigned> {
 fn in_time(seconds: &str, tolerance: Duration, now: Timestamp) -> Result<(), NotSigned> {
     let millis = seconds.parse::<i64>().ok().and_then(|seconds| seconds.checked_mul(1000));
     let sent = Timestamp::from_millis(millis.ok_or(NotSigned::OutOfTime)?);
-    // One of the two is zero. A second is cut off what was sent, so a second more may lie between.
+    // One of the two is zero. The sent time is truncated to seconds, so one more second is allowed.
     let apart = now.since(sent).max(sent.since(now));
     if apart <= tolerance.saturating_add(Duration::from_secs(1)) { Ok(()) } else { Err(NotSigned::OutOfTime) }
 }
@@ -195,7 +196,7 @@ mod tests {
         for (what, lines, body) in table {
             assert_eq!(check(&Scheme::Semel, &lines, body, NOW), Err(NotSigned::Wrong), "{what}");
         }
-        // A signature of one scheme is none of another.
+        // A signature of one scheme is not valid in another.
         let as_body = format!("sha256={SEMEL}");
         let lines = [("x-hub-signature-256", as_body.as_str())];
         assert_eq!(check(&Scheme::body(), &lines, "{}", NOW), Err(NotSigned::Wrong));

@@ -1,6 +1,6 @@
-//! Uses evidence that came by itself: at once where the command is unknown, later where it may still become so.
+//! Uses received evidence: at once if the command is unknown, later if it may still become so.
 //!
-//! Invariant: nothing frees a key while there is evidence about its command that nobody has read.
+//! Invariant: no key is released while there is unread evidence about its command.
 
 use semel_core::reconcile::{
     Bearing, CONTRADICTION, LastHeard, Statement, StatementOutcome, bearing, bearing_on_notes,
@@ -12,33 +12,33 @@ use super::looker::Looker;
 use super::metrics;
 use super::notes::{RECONCILER, bounded, resolved_by};
 
-/// How many statements about one command are looked at at a time, and how often in one go.
+/// Number of statements about one command read per page, and number of pages.
 const PAGE: usize = 32;
 const MAX_PAGES: usize = 32;
 
-/// What came of the statements about a command.
+/// Result of using the statements about a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Used {
-    /// The verdict that settled it now, if one did.
+    /// The verdict that settled the command now, if any.
     pub(super) settled: Option<Verdict>,
-    /// Whether all of them could be read. What nobody has read may say that the command took place.
+    /// True if all statements could be read. An unread one may say that the command was executed.
     pub(super) all_read: bool,
 }
 
 impl Looker {
-    /// Uses what was said about a command. Answers with the verdict that settled it now, if one did.
+    /// Uses the statements about a command. Returns the verdict that settled it now, if any.
     pub(super) async fn use_statements_about(
         &self,
         operation_id: OperationId,
     ) -> Result<Option<Verdict>, StoreError> {
         match self.store.find(operation_id).await?.record {
             Some(record) => Ok(self.use_statements(&record).await?.settled),
-            // Its record may come later. If it never does, what was said is forgotten in time.
+            // Its record may come later. If it never does, the statements expire.
             None => self.compare_with_notes(operation_id).await.map(|()| None),
         }
     }
 
-    /// Compares what was said about a command whose record is gone with what was noted about it.
+    /// Compares the statements about a command whose record is gone with its notes.
     async fn compare_with_notes(&self, operation_id: OperationId) -> Result<(), StoreError> {
         let notes = self.store.notes(operation_id).await?;
         let (mut last, mut pages) = (None::<LastHeard>, 0);
@@ -50,7 +50,7 @@ impl Looker {
                     Bearing::Confirms => {
                         self.close(statement, StatementOutcome::Confirmed).await?;
                     }
-                    // Whose command it was is not known any more.
+                    // The command's tenant is no longer known.
                     Bearing::Contradicts if !self.bounds.speaks_for_all(&statement.source) => {
                         self.close(statement, StatementOutcome::OutOfBounds).await?;
                     }
@@ -64,8 +64,8 @@ impl Looker {
         }
     }
 
-    /// The same, for a record that is at hand. What says that the command was not executed comes last, and only if nothing
-    /// is left that might say otherwise.
+    /// Uses the statements about the command of this record. "Not executed" comes last, and only if no unread statement
+    /// is left that might contradict it.
     pub(super) async fn use_statements(&self, record: &Record) -> Result<Used, StoreError> {
         let (mut settled, mut trouble) = (None, None);
         let (mut not_executed, mut unreadable) = (Vec::new(), 0);
@@ -75,7 +75,7 @@ impl Looker {
             unreadable += page.unreadable;
             for statement in page.statements {
                 if !self.bounds.is_bound(&statement.source) && record.head.state.is_open() {
-                    // Another node may know its source, or the next settings will.
+                    // Another node may know its source, or later settings will.
                     metrics::unbound(record, &statement);
                 } else if !self.bounds.may_speak(&statement, record) {
                     metrics::out_of_bounds(record, &statement);
@@ -83,7 +83,7 @@ impl Looker {
                 } else if matches!(statement.verdict(), Verdict::NotExecuted(_)) {
                     not_executed.push(statement);
                 } else {
-                    // Trouble with one says nothing about the others.
+                    // An error with one says nothing about the others.
                     match self.use_statement(record, &statement).await {
                         Ok(verdict) => settled = settled.or(verdict),
                         Err(error) => trouble = Some(error),
@@ -138,7 +138,8 @@ impl Looker {
         }
     }
 
-    /// Closes a statement that has just settled its command, loudly if the command had been run again.
+    /// Closes a statement that has just settled its command, and raises a contradiction if the command had been run
+    /// again.
     async fn closed_by(&self, after: &Record, statement: &Statement) -> Result<(), StoreError> {
         if self.bears(after, statement) == Bearing::Contradicts {
             return self.raise(Some(after), statement, "the key was run again after that attempt").await;
@@ -146,7 +147,7 @@ impl Looker {
         self.close(statement, StatementOutcome::Used).await.map(drop)
     }
 
-    /// Closes a statement that a record needs no longer.
+    /// Closes a statement that the record no longer needs.
     async fn compare(&self, record: &Record, statement: &Statement) -> Result<(), StoreError> {
         match self.bears(record, statement) {
             Bearing::Waits => Ok(()),
@@ -163,7 +164,8 @@ impl Looker {
         bearing(record, statement.verdict(), statement.about(record), deduplicates)
     }
 
-    /// Raises a contradiction, once: in the audit log, in the log and as a metric. The statement stays as it is.
+    /// Raises a contradiction, once: in the audit log, in the log and as a metric. The statement itself does not
+    /// change.
     pub(super) async fn raise(
         &self,
         record: Option<&Record>,

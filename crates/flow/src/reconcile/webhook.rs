@@ -1,17 +1,17 @@
-//! Evidence that comes by itself: events of providers, believed if they are signed, kept before they are answered.
+//! Events of providers: verified by their signature, and stored before they are answered.
 //!
 //! | answer | |
 //! |---|---|
-//! | 200 `{"taken":true}` | kept for good, and used where the command is unknown |
-//! | 200 `{"seen":true}` | the same event was kept before |
+//! | 200 `{"taken":true}` | stored, and used if the command is unknown |
+//! | 200 `{"seen":true}` | the same event was stored before |
 //! | 200 `{"ignored":true}` | signed, and no verdict |
-//! | 202 `{"taken":true}` | kept, although there is no such command yet, where that is allowed |
-//! | 400 | it cannot be read |
-//! | 401 | it is not signed, or too long ago |
+//! | 202 `{"taken":true}` | stored, although there is no such command yet, if that is allowed |
+//! | 400 | the event cannot be read |
+//! | 401 | not signed, or the signature is too old |
 //! | 404 | no such source, or no such command for it |
-//! | 409 | an event of this name was kept before, and says something else |
-//! | 413 | it is too large |
-//! | 503 | it could not be kept: it should come again |
+//! | 409 | another event with this id was stored before |
+//! | 413 | the event is too large |
+//! | 503 | the event could not be stored: send it again |
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,37 +31,37 @@ pub use super::signature::{NotSigned, Scheme};
 use super::signature::{announced, one, verify};
 use crate::signature::MIN_KEY;
 
-/// The largest event.
+/// Maximum size of an event.
 pub const MAX_EVENT: usize = 1 << 20;
-/// The longest name of an event.
+/// Maximum length of an event id.
 const MAX_EVENT_ID: usize = 255;
 
-/// How an event is read.
+/// Rules for reading an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventReading {
-    /// Where its name is. With [`Scheme::Semel`] it may be left to the header `Semel-Event-Id`.
+    /// Pointer to the event id. With [`Scheme::Semel`], `None` takes it from the header `Semel-Event-Id`.
     pub event_id: Option<JsonPointer>,
-    /// Where the operation id is, or a key that begins with it and a colon.
+    /// Pointer to the operation id, or to a key that begins with it and a colon.
     pub operation_id: JsonPointer,
-    /// Where the attempt is, as the provider got it in `Semel-Attempt`, if it repeats it.
+    /// Pointer to the attempt, as the provider got it in `Semel-Attempt`, if it repeats it.
     pub attempt: Option<JsonPointer>,
-    /// Where is what became of the command.
+    /// Pointer to the word for the outcome.
     pub verdict: JsonPointer,
-    /// The words that mean: it took place.
+    /// Words that mean "executed".
     pub executed: Vec<String>,
-    /// The words that mean: it failed for good.
+    /// Words that mean "failed permanently".
     pub failed: Vec<String>,
-    /// The words that mean: it did not take place, and never will for this reason.
+    /// Words that mean "not executed, and never will be", with the proof of it.
     pub not_executed: Option<(Vec<String>, Proof)>,
-    /// Where the body is that retries get; the whole event if there is none.
+    /// Pointer to the body that retries get; `None`: the whole event.
     pub response: Option<JsonPointer>,
-    /// The status that retries get if it took place: below 400.
+    /// Status that retries get if the command was executed: below 400.
     pub response_status: StatusCode,
-    /// The status that retries get if it failed: 400 or more.
+    /// Status that retries get if the command failed: 400 or more.
     pub failed_status: StatusCode,
 }
 
-/// Who sends events, and how they are believed and read.
+/// Sender of events, with its keys, its bounds and the rules for reading.
 #[derive(Clone)]
 pub struct WebhookSource {
     name: String,
@@ -75,32 +75,32 @@ pub struct WebhookSource {
     step: Option<String>,
 }
 
-/// Why a source cannot be used.
+/// Reason why a source is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// Nobody could sign for it.
+    /// The source has no key to verify signatures with.
     #[error("the webhook {0:?} has no secret: its events could not be told from anybody's")]
     NoKey(String),
-    /// A key can be guessed.
+    /// A key is short enough to be guessed.
     #[error("the webhook {0:?}: a secret has at least {MIN_KEY} bytes, and this has {1}")]
     ShortKey(String, usize),
-    /// It would be heard about nothing.
+    /// The source may speak about no operation.
     #[error("the webhook {0:?} names no operation that it may speak about")]
     NoOperations(String),
-    /// It would be heard about nobody's commands.
+    /// The source may speak about no tenant.
     #[error(
         "the webhook {0:?} has an empty list of tenants: name those that it may speak about, or leave it out"
     )]
     NoTenants(String),
-    /// Nobody would know whether an event came before.
+    /// Repeated events could not be recognised.
     #[error("the webhook {0:?} does not say where the id of an event is, and its scheme has none")]
     NoEventId(String),
-    /// A status that does not fit.
+    /// A response status does not match its verdict.
     #[error(
         "the webhook {0:?}: what took place is answered with a status below 400, what failed with one from 400 on"
     )]
     Status(String),
-    /// What is kept for later needs a better proof.
+    /// "Not executed" needs a better proof than the quarantine, since events are stored for later.
     #[error(
         "the webhook {0:?}: an event says what was so when it was sent, which a quarantine does not cover: only a \
          provider that deduplicates, or holds a tombstone, can say that a command was not executed"
@@ -109,7 +109,8 @@ pub enum SourceError {
 }
 
 impl WebhookSource {
-    /// A source of this name, whose events are signed with one of these keys, and which may speak about these operations.
+    /// Creates a source of this name, whose events are signed with one of these keys, and which may speak about these
+    /// operations.
     pub fn new(
         name: impl Into<String>,
         keys: Vec<Vec<u8>>,
@@ -129,39 +130,39 @@ impl WebhookSource {
         }
     }
 
-    /// The same, signed in another way.
+    /// Sets the signature scheme.
     pub fn scheme(self, scheme: Scheme) -> WebhookSource {
         WebhookSource { scheme, ..self }
     }
 
-    /// The same, with another bound on how long ago, or how far ahead, an event may have been signed.
+    /// Sets the tolerance between the time of a signature and now, in both directions.
     pub fn tolerance(self, tolerance: Duration) -> WebhookSource {
         WebhookSource { tolerance, ..self }
     }
 
-    /// The same, and events about commands that there are not are kept, and answered with 202: their records may come later.
+    /// Keeps events about commands that do not exist, and answers them with 202: their records may come later.
     pub fn keep_unknown(self, keep_unknown: bool) -> WebhookSource {
         WebhookSource { keep_unknown, ..self }
     }
 
-    /// The same, and whether what events say is kept as the body that retries get. Without it only their status is: for
-    /// operations whose responses are not stored whole.
+    /// Stores the content of events as the body that retries get. If false, only the status is stored: for operations
+    /// whose responses are not stored whole.
     pub fn keep_bodies(self, keep_bodies: bool) -> WebhookSource {
         WebhookSource { keep_bodies, ..self }
     }
 
-    /// The same, whose events name a command as `operationId:step`, as the key of a message or of a phase does. Events about any
-    /// other step of it are not believed: they say nothing about the whole.
+    /// Sets the step, for events that name a command as `operationId:step`, like the key of a message or a phase.
+    /// Events about other steps are refused: they say nothing about the whole command.
     pub fn step(self, step: impl Into<String>) -> WebhookSource {
         WebhookSource { step: Some(step.into()), ..self }
     }
 
-    /// The same, which may speak about commands of these tenants only.
+    /// Restricts the source to commands of these tenants.
     pub fn tenants(self, tenants: Option<Vec<String>>) -> WebhookSource {
         WebhookSource { bounds: SourceBounds { tenants, ..self.bounds }, ..self }
     }
 
-    /// The same, and whether whoever sends its events carries a command out once, however often it is asked.
+    /// Declares whether the provider executes a command once, however often it is called.
     pub fn deduplicates(self, deduplicates: bool) -> WebhookSource {
         WebhookSource { bounds: SourceBounds { deduplicates, ..self.bounds }, ..self }
     }
@@ -192,7 +193,7 @@ impl WebhookSource {
         Ok(())
     }
 
-    /// What an event says, if it is a verdict.
+    /// Returns the statement in an event, if it is a verdict.
     fn read(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<Statement>, Refused> {
         let reading = &self.reading;
         let unreadable = |error: NotCanonical| Refused::Unreadable(error.to_string());
@@ -222,7 +223,7 @@ impl WebhookSource {
             return Err(Refused::Unreadable("the event id is empty, too long or no text".to_owned()));
         }
         let reference = needed("operation id", &reading.operation_id)?;
-        // Somebody else's reference: the provider may serve others of the same owner.
+        // Another system's reference: the provider may serve other systems of the same owner.
         let step = reference.split_once(':').map(|(_, step)| step);
         if step.is_some() && step != self.step.as_deref() {
             return Err(Refused::UnknownOperation);
@@ -235,11 +236,11 @@ impl WebhookSource {
         };
         let said = Statement::new(self.name.clone(), event_id, about, found, seen);
         let said = said.map(|said| said.of_attempt(attempt));
-        // A whole event has more in it than what it says, such as how often it was sent.
+        // A whole event contains more than the statement, such as a delivery count.
         Ok(if reading.response.is_some() { said } else { said.map(Statement::without_its_response) })
     }
 
-    /// The body that retries get.
+    /// Returns the body that retries get.
     fn response(&self, body: &[u8]) -> Result<String, Refused> {
         let unreadable = |error: NotCanonical| Refused::Unreadable(error.to_string());
         let Some(pointer) = &self.reading.response else {
@@ -255,49 +256,49 @@ impl WebhookSource {
     }
 }
 
-/// What became of an event.
+/// Outcome of a received event.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// It is kept, and was used where it could be.
+    /// The event is stored, and was used if possible.
     Taken,
-    /// It is kept, and there is no such command yet.
+    /// The event is stored, and there is no such command yet.
     Kept,
-    /// It was kept before.
+    /// The event was stored before.
     Seen,
-    /// It is no verdict.
+    /// The event is no verdict.
     Ignored,
-    /// It is not taken.
+    /// The event is refused.
     Refused(Refused),
 }
 
-/// Why an event is not taken.
+/// Reason why an event is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// There is no such source.
     #[error("there is no such webhook")]
     UnknownSource,
-    /// It is too large.
+    /// The event is too large.
     #[error("an event has at most {MAX_EVENT} bytes")]
     TooLarge,
-    /// Nobody knows who sent it.
+    /// The sender cannot be verified.
     #[error(transparent)]
     NotSigned(#[from] NotSigned),
-    /// It cannot be read.
+    /// The event cannot be read.
     #[error("the event cannot be read: {0}")]
     Unreadable(String),
-    /// It is about no command that its source may speak about.
+    /// The event is about no command that its source may speak about.
     #[error("there is no such operation")]
     UnknownOperation,
-    /// Another event of its name was kept before.
+    /// Another event with its id was stored before.
     #[error("another event with this id was received before")]
     OtherEvent,
-    /// It could not be kept.
+    /// The event could not be stored.
     #[error("the event could not be kept: send it again later")]
     Unavailable,
 }
 
 impl Received {
-    /// The status of the answer.
+    /// Returns the status of the answer.
     pub fn status(&self) -> StatusCode {
         match self {
             Received::Taken | Received::Seen | Received::Ignored => StatusCode::OK,
@@ -313,7 +314,7 @@ impl Received {
         }
     }
 
-    /// The body of the answer: JSON.
+    /// Returns the body of the answer: JSON.
     pub fn body(&self) -> String {
         match self {
             Received::Taken | Received::Kept => r#"{"taken":true}"#.to_owned(),
@@ -334,7 +335,7 @@ impl Received {
     }
 }
 
-/// Takes events in, from any number of sources.
+/// Receives events from any number of sources.
 pub struct Webhooks {
     reconciler: Arc<Reconciler>,
     sources: HashMap<String, WebhookSource>,
@@ -342,17 +343,17 @@ pub struct Webhooks {
 }
 
 impl Webhooks {
-    /// Nobody may send events yet; those who may are added. What they say is used by this reconciler.
+    /// Creates a receiver without sources. This reconciler uses the events.
     pub fn new(reconciler: Arc<Reconciler>) -> Webhooks {
         Webhooks { reconciler, sources: HashMap::new(), clock: Box::new(SystemClock) }
     }
 
-    /// The same, on another clock, which says how old a signature is.
+    /// Sets the clock that measures the age of signatures.
     pub fn with_clock(self, clock: impl Clock) -> Webhooks {
         Webhooks { clock: Box::new(clock), ..self }
     }
 
-    /// The same, with another source.
+    /// Adds a source.
     pub fn source(mut self, source: WebhookSource) -> Result<Webhooks, SourceError> {
         source.check()?;
         self.reconciler.bind(&source.name, source.bounds.clone());
@@ -360,10 +361,10 @@ impl Webhooks {
         Ok(self)
     }
 
-    /// Looks at the head of an event before its body is read.
+    /// Checks the head of an event before its body is read.
     ///
     /// # Errors
-    /// There is no such source, or no signature that could be right: the body is not worth reading.
+    /// If there is no such source, or the signature cannot be valid: do not read the body.
     pub fn greet(&self, source: &str, headers: &HeaderMap) -> Result<(), Refused> {
         let known = self.sources.get(source).ok_or(Refused::UnknownSource)?;
         announced(&known.scheme, headers, known.tolerance, self.clock.now()).map_err(|why| {
@@ -373,8 +374,8 @@ impl Webhooks {
         })
     }
 
-    /// Takes in an event that this source is said to have sent. An answer other than `Refused` means that it is kept for
-    /// good, or need not be. The caller bounds what it reads of the body: one byte more than [`MAX_EVENT`] is enough.
+    /// Receives an event under the name of this source. An answer other than `Refused` means that it is stored durably,
+    /// or need not be. The caller limits the body: one byte more than [`MAX_EVENT`] is enough.
     pub async fn receive(&self, source: &str, headers: &HeaderMap, body: &[u8]) -> Received {
         let Some(known) = self.sources.get(source) else { return Received::Refused(Refused::UnknownSource) };
         let received = match self.take_in(known, headers, body).await {
@@ -410,7 +411,7 @@ impl Webhooks {
             Some(record) if !source.bounds.contain(record) => return Err(Refused::UnknownOperation),
             Some(_) => {}
             None if source.keep_unknown => {}
-            // It was ours if somebody noted something about it.
+            // A note proves that the command existed here.
             None => {
                 let notes = self.reconciler.store().notes(statement.operation_id).await;
                 let is_forgotten = !notes.map_err(|error| away(&error))?.is_empty();
@@ -426,7 +427,8 @@ impl Webhooks {
             return Err(Refused::OtherEvent);
         }
         if record.is_some() || !source.keep_unknown {
-            // It is kept: if it cannot be used now, it is later. One that came again may not have been used the first time.
+            // It is stored: if it cannot be used now, it is used later. A repeated event may not have been used the
+            // first time.
             if let Err(error) = self.reconciler.use_evidence_about(statement.operation_id).await {
                 tracing::warn!(%error, "an event is kept, and used later");
             }

@@ -13,7 +13,7 @@ enum Bell {
     Stopped,
 }
 
-/// An alarm that is set; once it is stopped or dropped, it does not ring any more.
+/// An armed timer; once it is stopped or dropped, it interrupts nothing.
 pub(super) struct Alarm {
     set: Instant,
     after: Duration,
@@ -22,13 +22,13 @@ pub(super) struct Alarm {
 }
 
 impl Alarm {
-    /// Rings after this time, from within a runtime.
+    /// Arms the timer; must be called from within a runtime.
     pub(super) fn set(interrupt: InterruptHandle, after: Duration) -> Alarm {
         let bell = Arc::new(Mutex::new(Bell::Set));
         let ringing = bell.clone();
         let waiting = tokio::runtime::Handle::current().spawn(async move {
             tokio::time::sleep(after).await;
-            // Held while it rings, so that it cannot ring in the next one's ear.
+            // Held during the interrupt, so that it cannot hit the next command's statement.
             let mut bell = ringing.lock().unwrap_or_else(PoisonError::into_inner);
             if *bell == Bell::Set {
                 *bell = Bell::Rang;
@@ -38,7 +38,7 @@ impl Alarm {
         Alarm { set: Instant::now(), after, bell, waiting }
     }
 
-    /// Stops it. Whether it was stopped in time.
+    /// Stops the timer. Returns true if the work ended in time.
     pub(super) fn stop(self) -> bool {
         let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
         let is_silent = std::mem::replace(&mut *bell, Bell::Stopped) == Bell::Set;

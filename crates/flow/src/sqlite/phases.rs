@@ -21,7 +21,7 @@ use crate::phases::steps::{Held, LocalEnded, NotWritten, Steps};
 use crate::phases::{Phases, Run, Stopped};
 use crate::reply::Failure;
 
-/// How often a write about a phase is tried.
+/// Maximum number of tries of a write about a phase.
 const MAX_TRIES: u32 = 6;
 
 /// Commands in phases on SQLite.
@@ -31,7 +31,7 @@ pub type SqlitePhases = Phases<SqliteTransactions>;
 pub type SqliteRun = Run<SqliteTransactions>;
 
 impl Phases<SqliteTransactions> {
-    /// Phases in these transactions. The store is on the same file.
+    /// Creates phases in these transactions. The store must be on the same file.
     pub fn new(transactions: SqliteTransactions, store: Arc<dyn Store>) -> SqlitePhases {
         let steps = Arc::new(transactions.clone());
         Phases::on(transactions, steps, store)
@@ -39,12 +39,12 @@ impl Phases<SqliteTransactions> {
 }
 
 impl Run<SqliteTransactions> {
-    /// One transaction: what `work` writes, its output and the recovery point commit together, or nothing of it happened.
+    /// Runs one transaction: the writes of `work`, its output and the recovery point commit together, or not at all.
     ///
-    /// `work` gets a transaction as `transact` gives it, and what is said there holds here: it may block, it calls no
-    /// other service, and it is taken back if it holds the file for too long. If it fails for now, or panics, it is
-    /// rolled back and run again later; if it fails for good, it is rolled back and the command ends with that reply.
-    /// What it returns is kept as JSON, of at most 64 KiB.
+    /// `work` gets a transaction as in `transact`, under the same rules: it may block, it must not call other services,
+    /// and it is rolled back if it holds the file for too long. If it fails temporarily, or panics, it is rolled back
+    /// and retried later; if it fails permanently, it is rolled back and the command ends with that reply. The output
+    /// is stored as JSON, of at most 64 KiB.
     ///
     /// # Errors
     /// If there is no output: return the error with `?`.
@@ -58,7 +58,7 @@ impl Run<SqliteTransactions> {
             Err(local) => local,
         };
         let transactions = self.database.clone();
-        // In a task of its own, so that it is ended also if nobody waits for it any more.
+        // In a task of its own, so that it ends properly even if the caller stops waiting.
         let done = tokio::spawn(async move {
             let Some(mut connection) = transactions.turn().await else {
                 return Err(LocalEnded::NotCommitted("too many commands wait for the file".to_owned()));
@@ -71,15 +71,15 @@ impl Run<SqliteTransactions> {
     }
 }
 
-/// Only a bug of ours comes to this.
+/// Returns the result for a thread that ended early, which only a bug in this crate can cause.
 fn left_open() -> LocalEnded {
     LocalEnded::InDoubt("its thread ended early".to_owned())
 }
 
-/// Why a transaction was not committed.
+/// Reason why a transaction was not committed.
 enum Ended {
     Local(LocalEnded),
-    /// The COMMIT failed, and does not say what it came to.
+    /// The COMMIT failed, and its result is not known.
     Lost(String),
 }
 
@@ -90,7 +90,7 @@ impl From<rusqlite::Error> for Ended {
 }
 
 impl SqliteTransactions {
-    /// The connection that writes, once those before are done with it.
+    /// Waits for the connection that writes, behind earlier commands. Returns `None` on timeout.
     async fn turn(&self) -> Option<OwnedMutexGuard<Connection>> {
         tokio::time::timeout(MAX_QUEUED, self.connection.clone().lock_owned()).await.ok()
     }
@@ -144,7 +144,7 @@ impl SqliteTransactions {
             let _at_work = AtWork::new(&self.file.at_work);
             let (command, seals) = (held.command, self.seals.clone());
             let tx = SqliteTx { connection: &transaction, command, now, pushed: Cell::default(), seals };
-            // What it leaves behind is rolled back, whatever it is.
+            // Every change that it leaves behind is rolled back.
             std::panic::catch_unwind(AssertUnwindSafe(|| work(&tx)))
         };
         let in_time = alarm.stop();
@@ -157,8 +157,8 @@ impl SqliteTransactions {
             Ok(Err(failure)) => return Err(Ended::Local(LocalEnded::Failed(failure))),
             Ok(Ok(value)) => value,
         };
-        // It is not there any more if the work has ended its transaction: by a statement of its own, or by an error such
-        // as a full disk. None of it was committed.
+        // The savepoint is gone if the work's transaction has ended: by the work's own statement, or by an error such
+        // as a full disk. Nothing was committed.
         transaction.execute_batch("RELEASE semel_phase")?;
         *output = encode(&value).map_err(|why| Ended::Local(LocalEnded::NotCommitted(why)))?;
         let mark = Mark::Local { position: *position, name: name.clone(), output: output.clone() };
@@ -168,8 +168,7 @@ impl SqliteTransactions {
         self.file.commit(transaction)
     }
 
-    /// What a COMMIT that failed came to: a new connection sees what is in the file, and what is not there now will not
-    /// be there later.
+    /// Resolves a failed COMMIT: a new connection reads the file, and a phase that is absent now cannot appear later.
     fn is_written(&self, connection: &mut Connection, held: &Held, name: &str) -> Result<bool, String> {
         let mut fresh = self.file.connect().map_err(|error| error.to_string())?;
         let mut look = || {
@@ -184,13 +183,13 @@ impl SqliteTransactions {
         Ok(is_there)
     }
 
-    /// What is to be written, with its output sealed.
+    /// Returns the mark to write, with its output sealed.
     fn sealed(&self, held: &Held, mark: Mark) -> Result<Mark, Ended> {
         let not_committed = |why: VaultError| Ended::Local(LocalEnded::NotCommitted(why.to_string()));
         self.seals.mark(held.command, mark).map_err(not_committed)
     }
 
-    /// Whether it was written: `false` if somebody else has the command.
+    /// Returns true if the mark was written; false if another executor has the command.
     fn try_to_write(&self, connection: &mut Connection, held: &Held, mark: &Mark) -> Result<bool, Ended> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let now = store::now(&transaction)?;
@@ -209,7 +208,7 @@ impl SqliteTransactions {
 }
 
 impl File {
-    /// Commits, to the file that was opened and to no other.
+    /// Commits, and checks that the file is the one that was opened.
     fn commit(&self, transaction: rusqlite::Transaction<'_>) -> Result<(), Ended> {
         match transaction.commit() {
             Ok(()) => self.check().map_err(|error| Ended::Lost(error.to_string())),
@@ -222,7 +221,7 @@ impl File {
 #[async_trait]
 impl Steps for SqliteTransactions {
     async fn write(&self, held: &Held, mark: &Mark) -> Result<(), NotWritten> {
-        // Once: whoever writes it again writes the same bytes.
+        // Seal once: every retry writes the same bytes.
         let sealed = self.seals.mark(held.command, mark.clone());
         let mark = &sealed.map_err(|why| NotWritten::NotCommitted(why.to_string()))?;
         let (mut in_doubt, mut last) = (false, "the file is busy".to_owned());
@@ -234,7 +233,7 @@ impl Steps for SqliteTransactions {
                 if let Err(Ended::Lost(_)) = written
                     && let Ok(fresh) = own.file.connect()
                 {
-                    // The same once more changes nothing, and takes the place of what was lost.
+                    // A repeated write changes nothing, and replaces the lost one.
                     *connection = fresh;
                 }
                 written

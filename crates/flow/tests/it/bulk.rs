@@ -1,4 +1,4 @@
-//! Many commands in one request: each once, whatever happens to the request.
+//! Bulk requests: each item runs once, whatever happens to the request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,7 +50,7 @@ fn bulk(store: Arc<dyn Store>) -> Bulk {
     Bulk::new(store, OperationName::new("payments.create").expect("it is a name"), Policy::default())
 }
 
-/// A request with these items, each with what is to be done.
+/// Returns a request with these items, each with its action.
 fn request(items: &[(&str, &str)]) -> Bytes {
     let item = |(id, what): &(&str, &str)| json!({ "clientItemId": id, "do": what });
     json!({ "items": items.iter().map(item).collect::<Vec<_>>() }).to_string().into()
@@ -67,7 +67,7 @@ fn work(item: &BulkItem) -> Work {
     }
 }
 
-/// Carries out a request; `instead` is what its items do now.
+/// Sends a request; `instead` replaces the actions of its items.
 async fn send(lab: &impl Lab, body: &Bytes, instead: Option<&'static str>) -> BulkAnswer {
     let bulk = bulk(lab.store().await);
     let items = bulk.read(&whole(), body).expect("it can be read");
@@ -210,7 +210,7 @@ async fn an_item_with_a_taken_reference_is_a_duplicate(lab: impl Lab) {
     assert_eq!(lab.counts().await.0, 1);
 }
 
-/// A handler behind the layer: the request is an ordinary command.
+/// Handler behind the layer: the request is an ordinary command.
 async fn handle<L: Lab>(
     State((lab, fails)): State<(L, Arc<AtomicUsize>)>,
     axum::Extension(execution): axum::Extension<Execution>,
@@ -240,7 +240,7 @@ async fn handle<L: Lab>(
     }
 }
 
-/// A service of which so many items fail for now, with one business reference for each request.
+/// Starts a service in which this number of items fail temporarily, with one business reference for each request.
 async fn service(lab: &impl Lab, fails: usize) -> std::net::SocketAddr {
     let identify =
         |_: &http::request::Parts| Principal::new("acme", "alice").map_err(|_| Denied::unauthenticated());
@@ -261,7 +261,7 @@ async fn service(lab: &impl Lab, fails: usize) -> std::net::SocketAddr {
     address
 }
 
-/// A request for an order.
+/// Returns a request for an order.
 fn ordered(items: &[(&str, &str)]) -> String {
     let mut body: Value = serde_json::from_slice(&request(items)).expect("it is JSON");
     body["order"] = "order-7".into();
@@ -312,7 +312,7 @@ async fn a_request_that_broke_off_after_an_item_keeps_its_reference(lab: impl La
         async move { lab.transact(&item.command, pays()).await }
     };
     bulk.carry_out(&whole, items, carry_out).await.expect("the store is there");
-    // The handler breaks off, and whoever looks for the request as a whole does not find it.
+    // The handler dies, and a search at the provider finds no request as a whole.
     let abandon = Change::abandon(claimed.head.fence(), Reason::Panicked);
     assert_eq!(store.apply(&claimed.id, &abandon).await.expect("it answers").decision, Decision::Applied);
     let verdict = Change::resolve_not_executed(Proof::ProviderTombstone);

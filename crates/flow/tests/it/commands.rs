@@ -1,4 +1,4 @@
-//! One command, its duplicates, and the ways in which its work can end.
+//! Single commands: duplicates, and every result of their work.
 
 use std::time::Duration;
 

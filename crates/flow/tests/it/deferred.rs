@@ -1,4 +1,4 @@
-//! Commands whose outcome is left to a message: the answer now is not the last one.
+//! Deferred commands: a message settles them after the first answer.
 
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ both!(
     a_late_message_settles_a_command_that_was_waited_for_too_long,
 );
 
-/// Pays later.
+/// Returns work that defers its outcome.
 fn pays_later() -> Work {
     Work { steps: vec![Step::Sql(PAY), Step::Push("charge")], end: End::Deferred }
 }
 
-/// What is written when the charge is known.
+/// Returns the work that settles a known charge.
 fn charged() -> Work {
     Work { steps: vec![Step::Sql("INSERT INTO payments (note) VALUES ('captured')")], end: End::Created }
 }
@@ -164,7 +164,8 @@ async fn evidence_settles_it_before_its_message_does(lab: impl Lab) {
     assert_eq!(lab.counts().await.0, 2);
 }
 
-/// The command of a message that was just given up: unknown, and free only after a quarantine that begins now.
+/// Checks the command of a message that was just given up: unknown, and released only after a quarantine that begins
+/// now.
 async fn is_given_up(kept: &Kept, id: OperationId) -> Record {
     let store = kept.store();
     let left = store.find(id).await.expect("it can be read").record.expect("it is there");

@@ -1,5 +1,5 @@
-//! Work that ends its transaction itself, in every way and with every end of its own: nobody knows what it has committed, so
-//! nobody says that it is rolled back. And work that changes its session: the next one gets it as it was.
+//! Work that ends its own transaction, in every way: it may have committed anything, so its command is never reported
+//! as rolled back. And work that changes its session: the next command gets an unchanged one.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use sqlx::postgres::PgPoolOptions;
 use crate::lab::{End, Lab, PAY, Postgres, Saw, Step, Work, command, pays, referring, saw};
 use crate::rides::{Phased, RIDE};
 
-/// Ways to end a transaction, each with what is committed by it: the payment, or another one outside of any transaction.
+/// Ways to end a transaction, each with what it commits: the payment, or another one outside of any transaction.
 const WAYS: [(&str, &[Step]); 7] = [
     ("commit", &[Step::Sql("COMMIT")]),
     ("commit and begin", &[Step::Sql("COMMIT; BEGIN")]),
@@ -48,7 +48,7 @@ async fn work_that_ends_its_transaction_leaves_an_unknown_whatever_it_answers() 
             let first = referring(command(&key), &key);
             assert_eq!(lab.see(&first, ending(steps, end)).await, Saw::InDoubt, "{key}");
             let paid = lab.counts().await.0;
-            // Neither the key nor its business reference is free, and nothing is paid again.
+            // Neither the key nor its business reference is released, and no second payment is made.
             assert_eq!(lab.see(&first, pays()).await, Saw::Decided(Decision::Reconcile), "{key}");
             let other = referring(command(&format!("{key}-again")), &key);
             assert_eq!(lab.see(&other, pays()).await, Saw::Decided(Decision::Duplicate), "{key}");
@@ -130,14 +130,14 @@ async fn a_phase_that_ends_its_transaction_leaves_an_unknown_whatever_it_answers
     }
 }
 
-/// Everything of a session that the next one on its connection would notice.
+/// Every property of a session that the next command on its connection would notice.
 const SESSION: &str = "SELECT concat_ws('|', current_setting('default_transaction_read_only'),
     current_setting('synchronous_commit'), current_setting('search_path'), current_setting('role'),
     current_setting('session_replication_role'), current_setting('lock_timeout'), pg_my_temp_schema(),
     (SELECT count(*) FROM pg_cursors WHERE is_holdable), (SELECT count(*) FROM pg_listening_channels()),
     (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()))";
 
-/// A lab with one connection, and the answers of that connection.
+/// Returns a lab with one connection, and a pool to inspect that connection.
 async fn one_connection() -> (Postgres, sqlx::PgPool) {
     let lab = Postgres::new().await;
     let options = PgPoolOptions::new().max_connections(1).after_connect(|connection, _| {

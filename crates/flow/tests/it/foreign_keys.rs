@@ -1,10 +1,10 @@
-//! Rows of the service that name the record of their command, and what that means for records that go.
+//! Rows of the service with a foreign key to the record of their command, and records that are deleted.
 
 use crate::lab::{Lab, Saw, Step, both, command, pays};
 
 both!(a_foreign_key_that_lets_go_is_harmless, a_foreign_key_that_does_not_let_go_keeps_its_record,);
 
-/// A table whose rows name the record of their command.
+/// Creates a table whose rows reference the record of their command.
 async fn orders<L: Lab>(lab: &L, on_end: &str) {
     let id = L::ID_TYPE;
     lab.run(&format!(
@@ -20,7 +20,7 @@ async fn a_foreign_key_that_lets_go_is_harmless(lab: impl Lab) {
     let work = || pays().then(Step::Sql(ORDER));
     assert!(lab.see(&command("key"), work()).await.executed());
     assert_eq!(lab.number("SELECT count(operation_id) FROM orders").await, 1);
-    // A command that is run anew after its record has expired takes the record's place.
+    // A command that reruns after its record has expired replaces the record.
     lab.expire().await;
     assert!(lab.see(&command("key"), work()).await.executed());
     assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2);
@@ -38,7 +38,7 @@ async fn a_foreign_key_that_does_not_let_go_keeps_its_record(lab: impl Lab) {
     lab.expire().await;
     assert_eq!(lab.store().await.reap(10).await.expect("it reaps"), 1, "only the one without an order");
     assert_eq!(lab.counts().await, (2, 2, 1));
-    // Nothing can take its place, so nothing is run.
+    // The record cannot be replaced, so nothing runs.
     assert_eq!(lab.see(&command("key"), pays()).await, Saw::Unavailable);
     assert_eq!(lab.counts().await, (2, 2, 1));
 }

@@ -1,4 +1,4 @@
-//! From a request to its answer: axum, the layer, the extractor and the transaction together.
+//! End to end over HTTP: axum, the layer, the extractor and the transaction together.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -103,22 +103,22 @@ impl<L: Lab> Service<L> {
     }
 }
 
-/// Shows a payment, and how many there are.
+/// Returns a payment, and the number of payments.
 async fn show<L: Lab>(State((lab, _)): State<(L, Gate)>, Path(id): Path<String>) -> String {
     format!("payment {id} of {}", lab.counts().await.0)
 }
 
-/// Shows the key of a step.
+/// Returns the key of a step.
 async fn show_key(CurrentExecution(execution): CurrentExecution) -> String {
     execution.downstream_key("charge")
 }
 
-/// Shows the attempt, if there is one.
+/// Returns the attempt, if there is one.
 async fn show_attempt(execution: Option<CurrentExecution>) -> String {
     execution.map_or_else(|| "none".to_owned(), |CurrentExecution(own)| format!("attempt {}", own.attempt()))
 }
 
-/// Transacts the command of this request, which it has put together itself.
+/// Transacts a command that the handler has built itself.
 async fn transact_by_hand<L: Lab>(
     State((lab, _)): State<(L, Gate)>,
     CurrentExecution(execution): CurrentExecution,
@@ -149,7 +149,7 @@ async fn transact_by_hand<L: Lab>(
     lab.transact(&command, pays()).await.into_response()
 }
 
-/// Does what `x-do` says.
+/// Does what the header `x-do` says.
 async fn handle<L: Lab>(
     State((lab, gate)): State<(L, Gate)>,
     Idempotent(command): Idempotent,
@@ -250,7 +250,7 @@ async fn a_payment_in_progress_is_said_to_be(lab: impl Lab) {
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 
-/// Nobody can write records until this is dropped. Reading them goes on.
+/// Blocks all writes of records until it is dropped. Reads still succeed.
 enum Blocked {
     File(rusqlite::Connection),
     Server(sqlx::Transaction<'static, sqlx::Postgres>),
@@ -281,7 +281,8 @@ impl Blocked {
 async fn a_settled_payment_is_replayed_to_everybody_while_nobody_can_write(lab: impl Lab) {
     let first = Service::start(lab).await;
     assert_eq!(first.pay("").await.status, 201);
-    // Another process has nothing in memory. One of its duplicates has its turn, and the other one gives up waiting for it.
+    // Another process has an empty memory. One of its duplicates gets its turn, and the other one times out in the
+    // queue.
     let second = Service::start(first.lab.second().await).await;
     let blocked = Blocked::at(&first.lab.place()).await;
     let send = || tokio::spawn(pay(r#"{"amount":5}"#).to(second.address));
@@ -462,7 +463,7 @@ async fn what_is_stored_by_its_address_is_fetched_for_a_retry(lab: impl Lab) {
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 
-/// Everything that is logged in this process from now on.
+/// Captures everything that this process logs from now on.
 fn logged() -> Arc<Mutex<Vec<u8>>> {
     static LOG: OnceLock<Arc<Mutex<Vec<u8>>>> = OnceLock::new();
     let log = LOG.get_or_init(|| {

@@ -1,4 +1,4 @@
-//! Real processes on one database: they race for the same commands, and they are killed with SIGKILL at every place.
+//! Real processes on one database: they race for the same commands, and are killed with SIGKILL at every step.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -8,7 +8,7 @@ use semel_testkit::proxy::{FaultProxy, Matching};
 
 use crate::lab::{Lab, Postgres, Saw, Sqlite, Step, Work, command, on_postgres, on_sqlite, pays, pool, saw};
 
-/// Tells this test binary to be a process that works on a database: which, and what to do there.
+/// Environment variable that makes this test binary a worker process: it names the database, and the task.
 pub(crate) const PLACE: &str = "SEMEL_TEST_PLACE";
 pub(crate) const TASK: &str = "SEMEL_TEST_TASK";
 
@@ -19,7 +19,7 @@ pub(crate) fn say(line: &str) {
     out.write_all(format!("{line}\n").as_bytes()).and_then(|()| out.flush()).expect("somebody listens");
 }
 
-/// Stands still until it is killed.
+/// Blocks until the process is killed.
 pub(crate) fn stand() {
     say("here");
     loop {
@@ -69,7 +69,7 @@ async fn a_process_that_works_on_a_database() {
     }
 }
 
-/// A process that was started, and what it says.
+/// A started process, with its output.
 pub(crate) struct Process {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -80,12 +80,12 @@ impl Process {
         Process::running("killed::a_process_that_works_on_a_database", place, task)
     }
 
-    /// A process that runs this test.
+    /// Starts a process that runs this test.
     pub(crate) fn running(test: &str, place: &str, task: &str) -> Process {
         Process::with(test, place, task, &[])
     }
 
-    /// The same, told something more.
+    /// Starts a process that runs this test, with further environment variables.
     pub(crate) fn with(test: &str, place: &str, task: &str, more: &[(&str, &str)]) -> Process {
         let mut child = Command::new(std::env::current_exe().expect("tests run from a file"))
             .args(["--exact", test, "--nocapture"])
@@ -102,7 +102,7 @@ impl Process {
         process
     }
 
-    /// Reads until it says this.
+    /// Reads the output up to this line.
     pub(crate) fn until(&mut self, expected: &str) {
         let mut line = String::new();
         while line.trim() != expected {
@@ -111,14 +111,14 @@ impl Process {
         }
     }
 
-    /// Sends it a signal.
+    /// Sends a signal to the process.
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         let sent = Command::new("kill").args(["-s", name, &id]).status();
         assert!(sent.expect("there is a kill").success(), "SIG{name} is delivered");
     }
 
-    /// Stops it, and waits until each of its threads stands still.
+    /// Stops the process, and waits until each of its threads has stopped.
     pub(crate) fn stop(&self) {
         self.signal("STOP");
         let tasks = format!("/proc/{}/task", self.child.id());
@@ -229,7 +229,7 @@ async fn what_a_killed_process_said_is_there_and_nothing_is_half() {
     }
 }
 
-/// Kills a process after it has said so many lines, wherever it is then.
+/// Kills a process after it has printed this number of lines, wherever it is then.
 async fn killed_anywhere(lab: &impl Lab, place: &str, round: usize) {
     lab.run("DELETE FROM payments; DELETE FROM semel_outbox; DELETE FROM semel_records").await;
     let mut process = Process::start(place, "race");

@@ -1,4 +1,4 @@
-//! A database with Semel's tables and a service's own, and commands for it.
+//! Databases under test, with Semel's tables and a service's own, and commands for them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use sqlx::postgres::PgPoolOptions;
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
 
-/// Makes a test of each behaviour on each database.
+/// Generates a test of each behaviour on each database.
 macro_rules! both {
     ($($name:ident),* $(,)?) => {
         mod on_postgres {
@@ -43,10 +43,10 @@ pub(crate) use both;
 /// The service's own table.
 const TABLE: &str = "CREATE TABLE payments (note TEXT NOT NULL)";
 
-/// The one effect that commands have here.
+/// The one effect of commands in these tests.
 pub(crate) const PAY: &str = "INSERT INTO payments (note) VALUES ('paid')";
 
-/// Lets a test hold work where it is.
+/// Holds work at a point until the test releases it.
 #[derive(Clone)]
 pub(crate) struct Gate {
     begun: Arc<Semaphore>,
@@ -63,53 +63,53 @@ impl Gate {
         self.open.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Waits until work has come here.
+    /// Waits until work has arrived here.
     pub(crate) async fn begun(&self) {
         self.begun.acquire().await.expect("it is never closed").forget();
     }
 
-    /// Lets it go on.
+    /// Releases the work.
     pub(crate) fn open(&self) {
         self.open.add_permits(1);
     }
 }
 
-/// What work does, one after the other.
+/// Steps of work, in sequence.
 #[derive(Clone)]
 pub(crate) enum Step {
     /// A statement; if it fails, so does the work.
     Sql(&'static str),
-    /// A statement whose error the work does not look at.
+    /// A statement whose error the work ignores.
     Swallow(&'static str),
-    /// A message.
+    /// Pushes a message of this kind.
     Push(&'static str),
     /// Waits for the test.
     Wait(Gate),
-    /// Something else.
+    /// Calls this function.
     Call(fn()),
 }
 
-/// How work ends.
+/// End of the work.
 #[derive(Clone, Copy)]
 pub(crate) enum End {
     Created,
     Final(u16),
     Retryable(u16),
     Panic,
-    /// With so many bytes.
+    /// A response with this number of bytes.
     Large(usize),
-    /// With 202, for an hour.
+    /// Response 202, deferred for an hour.
     Deferred,
 }
 
-/// The work of a command.
+/// Work of a command.
 #[derive(Clone)]
 pub(crate) struct Work {
     pub(crate) steps: Vec<Step>,
     pub(crate) end: End,
 }
 
-/// Work that pays and sends a message.
+/// Returns work that pays and sends a message.
 pub(crate) fn pays() -> Work {
     Work { steps: vec![Step::Sql(PAY), Step::Push("payment.created")], end: End::Created }
 }
@@ -139,12 +139,12 @@ impl Work {
     }
 }
 
-/// A command under this key, for which duplicates wait long.
+/// Returns a command under this key, whose duplicates wait long.
 pub(crate) fn command(key: &str) -> Command {
     command_with(key, |policy| policy.wait = Duration::from_secs(20))
 }
 
-/// A command under this key and a changed policy.
+/// Returns a command under this key, with a changed policy.
 pub(crate) fn command_with(key: &str, change: impl FnOnce(&mut Policy)) -> Command {
     let mut policy = Policy::default();
     change(&mut policy);
@@ -157,12 +157,12 @@ pub(crate) fn command_with(key: &str, change: impl FnOnce(&mut Policy)) -> Comma
     }
 }
 
-/// The same command with a business reference.
+/// Returns the command with a business reference.
 pub(crate) fn referring(command: Command, reference: &str) -> Command {
     Command { business_reference: Some(reference.into()), ..command }
 }
 
-/// What a test looks at.
+/// Outcome of a command in the form that tests compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Saw {
     Executed(u16, String),
@@ -203,7 +203,7 @@ impl Saw {
     }
 }
 
-/// The stored response of a record.
+/// Returns the stored response of a record.
 pub(crate) fn stored(record: &Record) -> (u16, bytes::Bytes) {
     let result = record.result.as_ref().expect("it is settled");
     let response = result.response.decode().expect("it can be read");
@@ -212,40 +212,41 @@ pub(crate) fn stored(record: &Record) -> (u16, bytes::Bytes) {
 
 /// A database under test.
 pub(crate) trait Lab: Clone + Send + Sync + 'static {
-    /// What a duplicate elsewhere is told if the first one does not end in time. SQLite cannot know who holds its file.
+    /// Outcome for a duplicate in another process whose first request does not end in time. SQLite cannot tell who
+    /// holds its file.
     const HELD_ELSEWHERE: Saw;
-    /// How a foreign key names the id of a command.
+    /// Column type of a foreign key to a command's id.
     const ID_TYPE: &'static str;
 
-    /// Carries out a command.
+    /// Executes a command.
     fn transact(&self, command: &Command, work: Work) -> impl Future<Output = Answered> + Send;
-    /// Settles a command that was left to a message, or by this evidence.
+    /// Settles a deferred command, or settles it by this evidence.
     fn settle(
         &self,
         id: OperationId,
         evidence: Option<Note>,
         work: Work,
     ) -> impl Future<Output = Settled> + Send;
-    /// Another one, as another process would have: nothing in common but the database.
+    /// Returns a second lab on the same database, as another process would have it.
     fn second(&self) -> impl Future<Output = Self> + Send;
-    /// A number from the database.
+    /// Returns a number from the database.
     fn number(&self, sql: &str) -> impl Future<Output = i64> + Send;
-    /// Changes the database.
+    /// Executes a statement.
     fn run(&self, sql: &str) -> impl Future<Output = ()> + Send;
-    /// The store on the same database.
+    /// Returns the store on the same database.
     fn store(&self) -> impl Future<Output = Arc<dyn Store>> + Send;
 
-    /// The outbox on the same database, with a clock that can be moved.
+    /// Returns the outbox on the same database, with a clock that can be moved.
     fn kept(&self) -> impl Future<Output = Kept> + Send;
-    /// Where another process finds the database.
+    /// Returns the address of the database for another process.
     fn place(&self) -> String;
 
-    /// The same, as a test looks at it.
+    /// Executes a command, and returns its outcome for comparison.
     fn see(&self, command: &Command, work: Work) -> impl Future<Output = Saw> + Send {
         async move { saw(&self.transact(command, work).await) }
     }
 
-    /// Payments, messages and records that there are.
+    /// Returns the numbers of payments, messages and records.
     fn counts(&self) -> impl Future<Output = (i64, i64, i64)> + Send {
         async move {
             (
@@ -256,13 +257,13 @@ pub(crate) trait Lab: Clone + Send + Sync + 'static {
         }
     }
 
-    /// Lets every settled record be expired.
+    /// Makes every settled record expire.
     fn expire(&self) -> impl Future<Output = ()> + Send {
         self.run("UPDATE semel_records SET expires_at = updated_at WHERE expires_at IS NOT NULL")
     }
 }
 
-/// A store whose clock can be moved.
+/// A store with a clock that can be moved.
 #[derive(Clone)]
 pub(crate) enum Kept {
     Postgres(Arc<PostgresStore>),
@@ -270,7 +271,7 @@ pub(crate) enum Kept {
 }
 
 impl Kept {
-    /// At this place.
+    /// Opens the store at this address.
     pub(crate) async fn at(place: &str) -> Kept {
         if place.starts_with("postgres://") {
             let address: Address = place.parse().expect("it is an address");
@@ -309,12 +310,12 @@ impl Kept {
     }
 }
 
-/// PostgreSQL.
+/// PostgreSQL under test.
 #[derive(Clone)]
 pub(crate) struct Postgres {
     pub(crate) transactions: PostgresTransactions,
     pub(crate) database: Arc<Database>,
-    /// For the test itself.
+    /// Connections of the test itself.
     pub(crate) pool: PgPool,
 }
 
@@ -323,7 +324,7 @@ impl Postgres {
         Postgres::on(&postgres::shared().expect("there is a server")).await
     }
 
-    /// A database of its own on this server.
+    /// Creates a new database on this server.
     pub(crate) async fn on(server: &Server) -> Postgres {
         let migrate = async |url: String| -> Result<(), Box<dyn std::error::Error>> {
             migrate_database(&url.parse()?).await?;
@@ -342,13 +343,13 @@ impl Postgres {
         }
     }
 
-    /// The same database, reached at another address.
+    /// Returns the same database, connected through another address.
     pub(crate) async fn through(&self, url: &str) -> Postgres {
         Postgres { transactions: PostgresTransactions::new(pool(url, 2).await), ..self.clone() }
     }
 }
 
-/// A pool of so many connections, made when they are needed.
+/// Returns a pool of this number of connections, which are opened on demand.
 pub(crate) async fn pool(url: &str, connections: u32) -> PgPool {
     let options = PgPoolOptions::new().max_connections(connections).acquire_timeout(Duration::from_secs(20));
     options.connect_lazy(url).expect("it is an address")
@@ -396,7 +397,7 @@ impl Lab for Postgres {
     }
 }
 
-/// Carries out a command in PostgreSQL.
+/// Executes a command in PostgreSQL.
 pub(crate) async fn on_postgres(
     transactions: &PostgresTransactions,
     command: &Command,
@@ -424,7 +425,7 @@ async fn postgres_work(mut tx: semel_flow::postgres::PgTx, work: Work) -> Result
     work.end(&tx.operation_id())
 }
 
-/// Carries out a command in SQLite.
+/// Executes a command in SQLite.
 pub(crate) async fn on_sqlite(transactions: &SqliteTransactions, command: &Command, work: Work) -> Answered {
     transactions.transact(command, move |tx| sqlite_work(tx, &work)).await
 }
@@ -446,7 +447,7 @@ fn sqlite_work(tx: &semel_flow::sqlite::SqliteTx<'_>, work: &Work) -> Result<Rep
     work.end(&tx.operation_id())
 }
 
-/// SQLite.
+/// SQLite under test.
 #[derive(Clone)]
 pub(crate) struct Sqlite {
     pub(crate) transactions: SqliteTransactions,
@@ -459,14 +460,14 @@ impl Sqlite {
         let folder = TempDir::new().expect("there is room for a test");
         let path = folder.path().join("service.db");
         let transactions = SqliteTransactions::open(&path).expect("a new file can be opened");
-        // Tests hold work where they want it.
+        // Tests hold work for as long as they need.
         let transactions = transactions.hold(Duration::from_secs(60));
         let lab = Sqlite { transactions, path, folder: Arc::new(folder) };
         lab.file().execute_batch(TABLE).expect("a table can be made");
         lab
     }
 
-    /// A connection for the test itself.
+    /// Returns a connection for the test itself.
     pub(crate) fn file(&self) -> rusqlite::Connection {
         let file = rusqlite::Connection::open(&self.path).expect("the file opens");
         file.busy_timeout(Duration::from_secs(20)).expect("it is a duration");

@@ -1,5 +1,5 @@
-//! Evidence of the effect that comes after "not executed": it settles what is free, and is loud about what was run again, was
-//! answered otherwise, or is forgotten.
+//! Evidence of an effect that arrives after "not executed": it settles a released command, and raises a contradiction
+//! if the command was run again, was answered otherwise, or has expired.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ fn executed() -> Found {
     Found::Executed(sample::created("charged"))
 }
 
-/// Evidence of the effect that names the attempt that made it.
+/// Stores evidence of the effect that names its attempt.
 async fn says_of_attempt(kept: &Kept, event_id: &str, about: &Record, attempt: Option<u32>) {
     let (id, seen) = (about.operation_id, format!("event {event_id}"));
     let said = Statement::new("provider".into(), event_id.into(), id, executed(), seen);
@@ -38,7 +38,7 @@ async fn says_of_attempt(kept: &Kept, event_id: &str, about: &Record, attempt: O
     kept.evidence().take_in(&said).await.expect("it is kept");
 }
 
-/// A command that was lost, and declared not executed by an operator.
+/// Returns a command whose executor was lost, and that an operator declared not executed.
 async fn freed(kept: &Kept, claim: &Claim) -> Record {
     let answer = kept.store().claim(claim).await.expect("the store answers");
     let record = lost(kept, &answer.record.expect("it was just made")).await;
@@ -49,7 +49,7 @@ async fn freed(kept: &Kept, claim: &Claim) -> Record {
     answer.record.expect("it is free")
 }
 
-/// The next attempt, a second later.
+/// Starts the next attempt, a second later.
 async fn run_again(kept: &Kept, claim: &Claim) -> Record {
     kept.shift_clock(Duration::from_secs(1));
     let mut again = claim.clone();
@@ -59,7 +59,7 @@ async fn run_again(kept: &Kept, claim: &Claim) -> Record {
     answer.record.expect("it runs")
 }
 
-/// The actions that were noted about a command.
+/// Returns the noted actions about a command.
 async fn noted(kept: &Kept, record: &Record) -> Vec<String> {
     let notes = kept.store().notes(record.operation_id).await.expect("the store answers");
     notes.into_iter().map(|taken| taken.note.action).collect()
@@ -123,7 +123,7 @@ async fn evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next(lab: i
     assert_eq!(noted(&kept, &second).await, ["resolve not_executed", CONTRADICTION]);
     assert_eq!(lab.number(&contradicted("earlier")).await, 1);
     assert_eq!(lab.number(&contradicted("own")).await, 0);
-    // The second attempt is lost: it is settled, so that there is no third, and loudly.
+    // The second attempt is lost: the command is settled, so that there is no third, and a contradiction is raised.
     let claim = sample::claim("lost");
     freed(&kept, &claim).await;
     let second = run_again(&kept, &claim).await;
@@ -134,7 +134,7 @@ async fn evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next(lab: i
     let actions = noted(&kept, &second).await;
     assert_eq!(actions, ["resolve not_executed", "resolve executed", CONTRADICTION]);
     assert_eq!(lab.number(&contradicted("before")).await, 1);
-    // Once is enough.
+    // It is raised only once.
     reconciler(&kept).await;
     assert_eq!(noted(&kept, &second).await.len(), 3);
 }
@@ -142,7 +142,7 @@ async fn evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next(lab: i
 async fn evidence_from_before_a_rerun_is_about_an_earlier_attempt(lab: impl Lab) {
     let (kept, claim) = (lab.kept().await, sample::claim("k"));
     let record = freed(&kept, &claim).await;
-    // It names no attempt, but it was heard before the second began.
+    // It names no attempt, but it arrived before the second began.
     says(&kept, "provider", "e1", &record, executed()).await;
     let second = run_again(&kept, &claim).await;
     let complete = Change::complete(second.head.fence(), sample::created("again"));
@@ -204,7 +204,7 @@ async fn evidence_about_a_command_in_hand_waits_for_its_executor(lab: impl Lab) 
         (state_of(&kept, &second).await, open_about(&kept, &second).await),
         (StateName::Processing, 1)
     );
-    // It turns out not to have run: the first effect is the only one, and there is no third attempt.
+    // The second attempt did not run: the first effect is the only one, and there is no third attempt.
     let release = Change::release(second.head.fence(), semel_core::Reason::NotExecuted);
     kept.store().apply(&second.id, &release).await.expect("the store answers");
     let verdict = reconciler.use_evidence_about(second.operation_id).await.expect("the store answers");
@@ -221,7 +221,7 @@ async fn a_source_that_was_removed_is_not_heard(lab: impl Lab) {
     let reconciler = reconciler(&kept, Arc::new(NoLookUp));
     assert_eq!(reconciler.once().await.by_evidence, 0);
     assert_eq!((state_of(&kept, &record).await, open_about(&kept, &record).await), (StateName::Unknown, 1));
-    // Nor about another tenant's commands, once it is bound to a tenant.
+    // Nor about another tenant's commands, once the source is bound to a tenant.
     let operations = SourceBounds::operations(vec![record.operation.clone()]);
     let elsewhere = SourceBounds { tenants: Some(vec!["somebody-else".into()]), ..operations.clone() };
     reconciler.bind("removed", elsewhere);

@@ -1,4 +1,4 @@
-//! The look-up over HTTP against real sockets, the hostile ones included.
+//! The HTTP look-up against real sockets, hostile ones included.
 
 use std::time::Duration;
 
@@ -33,14 +33,14 @@ fn reading() -> LookUpReading {
     }
 }
 
-/// What a provider does after its answer.
+/// Behaviour of a provider after its answer.
 enum Then {
     Close,
     Hang,
     Flood,
 }
 
-/// What the look-up makes of an answer, and the request that the provider got.
+/// Returns the finding for an answer, and the request that the provider got.
 async fn asked(answer: &'static str, then: Then) -> (Finding, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = format!(

@@ -1,4 +1,4 @@
-//! COMMIT whose answer was lost: it is found out what became of it, and never guessed.
+//! COMMITs whose answer was lost: the result is found out, and never guessed.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    /// A database behind a proxy.
+    /// Creates a database behind a proxy.
     async fn new() -> Faulty {
         let direct = Postgres::new().await;
         let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
@@ -25,7 +25,7 @@ impl Faulty {
     }
 }
 
-/// What the client got is what happened; a retry gets the same, or runs it now.
+/// Checks that the client's answer is true, and that a retry gets the same, or runs the command now.
 async fn check(lab: &Postgres, first: Saw, is_committed: bool, work: Work) {
     if is_committed {
         let Saw::Executed(status, body) = first else { panic!("it was committed: {first:?}") };
@@ -71,7 +71,7 @@ async fn a_commit_that_may_have_been_made_is_found_out_about() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_that_is_lost_as_well_is_asked_again() {
-    // The questions: another claim, which waits for the lost one, and then a COMMIT that confirms what was found.
+    // The questions: another claim, which waits for the lost one, and then a COMMIT that confirms the result.
     let faults = [
         vec![(Matching::statement("INSERT INTO semel_records").skipping(1), Cut::AfterSent)],
         vec![(Matching::statement("BEGIN").skipping(1), Cut::BeforeSent)],
@@ -124,7 +124,7 @@ async fn a_lost_commit_that_nobody_can_be_asked_about_is_in_doubt_until_it_is_se
     let lab = Postgres { transactions: PostgresTransactions::new(pool), ..direct.clone() };
     for (key, lost) in [("made", Cut::AfterServerAnswered), ("not-made", Cut::BeforeSent)] {
         assert!(lab.see(&command(&format!("{key}-before")), pays()).await.executed());
-        // The connection stays, and there is no other.
+        // The connection stays, and no other can be opened.
         proxy.refuse().await;
         proxy.cut_next(Matching::commit(), lost);
         assert_eq!(lab.see(&command(key), pays()).await, Saw::InDoubt);
@@ -206,7 +206,7 @@ async fn a_server_that_is_killed_at_commit_and_comes_back_tells_what_it_kept() {
         };
         held.reached().await;
         tokio::task::block_in_place(|| cluster.kill9()).expect("it is killed");
-        // Nobody hears of a COMMIT that is let go now.
+        // The client does not hear of a COMMIT that is released now.
         proxy.cut_all().await;
         held.release();
         tokio::task::block_in_place(|| cluster.restart()).expect("it comes back");

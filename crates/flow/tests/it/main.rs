@@ -1,6 +1,6 @@
-//! Commands in one transaction: what is promised, on PostgreSQL and on SQLite.
+//! Commands in one transaction: their guarantees on PostgreSQL and on SQLite.
 //!
-//! `lab.rs` has the databases. A behaviour that both share is written once, and `both!` makes a test of it on each.
+//! `lab.rs` has the databases. A behaviour that both share is written once, and `both!` generates a test of it on each.
 
 mod lab;
 

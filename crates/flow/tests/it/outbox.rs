@@ -1,4 +1,4 @@
-//! Delivery: order, several workers, poison, dead letters, waiting, draining, reaping.
+//! Delivery of messages: order, concurrent workers, poison, dead letters, backoff, draining, reaping.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -38,7 +38,7 @@ both!(
     a_worker_that_is_woken_looks_at_once,
 );
 
-/// What a receiver does with a message.
+/// Behaviour of a receiver for a message.
 #[derive(Clone)]
 enum Does {
     Accept,
@@ -50,7 +50,7 @@ enum Does {
     Wait(Gate),
 }
 
-/// A receiver in this process, and what it saw.
+/// A receiver in this process, with the messages it saw.
 struct Receiver {
     does: Box<dyn Fn(&Message) -> Does + Send + Sync>,
     seen: Mutex<Vec<String>>,
@@ -79,7 +79,7 @@ impl Sink for Receiver {
         self.seen.lock().expect("nobody panics here").push(id.clone());
         tokio::task::yield_now().await;
         let does = (self.does)(message);
-        // What hangs is dropped, and not in hand any more by then.
+        // A hanging call is dropped, and no longer running by then.
         if !matches!(does, Does::Wait(_)) {
             self.in_hand.lock().expect("nobody panics here").remove(&id);
         }
@@ -98,7 +98,7 @@ impl Sink for Receiver {
     }
 }
 
-/// Few tries, and waits that no test waits for.
+/// Returns options with few tries, and a backoff longer than any test.
 fn options() -> WorkerOptions {
     WorkerOptions {
         concurrency: 8,
@@ -115,7 +115,7 @@ fn options() -> WorkerOptions {
     }
 }
 
-/// A worker that works.
+/// A running worker.
 struct Working {
     stop: Stop,
     task: JoinHandle<Drained>,
@@ -133,7 +133,7 @@ impl Working {
     }
 }
 
-/// Waits until it is so.
+/// Waits until the condition is true.
 async fn until<F: Future<Output = bool>>(what: &str, is_so: impl Fn() -> F) {
     for _ in 0..4000 {
         if is_so().await {
@@ -152,7 +152,7 @@ async fn until_count(lab: &impl Lab, state: &str, wanted: i64) {
     until(&format!("{wanted} are {state}"), || async { count(lab, state).await == wanted }).await;
 }
 
-/// A command that sends these, one after the other.
+/// Executes a command that sends these messages, one after the other.
 async fn send(lab: &impl Lab, key: &str, kinds: &[&'static str]) {
     let mut steps = vec![Step::Sql(PAY)];
     steps.extend(kinds.iter().map(|kind| Step::Push(kind)));
@@ -200,7 +200,7 @@ async fn several_workers_never_have_the_same_message(lab: impl Lab) {
     for key in 0..40 {
         send(&lab, &format!("key-{key}"), &["payment.created"]).await;
     }
-    // The receiver itself looks whether anybody else has the message.
+    // The receiver itself checks that no other worker has the message.
     let receiver = Receiver::new(|_| Does::Accept);
     let kept = [lab.kept().await, lab.kept().await, lab.kept().await, lab.kept().await];
     let workers = kept.each_ref().map(|kept| Working::begin(kept.outbox(), receiver.clone(), options()));
@@ -250,7 +250,7 @@ async fn poison_does_not_stop_the_others(lab: impl Lab) {
     assert_eq!(kept.outbox().depth().await.expect("it counts"), Depth { pending: 3, dead: 1 });
 }
 
-/// A worker gives up the first of two messages.
+/// Lets a worker give up the first of two messages.
 async fn first_is_dead(lab: &impl Lab, kept: &Kept) -> Message {
     send(lab, "key", &["first", "second"]).await;
     let receiver = Receiver::new(|_| Does::Fail);
@@ -416,7 +416,7 @@ async fn a_stopped_worker_finishes_what_it_has(lab: impl Lab) {
     let worker = Working::begin(kept.outbox(), receiver.clone(), options());
     gate.begun().await;
     worker.stop.stop();
-    // Once for the first, and once for the second, which may be on its way already.
+    // Once for the first, and once for the second, which may be in flight already.
     gate.open();
     gate.open();
     assert_eq!(worker.end().await, Drained { left: 0 });
@@ -460,7 +460,7 @@ async fn delivered_messages_are_forgotten_and_dead_ones_are_not(lab: impl Lab) {
 
 async fn messages_from_before_there_was_delivery_are_delivered(lab: impl Lab) {
     send(&lab, "key", &["message"]).await;
-    // As the column's default makes them.
+    // The column's default.
     lab.run("UPDATE semel_outbox SET due_at = 0").await;
     let worker = Working::begin(lab.kept().await.outbox(), Receiver::new(|_| Does::Accept), options());
     until_count(&lab, "delivered", 1).await;
@@ -501,7 +501,7 @@ async fn a_worker_that_is_woken_looks_at_once(lab: impl Lab) {
     let kept = lab.kept().await;
     send(&lab, "first", &["first"]).await;
     let receiver = Receiver::new(|_| Does::Accept);
-    // By itself it looks once, and then not again while this test runs.
+    // The worker polls once, and then not again while this test runs.
     let rarely = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
     let worker = Worker::new(kept.outbox(), receiver.clone(), rarely);
     let (stop, wake) = (worker.stopper(), worker.waker());
@@ -516,7 +516,7 @@ async fn a_worker_that_is_woken_looks_at_once(lab: impl Lab) {
     Working { stop, task }.end().await;
 }
 
-/// Its receiver has it, and the answer to the write that says so is lost.
+/// Loses the answer to the write that marks a delivered message, and checks that the message still counts.
 async fn a_lost_answer_does_not_make_it_late(
     lab: impl Lab,
     kept: Kept,
@@ -530,7 +530,7 @@ async fn a_lost_answer_does_not_make_it_late(
         lose_next_answer();
         if message.kind == "lost.accepted" { Does::Accept } else { Does::Refuse }
     });
-    // The worker looks for messages after each that is done, and at no other time: nothing else is written meanwhile.
+    // The worker looks for messages only after a delivery: nothing else is written meanwhile.
     let options = WorkerOptions { poll: Duration::from_secs(3600), ..options() };
     let worker = Working::begin(kept.outbox(), receiver.clone(), options);
     until_count(&lab, "dead", 1).await;

@@ -1,5 +1,5 @@
-//! Backlogs: messages that have to wait for others of their command hold up neither commands nor other messages, and none of
-//! them is forgotten.
+//! Backlogs: messages that wait for earlier ones of their command block neither commands nor other messages, and none
+//! of them is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ both!(
     nothing_is_forgotten_while_messages_are_marked_delivered_and_pushed_at_once,
 );
 
-/// Commands whose first message is dead and whose second waits for it, all due for ever, none of them marked yet.
+/// Creates commands whose first message is dead and whose second waits for it, all due, none of them marked yet.
 async fn fill(lab: &impl Lab, commands: usize) {
     let (id, text) = match lab_is_postgres(lab) {
         true => ("('00000000-0000-4000-8000-' || lpad(to_hex(x), 12, '0'))::uuid", "operation_id::text"),
@@ -62,7 +62,7 @@ async fn deliver(outbox: &Arc<dyn Outbox>, message: &Message) {
     assert!(outbox.settle(&fence, Next::Delivered, None).await.expect("it writes"));
 }
 
-/// A receiver that takes everything.
+/// A receiver that accepts everything.
 struct Takes;
 
 #[async_trait]
@@ -97,7 +97,7 @@ async fn a_hundred_thousand_blocked_commands_hold_up_nobody(lab: impl Lab) {
     assert_eq!(marked, i64::try_from(BLOCKED).expect("it is a number"), "each was met once");
     let depth = kept.outbox().depth().await.expect("it reads");
     assert_eq!((depth.pending, depth.dead), (BLOCKED as u64, BLOCKED as u64));
-    // One of them is freed, and comes.
+    // One of them is released, and is delivered.
     let dead = MessageFilter { state: Some(MessageState::Dead), limit: 1, ..MessageFilter::default() };
     let dead = kept.outbox().messages(&dead).await.expect("it reads").remove(0);
     assert!(
@@ -125,14 +125,14 @@ async fn messages_that_were_marked_come_when_their_turn_does(lab: impl Lab) {
     assert_eq!(first.kind, "a");
     assert!(next().await.is_none(), "the others have to wait");
     assert_eq!(lab.number("SELECT count(*) FROM semel_outbox WHERE blocked = 1").await, 3);
-    // Given up, sent after all, delivered.
+    // Given up, retried, delivered.
     let fence = first.fence().expect("it was taken");
     assert!(outbox.settle(&fence, Next::Dead, Some("no")).await.expect("it writes"));
     assert!(next().await.is_none());
     assert!(outbox.intervene(&first.event_id, Intervention::Retry, &note()).await.expect("it writes"));
     let again = next().await.expect("it is due again");
     assert_eq!(again.kind, "a");
-    // The second is discarded while the first is in hand: the third still has to wait.
+    // The second is discarded while the first is in delivery: the third still has to wait.
     let second = format!("{}:b", first.operation_id);
     assert!(outbox.intervene(&second, Intervention::Discard, &note()).await.expect("it writes"));
     assert!(next().await.is_none());
@@ -157,7 +157,7 @@ async fn nothing_is_forgotten_while_messages_are_marked_delivered_and_pushed_at_
         let worker = Worker::new(lab.kept().await.outbox(), Arc::new(Takes), options);
         workers.push((worker.stopper(), tokio::spawn(worker.run())));
     }
-    // As a later phase of the same command pushes them, in a transaction of its own.
+    // Pushed by a later phase of the same command, in a transaction of its own.
     let empty = empty(&lab);
     for round in 0..6 {
         lab.run(&format!(

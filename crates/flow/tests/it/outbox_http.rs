@@ -1,4 +1,4 @@
-//! The HTTP sink against real sockets, the hostile ones included.
+//! The HTTP sink against real sockets, hostile ones included.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,17 +39,17 @@ fn message() -> Message {
     }
 }
 
-/// What a receiver does once it has the request.
+/// Behaviour of a receiver once it has the request.
 enum Then {
-    /// Says this, and closes.
+    /// Sends the answer, and closes.
     Close,
-    /// Says this, and nothing more.
+    /// Sends the answer, and then nothing.
     Hang,
-    /// Says this, and then bytes without end.
+    /// Sends the answer, and then bytes without end.
     Flood,
 }
 
-/// A receiver of one request: its address, and the request as it came.
+/// Starts a receiver of one request. Returns its address, and the request as it arrived.
 async fn receiver(answer: &'static str, then: Then) -> (String, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = format!("http://{}/events?from=semel", listener.local_addr().expect("it has one"));
@@ -76,7 +76,7 @@ async fn receiver(answer: &'static str, then: Then) -> (String, tokio::task::Joi
     (address, serving)
 }
 
-/// What the sink makes of an answer.
+/// Returns the sink's result for an answer.
 async fn tried(answer: &'static str, then: Then) -> Tried {
     let (address, serving) = receiver(answer, then).await;
     let sink = HttpSink::new(&address, KEY).expect("it is an address");
@@ -130,7 +130,7 @@ async fn a_success_is_kept_with_the_reference_of_the_receiver() {
             "HTTP/1.1 200 OK\r\nlocation: /x\r\nsemel-reference: ref-9\r\ncontent-length: 0\r\n\r\n",
             Some("ref-9"),
         ),
-        // It has accepted, however it goes on.
+        // It has accepted, however the response continues.
         ("HTTP/1.1 200 OK\r\nsemel-reference: ref-9\r\ncontent-length: 100\r\n\r\nonly", Some("ref-9")),
     ] {
         assert_eq!(tried(answer, Then::Close).await, accepted(reference), "{answer:?}");

@@ -1,5 +1,5 @@
-//! Workers in processes of their own that are killed with SIGKILL at every step: nothing is lost, and what comes twice
-//! comes under the same event id.
+//! Workers in processes of their own that are killed with SIGKILL at every step: no message is lost, and repeated
+//! deliveries have the same event id.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use semel_flow::outbox::{Sink, Worker, WorkerOptions};
 use crate::killed::{PLACE, Process, TASK, say, stand};
 use crate::lab::{Kept, Lab, Postgres, Sqlite, command, pays};
 
-/// The receiver is whoever reads what this process says.
+/// Receiver that prints messages to this process's output.
 struct Out {
     stands_before: bool,
     stands_after: bool,
@@ -34,7 +34,7 @@ impl Sink for Out {
     }
 }
 
-/// Stands still before it marks a message.
+/// Outbox that blocks before it marks a message.
 struct NeverMarks(Arc<dyn Outbox>);
 
 #[async_trait]
@@ -78,7 +78,7 @@ async fn a_process_that_delivers() {
     Worker::new(outbox, Arc::new(sink), WorkerOptions::default()).run().await;
 }
 
-/// Receives in this process.
+/// Receiver in this process.
 struct Here(std::sync::Mutex<Vec<String>>);
 
 #[async_trait]
@@ -104,7 +104,7 @@ async fn killed_at(lab: impl Lab, step: &str, sent: bool, sent_again: bool, refe
     process.kill();
     let (left, _) = outbox.message(id).await.expect("it can be read");
     assert_eq!(left.map(|left| left.state), Some(MessageState::Pending), "{step}: nothing is lost");
-    // Its lease ends; the next worker comes.
+    // Its lease expires; the next worker comes.
     kept.shift_clock(WorkerOptions::default().lease + Duration::from_secs(1));
     let here = Arc::new(Here(std::sync::Mutex::default()));
     let worker = Worker::new(outbox.clone(), here.clone(), WorkerOptions::default());
@@ -128,7 +128,7 @@ async fn killed_at(lab: impl Lab, step: &str, sent: bool, sent_again: bool, refe
     assert_eq!(seen, expected, "{step}: the same id, or not again");
 }
 
-/// Each step: whether the receiver had it then, whether it comes again, and whose reference counts.
+/// Each step: whether the receiver had the message then, whether it is sent again, and whose reference counts.
 const STEPS: [(&str, bool, bool, &str); 3] = [
     ("before sending", false, true, "ref-2"),
     ("after sending", true, true, "ref-2"),

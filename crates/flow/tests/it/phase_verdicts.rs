@@ -1,4 +1,4 @@
-//! Verdicts on commands in phases: each is about the open call, and what is committed stays.
+//! Verdicts on commands in phases: each is about the open call, and committed phases stay.
 
 use std::time::Duration;
 
@@ -31,12 +31,12 @@ async fn start<D: Clone + Send + Sync + 'static>(phases: &Phases<D>, command: &C
     saw(&phases.start(command, "ride 7").await)
 }
 
-/// A command of this key, for the one order of these tests.
+/// Returns a command of this key, for the one order of these tests.
 fn order(key: &str) -> Command {
     referring(command(key), "order-7")
 }
 
-/// A receipt with its message, then the charge, then the ride.
+/// Writes a receipt with its message, then charges, then books the ride.
 async fn receipt_first(mut run: impl Rides, what: Ride) -> Result<Reply, Failure> {
     let receipt = run.write("receipt_sent", RECEIPT, what.clone(), "in the receipt").await?;
     let charge = run.charge("charge_created", what.clone()).await?;
@@ -44,7 +44,7 @@ async fn receipt_first(mut run: impl Rides, what: Ride) -> Result<Reply, Failure
     Ok(Reply::new(StatusCode::CREATED).body(format!("{receipt}, charge {charge}, {ride}")))
 }
 
-/// Rides whose receipt comes first, on the store of the lab.
+/// Returns rides whose receipt comes first, on the store of the lab.
 fn receipts<L: Phased>(lab: &L, kept: &Kept, what: Ride) -> Phases<L::Transactions> {
     L::with(lab.none(kept.store()), PhaseTerms::default(), move |run, _| receipt_first(run, what.clone()))
 }
@@ -156,7 +156,7 @@ async fn without_its_input_the_next_request_with_the_key_goes_on<L: Phased>(lab:
     assert_eq!((free.head.state.name(), free.head.partly_done), (StateName::FailedRetryable, true));
     assert_eq!(apply(&kept, &free, &Change::free()).await, Decision::Refused(Refusal::PartlyDone));
     assert_eq!(start(&rides, &order("other")).await, Saw::Decided(Decision::Duplicate));
-    // Long after any time to live: finished phases are not forgotten.
+    // Long after any TTL: finished phases do not expire.
     kept.shift_clock(100 * 24 * HOUR);
     assert_eq!(kept.store().reap(9).await.expect("it reaps"), 0);
     let expected = "receipt_sent by attempt 1, charge 1, ride_created by attempt 3";
@@ -206,7 +206,7 @@ async fn a_claim_anew_takes_no_call_back<L: Phased>(lab: L) {
     let rides = receipts(&lab, &kept, Ride::new(&provider).once("after sending", || Act::Panic));
     let command = order("key");
     assert_eq!(start(&rides, &command).await, Saw::Decided(Decision::Reconcile));
-    // However the key came to be free: that it is proves nothing about the call.
+    // A released key proves nothing about the call, whatever released it.
     let expires = i64::MAX / 2;
     lab.run(&format!(
         "UPDATE semel_records SET state = 'failed_retryable', reason = 'claim_unconfirmed', expires_at = {expires}, \

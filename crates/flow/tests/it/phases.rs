@@ -1,4 +1,4 @@
-//! Commands in phases: what is promised of them, on both databases.
+//! Commands in phases: their guarantees, on both databases.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -53,7 +53,7 @@ async fn start<D: Clone + Send + Sync + 'static>(phases: &Phases<D>, command: &C
     saw(&phases.start(command, "ride 7").await)
 }
 
-/// A command whose key is made of this.
+/// Returns a command with a key made of this text.
 fn named(what: &str) -> Command {
     command(&what.replace(' ', "-"))
 }
@@ -116,7 +116,7 @@ async fn whatever_panics_is_resumed_and_nothing_is_doubled(lab: impl Phased) {
 
 async fn a_phase_that_is_done_is_not_run_again(lab: impl Phased) {
     let (provider, kept) = (Provider::start(false).await, lab.kept().await);
-    // Every attempt comes one phase further.
+    // Every attempt gets one phase further.
     let script = |place: &str, attempt: u32| match (place, attempt) {
         ("after the ride", 1) | ("after the charge", 2) | ("after the receipt", 3) => Act::Retry,
         _ => Act::Go,
@@ -141,7 +141,7 @@ async fn a_phase_that_is_done_is_not_run_again(lab: impl Phased) {
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
-/// What happens to a call.
+/// Fault injected into a call.
 type Way = fn(&Provider, Ride) -> Ride;
 
 async fn a_call_that_nobody_deduplicates_is_never_made_twice(lab: impl Phased) {
@@ -348,14 +348,14 @@ async fn inputs_that_cannot_be_read_hold_up_no_other_command(lab: impl Phased) {
     assert_eq!((written(&lab).await, provider.counts()), ((12, 1, 1), (1, 1)), "the others wait");
 }
 
-/// A run of which the code is wrong.
+/// Code of an operation with a mistake.
 async fn mistaken(mut run: impl Rides, mistake: &str, what: Ride) -> Result<Reply, Failure> {
     run.write("ride_created", RIDE, what.clone(), "").await?;
     match mistake {
         "a name twice" => drop(run.write("ride_created", RECEIPT, what.clone(), "").await?),
         "a name for two kinds" => drop(run.charge("ride_created", what.clone()).await?),
         "a name that is none" => drop(run.charge("no name", what.clone()).await?),
-        // The error is swallowed, and the run goes on as if nothing had happened.
+        // The error is swallowed, and the run continues as if nothing had happened.
         "an error that is swallowed" => drop(run.charge("no name", what.clone()).await),
         mistake => panic!("nobody knows {mistake}"),
     }
@@ -379,7 +379,7 @@ async fn a_run_with_a_mistake_goes_nowhere<L: Phased>(lab: L) {
     }
 }
 
-/// What the code of an operation is after it was changed.
+/// Code of an operation after a change.
 async fn changed(mut run: impl Rides, change: &str, what: Ride) -> Result<Reply, Failure> {
     match change {
         "another kind" => drop(run.charge("ride_created", what.clone()).await?),
@@ -491,7 +491,7 @@ async fn a_lease_is_renewed_while_a_phase_runs(lab: impl Phased) {
         async move { start(&rides, &short).await }
     });
     gate.begun().await;
-    // More renewals than one lease is long.
+    // More renewals than one lease lasts.
     let renewed = |record: &semel_core::Record| {
         record.history.steps().any(|step| step.again.is_some_and(|(times, _)| times > 4))
     };
@@ -501,7 +501,7 @@ async fn a_lease_is_renewed_while_a_phase_runs(lab: impl Phased) {
 }
 
 async fn an_executor_that_was_given_up_changes_nothing(lab: impl Phased) {
-    // Its answer comes after somebody else has resumed the command, and has gone on.
+    // Its answer arrives after another executor has resumed the command, and has continued.
     for place in ["after the ride", "before sending", "after sending", "after the charge"] {
         lab.run("DELETE FROM payments; DELETE FROM semel_outbox").await;
         let (provider, kept) = (Provider::start(true).await, lab.kept().await);
@@ -571,7 +571,7 @@ async fn a_phase_that_is_dropped_is_left_to_whoever_resumes_it<L: Phased>(lab: L
                     charged = run.charge("charge_created", what.clone()) => drop(charged?),
                     () = gate.begun() => {}
                 }
-                // The run goes on as if the call had ended.
+                // The run continues as if the call had ended.
                 run.write("receipt_sent", RECEIPT, what, "").await?;
                 return Ok(Reply::new(StatusCode::CREATED));
             }
@@ -636,7 +636,7 @@ async fn a_claim_that_cannot_be_confirmed_is_in_doubt_and_taken_back_also_after_
     let faulty = Arc::new(FaultyStore::new(kept.store()));
     let rides = lab.rides(faulty.clone(), Ride::new(&provider));
     let command = command("key");
-    // The claim is made, and its answer lost. When it is taken back, its lease has just ended: a completer may take it up.
+    // The claim is made, and its answer lost. When it is released, its lease has just expired: a completer may take it.
     let (mut claims, mut changes, clock) = (0, 0, kept.clone());
     let lease = command.policy.lease;
     faulty.script(move |call| match call {

@@ -1,4 +1,4 @@
-//! Commands in phases from a request to its answer: axum, the layer, the extractor and the phases together.
+//! Commands in phases end to end over HTTP: axum, the layer, the extractor and the phases together.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -69,7 +69,7 @@ async fn handle<L: Phased>(
     rides.start(&command, body).await
 }
 
-/// Name, kind and state of each phase.
+/// Returns name, kind and state of each phase.
 fn phases(document: &serde_json::Value) -> Vec<(&str, &str, &str)> {
     let phases = document["phases"].as_array().expect("it has phases");
     phases

@@ -1,5 +1,5 @@
 //! Executors in processes of their own that are killed with SIGKILL between any two steps of a command, or stopped with
-//! SIGSTOP until others have gone on without them. The provider is a server in the test's own process.
+//! SIGSTOP until others have continued without them. The provider is a server in the test's own process.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::rides::{Act, PLACES, Phased, Provider, Ride, resumed, ride, written};
 const TEST: &str = "phases_killed::a_process_that_rides";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Says that it is here, and goes on only when a file is gone: the test stops this process in between.
+/// Prints that it is here, and continues only when a file is gone: the test stops this process in between.
 fn rest() {
     let path = std::env::var(BAR).expect("it is told what to wait for");
     say("here");
@@ -26,7 +26,7 @@ fn rest() {
     }
 }
 
-/// Names that file.
+/// Environment variable with the path of that file.
 const BAR: &str = "SEMEL_TEST_BAR";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
@@ -56,13 +56,13 @@ async fn a_process_that_rides() {
     }
 }
 
-/// Where the store is: beside a proxy, if there is one.
+/// Returns the address of the store: beside a proxy, if there is one.
 fn direct(place: &str) -> &str {
     place.split('|').next_back().unwrap_or_default()
 }
 
 async fn run<D: Clone + Send + Sync + 'static>(phases: Phases<D>) {
-    // A process that stands still in a transaction on PostgreSQL loses it after this time.
+    // A process that is stopped in a transaction on PostgreSQL loses it after this time.
     let command = command_with("key", |policy| policy.timeout = Duration::from_secs(3));
     let saw = saw(&phases.start(&command, "ride 7").await);
     say(&format!("saw {saw:?}"));
@@ -74,7 +74,7 @@ fn task(how: &str, provider: &Provider, at: &str) -> String {
     format!("{how}/{word}/{}/{at}", provider.address)
 }
 
-/// Blocks, so in a thread that may.
+/// Starts a process in a thread that may block.
 async fn started(place: String, task: String) -> Process {
     let starting = move || {
         let mut process = Process::running(TEST, &place, &task);
@@ -84,7 +84,8 @@ async fn started(place: String, task: String) -> Process {
     tokio::task::spawn_blocking(starting).await.expect("it starts")
 }
 
-/// After somebody was killed there: whether the provider had charged, and what is written once others have gone on.
+/// Checks the state after a kill at this place: the provider's charges, and the rows once other executors have
+/// continued.
 async fn recovered(lab: &impl Phased, provider: &Provider, at: &str) {
     let kept = lab.kept().await;
     kept.shift_clock(HOUR);
@@ -158,7 +159,7 @@ async fn killed_around_any_commit_of_a_phase_nothing_is_doubled() {
     }
 }
 
-/// Stops a process there, lets others go on, and then lets it go on, too.
+/// Stops a process at this place, lets others continue, and then resumes it, too.
 async fn stopped_at(lab: impl Phased, at: &str, deduplicates: bool) {
     let provider = Provider::start(deduplicates).await;
     let folder = tempfile::TempDir::new().expect("there is room for a test");
@@ -211,7 +212,7 @@ async fn an_executor_that_is_stopped_and_wakes_up_doubles_nothing_on_postgres() 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_executor_that_is_stopped_and_wakes_up_doubles_nothing_on_sqlite() {
-    // Not in a local phase: there it holds the file, and nobody goes on.
+    // Not in a local phase: there it holds the file, and no other executor can continue.
     for at in PLACES.into_iter().filter(|at| !at.starts_with("in ")) {
         stopped_at(Sqlite::new(), at, true).await;
     }

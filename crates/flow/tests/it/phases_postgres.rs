@@ -1,5 +1,5 @@
-//! Phases on PostgreSQL alone: lost answers to COMMIT, work that ends its transaction, and executors that are given up in
-//! the middle of their work.
+//! Phases on PostgreSQL alone: lost answers to COMMIT, work that ends its transaction, and executors that lose their
+//! lease in the middle of their work.
 
 use semel_core::{Decision, StateName};
 use semel_flow::phases::PhaseTerms;
@@ -26,7 +26,7 @@ async fn a_lost_commit_of_any_phase_is_found_out_about() {
             assert_eq!(proxy.cuts(), 1, "commit {number}");
             match first {
                 Saw::Executed(201, _) => {}
-                // A local phase that was not committed: its work is not at hand any more, so it is done again.
+                // A local phase that was not committed: its work is gone, so it is done again.
                 Saw::RolledBack(500) if number == 0 => {
                     assert!(saw(&rides.start(&command("key"), "ride 7").await).executed());
                 }
@@ -93,7 +93,7 @@ async fn the_work_of_an_executor_that_was_given_up_is_rolled_back() {
         async move { saw(&rides.start(&command("key"), "ride 7").await) }
     });
     gate.begun().await;
-    // Its row is in a transaction that is open. Another one does the work, and all the rest.
+    // Its row is in an open transaction. Another executor does the work, and all the rest.
     kept.shift_clock(HOUR);
     let record = resumed(
         &[&lab.second().await.rides(kept.store(), Ride::new(&provider))],

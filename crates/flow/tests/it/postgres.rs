@@ -1,4 +1,4 @@
-//! What only PostgreSQL can do to a command, and what its work finds there.
+//! Behaviour specific to PostgreSQL: its effects on a command, and the session that work gets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +12,8 @@ use crate::lab::{
     End, Gate, Lab, PAY, Postgres, Saw, Step, Work, command, command_with, pays, referring, saw,
 };
 
-/// What `SHOW` says inside the work of a command, without and with a business reference, on connections that begin with
-/// this statement.
+/// Returns the value of `SHOW` inside the work of a command, without and with a business reference, on connections that
+/// begin with this statement.
 async fn shown(lab: &Postgres, prepare: &'static str, setting: &'static str) -> [String; 2] {
     let options = PgPoolOptions::new().max_connections(1).after_connect(move |connection, _| {
         Box::pin(async move { sqlx::raw_sql(prepare).execute(connection).await.map(|_| ()) })
@@ -43,7 +43,7 @@ async fn work_waits_for_locks_as_its_own_session_wants() {
     assert_eq!(shown(&lab, "SELECT 1", "lock_timeout").await, ["0", "0"]);
     lab.run("TRUNCATE semel_records, semel_references").await;
     assert_eq!(shown(&lab, "SET lock_timeout = '7s'", "lock_timeout").await, ["7s", "7s"]);
-    // Run anew, in the place of what has expired.
+    // Run again, in place of the expired record.
     lab.expire().await;
     lab.run("TRUNCATE semel_references").await;
     assert_eq!(shown(&lab, "SET lock_timeout = '7s'", "lock_timeout").await, ["7s", "7s"]);
@@ -183,7 +183,7 @@ async fn a_connection_that_died_in_the_pool_costs_nothing() {
     assert!(lab.see(&command("second"), pays()).await.replayed());
 }
 
-/// Ends whoever is in the middle of a transaction.
+/// Ends every session in the middle of a transaction.
 const END_SESSION: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND state = 'idle in transaction'";
 
@@ -245,7 +245,7 @@ async fn whoever_lost_its_session_with_a_reply_that_cannot_be_kept_is_told_so_to
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_lost_its_session_and_cannot_ask_what_became_of_it_does_not_say_that_nothing_happened() {
     let (moment, long) = (Duration::from_millis(200), Duration::from_secs(60));
-    // The pool gives up soon, or later than anybody waits for the answer.
+    // The pool times out soon, or later than the caller waits for the answer.
     for (patience, end) in [(moment, End::Final(402)), (moment, End::Panic), (long, End::Created)] {
         a_session_lost_to_another(patience, end).await;
     }

@@ -1,4 +1,4 @@
-//! The reconciler: what it finds settles commands, what it does not find is looked for again, by one at a time.
+//! The reconciler: findings settle commands, other commands are looked up again, by one reconciler at a time.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,12 +42,12 @@ both!(
     evidence_is_found_behind_much_that_cannot_be_read,
 );
 
-/// A provider that answers as a test tells it, and counts who asks.
+/// A provider that answers as a test tells it, and counts its calls.
 #[derive(Default)]
 pub(crate) struct Provider {
     answers: Mutex<HashMap<OperationId, VecDeque<Finding>>>,
     pub(crate) asked: AtomicUsize,
-    /// Moves the store's clock while it is asked.
+    /// Moves the store's clock during the call.
     slow: Mutex<Option<(Kept, Duration)>>,
 }
 
@@ -92,20 +92,20 @@ pub(crate) fn reconciler(kept: &Kept, look_up: Arc<dyn LookUp>) -> Reconciler {
     reconciler
 }
 
-/// A command whose outcome is unknown.
+/// Returns a command whose outcome is unknown.
 pub(crate) async fn unknown(kept: &Kept, key: &str) -> Record {
     let record = processing(kept, key).await;
     lost(kept, &record).await
 }
 
-/// A command that runs.
+/// Returns a command that is running.
 pub(crate) async fn processing(kept: &Kept, key: &str) -> Record {
     let answer = kept.store().claim(&sample::claim(key)).await.expect("the store answers");
     assert_eq!(answer.decision, Decision::Execute);
     answer.record.expect("it was just made")
 }
 
-/// Its executor cannot know what happened.
+/// Abandons a command: its executor cannot know its outcome.
 pub(crate) async fn lost(kept: &Kept, record: &Record) -> Record {
     let abandon = Change::abandon(record.head.fence(), Reason::TimedOut);
     let answer = kept.store().apply(&record.id, &abandon).await.expect("the store answers");
@@ -193,7 +193,7 @@ async fn a_look_that_began_in_the_quarantine_frees_nothing(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     provider.says(&record, Found::NotExecuted(Proof::Quarantine));
-    // While it is asked, the quarantine ends; and until then, the call may have landed.
+    // During the call, the quarantine ends; until then, the effect may have landed.
     *provider.slow.lock().expect("nobody panics with it") = Some((kept.clone(), Duration::from_secs(300)));
     let report = reconciler(&kept, provider).once().await;
     assert!(matches!(outcome(&report), Outcome::Again { .. }), "{report:?}");
@@ -213,7 +213,7 @@ impl LookUp for Late {
             store.apply(&first.id, &release).await.expect("the store answers").decision,
             Decision::Applied
         );
-        // A retry executes, and its effect takes place; but its executor does not hear of it.
+        // A retry executes, and its effect takes place; but its executor does not learn of it.
         let second = processing(&self.0, "k").await;
         assert_eq!(second.head.epoch, 2);
         lost(&self.0, &second).await;
@@ -288,7 +288,7 @@ async fn what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator(l
     kept.shift_clock(Duration::from_secs(365 * 24 * 3600));
     assert!(reconciler.once().await.looks.is_empty(), "nobody looks for it by itself");
     assert_eq!(provider.asked(), TERMS.max_attempts as usize);
-    // An operator asks for another look, in vain, and for another.
+    // An operator asks for another look-up, in vain, and for another.
     let asked = reconciler.look(record.operation_id).await.expect("the store answers").expect("it is there");
     assert!(matches!(asked.outcome, Outcome::GivenUp { .. }), "{asked:?}");
     provider.says(&record, created());
@@ -450,7 +450,7 @@ async fn a_source_is_heard_about_its_own_operations_only(lab: impl Lab) {
     assert_eq!(reconciler.once().await.by_evidence, 1);
 }
 
-/// A service that cannot believe failures.
+/// A service that refuses verdicts of failure.
 struct Picky(Kept);
 
 #[async_trait]
@@ -486,7 +486,7 @@ async fn what_took_place_is_believed_before_what_did_not(lab: impl Lab) {
     assert_eq!(lab.number(contradicted).await, 1, "somebody has to look at it");
 }
 
-/// Makes this evidence unreadable, as a damaged row or a newer version would be.
+/// Makes this evidence unreadable, like a damaged row or a newer version.
 async fn petrify(lab: &impl Lab, source: &str) {
     lab.run(&format!("UPDATE semel_evidence SET verdict = 'petrified' WHERE source = '{source}'")).await;
 }
@@ -514,7 +514,7 @@ async fn nothing_frees_a_key_beside_evidence_that_cannot_be_read(lab: impl Lab) 
     reconciler.once().await;
     assert_eq!(state_of(&kept, &other).await, StateName::Succeeded, "what took place did");
 
-    // Once it can be read, or is forgotten, the rest may be used.
+    // Once it can be read, or has expired, the rest may be used.
     lab.run("DELETE FROM semel_evidence WHERE source = 'damaged'").await;
     assert_eq!(reconciler.once().await.by_evidence, 1);
     assert_eq!(state_of(&kept, &record).await, StateName::FailedRetryable);
@@ -580,7 +580,7 @@ async fn rows_change_with_the_verdict(lab: impl Lab, settle: WithItsOwnRow) {
     assert_eq!(outcome(&reconciler.once().await), &Outcome::Resolved(Verdict::Succeeded));
     assert_eq!(lab.counts().await.0, 1, "the service's own row is there");
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
-    // What is settled already changes nothing.
+    // A second verdict changes nothing.
     says(&kept, "provider", "e1", &record, created()).await;
     assert_eq!(reconciler.once().await.by_evidence, 0);
     assert_eq!(lab.counts().await.0, 1);
@@ -598,7 +598,7 @@ async fn a_services_own_rows_change_with_the_verdict_on_sqlite() {
     rows_change_with_the_verdict(lab.clone(), WithItsOwnRow::Sqlite(lab.path.clone())).await;
 }
 
-/// The loop, as a process runs it: it finds what becomes unknown, and ends when it is told to.
+/// Runs the loop as a process does: it finds new unknown commands, and ends when it is told to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reconciler_that_runs_finds_what_becomes_unknown_until_it_is_stopped() {
     let lab = crate::lab::Sqlite::new();

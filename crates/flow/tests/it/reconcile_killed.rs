@@ -1,5 +1,5 @@
-//! Reconcilers in processes of their own that are killed with SIGKILL at every step: no command is settled twice or lost,
-//! and evidence that was taken in is used.
+//! Reconcilers in processes of their own that are killed with SIGKILL at every step: no command is settled twice or
+//! lost, and received evidence is used.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::killed::{PLACE, Process, TASK, say, stand};
 use crate::lab::{Kept, Lab, Postgres, Sqlite};
 use crate::reconcile::{options, reconciler, state_of, unknown};
 
-/// Stands still while it is asked, or answers.
+/// Look-up that blocks, or answers.
 struct Asked {
     stands: bool,
 }
@@ -29,7 +29,7 @@ impl LookUp for Asked {
     }
 }
 
-/// Stands still before it settles.
+/// Settler that blocks before it settles.
 struct NeverSettles;
 
 #[async_trait]

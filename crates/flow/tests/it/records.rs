@@ -1,4 +1,4 @@
-//! What a command meets in the store: business references, what has expired, and what others have claimed.
+//! Commands and existing records: business references, expired records, and claims of other executors.
 
 use semel_core::{Change, Claim, Command, Decision, Ids, RandomIds, Reason, Store, StoredResult, Transacted};
 use semel_testkit::sample;
@@ -41,7 +41,7 @@ async fn a_business_reference_outlives_its_record(lab: impl Lab) {
     assert_eq!(lab.store().await.reap(10).await.expect("it reaps"), 1);
     assert_eq!(lab.counts().await, (1, 1, 0), "reaped");
     assert_eq!(lab.see(&second, pays()).await, Saw::Decided(Decision::Duplicate));
-    // Its own key has been forgotten, too: nobody can tell it from another's.
+    // The record of its own key has expired, too: it cannot be told from another command's.
     let first = referring(command("first"), "order-7");
     assert_eq!(lab.see(&first, pays()).await, Saw::Decided(Decision::Duplicate));
     assert_eq!(lab.counts().await, (1, 1, 0));
@@ -113,7 +113,7 @@ async fn what_was_released_is_acquired_again(lab: impl Lab) {
     };
     assert_eq!((ran.head.epoch, ran.operation_id), (2, record.operation_id));
     assert!(lab.see(&command("key"), pays()).await.replayed());
-    // What failed for good after it was acquired again keeps its record, and that only.
+    // A permanent failure of a command that was claimed again keeps its record, and only that.
     let (store, other) = claimed(&lab, &command("other")).await;
     let release = Change::release(other.head.fence(), Reason::NotExecuted);
     store.apply(&other.id, &release).await.expect("it is released");
@@ -140,7 +140,7 @@ async fn what_is_unknown_is_not_run(lab: impl Lab) {
     let lost = Change::abandon(record.head.fence(), Reason::Panicked);
     store.apply(&record.id, &lost).await.expect("it is abandoned");
     assert_eq!(lab.see(&command("key"), pays()).await, Saw::Decided(Decision::Reconcile));
-    // A lease that ended without a word is seen, and written down, by the claim itself.
+    // The claim itself finds and stores a lease expiry.
     claimed(&lab, &command("other")).await;
     lab.run("UPDATE semel_records SET due_at = 1 WHERE due_at IS NOT NULL").await;
     assert_eq!(lab.see(&command("other"), pays()).await, Saw::Decided(Decision::Reconcile));

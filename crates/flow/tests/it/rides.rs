@@ -1,5 +1,5 @@
-//! A service whose command has phases, and the provider that it calls: a ride is written down, its rider charged, and a
-//! receipt sent. A script says what goes wrong where.
+//! A service whose command has phases, and the provider that it calls: it books a ride, charges the rider, and sends a
+//! receipt. A script injects faults.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -33,7 +33,7 @@ pub(crate) const PLACES: [&str; 8] = [
     "after the receipt",
 ];
 
-/// What happens at a place.
+/// Fault at a place.
 pub(crate) enum Act {
     Go,
     Panic,
@@ -43,10 +43,10 @@ pub(crate) enum Act {
     Call(fn()),
 }
 
-/// What happens at which place, in which attempt.
+/// Fault for each place and attempt.
 type Script = Arc<dyn Fn(&str, u32) -> Act + Send + Sync>;
 
-/// What a ride does.
+/// Settings of a ride.
 #[derive(Clone)]
 pub(crate) struct Ride {
     pub(crate) provider: SocketAddr,
@@ -55,7 +55,7 @@ pub(crate) struct Ride {
 }
 
 impl Ride {
-    /// A ride on which nothing happens.
+    /// Creates a ride without faults.
     pub(crate) fn new(provider: &Provider) -> Ride {
         let deduplication = match provider.ledger().deduplicates {
             true => Deduplication::ByKey,
@@ -68,7 +68,7 @@ impl Ride {
         Ride { script: Arc::new(script), ..self }
     }
 
-    /// Once, in the first attempt, this happens at this place.
+    /// Injects this fault at this place, once, in the first attempt.
     pub(crate) fn once(self, place: &'static str, act: impl Fn() -> Act + Send + Sync + 'static) -> Ride {
         self.script(move |at, attempt| if at == place && attempt == 1 { act() } else { Act::Go })
     }
@@ -185,7 +185,7 @@ impl Rides for SqliteRun {
 pub(crate) const RIDE: &str = "INSERT INTO payments (note) VALUES ('ride')";
 pub(crate) const RECEIPT: &str = "INSERT INTO payments (note) VALUES ('receipt')";
 
-/// The code of the operation.
+/// Code of the operation.
 pub(crate) async fn ride(mut run: impl Rides, input: Bytes, ride: Ride) -> Result<Reply, Failure> {
     let attempt = run.number();
     ride.at("begun", attempt).await?;
@@ -205,10 +205,10 @@ pub(crate) trait Phased: Lab {
     type Transactions: Clone + Send + Sync + 'static;
     type Run: Rides;
 
-    /// No operation yet, on this store.
+    /// Returns phases without an operation, on this store.
     fn none(&self, store: Arc<dyn Store>) -> Phases<Self::Transactions>;
 
-    /// With the code of an operation.
+    /// Adds the code of an operation.
     fn with<F, R>(
         phases: Phases<Self::Transactions>,
         terms: PhaseTerms,
@@ -218,7 +218,7 @@ pub(crate) trait Phased: Lab {
         F: Fn(Self::Run, Bytes) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Reply, Failure>> + Send + 'static;
 
-    /// An external phase.
+    /// Runs an external phase.
     fn call<F, R>(
         run: &mut Self::Run,
         name: &str,
@@ -229,7 +229,7 @@ pub(crate) trait Phased: Lab {
         F: FnOnce(Call) -> R + Send + 'static,
         R: Future<Output = Result<u64, CallFailed>> + Send + 'static;
 
-    /// A local phase with this output.
+    /// Runs a local phase with this output.
     fn output(
         run: &mut Self::Run,
         name: &str,
@@ -237,7 +237,7 @@ pub(crate) trait Phased: Lab {
         output: String,
     ) -> impl Future<Output = Result<String, Stopped>> + Send;
 
-    /// Rides, on this store.
+    /// Returns phases with rides, on this store.
     fn rides(&self, store: Arc<dyn Store>, what: Ride) -> Phases<Self::Transactions> {
         self.rides_under(store, PhaseTerms::default(), what)
     }
@@ -338,7 +338,7 @@ impl Phased for Sqlite {
     }
 }
 
-/// Rides, messages and receipts that there are: nothing here is ever more than once for each command.
+/// Returns the numbers of rides, messages and receipts: never more than one for each command.
 pub(crate) async fn written(lab: &impl Lab) -> (i64, i64, i64) {
     (
         lab.number("SELECT count(*) FROM payments WHERE note = 'ride'").await,
@@ -347,7 +347,7 @@ pub(crate) async fn written(lab: &impl Lab) -> (i64, i64, i64) {
     )
 }
 
-/// Lets completers work until the command is settled, or its outcome unknown.
+/// Runs completers until the command is settled, or its outcome unknown.
 pub(crate) async fn resumed<D: Clone + Send + Sync + 'static>(
     phases: &[&Phases<D>],
     kept: &Kept,
@@ -368,7 +368,7 @@ pub(crate) async fn resumed<D: Clone + Send + Sync + 'static>(
     record
 }
 
-/// The record, once it is so.
+/// Returns the record, once the condition is true.
 pub(crate) async fn until(kept: &Kept, command: &RecordId, is_so: impl Fn(&Record) -> bool) -> Record {
     let store = kept.store();
     for _ in 0..6000 {
@@ -384,7 +384,7 @@ pub(crate) async fn until(kept: &Kept, command: &RecordId, is_so: impl Fn(&Recor
     panic!("the record never came to be so: {found:?}");
 }
 
-/// Somebody who charges riders, over HTTP, and keeps a ledger of it.
+/// A provider that charges riders, over HTTP, and keeps a ledger of it.
 #[derive(Clone)]
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
@@ -394,13 +394,13 @@ pub(crate) struct Provider {
 #[derive(Default)]
 pub(crate) struct Ledger {
     pub(crate) deduplicates: bool,
-    /// Answers 402, and charges nobody.
+    /// True to answer 402, without a charge.
     pub(crate) declines: bool,
-    /// Charges, and answers 500.
+    /// True to charge, and answer 500.
     pub(crate) breaks: bool,
-    /// The keys of all calls.
+    /// Keys of all calls.
     pub(crate) calls: Vec<String>,
-    /// The keys of all charges: the effect.
+    /// Keys of all charges: the effect.
     pub(crate) charges: Vec<String>,
 }
 
@@ -411,7 +411,7 @@ impl Provider {
         provider
     }
 
-    /// One that refuses connections.
+    /// Creates a provider that refuses connections.
     pub(crate) async fn down(deduplicates: bool) -> Provider {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let address = listener.local_addr().expect("it is bound");
@@ -429,7 +429,7 @@ impl Provider {
         self.ledger.lock().expect("nobody panics here")
     }
 
-    /// How often it was called, and how often it charged.
+    /// Returns the numbers of its calls and of its charges.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let ledger = self.ledger();
         (ledger.calls.len(), ledger.charges.len())

@@ -1,4 +1,4 @@
-//! How often a command goes to PostgreSQL and back, counted on the wire.
+//! Round trips of a command to PostgreSQL, counted on the wire.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::lab::{Lab, PAY, Postgres, Saw, Step, Work, command, pays, referring};
 
-/// Passes everything on, and counts what the client waits for: each `Query` and each `Sync` is answered once.
+/// Forwards everything, and counts the client's waits: each `Query` and each `Sync` is answered once.
 async fn count_round_trips(upstream: std::net::SocketAddr) -> (std::net::SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("it is bound");
@@ -49,7 +49,7 @@ async fn count_round_trips(upstream: std::net::SocketAddr) -> (std::net::SocketA
     (address, count)
 }
 
-/// A lab with one connection, whose statements have been prepared by a first command.
+/// Returns a lab with one connection, whose statements a first command has prepared.
 async fn counted(options: PgPoolOptions) -> (Postgres, Arc<AtomicUsize>) {
     let lab = Postgres::new().await;
     let server = lab.database.server().address();
@@ -63,13 +63,13 @@ async fn counted(options: PgPoolOptions) -> (Postgres, Arc<AtomicUsize>) {
     (lab, count)
 }
 
-/// The work's own: one statement.
+/// Returns work of one statement.
 fn one() -> Work {
     Work { steps: vec![Step::Sql(PAY)], ..pays() }
 }
 
-/// The round trips of one command besides those of its work, the pool's own included. The pool asks a connection that
-/// comes back whether it is well, after the command has been answered; the next one waits for that.
+/// Returns the round trips of one command besides those of its work, the pool's own included. The pool tests a returned
+/// connection after the command has been answered; the next command waits for that.
 async fn besides(
     lab: &Postgres,
     count: &AtomicUsize,
@@ -88,7 +88,7 @@ async fn besides(
     settled(count).await - before - own
 }
 
-/// The count, once nothing is added to it any more.
+/// Returns the count, once it no longer grows.
 async fn settled(count: &AtomicUsize) -> usize {
     let mut last = count.load(Ordering::SeqCst);
     loop {
@@ -103,12 +103,12 @@ async fn settled(count: &AtomicUsize) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_command_takes_at_most_five_round_trips() {
-    // As pools come, and without a question to each connection before it is used.
+    // With the defaults of a pool, and without the test of each connection before it is used.
     for (asks, options) in [(1, PgPoolOptions::new()), (0, PgPoolOptions::new().test_before_acquire(false))] {
         let (lab, count) = counted(options).await;
         let waited = 4 + asks;
         assert!(waited <= 5);
-        // The pool's question, and a look at the session that work had.
+        // The pool's test, and the check of the session that work had.
         let (after, look) = (1, 1);
         assert_eq!(besides(&lab, &count, &command("second"), "executed").await, waited + look + after);
         let order = referring(command("order"), "order-2");

@@ -1,4 +1,4 @@
-//! Transactions with a vault: what they store is sealed, and what they give back is clear.
+//! Transactions with a vault: stored data is sealed, and returned data is clear.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -32,7 +32,7 @@ fn vault(id: &str) -> Arc<dyn Vault> {
     Arc::new(AesVault::new(id, [(id.to_owned(), key)]).expect("the key is good"))
 }
 
-/// The same database, with a vault or another one.
+/// A lab that can be given a vault, or another one.
 trait Sealable: Lab {
     fn under(self, id: &str) -> Self;
 }
@@ -51,7 +51,8 @@ impl Sealable for Sqlite {
     }
 }
 
-/// The record as it is stored, which shows nothing of its response, and as whoever has the key sees it.
+/// Returns the record as the holder of the key sees it, after a check that the stored one shows nothing of its
+/// response.
 async fn opened(lab: &impl Lab, record: &Record, id: &str) -> Record {
     let store = lab.store().await;
     let kept = store.get(&record.id).await.expect("it reads").record.expect("it is there");
@@ -132,7 +133,7 @@ async fn what_was_stored_in_the_clear_is_replayed(lab: impl Sealable) {
     assert!(lab.under("a").see(&command("k"), pays()).await.replayed());
 }
 
-/// A receiver that writes down what it gets.
+/// A receiver that keeps the messages it gets.
 #[derive(Default)]
 struct Payloads(Mutex<Vec<Bytes>>);
 
@@ -144,7 +145,7 @@ impl Sink for Payloads {
     }
 }
 
-/// A worker on this outbox, until the message is in this state.
+/// Runs a worker on this outbox until the message is in this state.
 async fn work(outbox: Arc<dyn Outbox>, event_id: &str, state: MessageState) -> Vec<Bytes> {
     let sink = Arc::new(Payloads::default());
     let retry = RetryTerms { max_attempts: 1, ..RetryTerms::default() };

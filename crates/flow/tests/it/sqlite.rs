@@ -1,4 +1,4 @@
-//! What only SQLite can do to a command, and what its work can do to SQLite.
+//! Behaviour specific to SQLite: its effects on a command, and the effects of work on it.
 
 use std::time::Duration;
 
@@ -148,7 +148,7 @@ fn commands_that_wait_for_the_file_hold_no_threads() {
             let lab = lab.clone();
             tasks.spawn(async move { lab.see(&command(&format!("key-{number}")), pays()).await });
         }
-        // They come to wait meanwhile.
+        // They start to wait meanwhile.
         tokio::time::sleep(Duration::from_millis(100)).await;
         let free = tokio::time::timeout(Duration::from_secs(10), tokio::task::spawn_blocking(|| ())).await;
         gate.open();

@@ -1,4 +1,4 @@
-//! Commits that wait for a standby: a wait that is cancelled is not taken for replication, though sqlx says nothing of it.
+//! Commits that wait for a standby: a cancelled wait does not count as replication, though sqlx reports no warning.
 
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use crate::lab::{Lab, Postgres, command, pays};
 
 const WAITING: &str = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
-/// Gives the waits up, as an operator might: the server then answers that the commits are made.
+/// Cancels the waits, as an operator might: the server then answers that the commits are made.
 const CANCEL: &str =
     "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
 
 const STATES: &str = "SELECT coalesce(string_agg(sync_state, ','), 'none') FROM pg_stat_replication
     WHERE state = 'streaming'";
 
-/// Receives what the server writes, as a standby does.
+/// Receives the server's WAL, as a standby does.
 struct Standby(Child);
 
 impl Standby {
@@ -42,7 +42,7 @@ impl Drop for Standby {
     }
 }
 
-/// Waits until the server says this.
+/// Waits until the server returns this value.
 async fn until(cluster: &Cluster, statement: &str, expected: &str) {
     let mut last = String::new();
     for _ in 0..2_000 {
@@ -74,7 +74,7 @@ async fn a_command_whose_wait_for_a_standby_is_cancelled_is_not_answered_as_done
         let lab = lab.clone();
         async move { lab.see(&command("key"), pays()).await }
     });
-    // The COMMIT, the question about it, and whatever follows.
+    // The COMMIT, the question about it, and everything after it.
     for round in 0..3 {
         until(&cluster, WAITING, "t").await;
         assert!(!running.is_finished(), "{round}: no standby has it");
@@ -87,7 +87,7 @@ async fn a_command_whose_wait_for_a_standby_is_cancelled_is_not_answered_as_done
     assert!(told.executed(), "it is replicated now: {told:?}");
     assert!(lab.see(&command("key"), pays()).await.replayed());
     assert_eq!(lab.counts().await, (2, 2, 2));
-    // Whoever tidies up does not wait for a standby.
+    // The cleanup does not wait for a standby.
     set("ALTER SYSTEM RESET synchronous_standby_names");
     set("SELECT pg_reload_conf()");
 }

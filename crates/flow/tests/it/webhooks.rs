@@ -1,4 +1,4 @@
-//! Events of providers: believed if they are signed and fresh, kept before they are answered, used once.
+//! Events of providers: verified if they are signed and fresh, stored before they are answered, used once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,7 +65,7 @@ fn seconds() -> i64 {
     SystemClock.now().as_millis() / 1000
 }
 
-/// The headers of an event that is signed with this key at this second.
+/// Returns the headers of an event that is signed with this key at this second.
 fn signed_at(key: &[u8], seconds: i64, id: &str, body: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.insert("semel-event-id", HeaderValue::from_str(id).expect("it is text"));
@@ -74,7 +74,7 @@ fn signed_at(key: &[u8], seconds: i64, id: &str, body: &str) -> HeaderMap {
     headers
 }
 
-/// Sends a good event.
+/// Sends a valid event.
 async fn send(webhooks: &Webhooks, id: &str, kind: &str, about: &Record) -> Received {
     let body = event(id, kind, about.operation_id);
     webhooks.receive("provider", &signed_at(KEY, seconds(), id, &body), body.as_bytes()).await
@@ -115,13 +115,13 @@ async fn an_event_before_the_end_is_used_when_it_is_needed(lab: impl Lab) {
     assert_eq!(reconciler(&kept, Arc::new(NoLookUp)).once().await.by_evidence, 1);
     let expected = format!(r#"{{"amount":5,"reference":"{}:charge"}}"#, record.operation_id);
     assert_eq!(stored(&now_is(&kept, &record).await), (201, expected.into()));
-    // A deferred command runs nowhere: what is said about it counts at once.
+    // A deferred command has no executor: a statement about it counts at once.
     let deferred = processing(&kept, "deferred").await;
     let defer = Change::defer(deferred.head.fence(), Duration::from_secs(60));
     kept.store().apply(&deferred.id, &defer).await.expect("the store answers");
     assert_eq!(send(&webhooks, "e2", "charge.declined", &deferred).await, Received::Taken);
     assert_eq!(state_of(&kept, &deferred).await, StateName::FailedFinal);
-    // An executor whose lease has ended is as good as silent, although nobody has swept it.
+    // An executor whose lease has expired counts as silent, even before a sweep.
     let silent = processing(&kept, "silent").await;
     kept.shift_clock(Duration::from_secs(120));
     assert_eq!(send(&webhooks, "e3", "charge.captured", &silent).await, Received::Taken);
@@ -182,7 +182,7 @@ async fn an_event_that_is_not_believed_leaves_nothing_behind(lab: impl Lab) {
     let nobody = webhooks.receive("nobody", &good, body.as_bytes()).await;
     assert_eq!(nobody, Received::Refused(Refused::UnknownSource));
     assert_eq!((state_of(&kept, &record).await, kept_events(&lab).await), (StateName::Unknown, 0));
-    // And the same event, as it was sent, is believed.
+    // The same event, as it was sent, is accepted.
     assert_eq!(webhooks.receive("provider", &good, body.as_bytes()).await, Received::Taken);
 }
 
@@ -225,7 +225,7 @@ async fn an_event_before_its_record_is_kept_where_that_is_allowed(lab: impl Lab)
     let answer = kept.store().claim(&claim).await.expect("the store answers");
     let record = lost(&kept, &answer.record.expect("it was just made")).await;
     assert_eq!(record.operation_id, claim.operation_id);
-    // Even then, a source is heard about its own operations only.
+    // Even then, a source may speak about its own operations only.
     let foreign = Arc::new(reconciler(&kept, Arc::new(NoLookUp)));
     let _foreign = Webhooks::new(foreign.clone()).source(source("refunds.create")).expect("it can be used");
     assert_eq!(foreign.use_evidence_about(record.operation_id).await.expect("the store answers"), None);

@@ -1,35 +1,35 @@
-//! The comparison: both ledgers in the order of their references, walked through side by side.
+//! The comparison: walks both ledgers side by side, in the order of their references.
 
 use semel_core::json::same_number;
 
 use super::entries::{Age, Ledger};
 
-/// How many findings of a kind are listed; all are counted.
+/// Maximum number of listed findings of a kind; all are counted.
 pub const MAX_LISTED: usize = 100;
 
-/// How many entries with one reference are looked at on each side; there should be one.
+/// Maximum number of entries with one reference that are compared on each side; there should be one.
 const MAX_TWINS: usize = 64;
 
-/// How many lines of one reference are named.
+/// Maximum number of lines named for one reference.
 const MAX_LINES: usize = 5;
 
-/// What can be wrong with a reference.
+/// Kind of a disagreement about a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// They have it, and we do not.
+    /// Their ledger has the reference, and ours does not.
     MissingOurs,
-    /// We have it, and they do not.
+    /// Our ledger has the reference, and theirs does not.
     MissingTheirs,
-    /// We have it more than once.
+    /// Our ledger has the reference more than once.
     DoubleOurs,
-    /// They have it more than once.
+    /// Their ledger has the reference more than once.
     DoubleTheirs,
-    /// Both have it, and do not say the same about it.
+    /// Both ledgers have the reference, with different values.
     Different,
 }
 
 impl FindingKind {
-    /// Every kind.
+    /// All kinds.
     pub const ALL: [FindingKind; 5] = [
         FindingKind::MissingOurs,
         FindingKind::MissingTheirs,
@@ -38,7 +38,7 @@ impl FindingKind {
         FindingKind::Different,
     ];
 
-    /// Its name in metrics and logs, which is a promise.
+    /// Returns its name in metrics and logs, which is stable.
     pub fn as_str(self) -> &'static str {
         match self {
             FindingKind::MissingOurs => "missing_ours",
@@ -50,73 +50,73 @@ impl FindingKind {
     }
 }
 
-/// Something that is wrong with one reference.
+/// A disagreement about one reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What.
+    /// Kind of the disagreement.
     pub kind: FindingKind,
-    /// With which.
+    /// The reference.
     pub reference: String,
-    /// Where we have it: the first lines.
+    /// First lines with the reference in our ledger.
     pub our_lines: Vec<u32>,
-    /// Where they have it: the first lines.
+    /// First lines with the reference in their ledger.
     pub their_lines: Vec<u32>,
-    /// What is different, if that is what is wrong.
+    /// Different values, for [`FindingKind::Different`].
     pub differences: Vec<Difference>,
 }
 
-/// A value that is not the same on both sides, as each has it.
+/// A value that differs between the ledgers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Which of the values that are compared, counted from 0.
+    /// Index of the compared value, from 0.
     pub value: usize,
-    /// What we have.
+    /// Value in our ledger.
     pub ours: String,
-    /// What they have.
+    /// Value in their ledger.
     pub theirs: String,
 }
 
-/// All that is wrong in one way.
+/// All findings of one kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// How many references it is wrong with.
+    /// Number of references.
     pub total: u64,
-    /// The first of them, in their order.
+    /// First findings, in the order of their references.
     pub first: Vec<Finding>,
 }
 
-/// What was read of one side.
+/// Number of entries read from one ledger.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Entries that were compared.
     pub entries: u64,
-    /// Entries that the filter left out.
+    /// Entries that the filter excluded.
     pub left_out: u64,
 }
 
-/// What a comparison came to.
+/// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// What was read of ours.
+    /// Entries of our ledger.
     pub ours: Counted,
-    /// What was read of theirs.
+    /// Entries of their ledger.
     pub theirs: Counted,
-    /// References that both sides have once, with the same values.
+    /// References that both ledgers have once, with the same values.
     pub agreeing: u64,
-    /// References that one side lacks, and that may be on their way.
+    /// References that one ledger lacks, and that may still be in flight.
     pub too_young: u64,
-    /// References that one side lacks, and that may be forgotten there.
+    /// References that one ledger lacks, and that may have expired there.
     pub too_old: u64,
     findings: [Findings; 5],
 }
 
 impl Report {
-    /// What is wrong in this way.
+    /// Returns the findings of this kind.
     pub fn findings(&self, kind: FindingKind) -> &Findings {
         &self.findings[kind as usize]
     }
 
-    /// Whether nothing is wrong.
+    /// Returns true if there are no findings.
     pub fn agrees(&self) -> bool {
         self.findings.iter().all(|findings| findings.total == 0)
     }
@@ -136,7 +136,7 @@ impl Report {
     }
 }
 
-/// Compares two ledgers that compare the same number of values.
+/// Compares two ledgers with the same number of compared values.
 pub fn compare(ours: &Ledger, theirs: &Ledger) -> Report {
     let mut report = Report { ours: counted(ours), theirs: counted(theirs), ..Report::default() };
     let (our_order, their_order) = (ours.in_order(), theirs.in_order());
@@ -174,7 +174,7 @@ struct Pair<'a> {
     theirs: Twins<'a>,
 }
 
-/// The entries of one side that have the same reference.
+/// Entries of one ledger with the same reference.
 struct Twins<'a> {
     ledger: &'a Ledger,
     entries: &'a [u32],
@@ -197,7 +197,7 @@ impl<'a> Twins<'a> {
         self.entries.iter().all(|entry| self.ledger.age(*entry) == age)
     }
 
-    /// The first entry that nobody on the other side has the values of.
+    /// Returns the first entry whose values no entry of the other ledger has.
     fn unmatched(&self, other: &Twins<'_>) -> Option<u32> {
         let candidates = self.entries.iter().take(MAX_TWINS).copied();
         let mut unmatched = candidates.filter(|entry| {
@@ -233,7 +233,7 @@ fn judge(report: &mut Report, pair: &Pair<'_>) {
     }
 }
 
-/// One side lacks what the other `has`.
+/// Counts a reference that one ledger lacks; `has` are the entries of the other.
 fn missing(report: &mut Report, kind: FindingKind, pair: &Pair<'_>, has: &Twins<'_>) {
     if has.are_all(Age::TooYoung) {
         report.too_young += 1;
@@ -258,7 +258,7 @@ fn differences<'a>(
     })
 }
 
-/// Whether two values say the same: the same text, or the same number.
+/// Returns true if two values are the same text, or the same number.
 pub(super) fn same(one: &str, other: &str) -> bool {
     one == other || same_number(one, other)
 }

@@ -1,23 +1,23 @@
-//! A strict reader of CSV (RFC 4180), fed in pieces. What other readers guess about, it refuses: a quote inside a plain
-//! field, something after a closing quote, a quote that is never closed and would swallow the rest of the file.
+//! Strict parser of CSV (RFC 4180), fed in pieces. It refuses ambiguous input: a quote inside a plain field, text after
+//! a closing quote, or a quote that is never closed and would swallow the rest of the file.
 
 use super::entries::MAX_ENTRY_BYTES;
 use super::unreadable::Unreadable;
 
-/// Takes each record: the line that it begins at, and its fields.
+/// Receives each record: the line that it begins at, and its fields.
 pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[&str]) -> Result<(), Unreadable>;
 
-/// Reads records.
+/// Parser of records.
 #[derive(Debug)]
 pub(super) struct Csv {
     state: State,
-    /// The record so far: the bytes of its fields, and where each ends.
+    /// The current record: the bytes of its fields, and the end of each.
     bytes: Vec<u8>,
     ends: Vec<usize>,
-    /// Whether a field of it was quoted: then it is not an empty line.
+    /// True if a field of the record was quoted: then it is not an empty line.
     is_quoted: bool,
     line: u32,
-    /// Where the record began.
+    /// Line at which the record began.
     first_line: u32,
 }
 
@@ -28,7 +28,7 @@ enum State {
     Quoted,
     /// After a quote inside a quoted field: its end, or the first of two.
     Quote,
-    /// After a carriage return, which ends a line only together with what follows.
+    /// After a carriage return, which ends a line only together with a line feed.
     Return,
 }
 
@@ -88,7 +88,7 @@ impl Csv {
         Ok(())
     }
 
-    /// The input is at its end.
+    /// Ends the input.
     pub(super) fn finish(&mut self, take: Take<'_>) -> Result<(), Unreadable> {
         match self.state {
             State::Quoted => Err(Unreadable::at(self.first_line, "a quote is never closed")),
@@ -136,7 +136,7 @@ impl Csv {
 mod tests {
     use super::*;
 
-    /// What is read, whatever the pieces are that it comes in.
+    /// Returns the parsed records, for pieces of any size.
     fn read(text: &[u8]) -> Result<Vec<(u32, Vec<String>)>, String> {
         let in_pieces = |size: usize| {
             let mut records = Vec::new();

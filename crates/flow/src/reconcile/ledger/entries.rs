@@ -1,44 +1,44 @@
-//! The entries of one ledger, side by side in memory: a reference and the values that are compared.
+//! Entries of one ledger in memory: each has a reference and the values that are compared.
 
 use std::time::Duration;
 
 use semel_core::Timestamp;
 
-/// The most entries of one ledger.
+/// Maximum number of entries of one ledger.
 pub const MAX_ENTRIES: usize = 20_000_000;
 
-/// The largest entry, in bytes.
+/// Maximum size of an entry, in bytes.
 pub const MAX_ENTRY_BYTES: usize = 1 << 20;
 
-/// The longest reference or value, in bytes.
+/// Maximum length of a reference or value, in bytes.
 pub const MAX_VALUE_BYTES: usize = 1024;
 
-/// Whether the other side can be expected to have an entry.
+/// Age of an entry: tells whether the other ledger should have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Age {
-    /// Not yet: it may be on its way.
+    /// Too young: the entry may still be in flight.
     TooYoung,
-    /// Yes.
+    /// The other ledger should have the entry.
     Due,
-    /// No more: it may be forgotten there.
+    /// Too old: the other ledger may have dropped the entry.
     TooOld,
 }
 
-/// How old an entry is expected to be on both sides.
+/// Age limits of the entries that both ledgers should have.
 #[derive(Clone, Copy, Debug)]
 pub struct Ages {
     /// The present time.
     pub now: Timestamp,
-    /// What is younger may be on its way.
+    /// Younger entries may still be in flight.
     pub grace: Duration,
-    /// What is older may be forgotten.
+    /// Older entries may have expired.
     pub max_age: Option<Duration>,
 }
 
 impl Ages {
-    /// What the time of an entry says about it.
+    /// Returns the age of an entry of this time.
     pub fn of(&self, time: Timestamp) -> Age {
-        // What is from the future is younger than anything.
+        // An entry from the future is younger than any limit.
         if self.now < time || self.now.since(time) < self.grace {
             Age::TooYoung
         } else if self.max_age.is_some_and(|most| self.now.since(time) > most) {
@@ -49,18 +49,18 @@ impl Ages {
     }
 }
 
-/// The entries of one side.
+/// Entries of one ledger.
 ///
-/// One text holds all references and values, so that an entry costs little beside them.
+/// One string holds all references and values, so that an entry costs few extra bytes.
 #[derive(Debug)]
 pub struct Ledger {
-    /// How many parts an entry has: its reference, and the values after it.
+    /// Number of parts of an entry: its reference, and the values after it.
     width: usize,
     text: String,
-    /// Of each part of each entry, in bytes.
+    /// Length of each part of each entry, in bytes.
     lengths: Vec<u16>,
     heads: Vec<Head>,
-    /// How many entries the filter left out.
+    /// Number of entries that the filter excluded.
     pub left_out: u64,
 }
 
@@ -72,15 +72,15 @@ struct Head {
 }
 
 impl Ledger {
-    /// One without entries, which compares so many values.
+    /// Creates an empty ledger that compares this number of values.
     pub fn new(values: usize) -> Ledger {
         Ledger { width: values + 1, text: String::new(), lengths: Vec::new(), heads: Vec::new(), left_out: 0 }
     }
 
-    /// Adds the entry that stands at this line; 0 where there are no lines. It has as many values as the ledger compares.
+    /// Adds the entry at this line; 0 if there are no lines. It must have as many values as the ledger compares.
     ///
     /// # Errors
-    /// Why it cannot be an entry.
+    /// If it is not a valid entry, with the reason.
     pub fn add(&mut self, line: u32, age: Age, reference: &str, values: &[&str]) -> Result<(), String> {
         if reference.is_empty() {
             return Err("the reference is empty".to_owned());
@@ -104,17 +104,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// How many entries there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.heads.len()
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no entries.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }
 
-    /// Where the entries are, in the order of their references, and of their lines where these are the same.
+    /// Returns the indices of the entries, in the order of their references, then of their lines.
     pub(super) fn in_order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.heads.len() as u32).collect();
         order.sort_unstable_by(|one, other| {

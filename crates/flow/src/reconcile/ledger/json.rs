@@ -1,13 +1,13 @@
-//! JSON in entries, fed in pieces: one object on each line (NDJSON), or a list of objects. What is inside an object is
-//! judged by whoever takes it.
+//! Splitter of JSON into entries, fed in pieces: one object on each line (NDJSON), or a list of objects. The receiver
+//! of an entry checks its content.
 
 use super::entries::MAX_ENTRY_BYTES;
 use super::unreadable::Unreadable;
 
-/// Takes each entry: the line that it begins at, and its text.
+/// Receives each entry: the line that it begins at, and its text.
 pub(super) type Take<'a> = &'a mut dyn FnMut(u32, &[u8]) -> Result<(), Unreadable>;
 
-/// Reads NDJSON.
+/// Splitter of NDJSON.
 #[derive(Debug)]
 pub(super) struct Lines {
     line: u32,
@@ -30,7 +30,7 @@ impl Lines {
         push(&mut self.text, bytes, self.line)
     }
 
-    /// Takes what is left: the last line need not end.
+    /// Passes on the last line, which may lack a line end.
     pub(super) fn finish(&mut self, take: Take<'_>) -> Result<(), Unreadable> {
         let text = self.text.trim_ascii();
         if !text.is_empty() {
@@ -41,12 +41,12 @@ impl Lines {
     }
 }
 
-/// Reads a list of objects.
+/// Splitter of a list of objects.
 #[derive(Debug)]
 pub(super) struct List {
     state: State,
     line: u32,
-    /// The object so far, and where it began.
+    /// The current object, and the line at which it began.
     text: Vec<u8>,
     first_line: u32,
 }
@@ -55,15 +55,15 @@ pub(super) struct List {
 enum State {
     /// Before the list.
     Before,
-    /// After its bracket.
+    /// After the opening bracket.
     First,
     /// After a comma.
     Next,
-    /// Inside an object, so many brackets deep.
+    /// Inside an object, at this depth of brackets.
     Inside { depth: u32 },
-    /// Inside a string of it.
+    /// Inside a string of the object.
     InString { depth: u32 },
-    /// After a backslash in that.
+    /// After a backslash in the string.
     Escaped { depth: u32 },
     /// After an object.
     After,
@@ -140,7 +140,7 @@ impl List {
         Ok(())
     }
 
-    /// The input is at its end, and so must be the list.
+    /// Ends the input, which must end the list, too.
     pub(super) fn finish(&self) -> Result<(), Unreadable> {
         match self.state {
             State::Ended => Ok(()),
@@ -172,7 +172,7 @@ mod tests {
 
     type Entries = Result<Vec<(u32, String)>, String>;
 
-    /// What is read, whatever the pieces are that it comes in.
+    /// Returns the parsed entries, and checks that they are the same for pieces of any size.
     fn whatever_the_pieces(text: &str, read: impl Fn(&str, usize) -> Entries) -> Entries {
         let whole = read(text, text.len().max(1));
         assert_eq!(read(text, 1), whole);

@@ -1,4 +1,4 @@
-//! Makes a ledger of its bytes: which columns count, which entries count, and what cannot be read.
+//! Parses the bytes of a ledger: selects columns, filters entries, and refuses unreadable input.
 
 use std::path::Path;
 
@@ -11,13 +11,13 @@ use super::entries::{Age, Ages, Ledger};
 use super::json::{Lines, List};
 use super::unreadable::Unreadable;
 
-/// What comes first in a file that some programs write, and says only that it is UTF-8.
+/// UTF-8 byte order mark, which some programs write at the start of a file.
 const BYTE_ORDER_MARK: &[u8; 3] = b"\xef\xbb\xbf";
 
-/// How a ledger is written.
+/// Format of a ledger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Lines of fields with commas between; the first names the columns.
+    /// CSV; the first line names the columns.
     Csv,
     /// One JSON object on each line.
     Ndjson,
@@ -26,10 +26,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// Every format.
+    /// All formats.
     pub const ALL: [Format; 3] = [Format::Csv, Format::Ndjson, Format::Json];
 
-    /// Its name.
+    /// Returns the name of the format.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Csv => "csv",
@@ -38,7 +38,7 @@ impl Format {
         }
     }
 
-    /// The format of a file with this name, if its extension says so.
+    /// Returns the format of a file with this name, by its extension.
     pub fn of_path(path: &Path) -> Option<Format> {
         match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
             "csv" => Some(Format::Csv),
@@ -48,7 +48,7 @@ impl Format {
         }
     }
 
-    /// The format of a response with this `Content-Type`, if that says so.
+    /// Returns the format of a response with this `Content-Type`.
     pub fn of_content_type(content_type: &str) -> Option<Format> {
         let (media_type, _) = content_type.split_once(';').unwrap_or((content_type, ""));
         match media_type.trim().to_ascii_lowercase().as_str() {
@@ -63,33 +63,33 @@ impl Format {
     }
 }
 
-/// An entry counts only if it has this value there.
+/// Filter condition: a column must hold this value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The column.
+    /// Name of the column.
     pub name: String,
-    /// What it must hold.
+    /// Required value.
     pub value: String,
 }
 
-/// What of an entry counts. A name is that of a column in CSV; in JSON, it is that of a member, or a JSON Pointer if it
-/// begins with a slash.
+/// Columns that are used. A name is that of a column in CSV; in JSON, that of a member, or a JSON Pointer if it begins
+/// with a slash.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
-    /// What entries are found by.
+    /// Column that identifies an entry.
     pub reference: String,
-    /// What must be the same on both sides.
+    /// Columns that must be equal in both ledgers.
     pub compare: Vec<String>,
-    /// When an entry was made.
+    /// Column with the time of an entry.
     pub time: Option<String>,
-    /// Which entries count: those for which each named column has one of the values that are given for it.
+    /// Filter: an entry counts if each named column has one of the values given for it.
     pub filter: Vec<Condition>,
-    /// A reference ends where this first stands in it.
+    /// Separator: a reference is cut at its first occurrence.
     pub strip_suffix: Option<String>,
 }
 
 impl Columns {
-    /// Every name, in the order in which [`Reading`] wants the values.
+    /// Returns all names, in the order in which [`Reading`] takes the values.
     fn names(&self) -> Vec<&str> {
         let conditions = self.filter.iter().map(|condition| &condition.name);
         let names = std::iter::once(&self.reference).chain(&self.compare).chain(&self.time).chain(conditions);
@@ -97,18 +97,18 @@ impl Columns {
     }
 }
 
-/// A ledger while it is read. Feed it all there is, in order and in pieces of any size.
+/// Parser of a ledger. Feed it the whole input, in order and in pieces of any size.
 #[derive(Debug)]
 pub struct Reading {
     source: Source,
     taker: Taker,
-    /// How much of the byte order mark was met; `None` once the text has begun.
+    /// Number of matched bytes of the byte order mark; `None` once the text has begun.
     mark: Option<usize>,
 }
 
 #[derive(Debug)]
 enum Source {
-    /// With where the columns stand that count, once the header is read.
+    /// CSV, with the positions of the used columns once the header is read.
     Csv {
         csv: Csv,
         header: Option<Header>,
@@ -129,21 +129,21 @@ struct Header {
     places: Vec<usize>,
 }
 
-/// Makes entries of values.
+/// Converts values into entries.
 #[derive(Debug)]
 struct Taker {
     columns: Columns,
     ages: Ages,
     ledger: Ledger,
-    /// Whether any entry had each of the columns that count.
+    /// True for each used column that any entry has had.
     met: Vec<bool>,
 }
 
 impl Reading {
-    /// Begins to read.
+    /// Creates a parser.
     ///
     /// # Errors
-    /// If a name cannot be one in this format.
+    /// If a name is not valid in this format.
     pub fn new(format: Format, columns: &Columns, ages: Ages) -> Result<Reading, Unreadable> {
         let names = columns.names();
         let pointers = || names.iter().map(|name| pointer(name)).collect::<Result<Vec<_>, _>>();
@@ -161,10 +161,10 @@ impl Reading {
         Ok(Reading { source, taker, mark: Some(0) })
     }
 
-    /// Reads on.
+    /// Parses the next piece.
     ///
     /// # Errors
-    /// If something cannot be read: nothing is left out.
+    /// If the input cannot be read: no entry is skipped.
     pub fn feed(&mut self, bytes: &[u8]) -> Result<(), Unreadable> {
         let bytes = self.after_mark(bytes)?;
         let taker = &mut self.taker;
@@ -181,11 +181,11 @@ impl Reading {
         }
     }
 
-    /// There is no more.
+    /// Ends the input, and returns the ledger.
     ///
     /// # Errors
-    /// If something cannot be read, or is cut off; or if there is no header, or no entry has a member that counts: its
-    /// name is wrong.
+    /// If the input cannot be read, or is cut off; if there is no header; or if no entry has a used member: its name is
+    /// wrong.
     pub fn finish(mut self) -> Result<Ledger, Unreadable> {
         let taker = &mut self.taker;
         match &mut self.source {
@@ -220,7 +220,7 @@ impl Reading {
     }
 }
 
-/// Where a name leads in JSON.
+/// Returns the JSON Pointer for a name.
 fn pointer(name: &str) -> Result<JsonPointer, Unreadable> {
     let escaped = || format!("/{}", name.replace('~', "~0").replace('/', "~1"));
     let text = if name.starts_with('/') { name.to_owned() } else { escaped() };
@@ -310,7 +310,7 @@ impl Taker {
     }
 }
 
-/// Whether each column that the filter names has one of its values.
+/// Returns true if each column in the filter has one of its values.
 fn counts(filter: &[Condition], values: &[&str]) -> bool {
     let holds = |condition: &Condition, value: &str| same(&condition.value, value);
     filter.iter().all(|condition| {
@@ -319,9 +319,9 @@ fn counts(filter: &[Condition], values: &[&str]) -> bool {
     })
 }
 
-/// A time of RFC 3339, or seconds since 1970.
+/// Parses a time of RFC 3339, or seconds since 1970.
 fn parse_time(text: &str) -> Result<Timestamp, String> {
-    /// The year 5138 in seconds, and 1973 in milliseconds.
+    /// Upper bound of seconds: the year 5138. As milliseconds it is the year 1973.
     const MOST_SECONDS: i64 = 100_000_000_000;
     let expected = "expected one of RFC 3339, such as 2026-11-15T12:33:01Z, or seconds since 1970";
     if let Some(time) = Timestamp::from_rfc3339(text) {

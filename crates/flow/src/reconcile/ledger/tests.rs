@@ -1,4 +1,4 @@
-//! The comparison as a whole: from bytes to a report.
+//! Tests of the comparison as a whole: from bytes to a report.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn columns() -> Columns {
 
 fn read_as(format: Format, columns: &Columns, text: &str) -> Result<Ledger, String> {
     let mut reading = Reading::new(format, columns, ages()).map_err(|error| error.to_string())?;
-    // In pieces, as a network has them.
+    // In pieces, as a network delivers them.
     text.as_bytes().chunks(7).try_for_each(|piece| reading.feed(piece)).map_err(|error| error.to_string())?;
     reading.finish().map_err(|error| error.to_string())
 }
@@ -238,7 +238,7 @@ fn lists_are_bounded_and_totals_are_not() {
     let report = compare(&Ledger::new(0), &theirs);
     let findings = report.findings(FindingKind::MissingOurs);
     assert_eq!((findings.total, findings.first.len()), (250, MAX_LISTED));
-    // Thousands of entries with one reference are quickly told, too.
+    // Thousands of entries with one reference are compared quickly, too.
     let (mut ours, mut theirs) = (Ledger::new(1), Ledger::new(1));
     for index in 0..50_000 {
         ours.add(index + 1, Age::Due, "EUR", &[&format!("{index}")]).expect("it is an entry");
@@ -248,7 +248,7 @@ fn lists_are_bounded_and_totals_are_not() {
     assert_eq!(FindingKind::ALL.map(|kind| report.findings(kind).total), [0, 0, 1, 1, 1]);
 }
 
-/// What is done to an entry of a copy.
+/// Change to an entry of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Planted {
     Nothing,
@@ -272,7 +272,7 @@ fn planted() -> impl Strategy<Value = Planted> {
     ]
 }
 
-/// Fields with everything that needs care.
+/// Generates fields with every character that needs care.
 fn field() -> impl Strategy<Value = String> {
     proptest::string::string_regex("[a-zäß,\"\n\r 0-9.]{0,8}").expect("it is a pattern")
 }
@@ -306,7 +306,7 @@ proptest! {
         for (index, (note, cents, planted)) in entries.iter().enumerate() {
             let reference = format!("{index:04}{note}");
             let amount = format!("{}.{:02}", cents / 100, cents % 100);
-            // The same number, spelled otherwise.
+            // The same number in another notation.
             let other_amount = format!("{cents}e-2");
             let wrong_amount = format!("{}.{:02}1", cents / 100, cents % 100);
             let our_entry = quoted(&[&reference, &amount, note]);
@@ -365,7 +365,7 @@ proptest! {
     }
 }
 
-/// Puts them into another order, which the seed decides.
+/// Puts the lines into another order, determined by the seed.
 fn shuffle(lines: &mut [String], mut seed: u64) {
     for index in (1..lines.len()).rev() {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Why a ledger cannot be read, and where.
+/// Reason why a ledger cannot be read, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     line: Option<u32>,
