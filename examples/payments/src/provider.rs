@@ -1,16 +1,16 @@
-//! A payment provider: somebody else's company, with a ledger of its own, and with bad days that can be switched on.
+//! A payment provider: another company, with a ledger of its own, and with faults that can be switched on.
 //!
 //! | | |
 //! |---|---|
-//! | `GET /` | the ledger and the bad days as a page, for people |
+//! | `GET /` | the ledger and the switches as a page, for people |
 //! | `POST /charges` | charges a card; requests with the same `Idempotency-Key` charge once |
-//! | `GET /charges?reference=R`, `GET /charges/{id}` | what became of it |
-//! | `GET /ledger`, `GET /ledger.csv` | everything, as lines of JSON or as CSV |
-//! | `GET /events` | what was told, or not, to the webhook |
-//! | `PUT /webhook` | who is told: `{"url": …, "secret": …}` |
-//! | `GET /switches`, `PUT /switches` | the bad days |
+//! | `GET /charges?reference=R`, `GET /charges/{id}` | the outcome of a charge |
+//! | `GET /ledger`, `GET /ledger.csv` | all charges, as lines of JSON or as CSV |
+//! | `GET /events` | the events for the webhook, with their states |
+//! | `PUT /webhook` | the receiver of events: `{"url": …, "secret": …}` |
+//! | `GET /switches`, `PUT /switches` | the fault switches |
 //!
-//! It knows nothing of Semel. What it guarantees: a charge, the answer to its key and the event about it are one
+//! It knows nothing of Semel. Its guarantee: a charge, the answer to its key and the event about it are one
 //! transaction, so it may be killed at any time.
 
 mod charges;
@@ -41,20 +41,20 @@ use ledger::Ledger;
 pub use signature::signature;
 pub use switches::Switches;
 
-/// The largest request body, in bytes.
+/// Maximum size of a request body, in bytes.
 const MAX_BODY: usize = 64 * 1024;
 
-/// How a provider begins.
+/// Start settings of a provider.
 pub struct Options {
-    /// The file with everything that was charged.
+    /// File of the ledger.
     pub ledger: PathBuf,
-    /// Who is told about charges from now on; without one it is whoever the ledger knows, if anybody.
+    /// Receiver of events from now on; without one it is the receiver stored in the ledger, if any.
     pub webhook: Option<Endpoint>,
-    /// The bad days to begin with.
+    /// Initial switches.
     pub switches: Switches,
 }
 
-/// A provider that is open for business.
+/// A running provider.
 #[derive(Clone)]
 pub struct Provider {
     ledger: Ledger,
@@ -62,7 +62,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Opens the ledger, and begins to send what was not sent yet.
+    /// Opens the ledger, and starts to send the unsent events.
     pub async fn open(options: Options) -> Result<Provider, String> {
         let path = options.ledger.display().to_string();
         let ledger = Ledger::open(&options.ledger)

@@ -1,16 +1,16 @@
-//! The payment service: takes payments once, whatever happens to its clients, to the provider, or to itself.
+//! The payment service: makes each payment once, even if a client retries, the provider fails, or a process is killed.
 //!
 //! | | |
 //! |---|---|
-//! | `GET /` | a form to pay with, for people |
-//! | `POST /payments` | asks for a payment, under an `Idempotency-Key` |
-//! | `POST /payments:batch` | asks for many, under one |
+//! | `GET /` | a payment form, for people |
+//! | `POST /payments` | requests a payment, under an `Idempotency-Key` |
+//! | `POST /payments:batch` | requests many payments, under one key |
 //! | `GET /payments`, `GET /payments/{id}` | the caller's own payments, the newest first |
-//! | `POST /rides`, `GET /rides/{id}` | a command of three steps, and what came of it |
-//! | `GET /.well-known/semel/operations/{id}` | what became of a request; Semel's layer answers it |
-//! | `POST /webhooks/provider` | what the provider tells by itself |
+//! | `POST /rides`, `GET /rides/{id}` | a command of three steps, and its state |
+//! | `GET /.well-known/semel/operations/{id}` | the state of a request; Semel's layer answers it |
+//! | `POST /webhooks/provider` | the provider's events |
 //!
-//! A payment goes like this, and the process may be killed between any two steps:
+//! A payment has these steps, and the process may be killed between any two of them:
 //!
 //! ```text
 //! POST ─ one transaction: record, payment (pending), message "charge" ─ 202
@@ -60,38 +60,39 @@ use rides::{RIDE, Rides};
 /// The operation that single payments and those of a batch share, and with it their business references.
 const PAYMENT: &str = "payments.create";
 
-/// How long a shutdown waits for what runs.
+/// Time for running work to end at shutdown.
 const DRAIN: Duration = Duration::from_secs(10);
 
-/// How large the body of a webhook may be, in bytes. The layer bounds those of commands.
+/// Maximum size of a webhook's body, in bytes. The layer limits the bodies of commands.
 const MAX_WEBHOOK: usize = 64 * 1024;
 
-/// Where payments are kept, with Semel's records beside them.
+/// Database of the payments, with Semel's records beside them.
 pub enum Place {
-    /// A file.
+    /// A SQLite file.
     Sqlite(PathBuf),
-    /// The URL of a database.
+    /// The URL of a PostgreSQL database.
     Postgres(String),
 }
 
-/// How the service works.
+/// Settings of the service.
 pub struct Options {
-    /// Where payments are kept.
+    /// Database of the payments.
     pub place: Place,
-    /// Who charges.
+    /// Address of the provider that charges.
     pub provider: Address,
-    /// The key that the provider signs its webhooks with, of 16 bytes or more; without one, none is believed.
+    /// Key that the provider signs its webhooks with, of 16 bytes or more; without one, all webhooks are refused.
     pub webhook_secret: Option<String>,
-    /// How long a key is remembered once its payment is settled.
+    /// Time to live of a key once its payment is settled.
     pub ttl: Duration,
-    /// How long a payment may wait for the provider before its outcome is called unknown.
+    /// Time that a payment may wait for the provider before its outcome is unknown.
     pub patience: Duration,
-    /// How long one call of the provider may take.
+    /// Timeout of one call of the provider.
     pub timeout: Duration,
 }
 
 impl Options {
-    /// How often something is tried: quick at first, so that one can watch; minutes in all, so that a bad day can pass.
+    /// Returns the retry terms: quick at first, so that one can watch; minutes in all, so that an outage of the
+    /// provider can pass.
     fn retry_terms(&self) -> RetryTerms {
         RetryTerms {
             max_attempts: 30,
@@ -104,7 +105,7 @@ impl Options {
         PhaseTerms { retry: self.retry_terms(), ..PhaseTerms::default() }
     }
 
-    /// How long whoever was killed keeps others waiting.
+    /// Returns the lease: the time until the work of a killed process is resumed.
     fn lease(&self) -> Duration {
         self.timeout * 3
     }
@@ -119,19 +120,19 @@ pub struct Service {
     options: Options,
 }
 
-/// What handlers need.
+/// State shared by the handlers.
 struct Shared {
     book: Arc<dyn Book>,
     rides: Arc<dyn Rides>,
     bulk: Bulk,
-    /// What the provider tells, if it is believed.
+    /// Receiver of the provider's events, if there is a key to verify them.
     webhooks: Option<Webhooks>,
-    /// Lets the worker of this process look for messages at once, if it has one.
+    /// Handle that wakes the worker of this process, if it has one.
     wake: OnceLock<Wake>,
 }
 
 impl Shared {
-    /// A message may be waiting to be delivered.
+    /// Wakes the worker: a message may be waiting.
     fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             wake.wake();
@@ -140,7 +141,7 @@ impl Shared {
 }
 
 impl Service {
-    /// Opens the database, and makes the tables that are not there.
+    /// Opens the database, and creates missing tables.
     pub async fn open(options: Options) -> Result<Service, String> {
         Service::try_open(options).await.map_err(|error| error.to_string())
     }
@@ -161,8 +162,8 @@ impl Service {
         Ok(Service { shared, reconciler, store, outbox: stand::around(outbox), options })
     }
 
-    /// Charges what was ordered, and finds out what became of what is unknown: beside [`serve`](Service::serve), or in a
-    /// process of its own, or in several.
+    /// Starts the worker that charges payments, and the reconciler of unknown ones: beside [`serve`](Service::serve),
+    /// or in one or more processes of their own.
     pub fn work(&self) -> Working {
         let worker = self.worker();
         let (stop, stopped) = oneshot::channel::<()>();
@@ -185,7 +186,7 @@ impl Service {
         let timeout = self.options.timeout;
         let charging = Charging::new(self.shared.book.clone(), self.options.provider.clone(), timeout);
         let options = WorkerOptions {
-            // A call, and what follows it.
+            // One call, and the writes after it.
             timeout: timeout + Duration::from_secs(1).min(timeout),
             lease: self.options.lease(),
             retry: self.options.retry_terms(),
@@ -196,7 +197,7 @@ impl Service {
         worker
     }
 
-    /// Answers requests until `stop` comes back, and then lets what runs come to its end.
+    /// Answers requests until `stop` returns, and then waits for running ones to end.
     pub async fn serve(
         self,
         listener: TcpListener,
@@ -213,7 +214,7 @@ impl Service {
             )
             .operation(Operation::new("payments.batch", "POST /payments:batch").with(move |policy| {
                 policy.ttl = ttl;
-                // Each item is a command of its own, so the whole is safe to repeat, and soon.
+                // Each item is a command of its own, so the whole is safe to rerun, and soon.
                 policy.on_lease_expired = OnLeaseExpired::Rerun;
                 policy.lease = lease;
             }))
@@ -221,7 +222,7 @@ impl Service {
                 policy.ttl = ttl;
                 policy.lease = lease;
                 policy.timeout = timeout;
-                // Whoever asks again while it is resumed is told where to ask.
+                // A retry during the resumption gets the address of the status.
                 policy.in_progress = InProgress::Accepted;
             }))
             .build()
@@ -250,7 +251,7 @@ impl Service {
     }
 }
 
-/// What works in the background.
+/// Running background tasks.
 pub struct Working {
     stops: [Stop; 2],
     reconciler: oneshot::Sender<()>,
@@ -258,7 +259,7 @@ pub struct Working {
 }
 
 impl Working {
-    /// Begins nothing any more, and lets what is in hand come to its end.
+    /// Stops taking work, and waits for the running work to end.
     pub async fn stop(self) {
         self.stops.iter().for_each(Stop::stop);
         drop(self.reconciler);
@@ -268,14 +269,14 @@ impl Working {
     }
 }
 
-/// Who is asking. **A real service asks its authentication**; this one believes a header, so that it can be tried with
-/// `curl`.
+/// Returns the caller. **A real service asks its authentication**; this one trusts a header, so that it can be tried
+/// with `curl`.
 fn identify(request: &Parts) -> Result<Principal, Denied> {
     let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
     Principal::new("shop", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
 }
 
-/// A listener at this address.
+/// Returns a listener at this address.
 pub async fn listen(address: SocketAddr) -> Result<TcpListener, String> {
     TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
 }

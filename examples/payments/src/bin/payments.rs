@@ -1,4 +1,4 @@
-//! The payment service as a program: `payments --provider URL`. What it does is in `src/service`.
+//! The payment service as a program: `payments --provider URL`. Its code is in `src/service`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use std::time::Duration;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use payments::service::{Address, Options, Place, Service, listen};
 
-/// Who charges.
+/// Place of the worker that charges.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
-    /// A worker in this process.
+    /// This process serves and works.
     On,
-    /// Somebody else.
+    /// Another process works.
     Off,
-    /// This process, which does nothing else.
+    /// This process only works.
     Only,
 }
 
@@ -111,7 +111,7 @@ async fn run() -> Result<(), String> {
         None => announce("working"),
     }
     let working = (work != Work::Off).then(|| service.work());
-    // Ctrl-C: begin nothing any more, let what runs come to its end, then stop. It may be killed as well.
+    // Ctrl-C: accept nothing new, let running work end, then stop. It may be killed as well.
     let stop = async {
         let _ = tokio::signal::ctrl_c().await;
     };

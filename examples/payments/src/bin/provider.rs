@@ -1,4 +1,4 @@
-//! The payment provider as a program: `provider --ledger FILE`. What it does is in `src/provider`.
+//! The payment provider as a program: `provider --ledger FILE`. Its code is in `src/provider`.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ async fn run() -> Result<(), String> {
     let listener = tokio::net::TcpListener::bind(address);
     let listener = listener.await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
     announce(listener.local_addr().map_err(|error| error.to_string())?);
-    // Until it is killed, which it can be at any time: what matters is in the ledger.
+    // Until it is killed, which is safe at any time: all that matters is in the ledger.
     provider.serve(listener).await;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! `POST /charges` and the look-ups.
 //!
-//! A request meets the switches in this order: refused or failed before anything happened; then it is charged; then
-//! it is slow; then its answer gets lost, or is an error although it was charged.
+//! A request meets the switches in this order: refused or failed before anything happened; then it is charged; then it
+//! is slow; then its answer gets lost, or is an error although it was charged.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use super::order::Order;
 use super::refusal::Refusal;
 use super::switches::{Switch, Switches};
 
-/// How long a client that waits for an answer that never comes is kept.
+/// Time after which a client that waits for a lost answer is disconnected.
 const NEVER: Duration = Duration::from_secs(30);
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");

@@ -1,4 +1,4 @@
-//! Accepts connections and serves them, and can close one without an answer, which axum's own server cannot.
+//! Server that can close a connection without an answer, which axum's own server cannot.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-/// How many clients may be connected at once; the others wait in the kernel's queue.
+/// Maximum number of connected clients; the others wait in the kernel's queue.
 const MAX_CONNECTIONS: usize = 1024;
-/// How long the head of a request may take, and how long a request may take as a whole.
+/// Timeout of the head of a request, and of a request as a whole.
 const HEAD_TIME: Duration = Duration::from_secs(30);
 const REQUEST_TIME: Duration = Duration::from_secs(90);
-/// The wait after the system could not give us a connection.
+/// Pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Instead of an answer: the connection is closed.
+/// Marker in place of an answer: the connection is closed.
 #[derive(Clone, Debug)]
 pub(super) struct HangUp;
 

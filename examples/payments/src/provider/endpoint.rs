@@ -13,7 +13,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Sends to this address, and signs with this secret.
+    /// Creates an endpoint at this address, whose events are signed with this secret.
     pub fn new(url: String, secret: String) -> Result<Endpoint, String> {
         let wrong =
             |why: &str| format!("{url:?} is not an address such as http://127.0.0.1:8080/webhooks: {why}");

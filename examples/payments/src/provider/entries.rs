@@ -1,4 +1,4 @@
-//! Charges in the ledger, and the answers to their keys. All SQL about them but their tables is here.
+//! Charges in the ledger, and the answers to their keys. All SQL about them except their tables is here.
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior};
 
@@ -6,9 +6,9 @@ use super::events::{self, Fate};
 use super::ledger::{Broken, Charge, Ledger, PAGE, Status};
 use super::order::Order;
 
-/// The most charges that are found under one reference; one is what there should be.
+/// Maximum number of charges found under one reference; there should be one.
 const MAX_FOUND: u32 = 1000;
-/// How much of it people are shown.
+/// Number of charges shown on the page.
 pub(super) const LATEST: u32 = 100;
 
 const INSERT_CHARGE: &str = "
@@ -35,31 +35,31 @@ const READ_LATEST: &str = "
 const COUNT: &str = "
     SELECT count(*) FILTER (WHERE status = 'captured'), count(*) FILTER (WHERE status = 'declined') FROM charges";
 
-/// The ledger at a glance.
+/// Summary of the ledger.
 pub(super) struct Overview {
     pub(super) captured: i64,
     pub(super) declined: i64,
-    /// The latest first, each with the state of its event, if it has one.
+    /// The latest charges first, each with the state of its event, if it has one.
     pub(super) latest: Vec<(Charge, Option<String>)>,
 }
 
-/// What the switches say about a new charge.
+/// Effect of the switches on a new charge.
 pub(super) struct Plan {
     pub(super) declines: bool,
     pub(super) fate: Fate,
 }
 
-/// What became of an order.
+/// Outcome of an order.
 pub(super) enum Outcome {
     New(Charge),
-    /// The key had it already.
+    /// The key had this charge already.
     Known(Charge),
-    /// The key is another order's.
+    /// The key belongs to another order.
     KeyTaken,
 }
 
 impl Ledger {
-    /// Charges, or finds what was charged under this key. `plan` is only asked about a new charge.
+    /// Charges, or finds the charge of this key. `plan` is called only for a new charge.
     pub(super) async fn charge(
         &self,
         order: Order,
@@ -84,7 +84,7 @@ impl Ledger {
             }
             events::insert(&tx, &charge, plan.fate)?;
             tx.commit()?;
-            // Here, where it happens even if the client is gone.
+            // Here, so that it happens even if the client is gone.
             ledger.has_news();
             Ok(Outcome::New(charge))
         })
@@ -114,7 +114,7 @@ impl Ledger {
         .await
     }
 
-    /// The charges that follow this position, in the order in which they were made.
+    /// Returns the charges after this position, in the order in which they were made.
     pub(super) async fn page(&self, after: i64) -> Result<Vec<Charge>, Broken> {
         let find = move |connection: &mut Connection| {
             connection.prepare_cached(READ_PAGE)?.query_map((after, PAGE), read)?.collect()

@@ -1,8 +1,8 @@
-//! The events about charges in the ledger, and their receiver. All SQL about them but their tables is here; `webhooks.rs`
-//! sends them.
+//! Events about charges in the ledger, and their receiver. All SQL about them except their tables is here;
+//! `webhooks.rs` sends them.
 //!
-//! An event is written together with its charge, and only if there is somebody to tell. It is `unsent` until the
-//! receiver has it as often as it should, was not there for too long (`given up`), or never will (`lost`).
+//! An event is written together with its charge, and only if there is a receiver. It is `unsent` until all its copies
+//! have arrived; it is `given up` after the last try, and `lost` if a switch drops it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::endpoint::Endpoint;
 use super::ledger::{Broken, Charge, Ledger, PAGE};
 
-/// How long an event that is to come late waits for one to overtake it.
+/// Delay of an event that is to be overtaken by another one.
 const HELD_BACK_MS: i64 = 5000;
 
 const NOW_MS: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
@@ -26,7 +26,7 @@ const IS_ONE_HELD_BACK: &str =
 const READ_EVENTS: &str = "SELECT id, type, charge, state, tries, last_error, position FROM events
     WHERE position > ?1 ORDER BY position LIMIT ?2";
 
-/// What is to become of the event about a charge.
+/// Faults in the delivery of the event about a charge.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Fate {
     pub(super) is_lost: bool,
@@ -34,27 +34,27 @@ pub(super) struct Fate {
     pub(super) is_late: bool,
 }
 
-/// An event that should be sent now.
+/// An event that is due.
 pub(super) struct Due {
     pub(super) endpoint: Endpoint,
     pub(super) id: String,
     pub(super) body: String,
-    /// How often it failed.
+    /// Number of failed tries.
     pub(super) tries: u32,
     /// The ledger's clock.
     pub(super) seconds: i64,
 }
 
-/// What there is to do.
+/// Next task of the sender.
 pub(super) enum Agenda {
     Send(Due),
-    /// Nothing before that.
+    /// Nothing is due before this time has passed.
     Wait(Duration),
-    /// Nothing.
+    /// Nothing is due.
     Idle,
 }
 
-/// An event, for whoever wants to know what became of it.
+/// An event, as `GET /events` shows it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Event {
@@ -62,14 +62,14 @@ pub(super) struct Event {
     r#type: String,
     charge: String,
     state: String,
-    /// How often it failed.
+    /// Number of failed tries.
     tries: u32,
     last_error: Option<String>,
     #[serde(skip)]
     pub(super) position: i64,
 }
 
-/// What a receiver is told.
+/// JSON body of an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Told<'a> {
@@ -79,7 +79,7 @@ struct Told<'a> {
     data: &'a Charge,
 }
 
-/// Writes the event about a charge, if there is somebody to tell.
+/// Writes the event about a charge, if there is a receiver.
 pub(super) fn insert(tx: &Transaction<'_>, charge: &Charge, fate: Fate) -> rusqlite::Result<()> {
     if endpoint(tx)?.is_none() {
         return Ok(());
@@ -90,7 +90,7 @@ pub(super) fn insert(tx: &Transaction<'_>, charge: &Charge, fate: Fate) -> rusql
     let body = serde_json::to_string(&told)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
     let state = if fate.is_lost { "lost" } else { "unsent" };
-    // One at a time comes late: if all waited, they would come in order.
+    // Only one at a time is delayed: if all were, they would arrive in order.
     let is_late = fate.is_late && !tx.query_row(IS_ONE_HELD_BACK, [], |row| row.get::<_, bool>(0))?;
     let sql = format!(
         "INSERT INTO events (id, type, charge, body, state, copies, held_back, due_ms)
@@ -108,7 +108,7 @@ fn endpoint(connection: &Connection) -> rusqlite::Result<Option<Endpoint>> {
 }
 
 impl Ledger {
-    /// Events go there from now on, those that are unsent as well.
+    /// Sets the receiver from now on, also of unsent events.
     pub(super) async fn subscribe(&self, to: Endpoint) -> Result<(), Broken> {
         let subscribe = move |connection: &mut Connection| connection.execute(SUBSCRIBE, (to.url, to.secret));
         self.with(subscribe).await?;
@@ -116,7 +116,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// The oldest event that is due, or when the next one will be.
+    /// Returns the oldest due event, or the time until the next one.
     pub(super) async fn agenda(&self) -> Result<Agenda, Broken> {
         let due = format!(
             "SELECT id, body, tries, unixepoch() FROM events
@@ -140,7 +140,7 @@ impl Ledger {
         .await
     }
 
-    /// One copy has arrived. Whoever waited to be overtaken by it may go now.
+    /// Notes that one copy has arrived, and releases the events that waited to be overtaken by it.
     pub(super) async fn sent(&self, id: String) -> Result<(), Broken> {
         self.with(move |connection| {
             let tx = connection.transaction()?;
@@ -159,7 +159,7 @@ impl Ledger {
         .await
     }
 
-    /// It did not arrive; it is tried again after this time, or not at all.
+    /// Notes that an event did not arrive; it is retried after this time, or given up.
     pub(super) async fn failed(
         &self,
         id: String,
@@ -175,7 +175,7 @@ impl Ledger {
         self.with(move |connection| connection.execute(&sql, (id, why, wait, state))).await.map(drop)
     }
 
-    /// The events that follow this position.
+    /// Returns the events after this position.
     pub(super) async fn events(&self, after: i64) -> Result<Vec<Event>, Broken> {
         let read = |row: &rusqlite::Row<'_>| {
             Ok(Event {

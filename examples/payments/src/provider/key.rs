@@ -1,13 +1,13 @@
-//! The header `Idempotency-Key`: a string in quotes, as the draft standard wants it, or the same without them.
+//! Parser of the header `Idempotency-Key`: a quoted string, as the draft standard requires, or the bare text.
 
 use axum::http::HeaderMap;
 
 use super::refusal::Refusal;
 
-/// The longest key, in characters.
+/// Maximum length of a key, in characters.
 const MAX_LENGTH: usize = 255;
 
-/// The key of a request, if it has one.
+/// Returns the key of a request, if it has one.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     let mut values = headers.get_all("idempotency-key").iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -27,7 +27,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<String>, Refusal> {
     }
 }
 
-/// What stands before the closing quote, which must be the end.
+/// Returns the text before the closing quote, which must be the end.
 fn unquote(text: &str) -> Option<String> {
     let mut key = String::new();
     let mut characters = text.chars();

@@ -1,8 +1,7 @@
-//! The ledger: a SQLite file. `entries.rs` has every charge and the answer to every key in it, `events.rs` the events about
+//! The ledger: a SQLite file. `entries.rs` has its charges and the answers to their keys, `events.rs` the events about
 //! them.
 //!
-//! All that a request changes is one transaction, on disk before it is answered. The ledger also has the clock and
-//! draws the ids.
+//! Each request is one transaction, on disk before it is answered. The ledger also has the clock and draws the ids.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,9 +11,9 @@ use rusqlite::Connection;
 use serde::Serialize;
 use tokio::sync::Notify;
 
-/// How long to wait for another process that looks into the file.
+/// Busy timeout while another process uses the file.
 const BUSY_TIME: Duration = Duration::from_secs(5);
-/// How much of the ledger is read at a time.
+/// Number of rows read per page.
 pub(super) const PAGE: u32 = 500;
 
 const SCHEMA: &str = "
@@ -54,7 +53,7 @@ const SCHEMA: &str = "
     CREATE INDEX IF NOT EXISTS events_unsent ON events (position) WHERE state = 'unsent';
     CREATE INDEX IF NOT EXISTS events_by_charge ON events (charge);";
 
-/// One line of the ledger. It never changes.
+/// One charge in the ledger. It never changes.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Charge {
@@ -84,7 +83,7 @@ impl Status {
     }
 }
 
-/// The ledger cannot be read or written.
+/// Error: the ledger cannot be read or written.
 #[derive(Debug)]
 pub(super) struct Broken(String);
 
@@ -103,7 +102,7 @@ impl From<serde_json::Error> for Broken {
 #[derive(Clone)]
 pub(super) struct Ledger {
     connection: Arc<Mutex<Connection>>,
-    /// Wakes whoever sends events.
+    /// Wakes the sender of events.
     news: Arc<Notify>,
 }
 
@@ -118,7 +117,7 @@ impl Ledger {
         Ok(Ledger { connection: Arc::new(Mutex::new(connection)), news: Arc::default() })
     }
 
-    /// Works on the file, in a thread that may wait. It comes to its end even if nobody waits for it any more.
+    /// Runs a closure on the file, in a thread that may block. It runs to its end even if the caller stops waiting.
     pub(super) async fn with<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
@@ -129,7 +128,7 @@ impl Ledger {
         done.map_err(|error| Broken(error.to_string()))
     }
 
-    /// Comes back when there may be something new to send.
+    /// Returns when there may be a new event to send.
     pub(super) async fn news(&self) {
         self.news.notified().await;
     }

@@ -1,4 +1,4 @@
-//! The ledger and the events as a whole, sent page by page: as lines of JSON, and the ledger as CSV.
+//! The whole ledger and all events, sent page by page: as lines of JSON, and the ledger as CSV.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use super::ledger::Broken;
 const LINES: &str = "application/x-ndjson";
 const CSV: &str = "text/csv; charset=utf-8";
 
-/// What a page looks like, and where the next one begins; `None` after the last.
+/// Text of a page, and the position of the next one; `None` after the last.
 type Page = Result<Option<(String, i64)>, Broken>;
 
 pub(super) async fn lines(State(provider): State<Provider>) -> Response {
@@ -65,7 +65,7 @@ fn json_lines(all: &[impl Serialize], last: Option<i64>) -> Page {
     Ok(last.map(|last| (text, last)))
 }
 
-/// A page at a time, when the client has room for it. If one cannot be read, the connection breaks off.
+/// Streams pages as the client takes them. If one cannot be read, the connection breaks off.
 fn stream<F, R>(content_type: &'static str, head: &'static str, page: F) -> Response
 where
     F: Fn(i64) -> R + Clone + Send + 'static,
@@ -82,7 +82,7 @@ where
     ([(CONTENT_TYPE, content_type)], Body::from_stream(pages)).into_response()
 }
 
-/// In quotes only if it must be.
+/// Quotes a CSV field if needed.
 fn quoted(text: &str) -> String {
     if text.contains(['"', ',', '\r', '\n']) {
         format!("\"{}\"", text.replace('"', "\"\""))

@@ -1,12 +1,12 @@
-//! What a client wants charged, read strictly: a provider that guesses what was meant takes the wrong amount.
+//! Orders of clients, parsed strictly: a provider that guesses charges the wrong amount.
 
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-/// The card that always declines.
+/// Test card that always declines.
 const DECLINED_CARD: &str = "4000000000000002";
 
-/// The largest amount, in the currency's smallest unit, and the longest texts, in bytes.
+/// Maximum amount, in the currency's smallest unit, and maximum length of texts, in bytes.
 const MAX_AMOUNT: i64 = 99_999_999;
 const MAX_REFERENCE: usize = 200;
 const MAX_CARD: usize = 64;
@@ -42,7 +42,7 @@ impl Order {
         self.card == DECLINED_CARD
     }
 
-    /// What tells two orders apart under one key. The card is in it, and cannot be read from it.
+    /// Returns the hash that tells two orders under one key apart. It covers the card, and does not reveal it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         let text = serde_json::json!([self.reference, self.amount, self.currency, self.card]).to_string();
         Sha256::digest(text.as_bytes()).into()

@@ -1,6 +1,6 @@
 //! `GET /`: the ledger as a table and the switches as check boxes, for people. `page/script.js` keeps it current.
 //!
-//! Whatever a client sent is shown as text: it is escaped here, and the browser is told to run no script but ours.
+//! Text from clients is escaped here, and the content security policy allows only our own script.
 
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ fn form(switches: &Switches) -> String {
     )
 }
 
-/// The name and the meaning are ours; nothing a client sent is in here.
+/// Name and meaning are our own; the text contains nothing from clients.
 fn field(name: &str, meaning: &str, setting: Setting, more: &str) -> String {
     let checked = if setting == Setting::Off { "" } else { " checked" };
     let next = match setting.show() {

@@ -1,4 +1,4 @@
-//! What a client gets that asked for something wrong: a status, and a sentence in JSON.
+//! Answer to an invalid request: a status, and a sentence in JSON.
 
 use axum::Json;
 use axum::http::StatusCode;

@@ -1,12 +1,12 @@
-//! How events are signed.
+//! Signature of events.
 
 use std::fmt::Write;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The value of `Semel-Signature`: when it was sent, in seconds since 1970, and in hex the HMAC-SHA256 of
-/// `t.eventId.body`.
+/// Returns the value of `Semel-Signature`: the send time in seconds since 1970, and the HMAC-SHA256 of `t.eventId.body`
+/// in hex.
 pub fn signature(secret: &str, seconds: i64, event_id: &str, body: &str) -> String {
     let mut mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).expect("HMAC takes keys of every length");
     mac.update(format!("{seconds}.{event_id}.{body}").as_bytes());

@@ -1,6 +1,6 @@
-//! The bad days: what a provider does wrong, until it is switched off or for the next few requests.
+//! Fault switches of the provider, each on for ever or for a number of requests.
 //!
-//! `requests` are those to `POST /charges`. One that does not get as far as a switch does not use it up.
+//! `requests` are those to `POST /charges`. A request that ends before it meets a switch does not use it up.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use serde_json::{Map, Value, json};
 use super::Provider;
 use super::refusal::Refusal;
 
-/// The longest wait that can be asked for.
+/// Maximum delay of `slow`.
 const MAX_SLOW_MS: u64 = 30_000;
-/// The wait that is offered to people.
+/// Delay of `slow` that the page offers.
 const USUAL_SLOW_MS: u64 = 2000;
 
-/// What can go wrong, besides being slow.
+/// Faults, besides being slow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Switch {
     Refuse,
@@ -32,7 +32,7 @@ pub(super) enum Switch {
 }
 
 impl Switch {
-    /// In the order in which a request meets them, with the names that clients use.
+    /// All switches in the order in which a request meets them, with their names in the API.
     pub(super) const ALL: [(Switch, &str); 9] = [
         (Switch::Refuse, "refuse"),
         (Switch::ErrorBefore, "error_before"),
@@ -45,7 +45,7 @@ impl Switch {
         (Switch::ShuffleWebhooks, "shuffle_webhooks"),
     ];
 
-    /// In a few words, for people.
+    /// Returns a short description, for people.
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Switch::Refuse => "answers 503, charges nothing",
@@ -61,13 +61,13 @@ impl Switch {
     }
 }
 
-/// How long something is on.
+/// Duration of a fault.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) enum Setting {
     #[default]
     Off,
     On,
-    /// For so many requests.
+    /// On for this number of requests.
     Next(u32),
 }
 
@@ -100,7 +100,7 @@ impl Setting {
     }
 }
 
-/// All switches. They are not in the ledger: a provider that is started again has those it was started with.
+/// All switches. They are not in the ledger: a restarted provider has its initial ones.
 #[derive(Clone, Debug)]
 pub struct Switches {
     settings: [Setting; Switch::ALL.len()],
@@ -115,14 +115,14 @@ impl Default for Switches {
 }
 
 impl Switches {
-    /// Reads what is not as on a good day.
+    /// Parses the switches that are on.
     pub fn from_json(text: &str) -> Result<Switches, String> {
         let mut switches = Switches::default();
         switches.change(text.as_bytes())?;
         Ok(switches)
     }
 
-    /// Sets those that are named, and leaves the others; all or nothing.
+    /// Sets the named switches, and leaves the others; all or nothing.
     fn change(&mut self, json: &[u8]) -> Result<(), String> {
         let changes: Map<String, Value> = serde_json::from_slice(json)
             .map_err(|error| format!("an object is needed, such as {{\"decline\": true}}: {error}"))?;
@@ -152,22 +152,22 @@ impl Switches {
         self.settings[switch as usize]
     }
 
-    /// The wait in milliseconds, and how long it is on.
+    /// Returns the delay in milliseconds, and its duration.
     pub(super) fn slow(&self) -> (u64, Setting) {
         (self.slow_ms, self.slow)
     }
 
-    /// Whether it is on for the request that asks, which uses it up by one.
+    /// Returns true if the switch is on for this request, which uses it up by one.
     pub(super) fn take(&mut self, switch: Switch) -> bool {
         self.setting(switch).take()
     }
 
-    /// The first of these that is on.
+    /// Returns the first of these switches that is on.
     pub(super) fn take_first(&mut self, switches: &[Switch]) -> Option<Switch> {
         switches.iter().copied().find(|switch| self.take(*switch))
     }
 
-    /// How long the request that asks must wait.
+    /// Returns the delay of this request.
     pub(super) fn take_slow(&mut self) -> Duration {
         Duration::from_millis(if self.slow.take() { self.slow_ms } else { 0 })
     }
@@ -186,7 +186,7 @@ impl Switches {
     }
 }
 
-/// Milliseconds, or milliseconds for the next few requests.
+/// Parses milliseconds, or milliseconds for a number of requests.
 fn read_slow(value: &Value) -> Result<(u64, Setting), String> {
     let wrong = || {
         format!(

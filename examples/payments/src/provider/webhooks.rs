@@ -1,4 +1,4 @@
-//! Tells a client's service about charges: one event after the other, signed, again if it did not get there.
+//! Sender of events about charges: one after the other, signed, with retries.
 //!
 //! An event can arrive twice: a provider that was killed before it had noted the answer sends it again.
 
@@ -22,15 +22,15 @@ use super::ledger::{Broken, Ledger};
 use super::refusal::Refusal;
 use super::signature::signature;
 
-/// How often an event is tried, and how long it waits before it is tried again: twice as long each time, up to a bound.
+/// Maximum number of tries of an event, and the bounds of its backoff, which doubles each time.
 const MAX_TRIES: u32 = 10;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const MAX_WAIT: Duration = Duration::from_secs(5);
-/// How long a receiver may take.
+/// Timeout of a receiver.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The largest head of an answer, in bytes.
+/// Maximum size of an answer's head, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// How long to wait while the ledger cannot be used.
+/// Pause while the ledger is not available.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) async fn subscribe(State(provider): State<Provider>, body: Bytes) -> Result<Json<Value>, Refusal> {
@@ -42,7 +42,7 @@ pub(super) async fn subscribe(State(provider): State<Provider>, body: Bytes) -> 
     Ok(Json(json!({ "url": url })))
 }
 
-/// Sends what is due, for ever.
+/// Sends due events, for ever.
 pub(super) async fn run(ledger: Ledger) {
     loop {
         let wait = match ledger.agenda().await {
@@ -58,7 +58,7 @@ pub(super) async fn run(ledger: Ledger) {
     }
 }
 
-/// Sends one event, and writes down what came of it.
+/// Sends one event, and stores the result.
 async fn tell(ledger: &Ledger, due: Due) -> Result<(), Broken> {
     let why = match tokio::time::timeout(PATIENCE, send(&due)).await {
         Ok(Ok(status)) if status.is_success() => return ledger.sent(due.id).await,
@@ -99,7 +99,7 @@ async fn send(due: &Due) -> Result<StatusCode, String> {
         answer = &mut answering => answer.map(|answer| answer.status()).map_err(no_answer),
         ended = &mut connection => {
             ended.map_err(no_answer)?;
-            // The answer may have come before the end.
+            // The answer may have arrived before the connection ended.
             answering.await.map(|answer| answer.status()).map_err(no_answer)
         }
     }

@@ -1,5 +1,5 @@
-//! `POST /payments:batch`: many payments in one request. Each is a command of its own, so whatever happens to the request,
-//! none of them is made twice; the same request, sent again, does what is left and tells what became of the rest.
+//! `POST /payments:batch`: many payments in one request. Each is a command of its own, so none of them is made twice,
+//! whatever happens to the request; a retry executes the rest and returns the outcomes of the others.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) async fn create(
                     item.command.business_reference = order.reference.clone();
                     shared.book.accept(&item.command, order).await
                 }
-                // For good: another request may do better, under another key.
+                // Permanent: a corrected payment needs another key.
                 Err(why) => shared.book.refuse(&item.command, why).await,
             };
             stand::at(Point::AfterCommit);

@@ -1,5 +1,5 @@
-//! The payments of the service, in the database that has the records of its commands. Each change is one transaction
-//! with the record; what differs between SQLite and PostgreSQL is in `book/`, and nothing else.
+//! Payments of the service, in the database that has the records of its commands. Each change is one transaction with
+//! the record; only the differences between SQLite and PostgreSQL are in `book/`.
 
 pub(super) mod postgres;
 pub(super) mod sqlite;
@@ -19,13 +19,13 @@ use super::payment::{Charge, Order, Payment};
 use super::refusal::Unavailable;
 use super::rides::{Ride, Rides};
 
-/// The kind of message that has a payment charged.
+/// Kind of the message that requests a charge.
 pub(super) const CHARGE: &str = "charge";
 
-/// The most payments that are listed.
+/// Maximum number of listed payments.
 const MAX_LISTED: i64 = 50;
 
-/// The parameters stand in the order of their numbers, which is what SQLite goes by.
+/// Parameters appear in the order of their numbers, which is what SQLite goes by.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS payments (
         id TEXT PRIMARY KEY,
@@ -40,7 +40,7 @@ const TABLES: &str = "
     );
     CREATE INDEX IF NOT EXISTS payments_by_caller ON payments (caller, id);";
 
-/// A payment is made by its command, under the command's id. A command that was declared not executed and is sent again
+/// Inserts the payment of a command, under the command's id. A command that was declared not executed and is retried
 /// finds the payment of its first attempt.
 const ACCEPT: &str = "
     INSERT INTO payments (id, caller, amount, currency, card, reference, created_at)
@@ -48,7 +48,7 @@ const ACCEPT: &str = "
     ON CONFLICT (id) DO UPDATE SET status = 'pending', charge = NULL
     RETURNING id, amount, currency, card, reference, status, charge, created_at";
 
-/// A charge of another amount is no charge for this payment.
+/// Settles a payment. A charge of another amount does not match it.
 const SETTLE: &str = "
     UPDATE payments SET status = $1, charge = $2 WHERE id = $3 AND amount = $4 AND currency = $5
     RETURNING id, amount, currency, card, reference, status, charge, created_at";
@@ -57,43 +57,43 @@ const FIND: &str = "
     SELECT id, amount, currency, card, reference, status, charge, created_at FROM payments
     WHERE id = $1 AND caller = $2";
 
-/// Ids begin with the time.
+/// Lists payments. Ids begin with the time.
 const LIST: &str = "
     SELECT id, amount, currency, card, reference, status, charge, created_at FROM payments
     WHERE caller = $1 ORDER BY id DESC LIMIT $2";
 
-/// Keeps payments.
+/// Stores payments.
 #[async_trait]
 pub(super) trait Book: Send + Sync + 'static {
-    /// Carries out the command: the payment is pending, and is left to a message to be charged.
+    /// Executes the command: the payment is pending, and a message requests its charge.
     async fn accept(&self, command: &Command, order: Order) -> Answered;
 
-    /// Carries out the command by refusing it for good.
+    /// Executes the command by refusing it permanently.
     async fn refuse(&self, command: &Command, why: String) -> Answered;
 
-    /// What the payment of this command came to, as the provider answered: payment and record say so together. With a
-    /// note, as it was seen elsewhere.
+    /// Settles the payment of this command by the provider's answer, in one transaction with its record. A note marks
+    /// it as evidence from elsewhere.
     async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled;
 
-    /// A payment of this caller.
+    /// Returns a payment of this caller.
     async fn find(&self, caller: String, id: String) -> Result<Option<Payment>, Unavailable>;
 
-    /// The latest payments of this caller.
+    /// Returns the latest payments of this caller.
     async fn list(&self, caller: String) -> Result<Vec<Payment>, Unavailable>;
 
-    /// A ride of this caller.
+    /// Returns a ride of this caller.
     async fn find_ride(&self, caller: String, id: String) -> Result<Option<Ride>, Unavailable>;
 
     /// Sends the receipt of a ride, once for each event.
     async fn send_receipt(&self, event_id: String, ride: String) -> Result<(), Unavailable>;
 }
 
-/// What a command is told that asks for something wrong, for good.
+/// Returns the permanent refusal of an invalid command.
 fn refused(why: &str) -> Failure {
     Failure::refuse(StatusCode::BAD_REQUEST, &json!({ "error": why }))
 }
 
-/// A database that was opened.
+/// An open database.
 pub(super) struct Opened {
     pub(super) book: Arc<dyn Book>,
     pub(super) rides: Arc<dyn Rides>,
@@ -102,5 +102,5 @@ pub(super) struct Opened {
     pub(super) evidence: Arc<dyn Evidence>,
 }
 
-/// Why a service cannot be opened.
+/// Error that prevents the service from opening.
 pub(super) type Error = Box<dyn std::error::Error + Send + Sync>;

@@ -1,4 +1,4 @@
-//! The extractor of the caller, for requests that are no commands.
+//! Extractor of the caller, for requests that are no commands.
 
 use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
@@ -8,7 +8,7 @@ use axum::response::Response;
 use super::identify;
 use super::refusal::refusal;
 
-/// The caller of a request that is no command.
+/// Caller of a request that is no command.
 pub(super) struct Caller(pub(super) String);
 
 impl<S: Sync> FromRequestParts<S> for Caller {

@@ -1,7 +1,7 @@
-//! What the worker does with messages: it has payments charged and writes down what came of it, and it sends receipts.
+//! Sink of the worker: charges payments and stores the result, and sends receipts.
 //!
-//! It may be killed at any place and begin again. The provider knows the message's id, so the card is charged once; the
-//! settlement is one transaction with the record, so it is written once.
+//! It may be killed at any point and start again. The provider deduplicates on the message's id, so the card is charged
+//! once; the settlement is one transaction with the record, so it is written once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,7 +40,7 @@ impl Charging {
                 settled.tried(Some(reference))
             }
             Ok(Err(Trouble::Again { why, retry_after })) => Tried::Failed { why, retry_after },
-            // The payment is unknown from here on, and a person looks at it.
+            // The payment is unknown from here on, and an operator looks at it.
             Ok(Err(Trouble::Never { why })) => Tried::Refused { why },
             Err(_) => Tried::Failed { why: "the provider did not answer in time".into(), retry_after: None },
         }

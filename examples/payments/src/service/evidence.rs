@@ -1,8 +1,8 @@
-//! What others say became of a payment: the reconciler asks the provider about those that are unknown, and the provider
-//! tells by itself, at `POST /webhooks/provider`. Either way it is settled in the transaction that changes the payment.
+//! Evidence about payments: the reconciler asks the provider about unknown ones, and the provider sends events to `POST
+//! /webhooks/provider`. Either way the transaction that changes the payment settles its command.
 //!
-//! That a charge is not there proves nothing: the message that asks for it is still being tried, or was given up and is an
-//! operator's to try again. So nothing here ever says "not executed".
+//! A missing charge proves nothing: the message that requests it is still being retried, or was given up and an
+//! operator may retry it. So nothing here ever says "not executed".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use super::provider::Address;
 use super::rides::RIDE;
 use super::{PAYMENT, Shared};
 
-/// What the provider is called where it tells something.
+/// Name of the provider as a source of evidence.
 const PROVIDER: &str = "provider";
 
 /// Settles payments in the book, with their records.
@@ -48,7 +48,7 @@ impl Settle for InTheBook {
         match settled {
             Settled::Now(record) => told(Decision::Applied, record),
             Settled::Before(record) => told(Decision::Refused(Refusal::WrongState), record),
-            // What is not this payment changes nothing, and keeps nothing else from being heard.
+            // A charge that does not match changes nothing, and blocks no other evidence.
             Settled::Absent | Settled::RolledBack => {
                 told(Decision::Refused(Refusal::WrongState), Box::new(record.clone()))
             }
@@ -58,13 +58,13 @@ impl Settle for InTheBook {
     }
 }
 
-/// The charge that was found.
+/// Returns the charge in a verdict.
 fn charge(change: &Change) -> Option<Charge> {
     let response = change.result()?.response.decode().ok()?;
     serde_json::from_slice(&response.body?).ok()
 }
 
-/// Asks the provider about payments that are unknown.
+/// Creates the reconciler that asks the provider about unknown payments.
 pub(super) fn reconciler(
     book: Arc<dyn Book>,
     store: Arc<dyn Store>,
@@ -92,7 +92,7 @@ pub(super) fn reconciler(
     Ok(reconciler.settle_with(Arc::new(InTheBook(book))))
 }
 
-/// Believes what is signed with this secret.
+/// Creates the receiver of events that are signed with this secret.
 pub(super) fn webhooks(reconciler: Arc<Reconciler>, secret: &str) -> Result<Webhooks, Error> {
     let reading = EventReading {
         event_id: Some(JsonPointer::parse("/id")?),
@@ -106,13 +106,13 @@ pub(super) fn webhooks(reconciler: Arc<Reconciler>, secret: &str) -> Result<Webh
         response_status: StatusCode::CREATED,
         failed_status: StatusCode::PAYMENT_REQUIRED,
     };
-    // What it says about a ride is heard, and changes nothing: whoever carries a ride out asks until it is answered.
+    // Events about a ride are accepted, and change nothing: its executor retries the call until it is answered.
     let operations = vec![OperationName::new(PAYMENT)?, OperationName::new(RIDE)?];
     let source = WebhookSource::new(PROVIDER, vec![secret.as_bytes().to_vec()], operations, reading);
     Ok(Webhooks::new(reconciler).source(source)?)
 }
 
-/// `POST /webhooks/provider`.
+/// Handles `POST /webhooks/provider`.
 pub(super) async fn take(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
     let Some(webhooks) = &shared.webhooks else { return StatusCode::NOT_FOUND.into_response() };
     let received = webhooks.receive(PROVIDER, &headers, &body).await;

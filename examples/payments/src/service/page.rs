@@ -1,5 +1,5 @@
-//! `GET /`: a form to pay with. Its files are served as they are; whatever is shown in it is put there as text by
-//! `page/script.js`, and the browser is told to run no other script.
+//! `GET /`: a payment form. Its files are served as they are; `page/script.js` inserts all data as text, and the
+//! content security policy allows no other script.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HeaderName};
 use axum::response::IntoResponse;

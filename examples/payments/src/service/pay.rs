@@ -15,8 +15,8 @@ use super::payment::Order;
 use super::refusal::{Unavailable, refusal};
 use super::stand::{self, Point};
 
-/// Takes the payment, and answers 202: it is charged a moment later. What is asked for wrongly leaves nothing, so the
-/// same key may be sent again with what was meant.
+/// Accepts the payment, and answers 202: it is charged a moment later. An invalid request stores nothing, so the same
+/// key may be sent again with a corrected one.
 pub(super) async fn create(
     State(shared): State<Arc<Shared>>,
     Idempotent(command): Idempotent,
@@ -39,7 +39,7 @@ pub(super) async fn show(
 ) -> Result<Response, Unavailable> {
     Ok(match shared.book.find(caller, id).await? {
         Some(payment) => Json(payment).into_response(),
-        // Also if it is somebody else's.
+        // Also if it belongs to another caller.
         None => refusal(StatusCode::NOT_FOUND, "no such payment"),
     })
 }

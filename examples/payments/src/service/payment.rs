@@ -1,4 +1,4 @@
-//! What is asked for, what is kept about it, and what clients are told.
+//! Orders, payments and charges: their stored form, and the answers to clients.
 
 use axum::http::StatusCode;
 use axum::http::header::{HeaderValue, LOCATION};
@@ -6,28 +6,28 @@ use semel::core::OperationId;
 use semel::flow::{Failure, Reply};
 use serde::{Deserialize, Serialize};
 
-/// The largest amount, in the currency's smallest unit, and the longest texts, in bytes.
+/// Maximum amount, in the currency's smallest unit, and maximum length of texts, in bytes.
 const MAX_AMOUNT: i64 = 99_999_999;
 const MAX_REFERENCE: usize = 200;
 const MAX_CARD: usize = 64;
 
-/// So much of a card's number may be kept and shown.
+/// Number of a card's last digits that may be stored and shown.
 const SHOWN_DIGITS: usize = 4;
 
-/// What a client asks for.
+/// Order of a client.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Order {
     pub(super) amount: i64,
     pub(super) currency: String,
-    /// As the provider wants it. A real service never sees a card's number: its page sends that to the provider, and what
-    /// comes here is a token.
+    /// Card number for the provider. A real service never sees it: its page sends the number to the provider, and the
+    /// service gets a token.
     pub(super) card: String,
-    /// The client's own name for what is paid. Nothing is paid twice under one.
+    /// The client's own name for the purchase. It is paid at most once.
     pub(super) reference: Option<String>,
 }
 
-/// One of many in a request.
+/// Order as an item of a batch.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Item {
@@ -44,7 +44,7 @@ impl Order {
         Order::checked(serde_json::from_slice(body).map_err(|error| format!("the body: {error}"))?)
     }
 
-    /// One of many in a request, which has a name besides.
+    /// Parses an item of a batch, which has a name besides.
     pub(super) fn read_item(body: &[u8]) -> Result<Order, String> {
         let item: Item = serde_json::from_slice(body).map_err(|error| format!("the item: {error}"))?;
         let Item { amount, currency, card, reference, .. } = item;
@@ -69,19 +69,19 @@ impl Order {
         Ok(order)
     }
 
-    /// The end of the card's number.
+    /// Returns the last digits of the card's number.
     pub(super) fn shown_card(&self) -> &str {
         &self.card[self.card.len().saturating_sub(SHOWN_DIGITS)..]
     }
 
-    /// What the worker needs to charge it.
+    /// Returns the message with all that the worker needs to charge.
     pub(super) fn message(&self) -> Result<Vec<u8>, Failure> {
         let Order { amount, currency, card, .. } = self.clone();
         Ok(serde_json::to_vec(&ChargeMessage { amount, currency, card })?)
     }
 }
 
-/// The message to whoever charges.
+/// Message that requests a charge.
 #[derive(Clone, Deserialize, Serialize)]
 pub(super) struct ChargeMessage {
     pub(super) amount: i64,
@@ -89,35 +89,35 @@ pub(super) struct ChargeMessage {
     pub(super) card: String,
 }
 
-/// A payment as it is kept and shown.
+/// A payment as it is stored and shown.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Payment {
     pub(super) id: String,
     pub(super) amount: i64,
     pub(super) currency: String,
-    /// The end of its number.
+    /// Last digits of the card's number.
     pub(super) card: String,
     pub(super) reference: Option<String>,
     /// `pending`, `captured` or `declined`.
     pub(super) status: String,
-    /// What the provider calls it.
+    /// The provider's id of the charge.
     pub(super) charge: Option<String>,
     pub(super) created_at: String,
 }
 
-/// The id of the payment that a command makes: the same in every attempt at it.
+/// Returns the id of the payment that a command makes: the same in every attempt.
 pub(super) fn payment_id(command: OperationId) -> String {
     format!("pay_{command}")
 }
 
 impl Payment {
-    /// The answer for now: it waits to be charged.
+    /// Returns the preliminary answer: the payment waits to be charged.
     pub(super) fn accepted(&self) -> Result<Reply, Failure> {
         Reply::json(StatusCode::ACCEPTED, self)
     }
 
-    /// The last answer, which retries get.
+    /// Returns the final answer, which retries get.
     pub(super) fn settled(&self) -> Result<Reply, Failure> {
         if self.status != "captured" {
             return Reply::json(StatusCode::PAYMENT_REQUIRED, self);
@@ -127,7 +127,7 @@ impl Payment {
     }
 }
 
-/// What the provider says about a charge.
+/// The provider's answer about a charge.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Charge {
     pub(super) id: String,

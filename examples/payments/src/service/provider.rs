@@ -1,4 +1,4 @@
-//! The provider, as the service sees it: over HTTP, one connection for each call, everything bounded.
+//! Client of the provider: over HTTP, one connection for each call, everything bounded.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use tokio::net::TcpStream;
 
 use super::payment::{Charge, ChargeMessage};
 
-/// The largest head and the largest body of an answer, in bytes.
+/// Maximum size of an answer's head, and of its body, in bytes.
 const MAX_HEAD: usize = 16 * 1024;
 const MAX_BODY: usize = 64 * 1024;
 
-/// Where the provider is.
+/// Address of the provider.
 #[derive(Clone, Debug)]
 pub struct Address(Authority);
 
@@ -38,15 +38,15 @@ impl std::str::FromStr for Address {
     }
 }
 
-/// Why nobody knows what became of a charge, or knows that it will never be.
+/// Reason why a charge has no outcome, or never will have one.
 pub(super) enum Trouble {
-    /// It may work another time, whether or not the card was charged.
+    /// A retry may succeed; the card may have been charged.
     Again { why: String, retry_after: Option<Duration> },
-    /// The provider will never do this.
+    /// The provider refuses permanently.
     Never { why: String },
 }
 
-/// An answer that was read to its end.
+/// A complete answer.
 struct Answer {
     status: StatusCode,
     headers: HeaderMap,
@@ -54,13 +54,13 @@ struct Answer {
 }
 
 impl Address {
-    /// The URL of this path.
+    /// Returns the URL of this path.
     pub(super) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.0)
     }
 
-    /// Charges, under this key: as often as it is called with one key, the card is charged once. The provider keeps that
-    /// promise, and the command's id as its reference.
+    /// Charges under this key: any number of calls with one key charge the card once. The provider guarantees that, and
+    /// stores the command's id as its reference.
     pub(super) async fn charge(
         &self,
         key: &str,
@@ -115,12 +115,12 @@ impl Address {
             let body = body.map_err(|error| format!("the answer breaks off: {error}"))?.to_bytes();
             Ok(Answer { status: parts.status, headers: parts.headers, body })
         };
-        // In one task, so that both end together: whoever gives up hangs up.
+        // In one task, so that both end together: a dropped call closes its connection.
         tokio::pin!(answering);
         tokio::select! {
             biased;
             answer = &mut answering => answer,
-            // The answer may have come before the end.
+            // The answer may have arrived before the connection ended.
             _ = connection => answering.await,
         }
     }

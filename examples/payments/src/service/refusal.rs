@@ -1,4 +1,4 @@
-//! The answers to requests that are refused, or cannot be answered: a status, and a sentence in JSON.
+//! Answers to refused requests, and to those that cannot be answered: a status, and a sentence in JSON.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -9,7 +9,7 @@ pub(super) fn refusal(status: StatusCode, why: &str) -> Response {
     (status, Json(json!({ "error": why }))).into_response()
 }
 
-/// The database could not be read.
+/// Error: the database could not be read.
 #[derive(Debug)]
 pub(super) struct Unavailable(pub(super) String);
 

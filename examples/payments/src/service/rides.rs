@@ -1,6 +1,6 @@
-//! `POST /rides`: a command of three steps, each of which is done once. The ride is written down; the card is charged; the
-//! ride is paid and its receipt on its way. Whoever dies between two of them is followed by a completer, which goes on
-//! after the last step that is done.
+//! `POST /rides`: a command of three steps, each of which is done once: book the ride; charge the card; mark the ride
+//! as paid and send its receipt. If a process dies between two of them, a completer continues after the last finished
+//! step.
 
 pub(super) mod postgres;
 pub(super) mod sqlite;
@@ -29,16 +29,16 @@ use super::provider::{Address, Trouble};
 use super::refusal::{Unavailable, refusal};
 use super::stand::{self, Point};
 
-/// Its name as an operation.
+/// Name of the operation.
 pub(super) const RIDE: &str = "rides.create";
 
-/// The kind of message that has a receipt sent.
+/// Kind of the message that requests a receipt.
 pub(super) const RECEIPT: &str = "receipt";
 
-/// The longest name of a place, in bytes.
+/// Maximum length of a place's name, in bytes.
 const MAX_PLACE: usize = 100;
 
-/// How often a completer looks for rides that somebody left.
+/// Poll interval of the completer.
 const POLL: Duration = Duration::from_millis(200);
 
 pub(super) const TABLES: &str = "
@@ -68,7 +68,7 @@ pub(super) const FIND: &str = "
 pub(super) const SEND_RECEIPT: &str =
     "INSERT INTO receipts (event_id, ride) VALUES ($1, $2) ON CONFLICT DO NOTHING";
 
-/// What a client asks for. A real service would know the fare itself.
+/// Request of a client. A real service would know the fare itself.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Asked {
@@ -79,7 +79,7 @@ struct Asked {
     card: String,
 }
 
-/// What is asked for, and by whom: kept until the ride is settled, so that it can be resumed.
+/// Request and its caller: stored until the ride is settled, so that it can be resumed.
 #[derive(Clone, Deserialize, Serialize)]
 pub(super) struct Booking {
     caller: String,
@@ -101,7 +101,7 @@ impl Booking {
     }
 }
 
-/// A ride as it is kept and shown.
+/// A ride as it is stored and shown.
 #[derive(Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Ride {
@@ -112,9 +112,9 @@ pub(super) struct Ride {
     currency: String,
     /// `booked`, `paid` or `declined`.
     status: String,
-    /// What the provider calls the charge.
+    /// The provider's id of the charge.
     charge: Option<String>,
-    /// How many receipts were sent.
+    /// Number of receipts sent.
     receipts: i64,
 }
 
@@ -122,17 +122,17 @@ fn ride_id(command: OperationId) -> String {
     format!("ride_{command}")
 }
 
-/// The transactions of a ride, on either database.
+/// Transactions of a ride, on either database.
 trait Steps {
-    /// The ride is written down.
+    /// Books the ride.
     fn book(&mut self, booking: Booking) -> impl Future<Output = Result<Ride, Stopped>> + Send;
 
-    /// It is paid, and its receipt on its way; or it is declined.
+    /// Marks the ride as paid, with its receipt requested; or as declined.
     fn conclude(&mut self, charge: Charge) -> impl Future<Output = Result<Ride, Stopped>> + Send;
 }
 
-/// The ride, from its beginning to its end. It may begin anew any number of times: a step that is done is not done again,
-/// and gives what it gave then.
+/// Runs the ride from its beginning to its end. It may restart any number of times: a finished step is not repeated,
+/// and returns its stored output.
 async fn ride<D>(mut run: Run<D>, input: Bytes, provider: Address) -> Result<Reply, Failure>
 where
     Run<D>: Steps,
@@ -150,7 +150,7 @@ where
     Ok(Reply::json(StatusCode::CREATED, &ride)?.header(LOCATION, location))
 }
 
-/// One call of the provider. That a card declines is an answer, too.
+/// Calls the provider once. A declined card is an answer, too.
 async fn charge(call: Call, provider: Address, order: ChargeMessage) -> Result<Charge, CallFailed> {
     let command = call.operation_id();
     stand::at(Point::BeforeCharge);
@@ -162,7 +162,7 @@ async fn charge(call: Call, provider: Address, order: ChargeMessage) -> Result<C
     })
 }
 
-/// What a charge makes of a ride.
+/// Returns the ride's status after a charge.
 fn status(charge: &Charge) -> &'static str {
     match charge.status {
         Status::Captured => "paid",
@@ -170,12 +170,12 @@ fn status(charge: &Charge) -> &'static str {
     }
 }
 
-/// Rides, on whichever database.
+/// Rides, on either database.
 #[async_trait]
 pub(super) trait Rides: Send + Sync + 'static {
     async fn start(&self, command: &Command, input: Bytes) -> Answered;
 
-    /// What stops it, and what goes on with rides that others left.
+    /// Returns the handle that stops the completer, and the future that runs it.
     fn completer(&self) -> (Stop, Pin<Box<dyn Future<Output = ()> + Send>>);
 }
 

@@ -1,5 +1,5 @@
-//! Places at which a test kills the process: `PAYMENTS_STAND=after-charge` lets it say `standing at after-charge` and
-//! stand still there. Without the variable, nothing of this does anything.
+//! Points at which a test kills the process: `PAYMENTS_STAND=after-charge` makes it print `standing at after-charge`
+//! and block there. Without the variable, nothing here has an effect.
 
 use std::io::Write;
 use std::sync::{Arc, OnceLock};
@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use semel::core::outbox::{Depth, Intervention, Message, MessageFence, MessageFilter, Next, Outbox, Take};
 use semel::core::{Note, StoreError, Timestamp};
 
-/// Names the place.
+/// Environment variable with the point.
 pub const VARIABLE: &str = "PAYMENTS_STAND";
 
-/// Between every two steps of a payment.
+/// Points between every two steps of a payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
     /// The record, the payment and the message are written, and not committed.
@@ -21,24 +21,24 @@ pub enum Point {
     AfterCommit,
     /// A worker is about to take the message.
     BeforeTake,
-    /// It has taken it.
+    /// The worker has taken the message.
     AfterTake,
-    /// It is about to call the provider.
+    /// The worker is about to call the provider.
     BeforeCharge,
-    /// The provider has answered, or was waited for long enough; nothing is written down.
+    /// The provider has answered, or the call timed out; nothing is stored.
     AfterCharge,
-    /// What came of it is written, and not committed.
+    /// The settlement is written, and not committed.
     InSettlement,
-    /// It is committed; the message knows nothing of it.
+    /// The settlement is committed; the message is not marked.
     AfterSettlement,
     /// The message has the provider's reference, and is not marked.
     AfterReference,
-    /// The message is marked as delivered, or to be tried again.
+    /// The message is marked as delivered, or for a retry.
     AfterMark,
 }
 
 impl Point {
-    /// All of them, in their order.
+    /// All points, in their order.
     pub const ALL: [Point; 10] = [
         Point::InTransaction,
         Point::AfterCommit,
@@ -52,7 +52,7 @@ impl Point {
         Point::AfterMark,
     ];
 
-    /// Its name in the variable.
+    /// Returns the point's name in the variable.
     pub const fn name(self) -> &'static str {
         match self {
             Point::InTransaction => "in-transaction",
@@ -69,7 +69,7 @@ impl Point {
     }
 }
 
-/// Where this process is to stand still, if anywhere.
+/// Returns the point at which this process is to block, if any.
 fn wanted() -> Option<Point> {
     static WANTED: OnceLock<Option<Point>> = OnceLock::new();
     *WANTED.get_or_init(|| {
@@ -78,7 +78,7 @@ fn wanted() -> Option<Point> {
     })
 }
 
-/// Stands still here for ever, if that is wanted.
+/// Blocks here for ever, if this is the point.
 pub(super) fn at(point: Point) {
     if wanted() != Some(point) {
         return;
@@ -90,7 +90,7 @@ pub(super) fn at(point: Point) {
     }
 }
 
-/// The same outbox, with places to stand at around what the worker writes.
+/// Wraps an outbox, with points around the worker's writes.
 pub(super) fn around(outbox: Arc<dyn Outbox>) -> Arc<dyn Outbox> {
     match wanted() {
         Some(_) => Arc::new(Standing(outbox)),

@@ -1,6 +1,5 @@
-//! The proof: every bad day of the provider, and a `kill -9` between every two steps of a payment. In the end the
-//! provider's ledger and the service's payments agree, every payment was charged once or declined, and nothing is left
-//! open.
+//! The proof: every fault of the provider, and a `kill -9` between every two steps of a payment. In the end the
+//! provider's ledger and the service's payments agree, every payment was charged once or declined, and none is open.
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
@@ -15,15 +14,15 @@ use crate::http::{Request, Response, get};
 use crate::process::{Provider, charge, folder};
 use crate::service::{Make, Place, Service, both, eventually, operation_id, order, payment};
 
-/// How many cells are tried at the same time.
+/// Number of cells tested concurrently.
 const AT_ONCE: usize = 8;
 
-/// A call is given up soon, so that a worker that was killed is soon replaced.
+/// A short timeout, so that a killed worker is soon replaced.
 const QUICK: [&str; 2] = ["--timeout", "300ms"];
 
 const UNDELIVERED: &str = "SELECT count(*) FROM semel_outbox WHERE state <> 'delivered'";
 
-/// A bad day: what it is called, the switches of the provider, and whether it tells the service about charges.
+/// A bad day: its name, the provider's switches, and true if the provider sends events.
 type Day = (&'static str, &'static str, bool);
 
 const DAYS: [Day; 11] = [
@@ -40,25 +39,25 @@ const DAYS: [Day; 11] = [
     ("shuffle_webhooks", r#"{"shuffle_webhooks": true, "drop_response": 1}"#, true),
 ];
 
-/// What was there in the end.
+/// Final state of a cell.
 struct Seen {
     charges: usize,
     time: Duration,
 }
 
-/// Two payments, one of them with a card that declines.
+/// Returns two payments, one of them with a card that declines.
 fn payments() -> [Request; 2] {
     let mut poor = order();
     poor["card"] = json!("4000000000000002");
     [payment("key-of-the-first-order", &order()), payment("key-of-the-second-order", &poor)]
 }
 
-/// Whether it is the process that serves which is killed there, or the worker.
+/// Returns true if the serving process is killed at this point, and false if the worker is.
 fn serves(point: Point) -> bool {
     matches!(point, Point::InTransaction | Point::AfterCommit)
 }
 
-/// Payments on such a day, with a kill at this point; then everything recovers.
+/// Makes payments on such a day, with a kill at this point; then everything recovers.
 fn cell(day: Day, point: Point, make: Make<'_>) -> Seen {
     let begun = Instant::now();
     let (_, switches, tells) = day;
@@ -99,7 +98,7 @@ fn cell(day: Day, point: Point, make: Make<'_>) -> Seen {
     Seen { charges, time: begun.elapsed() }
 }
 
-/// The service is killed at this point while both are on their way. Another one takes its place.
+/// Kills the service at this point while both payments are in progress. Another one takes its place.
 fn killed_while_serving(
     service: Service,
     point: Point,
@@ -118,7 +117,7 @@ fn killed_while_serving(
     })
 }
 
-/// Waits until nothing is on its way any more, and compares the two books. Says how many charges there are.
+/// Waits until nothing is in progress, and compares the two books. Returns the number of charges.
 fn agreement(service: &Service, provider: &Provider, place: &Place) -> usize {
     eventually("every message is delivered", || (place.count(UNDELIVERED) == 0).then_some(()));
     eventually("every webhook is told", || {
@@ -150,10 +149,10 @@ fn agreement(service: &Service, provider: &Provider, place: &Place) -> usize {
     theirs.values().filter(|charge| charge["status"] == "captured").count()
 }
 
-/// What came of each cell, by day and point; `None` if it failed.
+/// Result of each cell, by day and point; `None` if it failed.
 type Proof = BTreeMap<(&'static str, &'static str), Option<Seen>>;
 
-/// Tries these cells, prints what came of them, and fails if any did.
+/// Tests these cells, prints their results, and fails if any did.
 #[allow(clippy::print_stdout, reason = "the table is what it is for")]
 fn prove(title: &str, cells: &[(Day, Point)], make: fn(&TempDir) -> Place) {
     let begun = Instant::now();
@@ -178,7 +177,7 @@ fn prove(title: &str, cells: &[(Day, Point)], make: fn(&TempDir) -> Place) {
     assert_eq!(proof.len(), cells.len());
 }
 
-/// A line for each day, a column for each point.
+/// Formats a table: a line for each day, a column for each point.
 fn table(proof: &Proof) -> String {
     let mut table = format!("{:22}", "");
     table.extend(Point::ALL.map(|point| format!(" {:>16}", point.name())));
@@ -219,7 +218,7 @@ both!(
     a_service_killed_while_it_believes_a_webhook_is_told_again,
 );
 
-/// The threat "worker replay": the provider has charged, and nobody has written it down.
+/// The threat "worker replay": the provider has charged, and the result is not stored.
 fn a_worker_killed_after_the_provider_charged_charges_nobody_twice(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
@@ -241,7 +240,7 @@ fn a_worker_killed_after_the_provider_charged_charges_nobody_twice(make: Make<'_
     assert_eq!(provider.ledger().len(), 1, "three workers have asked for it under one key");
 }
 
-/// A worker that others have given up is still sending, and still believes.
+/// A worker that lost its lease is still sending, and still believes that it holds it.
 fn a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes(make: Make<'_>) {
     let folder = folder();
     let slow = r#"{"slow": {"ms": 200, "next": 1}}"#;
@@ -261,7 +260,7 @@ fn a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes(make: Ma
     worker.kill();
     let before = place.count("SELECT max(epoch) FROM semel_outbox");
     zombie.signal("CONT");
-    // It is at work again once it has carried another payment to its end.
+    // It works again once it has completed another payment.
     let other = payment("key-of-another-order", &order());
     service.send(&other);
     assert_eq!(service.outcome(&other).status, 201);
@@ -272,7 +271,7 @@ fn a_worker_that_sleeps_through_its_lease_changes_nothing_when_it_wakes(make: Ma
     assert_eq!((provider.ledger().len(), before), (2, after));
 }
 
-/// The worker is not there at all; the provider tells what it has charged.
+/// There is no worker; the provider's events settle its charges.
 fn a_service_killed_while_it_believes_a_webhook_is_told_again(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));

@@ -18,7 +18,7 @@ fn batch(items: &Value) -> Request {
     request.header("X-User", "alice").header("Idempotency-Key", "key-of-the-whole-batch")
 }
 
-/// A payment with a name, and what is different about it.
+/// Returns a payment with a name, and these changes.
 fn item(name: &str, different: &Value) -> Value {
     let mut item = order();
     item["clientItemId"] = json!(name);
@@ -27,12 +27,12 @@ fn item(name: &str, different: &Value) -> Value {
     item
 }
 
-/// Sends it until nothing is left to do.
+/// Retries the request until nothing is left to do.
 fn outcome(service: &Service, request: &Request) -> Response {
     eventually("the batch is done", || service.try_send(request).ok().filter(|answer| answer.status == 200))
 }
 
-/// Name, outcome and status of each.
+/// Returns name, outcome and status of each item.
 fn outcomes(answer: &Response) -> Vec<(String, String, Value)> {
     let answer = answer.json();
     let text = |value: &Value| value.as_str().expect("it is text").to_owned();
@@ -78,7 +78,7 @@ fn a_batch_whose_process_is_killed_goes_on_where_it_was(make: Make<'_>) {
     let request = batch(&json!(items));
     for point in [Point::InTransaction, Point::AfterCommit] {
         let killed = Service::start_to_stand(&place, &provider, &["--worker", "off"], Some(point));
-        // Whoever asks meanwhile, or while the lease of the killed one lasts, is told to come back.
+        // A retry meanwhile, or while the lease of the killed process lasts, is told to come back.
         let waiting = eventually("it is begun", || {
             request.begin(&killed.address).ok().filter(|_| killed.stands(point))
         });

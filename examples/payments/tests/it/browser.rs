@@ -1,13 +1,13 @@
-//! Runs a script of `browser/` in Node, with a real browser at hand.
+//! Runs a script of `browser/` in Node, with a real browser.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The folder with the browser, which `cargo xtask browser` installs.
+/// Environment variable with the browser's folder, which `cargo xtask browser` installs.
 const VARIABLE: &str = "SEMEL_TEST_BROWSER";
 
-/// How long a script may take.
+/// Timeout of a script.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -30,7 +30,7 @@ pub(crate) fn run(script: &str, address: &str, more: &[&str]) -> PathBuf {
     let picture = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(script.with_extension("png").file_name().expect("it has one"));
     let _ = std::fs::remove_file(&picture);
-    // The browser's profile goes with it.
+    // The browser's profile is deleted with it.
     let folder = crate::process::folder();
     let printed = folder.path().join("printed");
     let output = std::fs::File::create(&printed).expect("it can be made");

@@ -1,4 +1,4 @@
-//! Charges on good days: once for each key, and findable.
+//! Charges without faults: once for each key, and findable.
 
 use serde_json::json;
 

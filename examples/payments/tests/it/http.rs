@@ -1,4 +1,4 @@
-//! A client with nothing in between: one connection for each request, every wait bounded.
+//! A minimal HTTP client: one connection for each request, every wait bounded.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Longer than anything should take.
+/// Timeout: longer than anything should take.
 const PATIENCE: Duration = Duration::from_secs(50);
 
-/// A request to be sent.
+/// A request.
 #[derive(Clone)]
 pub(crate) struct Request {
     line: String,
@@ -17,7 +17,7 @@ pub(crate) struct Request {
     body: String,
 }
 
-/// An answer, read to its end.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
@@ -25,14 +25,14 @@ pub(crate) struct Response {
     pub(crate) body: String,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoAnswer {
-    /// Nobody listens there.
+    /// The connection was refused.
     Refused,
     /// The connection was closed.
     Closed,
-    /// Nothing came for as long as anybody can wait.
+    /// The wait timed out.
     Silence,
 }
 
@@ -58,7 +58,7 @@ impl Request {
         Request { body, ..self }.header("Content-Type", "application/json")
     }
 
-    /// Sends it, and waits for nothing.
+    /// Sends the request, and does not wait for the answer.
     pub(crate) fn begin(&self, address: &str) -> Result<TcpStream, NoAnswer> {
         let mut stream = TcpStream::connect(address).map_err(|_| NoAnswer::Refused)?;
         stream.set_read_timeout(Some(PATIENCE)).expect("it can be set");
@@ -85,7 +85,7 @@ impl Request {
 }
 
 impl Response {
-    /// What is not whole is no answer.
+    /// Parses an answer; an incomplete one is none.
     fn read(answer: &[u8]) -> Result<Response, NoAnswer> {
         let text = String::from_utf8(answer.to_vec()).expect("answers are text");
         let (head, body) = text.split_once("\r\n\r\n").ok_or(NoAnswer::Closed)?;
@@ -100,7 +100,7 @@ impl Response {
         Ok(response)
     }
 
-    /// The value of a header, in small letters.
+    /// Returns the value of a header, by its name in lower case.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
@@ -109,13 +109,13 @@ impl Response {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// Each line as JSON.
+    /// Returns each line as JSON.
     pub(crate) fn lines(&self) -> Vec<Value> {
         self.body.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
     }
 }
 
-/// A body that was sent in chunks, if it has an end.
+/// Joins the chunks of a body, if it is complete.
 fn joined(mut chunks: &str) -> Option<String> {
     let mut body = String::new();
     loop {

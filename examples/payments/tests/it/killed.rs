@@ -11,10 +11,11 @@ use crate::receiver::Webhooks;
 
 const ROUNDS: usize = 5;
 const CLIENTS: usize = 4;
-/// How many answers there are in a round before the kill.
+/// Number of answers in a round before the kill.
 const BEFORE_THE_KILL: usize = 20;
 
-/// Sends one charge after the other until nobody answers any more. What was answered, and all that was sent.
+/// Sends one charge after the other until the provider is killed. Returns the answered ones, and the number of all that
+/// were sent.
 fn charge_until_killed(address: &str, name: &str, answered: &AtomicUsize) -> (Vec<(String, Value)>, usize) {
     let mut charges = Vec::new();
     for number in 0.. {
@@ -86,7 +87,7 @@ fn what_was_not_told_is_told_after_a_kill() {
     let folder = folder();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let provider = Provider::start(&folder, &[]);
-    // Nobody takes what comes to this port, so the first webhook waits for an answer and the others wait for it.
+    // Nothing reads from this port, so the first webhook waits for an answer and the others wait for it.
     let url = format!("http://{}/webhooks", listener.local_addr().expect("it has one"));
     let body = serde_json::json!({ "url": url, "secret": crate::receiver::SECRET });
     assert_eq!(provider.send(&crate::http::put("/webhook", &body)).status, 200);
@@ -99,7 +100,7 @@ fn what_was_not_told_is_told_after_a_kill() {
     let mut told: Vec<String> = Vec::new();
     while told.len() < 3 {
         let reference = webhooks.next().reference();
-        // The one that was under way when it was killed comes once more.
+        // The one that was in flight during the kill comes once more.
         if !told.contains(&reference) {
             told.push(reference);
         }

@@ -1,7 +1,7 @@
 //! The example as its users run it: real processes, real sockets, and real kills.
 //!
 //! `browser.rs` runs a browser, `http.rs` has a client, `process.rs` the provider as a process, `receiver.rs` a
-//! service that is told about charges, `service.rs` the payment service as processes.
+//! receiver of the provider's events, `service.rs` the payment service as processes.
 
 mod browser;
 mod http;

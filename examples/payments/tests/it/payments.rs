@@ -1,4 +1,4 @@
-//! Payments, on either database: charged once for each key, and each outcome is told for good.
+//! Payments, on either database: charged once for each key, and each outcome is final.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ fn with(mut order: Value, field: &str, value: Value) -> Value {
 fn a_payment_is_taken_at_once_charged_once_and_its_outcome_is_replayed(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
-    // The worker is not there yet.
+    // The worker does not run yet.
     let service = Service::start(&place, &provider, &["--worker", "off"]);
     let request = payment("key-of-the-order", &order());
     let first = service.send(&request);
@@ -172,7 +172,7 @@ fn a_payment_that_takes_too_long_is_unknown_until_it_is_known(make: Make<'_>) {
     assert_eq!(provider.ledger().len(), 1);
 }
 
-/// A webhook about a charge, signed so long ago.
+/// Returns a webhook about a charge, signed this long ago.
 fn webhook(secret: &str, age: i64, event: &str, body: &Value) -> Request {
     let now = SystemClock.now().as_millis() / 1000;
     let signature = signature(secret, now - age, event, &body.to_string());
@@ -219,7 +219,8 @@ fn a_webhook_settles_a_payment_and_is_believed_only_if_it_is_signed(make: Make<'
     assert_eq!(service.send(&webhook(SECRET, 0, "evt_1", &strange)).status, 404);
 }
 
-/// The worker's call is refused for good, so its message is dead and the payment unknown; yet the provider has a charge.
+/// The worker's call is refused permanently, so its message is dead and the payment unknown; yet the provider has a
+/// charge.
 fn a_payment_that_is_unknown_is_looked_for_at_the_provider(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));

@@ -12,7 +12,7 @@ use crate::http::{NoAnswer, Request, Response, get, post, put};
 pub(crate) struct Provider {
     process: Child,
     pub(crate) address: String,
-    /// Held open: a process whose output nobody can read would end.
+    /// Held open: a process with a closed output would end.
     _output: BufReader<ChildStdout>,
 }
 
@@ -23,13 +23,13 @@ impl Drop for Provider {
     }
 }
 
-/// A folder for a ledger.
+/// Creates a folder for a ledger.
 pub(crate) fn folder() -> TempDir {
     TempDir::new().expect("there is room for a test")
 }
 
 impl Provider {
-    /// Starts one with the ledger of this folder.
+    /// Starts a provider with the ledger of this folder.
     pub(crate) fn start(folder: &TempDir, more: &[&str]) -> Provider {
         let mut process = Command::new(env!("CARGO_BIN_EXE_provider"))
             .arg("--ledger")
@@ -45,7 +45,7 @@ impl Provider {
         Provider { address: address.to_owned(), process, _output: output }
     }
 
-    /// As `kill -9` does it: nothing is finished, nothing is said.
+    /// Kills the process like `kill -9`: it finishes nothing.
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
@@ -68,19 +68,19 @@ impl Provider {
         self.send(&get("/switches")).json()
     }
 
-    /// Every charge there is.
+    /// Returns all charges.
     pub(crate) fn ledger(&self) -> Vec<Value> {
         self.send(&get("/ledger")).lines()
     }
 
-    /// What there is under this reference.
+    /// Returns the charges under this reference.
     pub(crate) fn find(&self, reference: &str) -> Vec<Value> {
         let found = self.send(&get(&format!("/charges?reference={reference}"))).json();
         found.as_array().expect("it is a list").clone()
     }
 }
 
-/// A charge with a key.
+/// Returns a request for a charge with a key.
 pub(crate) fn charge(reference: &str, key: &str) -> Request {
     post("/charges", &order(reference)).header("Idempotency-Key", key)
 }
@@ -89,7 +89,7 @@ pub(crate) fn order(reference: &str) -> Value {
     json!({ "reference": reference, "amount": 1200, "currency": "EUR", "card": "4242424242424242" })
 }
 
-/// Runs the program until it ends by itself: whether it succeeded, and what it complained about.
+/// Runs the program until it ends by itself. Returns its success, and its error output.
 pub(crate) fn run(ledger: &Path, more: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_provider"))
         .arg("--ledger")

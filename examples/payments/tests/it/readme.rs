@@ -1,5 +1,5 @@
-//! The README, tried as it is printed: its `sh` blocks are run one after the other in one shell, and what each of them said
-//! is compared with the `text` block behind it.
+//! The README as it is printed: runs its `sh` blocks one after the other in one shell, and compares the output of each
+//! with the `text` block behind it.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -7,22 +7,22 @@ use std::process::{Command, Stdio};
 
 use crate::process::folder;
 
-/// Stands between what the blocks say.
+/// Separator between the outputs of the blocks.
 const MARK: &str = "──";
 
-/// Before the first block: `cargo run` is the programs under test, and everything ends with the shell.
+/// Preamble: `cargo run` starts the programs under test, and everything ends with the shell.
 const BEFORE: &str = r#"
     set -um
     cargo() { local program=$6; shift 7; exec "$PROGRAMS/$program" "$@"; }
     trap 'kill -9 $(jobs -p) 2> /dev/null' EXIT
 "#;
 
-/// After the block that starts both.
+/// Runs after the block that starts both programs.
 const STARTED: &str = "
     until curl -s -o /dev/null 127.0.0.1:3000 && curl -s -o /dev/null 127.0.0.1:4000; do sleep 0.05; done
 ";
 
-/// The commands of a block, and what it says that they say.
+/// Commands of a block, and their expected output.
 struct Block {
     commands: String,
     shown: Option<String>,
@@ -34,7 +34,7 @@ fn blocks(page: &str) -> Vec<Block> {
         let [between, block] = part else { break };
         match (block.split_once('\n'), blocks.last_mut()) {
             (Some(("sh", commands)), _) => blocks.push(Block { commands: commands.to_owned(), shown: None }),
-            // Right behind it.
+            // Directly behind it.
             (Some(("text", shown)), Some(last)) if between.is_empty() => last.shown = Some(shown.to_owned()),
             _ => {}
         }
@@ -42,7 +42,7 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// An address that is free now.
+/// Returns an address that is free now.
 fn address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     listener.local_addr().expect("it has one").to_string()

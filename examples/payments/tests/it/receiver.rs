@@ -1,4 +1,4 @@
-//! A service that is told about charges: keeps what comes, and answers what the test wants.
+//! Receiver of the provider's events: keeps them, and answers as the test wants.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::process::Provider;
 
 pub(crate) const SECRET: &str = "a secret of both sides";
 
-/// Longer than any webhook should take.
+/// Timeout: longer than any webhook should take.
 const PATIENCE: Duration = Duration::from_secs(50);
 
 pub(crate) struct Webhooks {
@@ -21,7 +21,7 @@ pub(crate) struct Webhooks {
     arriving: Receiver<Webhook>,
 }
 
-/// One that arrived.
+/// A received webhook.
 #[derive(Debug)]
 pub(crate) struct Webhook {
     pub(crate) event_id: String,
@@ -51,24 +51,24 @@ impl Webhooks {
         Webhooks { url, arriving }
     }
 
-    /// Is told about charges from now on.
+    /// Subscribes to the provider's events from now on.
     pub(crate) fn subscribe(&self, provider: &Provider) {
         let answer = provider.send(&put("/webhook", &json!({ "url": self.url, "secret": SECRET })));
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// The next that comes.
+    /// Waits for the next webhook.
     pub(crate) fn next(&self) -> Webhook {
         self.arriving.recv_timeout(PATIENCE).expect("a webhook comes")
     }
 
-    /// Those that came, if there are any.
+    /// Returns the webhooks received so far.
     pub(crate) fn arrived(&self) -> Vec<Webhook> {
         self.arriving.try_iter().collect()
     }
 }
 
-/// Reads one and answers it; `None` once the test is over.
+/// Reads a webhook and answers it; `None` once the test is over.
 fn take(stream: TcpStream, status: u16, arrived: &Sender<Webhook>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
@@ -94,7 +94,7 @@ fn take(stream: TcpStream, status: u16, arrived: &Sender<Webhook>) -> Option<()>
 }
 
 impl Webhook {
-    /// What it says, if it was signed by somebody who knows the secret.
+    /// Returns the content, after a check of its signature.
     pub(crate) fn verified(&self) -> Value {
         let seconds = self.signature.strip_prefix("t=").and_then(|rest| rest.split(',').next());
         let seconds = seconds.and_then(|seconds| seconds.parse().ok()).expect("it says when");
@@ -104,7 +104,7 @@ impl Webhook {
         event
     }
 
-    /// The reference of the charge that it is about.
+    /// Returns the reference of the event's charge.
     pub(crate) fn reference(&self) -> String {
         self.verified()["data"]["reference"].as_str().expect("it is text").to_owned()
     }

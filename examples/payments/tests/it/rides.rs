@@ -13,7 +13,7 @@ both!(
     a_ride_is_killed_between_any_two_steps_and_charged_once,
 );
 
-/// Where a ride can be killed.
+/// Points at which a ride can be killed.
 const POINTS: [Point; 5] = [
     Point::InTransaction,
     Point::BeforeCharge,
@@ -27,7 +27,7 @@ fn ride(card: &str) -> Request {
     post("/rides", &asked).header("X-User", "alice").header("Idempotency-Key", "key-of-the-ride-1")
 }
 
-/// The ride of this operation, once its receipt is sent.
+/// Returns the ride of this operation, once its receipt is sent.
 fn with_receipt(service: &Service, id: &str) -> Value {
     let request = get(&format!("/rides/ride_{id}")).header("X-User", "alice");
     eventually("the receipt is sent", || {
@@ -83,7 +83,7 @@ fn a_ride_is_killed_between_any_two_steps_and_charged_once(make: Make<'_>) {
     });
 }
 
-/// On a day on which answers get lost as well.
+/// Kills a ride at this point, on a day on which answers get lost as well.
 fn killed_at(point: Point, folder: &tempfile::TempDir, place: &Place) {
     let provider = Provider::start(folder, &["--switches", r#"{"drop_response": 1, "error_after": 1}"#]);
     let quick = ["--timeout", "300ms"];

@@ -15,12 +15,12 @@ use crate::http::{NoAnswer, Request, Response, get, post, put};
 use crate::process::Provider;
 use crate::receiver::SECRET;
 
-/// Longer than anything should take.
+/// Timeout: longer than anything should take.
 const PATIENCE: Duration = Duration::from_secs(50);
-/// Between two looks at something that has no signal.
+/// Pause between two polls of something that has no signal.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Where payments are kept.
+/// Database of the payments.
 pub(crate) enum Place {
     File(PathBuf),
     Database(Box<Database>),
@@ -38,7 +38,7 @@ impl Place {
 }
 
 impl Place {
-    /// The number that this statement counts.
+    /// Returns the number that this statement counts.
     pub(crate) fn count(&self, statement: &str) -> i64 {
         match self {
             Place::File(path) => {
@@ -66,13 +66,13 @@ macro_rules! both {
 }
 pub(crate) use both;
 
-/// Makes a place in a folder.
+/// Creates a place in a folder.
 pub(crate) type Make<'a> = &'a dyn Fn(&TempDir) -> Place;
 
 /// A process that serves, works, or does both.
 pub(crate) struct Service {
     process: Child,
-    /// Where it listens; empty if it only works.
+    /// Address of the service; empty if it only works.
     pub(crate) address: String,
     lines: Receiver<String>,
 }
@@ -89,7 +89,7 @@ impl Service {
         Service::start_to_stand(place, provider, more, None)
     }
 
-    /// The same, and it stands still at this point.
+    /// Starts a service that blocks at this point.
     pub(crate) fn start_to_stand(
         place: &Place,
         provider: &Provider,
@@ -104,7 +104,7 @@ impl Service {
             Place::Database(database) => command.env("DATABASE_URL", database.url()),
         };
         command.envs(stand.map(|point| (VARIABLE, point.name())));
-        // What it has to say besides is for whom a test failed.
+        // Its other output is for people whose test failed.
         command.env("RUST_LOG", "warn").args(more);
         let mut process = command.spawn().expect("the service runs");
         let output = BufReader::new(process.stdout.take().expect("it is piped"));
@@ -123,12 +123,12 @@ impl Service {
         self.lines.recv_timeout(PATIENCE).expect("it says something")
     }
 
-    /// Waits until it stands still at this point.
+    /// Waits until the process blocks at this point.
     pub(crate) fn until_it_stands(&self, point: Point) {
         assert_eq!(self.line(), format!("standing at {}", point.name()));
     }
 
-    /// Whether it stands still at this point by now.
+    /// Returns true if the process blocks at this point by now.
     pub(crate) fn stands(&self, point: Point) -> bool {
         self.lines.try_iter().any(|line| line == format!("standing at {}", point.name()))
     }
@@ -140,7 +140,7 @@ impl Service {
         assert!(sent.expect("`kill` runs").success());
     }
 
-    /// As `kill -9` does it: nothing is finished, nothing is said.
+    /// Kills the process like `kill -9`: it finishes nothing.
     pub(crate) fn kill(mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ends");
@@ -154,33 +154,33 @@ impl Service {
         self.try_send(request).expect("it is answered")
     }
 
-    /// Is told about charges from now on, those included that nobody was told about yet.
+    /// Subscribes to the provider's events from now on, unsent ones included.
     pub(crate) fn subscribe(&self, provider: &Provider) {
         let url = format!("http://{}/webhooks/provider", self.address);
         let answer = provider.send(&put("/webhook", &json!({ "url": url, "secret": SECRET })));
         assert_eq!(answer.status, 200, "{answer:?}");
     }
 
-    /// What became of this operation of alice's.
+    /// Returns the state of this operation of alice's.
     pub(crate) fn operation(&self, id: &str) -> Value {
         self.send(&get(&format!("/.well-known/semel/operations/{id}")).header("X-User", "alice")).json()
     }
 
-    /// Sends a payment again and again, until its last answer comes.
+    /// Retries a payment until its final answer comes.
     pub(crate) fn outcome(&self, request: &Request) -> Response {
         eventually("the payment is settled", || {
             self.try_send(request).ok().filter(|answer| matches!(answer.status, 201 | 402))
         })
     }
 
-    /// Alice's payments.
+    /// Returns alice's payments.
     pub(crate) fn payments(&self) -> Vec<Value> {
         let listed = self.send(&get("/payments").header("X-User", "alice")).json();
         listed.as_array().expect("it is a list").clone()
     }
 }
 
-/// Looks until it is there.
+/// Polls until the value is there.
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -192,17 +192,17 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
-/// A payment of alice's.
+/// Returns a payment request of alice's.
 pub(crate) fn payment(key: &str, order: &Value) -> Request {
     post("/payments", order).header("X-User", "alice").header("Idempotency-Key", key)
 }
 
-/// What she pays.
+/// Returns alice's order.
 pub(crate) fn order() -> Value {
     json!({ "amount": 1200, "currency": "EUR", "card": "4242424242424242" })
 }
 
-/// What an answer calls its operation.
+/// Returns the operation id in an answer.
 pub(crate) fn operation_id(answer: &Response) -> String {
     answer.header("idempotency-operation-id").expect("it names its operation").to_owned()
 }

@@ -1,4 +1,4 @@
-//! Each bad day, for one request and then no more.
+//! Each fault, for one request and then no more.
 
 use std::io::{ErrorKind, Read};
 use std::net::TcpStream;
@@ -9,7 +9,8 @@ use serde_json::json;
 use crate::http::{NoAnswer, get, put};
 use crate::process::{Provider, charge, folder};
 
-/// What is charged after a request on such a day, and that the retry gets an answer, and charges nothing more.
+/// Returns the number of charges after a request on such a day, and checks that the retry gets an answer and charges
+/// nothing more.
 fn charged_then_retried(switch: &str, expect: impl FnOnce(&Provider)) -> usize {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);
@@ -69,7 +70,7 @@ fn timeout_after_charging_has_charged_and_says_nothing_until_the_client_gives_up
     assert_eq!(charged, 1);
 }
 
-/// What a client has heard that now gives up.
+/// Returns the bytes that a client has received when it gives up.
 fn said_so_far(mut stream: TcpStream) -> Result<usize, ErrorKind> {
     stream.set_nonblocking(true).expect("it can be set");
     stream.read(&mut [0]).map_err(|error| error.kind())

@@ -1,4 +1,4 @@
-//! What a service is told about charges: signed, and on bad days lost, twice, or in the wrong order.
+//! Events about charges: signed, and with faults lost, doubled, or in the wrong order.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use crate::http::{get, post, put};
 use crate::process::{Provider, charge, folder, order};
 use crate::receiver::{SECRET, Webhooks};
 
-/// Until the provider says that there is nothing more to send; then every event's state.
+/// Waits until the provider has nothing more to send. Returns every event's state.
 fn settled(provider: &Provider) -> Vec<Value> {
     loop {
         let events = provider.send(&get("/events")).lines();

@@ -28,9 +28,9 @@ struct Postgres {
 
 pub(in crate::service) async fn open(url: &str, options: &Options) -> Result<Opened, Error> {
     let store = Arc::new(PostgresStore::open(&url.parse()?).await?);
-    // BEGIN finds out soon enough whether a connection is well.
+    // BEGIN detects a dead connection soon enough.
     let pool = PgPoolOptions::new().test_before_acquire(false).connect(url).await?;
-    // Of several processes that start at once, one makes the tables.
+    // Of several processes that start at once, one creates the tables.
     let tables = format!("BEGIN; SELECT pg_advisory_xact_lock(20260101); {TABLES} {} COMMIT", rides::TABLES);
     sqlx::raw_sql(sqlx::AssertSqlSafe(tables)).execute(&pool).await?;
     let transactions = PostgresTransactions::new(pool.clone());

@@ -20,12 +20,12 @@ use crate::service::payment::{Charge, payment_id};
 use crate::service::rides::{self, Ride};
 use crate::service::stand::{self, Point};
 
-/// How long it waits for a file that another process changes.
+/// Busy timeout while another process writes the file.
 const BUSY_TIME: Duration = Duration::from_secs(5);
 
 struct Sqlite {
     transactions: SqliteTransactions,
-    /// For what is no command.
+    /// Connection for requests that are no commands.
     connection: Arc<Mutex<Connection>>,
     patience: Duration,
 }

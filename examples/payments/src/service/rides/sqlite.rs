@@ -11,7 +11,7 @@ use super::{BOOK, Booking, Charge, PAY, RECEIPT, RIDE, Ride, Rides, Steps, ride,
 use crate::service::provider::Address;
 use crate::service::stand::{self, Point};
 
-/// Rides in these transactions, charged by this provider.
+/// Returns rides in these transactions, charged by this provider.
 pub(in crate::service) fn rides(
     transactions: SqliteTransactions,
     store: Arc<dyn Store>,
