@@ -17,7 +17,7 @@
 //! curl -si 127.0.0.1:3000/transfers -H 'X-User: alice' -H 'Idempotency-Key: alice-to-bob-0002' --json '{"to": "bob", "amount": 71}'    # 402
 //! curl -si 127.0.0.1:3000/transfers -H 'X-User: alice' -H 'Idempotency-Key: alice-to-bob-0002' --json '{"to": "bob", "amount": 71}'    # 402 replayed
 //!
-//! Nobody has this name; what was taken from alice is given back:
+//! No account has this name; the amount goes back to alice:
 //! curl -si 127.0.0.1:3000/transfers -H 'X-User: alice' -H 'Idempotency-Key: alice-to-eve-0001' --json '{"to": "eve", "amount": 5}'    # 404
 //!
 //! bob got the 30, once:
@@ -52,7 +52,7 @@ struct Transfer {
     amount: u32,
 }
 
-/// Where the accounts are, with the records beside them.
+/// Database of the accounts, with the records beside them.
 #[derive(Clone)]
 enum Wallet {
     Sqlite(SqliteTransactions),
@@ -97,11 +97,11 @@ async fn transfer(
     }
 }
 
-/// The wallet, and the store in the same database, for everything that is not a transfer.
+/// Opens the wallet, and the store in the same database, for everything that is not a transfer.
 async fn open() -> Result<(Wallet, Arc<dyn Store>), Error> {
     if let Ok(url) = std::env::var("DATABASE_URL") {
         let store = PostgresStore::open(&url.parse()?).await?;
-        // BEGIN finds out soon enough whether a connection is well.
+        // BEGIN detects a dead connection soon enough.
         let pool = sqlx::postgres::PgPoolOptions::new().test_before_acquire(false).connect(&url).await?;
         sqlx::raw_sql(ACCOUNTS).execute(&pool).await?;
         return Ok((Wallet::Postgres(PostgresTransactions::new(pool)), Arc::new(store)));
@@ -112,7 +112,7 @@ async fn open() -> Result<(Wallet, Arc<dyn Store>), Error> {
     Ok((Wallet::Sqlite(SqliteTransactions::open(&path)?), Arc::new(store)))
 }
 
-/// A real service asks its authentication who is calling; this one believes a header.
+/// Returns the caller. A real service asks its authentication; this one trusts a header.
 fn identify(request: &Parts) -> Result<Principal, Denied> {
     let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
     Principal::new("bank", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
@@ -130,7 +130,7 @@ async fn main() -> Result<(), Error> {
     let address = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".into());
     let listener = tokio::net::TcpListener::bind(address).await?;
     announce(listener.local_addr()?);
-    // Ctrl-C: begin nothing any more, let what runs come to its end, then stop.
+    // Ctrl-C: accept nothing new, let running work end, then stop.
     let stop = async move {
         let _ = tokio::signal::ctrl_c().await;
         idempotency.shutdown(Duration::from_secs(10)).await;

@@ -1,4 +1,4 @@
-//! The curl lines of the example, sent to it on both databases: each gets what stands behind it.
+//! The curl lines of the example, sent to it on both databases: each gets the answer printed behind it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 struct Service {
     process: Child,
     address: String,
-    /// Held open: a service whose output nobody can read would end.
+    /// Held open: a service with a closed output would end.
     _output: BufReader<ChildStdout>,
 }
 
@@ -29,7 +29,7 @@ fn start(configure: impl FnOnce(&mut Command) -> &mut Command) -> Service {
     Service { process, address: address.trim_end_matches(';').to_owned(), _output: output }
 }
 
-/// A line of the example, and what it says that comes of it.
+/// A line of the example, with its expected answer.
 struct Line {
     path: &'static str,
     headers: Vec<&'static str>,
