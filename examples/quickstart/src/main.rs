@@ -24,7 +24,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Arc::new(SqliteStore::open(path)?);
     tokio::spawn(Maintenance::default().run(store.clone()));
     let idempotency = IdempotencyLayer::builder(store)
-        // A real service asks its authentication who is calling; this one believes a header.
+        // A real service asks its authentication for the caller; this one trusts a header.
         .identify(|request| {
             let user = request.headers.get("x-user").and_then(|value| value.to_str().ok());
             Principal::new("acme", user.unwrap_or_default()).map_err(|_| Denied::unauthenticated())
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let curl = format!("curl -si http://{}/payments -H 'X-User: alice' ", listener.local_addr()?)
         + "-H 'Content-Type: application/json' -H 'Idempotency-Key: my-first-payment-0001'";
     print_lines(&curl);
-    // Ctrl-C: claim nothing any more, let what runs come to its end, then stop.
+    // Ctrl-C: claim nothing new, let running work end, then stop.
     let stop = async move {
         let _ = tokio::signal::ctrl_c().await;
         idempotency.shutdown(Duration::from_secs(10)).await;

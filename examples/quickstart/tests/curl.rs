@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 struct Service {
     process: Child,
     address: String,
-    /// Held open: a service whose output nobody can read would end.
+    /// Held open: a service with a closed output would end.
     _output: BufReader<ChildStdout>,
     _folder: tempfile::TempDir,
 }
