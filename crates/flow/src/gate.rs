@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_at_a_time_and_nothing_is_left() {
+    async fn gate_admits_one_at_a_time_and_keeps_no_empty_queue() {
         let gate = Gate::default();
         let id = RecordId::from_bytes([7; 32]);
         let first = gate.enter(id, Duration::from_secs(9)).await.expect("nobody is before it");

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reply_may_say_itself_how_much_of_it_is_stored() {
+    fn reply_overrides_how_much_of_it_is_stored() {
         let reply = Reply::new(StatusCode::CREATED).body("all of it");
         let location = (http::header::LOCATION, HeaderValue::from_static("/payments/7"));
         let reply = reply.header(location.0, location.1);

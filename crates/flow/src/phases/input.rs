@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_reads_back() {
+    fn encoded_input_decodes_to_itself() {
         for store_response in [StoreResponse::Full, StoreResponse::Headers, StoreResponse::Reference] {
             let policy = Policy { timeout: Duration::from_millis(1234), store_response, ..Policy::default() };
             for bytes in [Bytes::new(), Bytes::from_static(b"{\"ride\": 1}")] {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_before_there_was_a_choice_reads_as_all() {
+    fn input_with_an_eight_byte_size_stores_the_full_response() {
         let mut kept = BytesMut::new();
         kept.put_u64(1234);
         kept.put_u64(1 << 20);
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_not_read() {
+    fn other_formats_do_not_decode() {
         let kept = Input::new(&Policy::default(), Bytes::from_static(b"x")).encode();
         assert_eq!(Input::decode(&StoredRequest { format: 1, ..kept.clone() }), None);
         let encrypted = StoredRequest { encryption_key_id: Some("k".to_owned()), ..kept.clone() };

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_is_not_the_recorded_one_goes_nowhere() {
+    fn run_that_differs_from_its_recorded_phases_is_unsure() {
         let ways: [fn(&mut Journal); 5] = [
             |journal| drop(journal.ask("ride", PhaseKind::External)),
             |journal| drop(journal.ask("charge", PhaseKind::External)),
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_that_was_dropped_is_left_to_whoever_resumes_it() {
+    fn dropped_phase_is_left_to_the_next_executor() {
         let mut dropped = Journal::new(OperationId::from_bytes([7; 16]), Vec::new());
         assert!(dropped.ask("ride", PhaseKind::Local).is_ok());
         assert!(dropped.ask("charge", PhaseKind::External).is_err());

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_of_the_provider_are_verdicts() {
+    fn words_of_the_provider_become_verdicts() {
         let read = |answer: &str| reading().read(answer.as_bytes(), ID).found;
         match read(&charge(r#""captured""#)) {
             Found::Executed(result) => {

@@ -10,9 +10,9 @@ use crate::lab::{End, Gate, Lab, Saw, Step, both, command, command_with, pays, s
 both!(
     effect_record_response_and_messages_commit_together,
     a_retry_gets_the_same_answer_and_runs_nothing,
-    of_fifty_at_once_one_runs,
-    a_duplicate_elsewhere_waits_and_then_replays,
-    a_duplicate_here_is_told_that_the_first_still_runs,
+    one_of_fifty_concurrent_requests_runs,
+    a_duplicate_in_another_process_waits_and_then_replays,
+    a_duplicate_in_this_process_is_told_that_the_first_still_runs,
     a_duplicate_elsewhere_is_not_run_while_the_first_runs,
     another_request_under_the_same_key_is_refused,
     a_final_failure_is_kept_and_its_writes_are_not,
@@ -22,7 +22,7 @@ both!(
     work_whose_client_left_comes_to_its_end,
     a_message_of_a_kind_is_sent_once,
     a_large_response_is_not_kept_and_not_made_again,
-    of_a_response_as_much_is_stored_as_its_operation_wants,
+    the_operation_decides_how_much_of_a_response_is_stored,
 );
 
 async fn effect_record_response_and_messages_commit_together(lab: impl Lab) {
@@ -52,7 +52,7 @@ async fn a_retry_gets_the_same_answer_and_runs_nothing(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn of_fifty_at_once_one_runs(lab: impl Lab) {
+async fn one_of_fifty_concurrent_requests_runs(lab: impl Lab) {
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..50 {
         let lab = lab.clone();
@@ -64,7 +64,7 @@ async fn of_fifty_at_once_one_runs(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn a_duplicate_elsewhere_waits_and_then_replays(lab: impl Lab) {
+async fn a_duplicate_in_another_process_waits_and_then_replays(lab: impl Lab) {
     let gate = Gate::new();
     let first = {
         let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
@@ -82,7 +82,7 @@ async fn a_duplicate_elsewhere_waits_and_then_replays(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn a_duplicate_here_is_told_that_the_first_still_runs(lab: impl Lab) {
+async fn a_duplicate_in_this_process_is_told_that_the_first_still_runs(lab: impl Lab) {
     let gate = Gate::new();
     let first = {
         let (lab, work) = (lab.clone(), pays().then(Step::Wait(gate.clone())));
@@ -186,7 +186,7 @@ async fn a_large_response_is_not_kept_and_not_made_again(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn of_a_response_as_much_is_stored_as_its_operation_wants(lab: impl Lab) {
+async fn the_operation_decides_how_much_of_a_response_is_stored(lab: impl Lab) {
     for (number, stored) in [StoreResponse::Headers, StoreResponse::Reference].into_iter().enumerate() {
         let wanted = command_with(&format!("key-{number}"), |policy| policy.store_response = stored);
         let first = lab.transact(&wanted, pays()).await;

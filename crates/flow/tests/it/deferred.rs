@@ -13,14 +13,14 @@ use crate::lab::{End, Kept, Lab, PAY, Saw, Step, Work, both, command, referring,
 
 both!(
     a_deferred_command_is_settled_by_its_message_and_retries_get_that,
-    a_stable_failure_settles_it_too_and_takes_its_writes_back,
+    a_stable_failure_settles_a_deferred_command_without_its_writes,
     settling_twice_does_nothing_twice,
-    of_many_who_settle_one_does,
+    one_of_many_concurrent_settlements_takes_effect,
     a_command_that_defers_and_sends_nothing_is_rolled_back,
     a_command_that_defers_and_takes_its_message_back_is_rolled_back,
     work_that_fails_settles_nothing_and_can_be_done_again,
     a_command_that_was_not_deferred_is_not_settled_by_a_message,
-    evidence_settles_it_before_its_message_does,
+    evidence_settles_a_deferred_command_before_its_message,
     a_message_that_is_given_up_leaves_its_command_unknown,
     a_discarded_message_leaves_its_command_unknown,
     a_retried_message_ends_the_quarantine_of_its_command,
@@ -84,7 +84,7 @@ async fn a_deferred_command_is_settled_by_its_message_and_retries_get_that(lab: 
     assert_eq!(lab.counts().await, (2, 1, 1), "both transactions wrote once");
 }
 
-async fn a_stable_failure_settles_it_too_and_takes_its_writes_back(lab: impl Lab) {
+async fn a_stable_failure_settles_a_deferred_command_without_its_writes(lab: impl Lab) {
     let open = defer(&lab, "k").await;
     let declined = charged().ending(End::Final(402));
     let settled = lab.settle(open.operation_id, None, declined).await;
@@ -106,7 +106,7 @@ async fn settling_twice_does_nothing_twice(lab: impl Lab) {
     assert!(matches!(lab.settle(nobody, None, charged()).await, Settled::Absent));
 }
 
-async fn of_many_who_settle_one_does(lab: impl Lab) {
+async fn one_of_many_concurrent_settlements_takes_effect(lab: impl Lab) {
     let open = defer(&lab, "k").await;
     let other = lab.second().await;
     let settling = (0..12).map(|number| {
@@ -153,7 +153,7 @@ async fn a_command_that_was_not_deferred_is_not_settled_by_a_message(lab: impl L
     assert_eq!(lab.counts().await.0, 0, "its executor is at it");
 }
 
-async fn evidence_settles_it_before_its_message_does(lab: impl Lab) {
+async fn evidence_settles_a_deferred_command_before_its_message(lab: impl Lab) {
     let open = defer(&lab, "k").await;
     let settled = lab.settle(open.operation_id, Some(note()), charged()).await;
     assert!(matches!(settled, Settled::Now(_)), "{settled:?}");

@@ -2,7 +2,7 @@
 
 use crate::lab::{Lab, Saw, Step, both, command, pays};
 
-both!(a_foreign_key_that_lets_go_is_harmless, a_foreign_key_that_does_not_let_go_keeps_its_record,);
+both!(a_foreign_key_set_null_blocks_neither_rerun_nor_reaping, a_restricting_foreign_key_keeps_its_record,);
 
 /// Creates a table whose rows reference the record of their command.
 async fn orders<L: Lab>(lab: &L, on_end: &str) {
@@ -15,7 +15,7 @@ async fn orders<L: Lab>(lab: &L, on_end: &str) {
 
 const ORDER: &str = "INSERT INTO orders SELECT operation_id FROM semel_records WHERE state = 'processing'";
 
-async fn a_foreign_key_that_lets_go_is_harmless(lab: impl Lab) {
+async fn a_foreign_key_set_null_blocks_neither_rerun_nor_reaping(lab: impl Lab) {
     orders(&lab, "ON DELETE SET NULL ON UPDATE SET NULL").await;
     let work = || pays().then(Step::Sql(ORDER));
     assert!(lab.see(&command("key"), work()).await.executed());
@@ -31,7 +31,7 @@ async fn a_foreign_key_that_lets_go_is_harmless(lab: impl Lab) {
     assert_eq!(lab.number("SELECT count(*) FROM orders").await, 2, "the service's rows are all there");
 }
 
-async fn a_foreign_key_that_does_not_let_go_keeps_its_record(lab: impl Lab) {
+async fn a_restricting_foreign_key_keeps_its_record(lab: impl Lab) {
     orders(&lab, "").await;
     assert!(lab.see(&command("key"), pays().then(Step::Sql(ORDER))).await.executed());
     assert!(lab.see(&command("other"), pays()).await.executed());

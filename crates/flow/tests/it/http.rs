@@ -23,22 +23,22 @@ use crate::lab::{End, Gate, Lab, Step, both, pays, pool};
 both!(
     a_payment_is_answered_replayed_and_found,
     another_body_no_key_and_a_taken_reference_are_refused,
-    a_payment_in_progress_is_said_to_be,
-    a_settled_payment_is_replayed_to_everybody_while_nobody_can_write,
+    a_duplicate_of_a_running_payment_gets_409,
+    a_settled_payment_is_replayed_while_writes_are_blocked,
     a_declined_payment_is_replayed,
     a_payment_that_failed_for_now_may_be_sent_again,
     a_payment_that_was_rolled_back_is_told_in_the_profile_of_its_operation,
     a_handler_may_refuse_before_it_begins,
     a_handler_that_promised_a_transaction_must_make_one,
-    a_handler_that_panics_is_answered_for,
+    a_handler_that_panics_is_answered_with_500,
     a_replay_needs_no_database,
     a_client_that_leaves_takes_nothing_with_it,
     a_route_that_is_not_declared_local_is_not_run,
     a_command_made_by_hand_is_not_run_where_its_route_is_not_local,
     an_execution_is_extracted_where_there_is_one,
     a_large_answer_is_given_once,
-    what_was_rolled_back_is_not_taken_from_a_quota,
-    what_is_stored_by_its_address_is_fetched_for_a_retry,
+    a_rolled_back_payment_uses_no_quota,
+    a_response_stored_by_its_address_is_fetched_for_a_retry,
 );
 
 /// A service on a free port.
@@ -199,7 +199,7 @@ async fn a_payment_is_answered_replayed_and_found(lab: impl Lab) {
     );
 }
 
-async fn what_was_rolled_back_is_not_taken_from_a_quota(lab: impl Lab) {
+async fn a_rolled_back_payment_uses_no_quota(lab: impl Lab) {
     let new_keys = Rate::new(2, Duration::from_secs(24 * 3600));
     let caller = Allowance { new_keys, ..Allowance::default() };
     let service = Service::limited(lab, Limits { caller, ..Limits::default() }).await;
@@ -236,7 +236,7 @@ async fn another_body_no_key_and_a_taken_reference_are_refused(lab: impl Lab) {
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 
-async fn a_payment_in_progress_is_said_to_be(lab: impl Lab) {
+async fn a_duplicate_of_a_running_payment_gets_409(lab: impl Lab) {
     let service = Service::start(lab).await;
     let address = service.address;
     let first = tokio::spawn(async move { pay(r#"{"amount":5}"#).doing("wait").to(address).await });
@@ -278,7 +278,7 @@ impl Blocked {
     }
 }
 
-async fn a_settled_payment_is_replayed_to_everybody_while_nobody_can_write(lab: impl Lab) {
+async fn a_settled_payment_is_replayed_while_writes_are_blocked(lab: impl Lab) {
     let first = Service::start(lab).await;
     assert_eq!(first.pay("").await.status, 201);
     // Another process has an empty memory. One of its duplicates gets its turn, and the other one times out in the
@@ -356,7 +356,7 @@ async fn a_handler_that_promised_a_transaction_must_make_one(lab: impl Lab) {
     assert!(!log.contains(KEY), "keys are not logged");
 }
 
-async fn a_handler_that_panics_is_answered_for(lab: impl Lab) {
+async fn a_handler_that_panics_is_answered_with_500(lab: impl Lab) {
     let service = Service::start(lab).await;
     let panicked = service.pay("panic").await;
     assert_eq!(panicked.problem(), problem(500, "IDEMPOTENCY_OUTCOME_UNKNOWN"));
@@ -450,7 +450,7 @@ async fn a_large_answer_is_given_once(lab: impl Lab) {
     assert_eq!(service.lab.counts().await, (1, 1, 1));
 }
 
-async fn what_is_stored_by_its_address_is_fetched_for_a_retry(lab: impl Lab) {
+async fn a_response_stored_by_its_address_is_fetched_for_a_retry(lab: impl Lab) {
     let service = Service::storing(lab, StoreResponse::Reference).await;
     let first = service.pay("").await;
     assert!(first.body.starts_with(b"answer of "), "{first:?}");

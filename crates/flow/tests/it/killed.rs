@@ -164,14 +164,14 @@ async fn processes_race(lab: impl Lab, place: String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_several_processes_on_postgres_one_runs_each_command() {
+async fn one_of_several_processes_on_postgres_runs_each_command() {
     let lab = Postgres::new().await;
     let url = lab.database.url();
     processes_race(lab, url).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_several_processes_on_sqlite_one_runs_each_command() {
+async fn one_of_several_processes_on_sqlite_runs_each_command() {
     let lab = Sqlite::new();
     let path = lab.path.to_str().expect("it is text").to_owned();
     processes_race(lab, path).await;
@@ -218,7 +218,7 @@ async fn a_process_that_is_killed_around_its_commit_has_done_all_or_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_killed_process_said_is_there_and_nothing_is_half() {
+async fn answers_of_a_killed_process_are_committed_and_no_command_is_half_done() {
     let postgres = Postgres::new().await;
     let sqlite = Sqlite::new();
     let path = sqlite.path.to_str().expect("it is text").to_owned();

@@ -13,7 +13,7 @@ use crate::lab::{Kept, Lab, both, stored};
 use crate::reconcile::{lost, now_is, open_about, processing, reconciler, says, state_of};
 
 both!(
-    late_evidence_settles_what_is_free_for_a_retry,
+    late_evidence_settles_a_released_command,
     late_evidence_takes_back_the_business_reference,
     late_evidence_about_a_reference_that_another_command_holds_is_loud,
     evidence_of_an_attempt_before_a_rerun_is_loud_and_stops_the_next,
@@ -65,7 +65,7 @@ async fn noted(kept: &Kept, record: &Record) -> Vec<String> {
     notes.into_iter().map(|taken| taken.note.action).collect()
 }
 
-async fn late_evidence_settles_what_is_free_for_a_retry(lab: impl Lab) {
+async fn late_evidence_settles_a_released_command(lab: impl Lab) {
     let (kept, claim) = (lab.kept().await, sample::claim("k"));
     let record = freed(&kept, &claim).await;
     says(&kept, "provider", "e1", &record, executed()).await;

@@ -116,7 +116,7 @@ async fn a_session_that_is_lost_before_its_commit_is_asked_about_until_there_is_
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lost_commit_that_nobody_can_be_asked_about_is_in_doubt_until_it_is_sent_again() {
+async fn a_lost_commit_is_in_doubt_while_the_database_is_away() {
     let direct = Postgres::new().await;
     let proxy = FaultProxy::before(&direct.database.url()).await.expect("a port is free");
     let options = PgPoolOptions::new().max_connections(1).acquire_timeout(Duration::from_millis(200));
@@ -158,7 +158,7 @@ async fn a_lost_commit_of_a_final_failure_and_of_a_reference_is_found_out_about(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_cut_nothing_is_half_and_nothing_is_twice() {
+async fn random_connection_cuts_leave_no_half_or_double_payment() {
     let Faulty { lab, proxy } = Faulty::new().await;
     proxy.cut_randomly(7, 6);
     let mut tasks = tokio::task::JoinSet::new();

@@ -21,20 +21,20 @@ both!(
     messages_of_a_command_arrive_in_their_order,
     several_workers_never_have_the_same_message,
     a_command_that_is_rolled_back_sends_nothing,
-    poison_does_not_stop_the_others,
+    a_poison_message_does_not_stop_the_others,
     a_dead_message_holds_back_those_behind_it_until_it_is_retried,
     a_discarded_message_is_never_sent_and_frees_those_behind_it,
-    a_message_in_hand_is_left_alone,
-    the_wait_is_measured_by_the_clock_of_the_database,
+    a_leased_message_cannot_be_retried_or_discarded,
+    the_backoff_is_measured_by_the_clock_of_the_database,
     a_late_worker_writes_nothing,
-    what_the_receiver_has_is_not_sent_again,
+    a_message_with_a_reference_is_not_sent_again,
     a_message_that_kills_its_workers_dies_in_the_end,
     a_sink_that_panics_costs_a_try,
     a_stopped_worker_finishes_what_it_has,
     a_worker_that_cannot_finish_leaves_the_rest_to_the_next,
     delivered_messages_are_forgotten_and_dead_ones_are_not,
-    messages_from_before_there_was_delivery_are_delivered,
-    lists_show_what_was_asked_for,
+    messages_with_the_default_due_time_are_delivered,
+    message_lists_apply_their_filters,
     a_worker_that_is_woken_looks_at_once,
 );
 
@@ -226,7 +226,7 @@ async fn a_command_that_is_rolled_back_sends_nothing(lab: impl Lab) {
     assert_eq!(receiver.kinds(), ["payment.good"]);
 }
 
-async fn poison_does_not_stop_the_others(lab: impl Lab) {
+async fn a_poison_message_does_not_stop_the_others(lab: impl Lab) {
     for (key, kind) in [("a", "hangs"), ("b", "fails"), ("c", "refused"), ("d", "panics")] {
         send(&lab, key, &[kind]).await;
     }
@@ -306,7 +306,7 @@ async fn a_discarded_message_is_never_sent_and_frees_those_behind_it(lab: impl L
     assert_eq!(kept.outbox().message(&dead.event_id).await.expect("it reads").0, None);
 }
 
-async fn a_message_in_hand_is_left_alone(lab: impl Lab) {
+async fn a_leased_message_cannot_be_retried_or_discarded(lab: impl Lab) {
     let kept = lab.kept().await;
     send(&lab, "key", &["message"]).await;
     let taken = take(&kept.outbox()).await.remove(0);
@@ -322,7 +322,7 @@ async fn a_message_in_hand_is_left_alone(lab: impl Lab) {
     assert!(!kept.outbox().settle(&fence, Next::Delivered, None).await.expect("it reads"), "too late");
 }
 
-async fn the_wait_is_measured_by_the_clock_of_the_database(lab: impl Lab) {
+async fn the_backoff_is_measured_by_the_clock_of_the_database(lab: impl Lab) {
     let kept = lab.kept().await;
     let outbox = kept.outbox();
     send(&lab, "key", &["message"]).await;
@@ -363,7 +363,7 @@ async fn a_late_worker_writes_nothing(lab: impl Lab) {
     );
 }
 
-async fn what_the_receiver_has_is_not_sent_again(lab: impl Lab) {
+async fn a_message_with_a_reference_is_not_sent_again(lab: impl Lab) {
     let kept = lab.kept().await;
     send(&lab, "key", &["message"]).await;
     let fence = take(&kept.outbox()).await[0].fence().expect("it was taken");
@@ -458,7 +458,7 @@ async fn delivered_messages_are_forgotten_and_dead_ones_are_not(lab: impl Lab) {
     assert_eq!((count(&lab, "dead").await, count(&lab, "pending").await), (1, 1));
 }
 
-async fn messages_from_before_there_was_delivery_are_delivered(lab: impl Lab) {
+async fn messages_with_the_default_due_time_are_delivered(lab: impl Lab) {
     send(&lab, "key", &["message"]).await;
     // The column's default.
     lab.run("UPDATE semel_outbox SET due_at = 0").await;
@@ -467,7 +467,7 @@ async fn messages_from_before_there_was_delivery_are_delivered(lab: impl Lab) {
     worker.end().await;
 }
 
-async fn lists_show_what_was_asked_for(lab: impl Lab) {
+async fn message_lists_apply_their_filters(lab: impl Lab) {
     let kept = lab.kept().await;
     let outbox = kept.outbox();
     for key in 0..5 {

@@ -140,7 +140,7 @@ async fn a_success_is_kept_with_the_reference_of_the_receiver() {
 }
 
 #[tokio::test]
-async fn what_may_work_another_time_is_tried_again() {
+async fn temporary_failures_are_retried() {
     for (answer, wait) in [
         ("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n", None),
         ("HTTP/1.1 600 Beyond\r\ncontent-length: 0\r\n\r\n", None),
@@ -190,7 +190,7 @@ async fn an_answer_without_end_is_not_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_receiver_that_hangs_is_left() {
+async fn a_hanging_receiver_times_out() {
     for answer in ["", "HTTP/1.1 500 Oops\r\n", "HTTP/1.1 500 Oops\r\ncontent-length: 9\r\n\r\nslow"] {
         let (address, serving) = receiver(answer, Then::Hang).await;
         let sink = HttpSink::new(&address, KEY).expect("it is an address");
@@ -202,7 +202,7 @@ async fn a_receiver_that_hangs_is_left() {
 }
 
 #[tokio::test]
-async fn nobody_there_is_tried_again() {
+async fn a_refused_connection_is_retried() {
     let sink = HttpSink::new("http://127.0.0.1:1/", KEY).expect("it is an address");
     let tried = sink.deliver(&message()).await;
     assert!(matches!(&tried, Tried::Failed { why, .. } if why.contains("127.0.0.1:1")), "{tried:?}");

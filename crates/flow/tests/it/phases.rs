@@ -17,13 +17,13 @@ use crate::rides::{Act, PLACES, Phased, Provider, RECEIPT, RIDE, Ride, Rides, re
 
 both!(
     a_ride_runs_once_and_its_retries_get_its_answer,
-    whatever_panics_is_resumed_and_nothing_is_doubled,
+    a_panic_at_any_place_is_resumed_and_nothing_is_doubled,
     a_phase_that_is_done_is_not_run_again,
-    a_call_that_nobody_deduplicates_is_never_made_twice,
+    a_call_without_deduplication_is_never_made_twice,
     a_call_that_is_deduplicated_is_made_again_under_the_same_key,
     a_declined_card_is_the_answer,
     a_provider_that_is_down_is_called_when_it_is_up,
-    what_fails_before_anything_is_done_is_told_to_the_client,
+    a_failure_before_the_first_phase_is_told_to_the_client,
     a_refusal_in_a_phase_is_the_answer,
     a_command_that_is_resumed_for_too_long_is_given_up,
     a_command_that_fails_too_often_is_given_up,
@@ -36,7 +36,7 @@ both!(
     an_output_that_cannot_be_kept_is_refused,
     an_outcome_cannot_be_left_to_a_message,
     duplicates_wait_and_get_the_answer,
-    an_operation_that_nobody_knows_is_not_run,
+    an_unknown_operation_is_not_run,
     a_lease_is_renewed_while_a_phase_runs,
     an_executor_that_was_given_up_changes_nothing,
     code_that_stands_still_between_phases_is_ended,
@@ -88,7 +88,7 @@ async fn a_ride_runs_once_and_its_retries_get_its_answer(lab: impl Phased) {
     assert_eq!(lab.number("SELECT count(*) FROM semel_requests").await, 0, "its input is erased");
 }
 
-async fn whatever_panics_is_resumed_and_nothing_is_doubled(lab: impl Phased) {
+async fn a_panic_at_any_place_is_resumed_and_nothing_is_doubled(lab: impl Phased) {
     for (number, place) in PLACES.into_iter().enumerate() {
         lab.run("DELETE FROM payments; DELETE FROM semel_outbox").await;
         let (provider, kept) = (Provider::start(true).await, lab.kept().await);
@@ -144,7 +144,7 @@ async fn a_phase_that_is_done_is_not_run_again(lab: impl Phased) {
 /// Fault injected into a call.
 type Way = fn(&Provider, Ride) -> Ride;
 
-async fn a_call_that_nobody_deduplicates_is_never_made_twice(lab: impl Phased) {
+async fn a_call_without_deduplication_is_never_made_twice(lab: impl Phased) {
     let ways: [(&str, Way, usize); 3] = [
         ("it panics before", |_, ride| ride.once("before sending", || Act::Panic), 0),
         ("it panics after", |_, ride| ride.once("after sending", || Act::Panic), 1),
@@ -218,7 +218,7 @@ async fn a_provider_that_is_down_is_called_when_it_is_up(lab: impl Phased) {
     }
 }
 
-async fn what_fails_before_anything_is_done_is_told_to_the_client(lab: impl Phased) {
+async fn a_failure_before_the_first_phase_is_told_to_the_client(lab: impl Phased) {
     let (provider, kept) = (Provider::start(true).await, lab.kept().await);
     let rides = lab.rides(kept.store(), Ride::new(&provider).once("in the ride", || Act::Retry));
     let command = command("key");
@@ -473,7 +473,7 @@ async fn duplicates_wait_and_get_the_answer(lab: impl Phased) {
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (1, 1)));
 }
 
-async fn an_operation_that_nobody_knows_is_not_run(lab: impl Phased) {
+async fn an_unknown_operation_is_not_run(lab: impl Phased) {
     let kept = lab.kept().await;
     assert_eq!(start(&lab.none(kept.store()), &command("key")).await, Saw::Unavailable);
     assert_eq!(lab.number("SELECT count(*) FROM semel_records").await, 0);

@@ -21,7 +21,7 @@ use crate::rides::{Act, Phased, Provider, Ride, resumed, written};
 both!(
     a_ride_is_answered_replayed_and_shown_with_its_phases,
     a_ride_that_is_resumed_is_accepted_and_shown_as_far_as_it_is,
-    a_ride_that_nobody_can_answer_for_is_told_so,
+    a_ride_without_a_certain_outcome_is_answered_as_unknown,
 );
 
 /// A service on a free port.
@@ -134,7 +134,7 @@ async fn a_ride_that_is_resumed_is_accepted_and_shown_as_far_as_it_is(lab: impl 
     assert_eq!((written(&lab).await, provider.counts()), ((1, 1, 1), (2, 1)));
 }
 
-async fn a_ride_that_nobody_can_answer_for_is_told_so(lab: impl Phased) {
+async fn a_ride_without_a_certain_outcome_is_answered_as_unknown(lab: impl Phased) {
     let provider = Provider::start(false).await;
     let service = Service::start(&lab, Ride::new(&provider).once("after sending", || Act::Panic)).await;
     let unknown = problem(409, "IDEMPOTENCY_OUTCOME_UNKNOWN");

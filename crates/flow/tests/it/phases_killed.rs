@@ -116,27 +116,27 @@ async fn killed_everywhere<L: Phased>(new: impl AsyncFn() -> L, deduplicates: bo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_anywhere_on_postgres_there_is_one_effect_if_the_provider_deduplicates() {
+async fn an_executor_killed_anywhere_on_postgres_leaves_one_effect_with_deduplication() {
     killed_everywhere(Postgres::new, true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_anywhere_on_postgres_there_is_at_most_one_effect_if_it_does_not() {
+async fn an_executor_killed_anywhere_on_postgres_leaves_at_most_one_effect_without_deduplication() {
     killed_everywhere(Postgres::new, false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_anywhere_on_sqlite_there_is_one_effect_if_the_provider_deduplicates() {
+async fn an_executor_killed_anywhere_on_sqlite_leaves_one_effect_with_deduplication() {
     killed_everywhere(async || Sqlite::new(), true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_anywhere_on_sqlite_there_is_at_most_one_effect_if_it_does_not() {
+async fn an_executor_killed_anywhere_on_sqlite_leaves_at_most_one_effect_without_deduplication() {
     killed_everywhere(async || Sqlite::new(), false).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn killed_around_any_commit_of_a_phase_nothing_is_doubled() {
+async fn an_executor_killed_around_any_commit_of_a_phase_doubles_nothing() {
     // The commits: the ride, the call that begins, its answer, the receipt.
     for (number, at) in ["in the ride", "", "after sending", "in the receipt"].into_iter().enumerate() {
         for is_sent in [false, true] {

@@ -57,7 +57,7 @@ async fn work_reads_what_is_committed_whatever_the_default() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_error_that_work_does_not_look_at_takes_everything_back() {
+async fn an_error_that_work_ignores_rolls_everything_back() {
     let lab = Postgres::new().await;
     let careless = pays().then(Step::Swallow("SELECT 1 / 0"));
     assert_eq!(lab.see(&command("key"), careless).await, Saw::RolledBack(500));
@@ -66,7 +66,7 @@ async fn an_error_that_work_does_not_look_at_takes_everything_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn work_may_take_a_part_of_itself_back() {
+async fn work_may_roll_back_to_a_savepoint() {
     let lab = Postgres::new().await;
     let work = pays().then(Step::Sql("SAVEPOINT part")).then(Step::Swallow("SELECT 1 / 0"));
     let work = work.then(Step::Sql("ROLLBACK TO part"));
@@ -188,7 +188,7 @@ const END_SESSION: &str = "SELECT pg_terminate_backend(pid) FROM pg_stat_activit
     WHERE datname = current_database() AND state = 'idle in transaction'";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
+async fn a_request_that_lost_its_session_gets_the_outcome_of_another_execution() {
     // The work notices it, or has nothing more to ask the database.
     for more in [Step::Sql("SELECT 1"), Step::Call(|| ())] {
         for is_taken_over in [true, false] {
@@ -220,7 +220,7 @@ async fn whoever_lost_its_session_is_told_what_another_made_of_its_command() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_lost_its_session_with_a_reply_that_cannot_be_kept_is_told_so_too() {
+async fn a_request_that_lost_its_session_with_an_unstorable_reply_gets_the_outcome_of_another() {
     let lab = Postgres::new().await;
     let gate = Gate::new();
     let steps = vec![Step::Sql(PAY), Step::Wait(gate.clone())];
@@ -243,7 +243,7 @@ async fn whoever_lost_its_session_with_a_reply_that_cannot_be_kept_is_told_so_to
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_lost_its_session_and_cannot_ask_what_became_of_it_does_not_say_that_nothing_happened() {
+async fn a_request_that_lost_its_session_is_in_doubt_while_the_database_is_away() {
     let (moment, long) = (Duration::from_millis(200), Duration::from_secs(60));
     // The pool times out soon, or later than the caller waits for the answer.
     for (patience, end) in [(moment, End::Final(402)), (moment, End::Panic), (long, End::Created)] {

@@ -21,23 +21,23 @@ use semel_testkit::sample;
 use crate::lab::{Kept, Lab, both, stored};
 
 both!(
-    what_the_provider_did_is_what_retries_get,
+    retries_get_the_result_of_the_provider,
     a_stable_failure_is_kept_as_one,
     not_executed_frees_the_key_only_after_the_quarantine,
     a_look_that_began_in_the_quarantine_frees_nothing,
     a_look_at_one_attempt_frees_no_other,
     a_provider_that_deduplicates_frees_the_key_at_once,
-    of_several_reconcilers_one_looks,
-    what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator,
-    a_provider_that_wants_to_be_left_alone_is,
-    a_provider_that_hangs_or_kills_its_look_stops_nobody_else,
+    one_of_several_reconcilers_looks_a_command_up,
+    a_command_without_evidence_is_looked_up_again_and_then_left_to_an_operator,
+    the_retry_after_of_a_provider_is_respected,
+    a_look_up_that_hangs_or_panics_stops_no_other,
     a_deferred_command_is_never_free_by_time,
     evidence_that_came_early_waits_for_its_command,
     evidence_settles_a_dead_letter,
     evidence_that_contradicts_changes_nothing,
     a_source_is_heard_about_its_own_operations_only,
     trouble_with_one_statement_does_not_silence_the_others,
-    what_took_place_is_believed_before_what_did_not,
+    evidence_of_execution_wins_over_not_executed,
     nothing_frees_a_key_beside_evidence_that_cannot_be_read,
     evidence_is_found_behind_much_that_cannot_be_read,
 );
@@ -137,7 +137,7 @@ fn created() -> Found {
     Found::Executed(sample::created("charged"))
 }
 
-async fn what_the_provider_did_is_what_retries_get(lab: impl Lab) {
+async fn retries_get_the_result_of_the_provider(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     provider.says(&record, created());
@@ -241,7 +241,7 @@ async fn a_provider_that_deduplicates_frees_the_key_at_once(lab: impl Lab) {
     }
 }
 
-async fn of_several_reconcilers_one_looks(lab: impl Lab) {
+async fn one_of_several_reconcilers_looks_a_command_up(lab: impl Lab) {
     const COMMANDS: usize = 12;
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     for number in 0..COMMANDS {
@@ -262,7 +262,7 @@ async fn of_several_reconcilers_one_looks(lab: impl Lab) {
     assert_eq!((looked, provider.asked()), (COMMANDS, COMMANDS), "each command was looked for once");
 }
 
-async fn what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator(lab: impl Lab) {
+async fn a_command_without_evidence_is_looked_up_again_and_then_left_to_an_operator(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     let reconciler = reconciler(&kept, provider.clone());
@@ -299,7 +299,7 @@ async fn what_is_not_found_is_looked_for_later_and_at_last_left_to_an_operator(l
     assert!(reconciler.look(OperationId::from_bytes([0; 16])).await.expect("the store answers").is_none());
 }
 
-async fn a_provider_that_wants_to_be_left_alone_is(lab: impl Lab) {
+async fn the_retry_after_of_a_provider_is_respected(lab: impl Lab) {
     let (kept, provider) = (lab.kept().await, Arc::new(Provider::default()));
     let record = unknown(&kept, "k").await;
     let asked = Duration::from_secs(500);
@@ -330,7 +330,7 @@ impl LookUp for Moody {
     }
 }
 
-async fn a_provider_that_hangs_or_kills_its_look_stops_nobody_else(lab: impl Lab) {
+async fn a_look_up_that_hangs_or_panics_stops_no_other(lab: impl Lab) {
     let kept = lab.kept().await;
     let (hangs, panics) = (unknown(&kept, "hangs").await, unknown(&kept, "panics").await);
     let mut others = Vec::new();
@@ -474,7 +474,7 @@ async fn trouble_with_one_statement_does_not_silence_the_others(lab: impl Lab) {
     assert_eq!(state_of(&kept, &record).await, StateName::Succeeded);
 }
 
-async fn what_took_place_is_believed_before_what_did_not(lab: impl Lab) {
+async fn evidence_of_execution_wins_over_not_executed(lab: impl Lab) {
     let kept = lab.kept().await;
     let record = unknown(&kept, "k").await;
     says(&kept, "provider", "e1", &record, Found::NotExecuted(Proof::ProviderTombstone)).await;

@@ -9,14 +9,14 @@ both!(
     a_business_reference_is_held_by_one_command,
     a_business_reference_outlives_its_record,
     a_business_reference_is_given_back_by_a_refusal,
-    a_business_reference_is_not_taken_by_what_was_rolled_back,
+    a_business_reference_is_not_taken_by_a_rolled_back_command,
     a_reference_that_another_command_is_about_to_take_is_waited_for_no_longer_than_for_a_key,
-    what_has_expired_is_run_anew,
-    what_has_expired_is_refused_where_it_leaves_a_tombstone,
-    what_was_released_is_acquired_again,
-    what_the_layer_has_in_hand_is_not_run,
-    what_is_unknown_is_not_run,
-    what_ran_under_a_former_name_is_replayed,
+    an_expired_command_runs_again,
+    an_expired_command_with_a_tombstone_is_refused,
+    a_released_command_is_acquired_again,
+    a_command_claimed_by_the_layer_is_not_run,
+    an_unknown_command_is_not_run,
+    a_command_under_a_former_operation_name_is_replayed,
 );
 
 async fn a_business_reference_is_held_by_one_command(lab: impl Lab) {
@@ -54,7 +54,7 @@ async fn a_business_reference_is_given_back_by_a_refusal(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 2));
 }
 
-async fn a_business_reference_is_not_taken_by_what_was_rolled_back(lab: impl Lab) {
+async fn a_business_reference_is_not_taken_by_a_rolled_back_command(lab: impl Lab) {
     let failed = lab.see(&referring(command("first"), "order-7"), pays().ending(End::Retryable(503))).await;
     assert_eq!(failed, Saw::RolledBack(503));
     assert_eq!(lab.number("SELECT count(*) FROM semel_references").await, 0);
@@ -78,7 +78,7 @@ async fn a_reference_that_another_command_is_about_to_take_is_waited_for_no_long
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn what_has_expired_is_run_anew(lab: impl Lab) {
+async fn an_expired_command_runs_again(lab: impl Lab) {
     for round in 1..=3 {
         assert!(lab.see(&command("key"), pays()).await.executed(), "round {round}");
         lab.expire().await;
@@ -86,7 +86,7 @@ async fn what_has_expired_is_run_anew(lab: impl Lab) {
     assert_eq!(lab.counts().await, (3, 3, 1));
 }
 
-async fn what_has_expired_is_refused_where_it_leaves_a_tombstone(lab: impl Lab) {
+async fn an_expired_command_with_a_tombstone_is_refused(lab: impl Lab) {
     let refusing = command_with("key", |policy| policy.on_expired = semel_core::policy::OnExpired::Refuse);
     assert!(lab.see(&refusing, pays()).await.executed());
     lab.expire().await;
@@ -103,7 +103,7 @@ async fn claimed(lab: &impl Lab, command: &Command) -> (std::sync::Arc<dyn Store
     (store, answer.record.expect("it is claimed"))
 }
 
-async fn what_was_released_is_acquired_again(lab: impl Lab) {
+async fn a_released_command_is_acquired_again(lab: impl Lab) {
     let (store, record) = claimed(&lab, &command("key")).await;
     let release = Change::release(record.head.fence(), Reason::NotExecuted);
     assert_eq!(store.apply(&record.id, &release).await.expect("it is released").decision, Decision::Applied);
@@ -126,7 +126,7 @@ async fn what_was_released_is_acquired_again(lab: impl Lab) {
     assert_eq!(lab.counts().await, (1, 1, 2));
 }
 
-async fn what_the_layer_has_in_hand_is_not_run(lab: impl Lab) {
+async fn a_command_claimed_by_the_layer_is_not_run(lab: impl Lab) {
     let (store, record) = claimed(&lab, &command("key")).await;
     assert_eq!(lab.see(&command("key"), pays()).await, Saw::Decided(Decision::Wait));
     let done: StoredResult = sample::created("by the layer");
@@ -135,7 +135,7 @@ async fn what_the_layer_has_in_hand_is_not_run(lab: impl Lab) {
     assert_eq!(lab.counts().await, (0, 0, 1));
 }
 
-async fn what_is_unknown_is_not_run(lab: impl Lab) {
+async fn an_unknown_command_is_not_run(lab: impl Lab) {
     let (store, record) = claimed(&lab, &command("key")).await;
     let lost = Change::abandon(record.head.fence(), Reason::Panicked);
     store.apply(&record.id, &lost).await.expect("it is abandoned");
@@ -148,7 +148,7 @@ async fn what_is_unknown_is_not_run(lab: impl Lab) {
     assert_eq!((lab.counts().await, lab.number(unknown).await), ((0, 0, 2), 2));
 }
 
-async fn what_ran_under_a_former_name_is_replayed(lab: impl Lab) {
+async fn a_command_under_a_former_operation_name_is_replayed(lab: impl Lab) {
     let mut renamed = command("key");
     let Saw::Executed(status, body) = lab.see(&renamed, pays()).await else { panic!("it runs") };
     renamed.former = [renamed.scope.operation.clone()].into();

@@ -21,7 +21,7 @@ both!(
     a_deferred_command_is_settled_with_a_sealed_response,
     evidence_is_stored_sealed,
     without_its_key_a_command_is_not_run_again,
-    what_was_stored_in_the_clear_is_replayed,
+    a_response_stored_in_the_clear_is_replayed,
     payloads_of_messages_are_sealed_and_delivered_in_the_clear,
     outputs_of_phases_are_sealed_and_a_run_is_resumed_from_them,
     the_output_that_a_verdict_brings_is_sealed_and_read_by_the_run_after_it,
@@ -128,7 +128,7 @@ async fn without_its_key_a_command_is_not_run_again(lab: impl Sealable) {
     assert_eq!(lab.counts().await, (1, 1, 1));
 }
 
-async fn what_was_stored_in_the_clear_is_replayed(lab: impl Sealable) {
+async fn a_response_stored_in_the_clear_is_replayed(lab: impl Sealable) {
     assert!(lab.see(&command("k"), pays()).await.executed());
     assert!(lab.under("a").see(&command("k"), pays()).await.replayed());
 }

@@ -22,8 +22,8 @@ both!(
     an_event_about_another_operation_is_refused,
     an_event_about_another_step_is_refused,
     an_event_before_its_record_is_kept_where_that_is_allowed,
-    either_of_two_secrets_signs,
-    what_an_event_says_is_not_kept_where_bodies_are_not_wanted,
+    an_event_signed_with_either_of_two_secrets_is_accepted,
+    bodies_of_events_are_not_stored_if_disabled,
 );
 
 const KEY: &[u8] = b"a secret of the provider";
@@ -235,7 +235,7 @@ async fn an_event_before_its_record_is_kept_where_that_is_allowed(lab: impl Lab)
     assert_eq!((again, state_of(&kept, &record).await), (Received::Taken, StateName::Succeeded));
 }
 
-async fn either_of_two_secrets_signs(lab: impl Lab) {
+async fn an_event_signed_with_either_of_two_secrets_is_accepted(lab: impl Lab) {
     let kept = lab.kept().await;
     let operation = OperationName::new("payments.create").expect("it is one");
     let keys = vec![b"the secret that comes".to_vec(), KEY.to_vec()];
@@ -302,7 +302,7 @@ async fn a_source_that_could_not_be_trusted_is_refused() {
     assert_eq!(refused(with(vec![KEY.to_vec()], status)), SourceError::Status(name()));
 }
 
-async fn what_an_event_says_is_not_kept_where_bodies_are_not_wanted(lab: impl Lab) {
+async fn bodies_of_events_are_not_stored_if_disabled(lab: impl Lab) {
     let kept = lab.kept().await;
     let webhooks = webhooks(&kept, source("payments.create").keep_bodies(false));
     for (kind, status) in [("charge.captured", 201), ("charge.declined", 402)] {

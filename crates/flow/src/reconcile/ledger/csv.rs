@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_readers_guess_about_is_refused_with_its_line() {
+    fn ambiguous_csv_is_refused_with_its_line() {
         for (text, why) in [
             (
                 &b"a\nb\"c\n"[..],

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_no_entry_is_refused() {
+    fn invalid_entry_is_refused() {
         let mut ledger = Ledger::new(1);
         let mut refused = |reference: &str, values: &[&str]| {
             ledger.add(1, Age::Due, reference, values).expect_err("it is refused")

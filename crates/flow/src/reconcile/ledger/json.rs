@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_of_objects_is_refused_with_its_line() {
+    fn json_that_is_no_list_of_objects_is_refused_with_its_line() {
         for (text, why) in [
             ("", "line 1: there is no list"),
             (

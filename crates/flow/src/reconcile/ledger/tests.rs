@@ -67,7 +67,7 @@ fn each_kind_of_disagreement_is_found_and_named() {
 }
 
 #[test]
-fn the_three_formats_say_the_same() {
+fn three_formats_of_one_ledger_give_the_same_report() {
     let ndjson = "{\"id\":\"a\",\"amount\":1200,\"currency\":\"EUR\",\"status\":\"captured\"}\n\
         {\"id\":\"b\",\"amount\":\"5.0\",\"currency\":\"EUR\",\"status\":\"captured\"}\n\
         {\"id\":\"c\",\"amount\":7e0,\"currency\":\"EUR\",\"status\":\"captured\"}\n\
@@ -107,7 +107,7 @@ fn amounts_are_compared_exactly_and_references_as_they_are() {
 }
 
 #[test]
-fn filters_leave_out_and_count() {
+fn filters_exclude_entries_and_count_them() {
     let condition = |name: &str, value: &str| Condition { name: name.to_owned(), value: value.to_owned() };
     let filter =
         vec![condition("status", "captured"), condition("status", "settled"), condition("live", "1")];
@@ -118,7 +118,7 @@ fn filters_leave_out_and_count() {
 }
 
 #[test]
-fn what_is_young_or_old_is_not_missed() {
+fn too_young_and_too_old_entries_are_not_missing() {
     let columns = Columns { reference: "id".to_owned(), time: Some("at".to_owned()), ..Columns::default() };
     let read = |text: &str| {
         let ages = Ages { max_age: Some(Duration::from_secs(86_400)), ..ages() };
@@ -153,7 +153,7 @@ fn a_suffix_is_no_part_of_the_reference() {
 }
 
 #[test]
-fn what_cannot_be_read_is_told_with_its_line() {
+fn unreadable_input_is_reported_with_its_line() {
     let timed = Columns {
         time: Some("at".to_owned()),
         ..Columns { reference: "id".to_owned(), ..Columns::default() }
@@ -357,7 +357,7 @@ proptest! {
     }
 
     #[test]
-    fn no_input_makes_it_panic(text in "[\\[\\]{}\",:\\\\ \\r\\na-c0-9\\u{feff}]{0,60}") {
+    fn no_input_makes_a_reading_panic(text in "[\\[\\]{}\",:\\\\ \\r\\na-c0-9\\u{feff}]{0,60}") {
         for format in Format::ALL {
             let columns = Columns { reference: "a".to_owned(), time: Some("b".to_owned()), ..Columns::default() };
             let _ = read_as(format, &columns, &text);
