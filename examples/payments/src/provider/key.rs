@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_key_is_refused() {
+    fn an_invalid_key_is_refused() {
         for wrong in ["", "\"\"", "\"open", "\"a\"b", r#""\n""#, &"x".repeat(256)] {
             assert_eq!(key(wrong), None, "{wrong:?}");
         }

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_something_in_html_is_escaped() {
+    fn special_characters_of_html_are_escaped() {
         assert_eq!(
             escaped("<a href='x' id=\"y\">&amp;</a>"),
             "&lt;a href=&#39;x&#39; id=&quot;y&quot;&gt;&amp;amp;&lt;/a&gt;"

@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_used_up_and_true_is_not() {
+    fn a_numbered_switch_is_used_up_and_true_stays_on() {
         let mut switches = Switches::from_json(r#"{"decline": 2, "refuse": true}"#).expect("it is right");
         let declined: Vec<bool> = (0..3).map(|_| switches.take(Switch::Decline)).collect();
         assert_eq!(declined, [true, true, false]);

@@ -43,7 +43,7 @@ fn the_same_key_gets_the_same_answer_with_quotes_and_without() {
 }
 
 #[test]
-fn a_key_is_one_charge_also_for_those_who_come_at_once() {
+fn concurrent_requests_with_one_key_charge_once() {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);
     let mut bodies: Vec<String> = std::thread::scope(|scope| {
@@ -104,7 +104,7 @@ fn a_card_can_decline_and_a_retry_hears_the_same() {
 }
 
 #[test]
-fn what_cannot_be_charged_is_refused_and_leaves_nothing() {
+fn an_invalid_order_is_refused_and_leaves_nothing() {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);
     for (field, wrong) in [
@@ -164,7 +164,7 @@ fn the_whole_ledger_can_be_had_as_lines_and_as_csv() {
 }
 
 #[test]
-fn a_wrong_start_says_what_is_wrong() {
+fn invalid_arguments_are_explained() {
     let folder = folder();
     let ledger = folder.path().join("ledger.db");
     let wrong: [(&[&str], &str); 4] = [

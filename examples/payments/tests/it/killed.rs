@@ -30,7 +30,7 @@ fn charge_until_killed(address: &str, name: &str, answered: &AtomicUsize) -> (Ve
 }
 
 #[test]
-fn what_was_answered_is_there_and_a_retry_charges_nothing_twice() {
+fn answered_charges_survive_a_kill_and_a_retry_charges_nothing_twice() {
     let folder = folder();
     let mut answered: BTreeMap<String, Value> = BTreeMap::new();
     let mut sent = Vec::new();
@@ -83,7 +83,7 @@ fn a_charge_whose_answer_was_lost_is_found_after_a_kill() {
 }
 
 #[test]
-fn what_was_not_told_is_told_after_a_kill() {
+fn unsent_events_are_sent_after_a_kill() {
     let folder = folder();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let provider = Provider::start(&folder, &[]);

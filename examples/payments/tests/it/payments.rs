@@ -15,8 +15,8 @@ both!(
     a_payment_is_taken_at_once_charged_once_and_its_outcome_is_replayed,
     a_declined_payment_stays_declined_and_keeps_its_reference,
     a_reference_is_paid_once_under_whatever_key_and_however_late,
-    those_who_come_at_once_with_one_key_pay_once,
-    what_is_asked_for_wrongly_leaves_nothing_and_its_key_can_be_used,
+    concurrent_requests_with_one_key_pay_once,
+    an_invalid_order_leaves_nothing_and_its_key_can_be_reused,
     a_payment_that_takes_too_long_is_unknown_until_it_is_known,
     a_webhook_settles_a_payment_and_is_believed_only_if_it_is_signed,
     a_payment_that_is_unknown_is_looked_for_at_the_provider,
@@ -108,7 +108,7 @@ fn a_reference_is_paid_once_under_whatever_key_and_however_late(make: Make<'_>) 
     assert_eq!((charges.len(), &charges[0]["reference"]), (1, &json!(id)));
 }
 
-fn those_who_come_at_once_with_one_key_pay_once(make: Make<'_>) {
+fn concurrent_requests_with_one_key_pay_once(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let services = [Service::start(&place, &provider, &[]), Service::start(&place, &provider, &[])];
@@ -130,7 +130,7 @@ fn those_who_come_at_once_with_one_key_pay_once(make: Make<'_>) {
     assert_eq!((provider.ledger().len(), services[0].payments().len()), (1, 1));
 }
 
-fn what_is_asked_for_wrongly_leaves_nothing_and_its_key_can_be_used(make: Make<'_>) {
+fn an_invalid_order_leaves_nothing_and_its_key_can_be_reused(make: Make<'_>) {
     let folder = folder();
     let (place, provider) = (make(&folder), Provider::start(&folder, &[]));
     let service = Service::start(&place, &provider, &[]);

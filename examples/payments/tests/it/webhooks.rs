@@ -105,7 +105,7 @@ fn shuffled_webhooks_come_in_the_wrong_order_and_all_come() {
 }
 
 #[test]
-fn nobody_to_tell_is_no_trouble() {
+fn a_charge_without_a_receiver_has_no_event() {
     let folder = folder();
     let provider = Provider::start(&folder, &[]);
     provider.send(&post("/charges", &order("order-1")));
