@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! due ─ postpone (write-ahead, excludes other reconcilers) ─ received evidence ─ look-up ─┬─ verdict: settled
-//!                                                                                          ├─ none: retry with backoff
-//!                                                                                          └─ last try: dead letter
+//!                                                                                         ├─ none: retry with backoff
+//!                                                                                         └─ last try: dead letter
 //! ```
 //!
 //! **`transition` decides.** [`semel_core::transition()`] decides whether evidence settles a command; nothing else here
