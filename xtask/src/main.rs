@@ -9,6 +9,7 @@ mod crash_matrix;
 mod databases;
 mod deny;
 mod diagram;
+mod docs;
 mod fuzz;
 mod hostile;
 mod imports;
@@ -70,6 +71,9 @@ What is kept in order:
   sbom [TARGET]   writes what the program `semel` is made of, as CycloneDX 1.5, to target/semel.cdx.json
   diagram         draws the state machine into ARCHITECTURE.md and docs/src/explanation/state-machine.md
   diagram --check says whether the drawing is current
+  docs            checks every internal link, anchor and page length of the documentation, and builds the book of docs/
+                  to target/book with mdBook, which it installs under target where it is missing
+  docs --check    checks only, without mdBook
   databases       installs PostgreSQL and PgBouncer for tests where they are missing, and says where they are
   browser         installs Chromium for tests under target where it is missing, and says where it is
   third-party     installs services and clients of others (Express, FastAPI, Stripe's SDKs, gRPC) for tests under target
@@ -106,6 +110,8 @@ fn main() -> ExitCode {
         ["threats"] => threats::check(threats::Build::Named),
         ["diagram"] => diagram::write(),
         ["diagram", "--check"] => diagram::check(),
+        ["docs"] => docs::run_all(),
+        ["docs", "--check"] => docs::check(),
         [] | ["help" | "--help" | "-h"] => {
             println!("{COMMANDS}");
             return ExitCode::SUCCESS;

@@ -10,7 +10,7 @@ use crate::parts::{Beside, Parts};
 use crate::step::step;
 use crate::tools::is_there;
 use crate::{
-    browser, chaos, crash_matrix, databases, deny, diagram, imports, simulate, third_party, threats,
+    browser, chaos, crash_matrix, databases, deny, diagram, docs, imports, simulate, third_party, threats,
 };
 
 /// How many seeds are simulated for every change, and for every commit.
@@ -86,6 +86,7 @@ fn everything(parts: &mut Parts) -> Result<(), String> {
     let documentation = ["doc", "--workspace", "--no-deps"];
     parts
         .run("documentation", || step("documentation", &documentation, &[("RUSTDOCFLAGS", "-D warnings")]))?;
+    parts.run("book", docs::build)?;
     parts.run("dependencies", deny::check)
 }
 
@@ -114,7 +115,8 @@ fn format_and_lints(parts: &mut Parts) -> Result<(), String> {
     let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
     parts.run("lints", || step("lints", &lints, &[]))?;
     parts.run("imports", imports::check)?;
-    parts.run("diagram", diagram::check)
+    parts.run("diagram", diagram::check)?;
+    parts.run("links and pages", docs::check)
 }
 
 /// The number of tests that run at a time.

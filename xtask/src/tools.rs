@@ -21,9 +21,7 @@ impl Tool {
         } else {
             let why = |why| {
                 let Tool { name, .. } = self;
-                format!(
-                    "cargo-{name} cannot be installed: {why}\nInstall it by hand: cargo install --locked cargo-{name}"
-                )
+                format!("{why}\nInstall it by hand: cargo install --locked cargo-{name}")
             };
             Command::new(self.install().map_err(why)?)
         };
@@ -31,24 +29,32 @@ impl Tool {
         Ok(command)
     }
 
-    /// Builds it once. Without optimisation, which takes longer than it ever saves.
     fn install(&self) -> Result<PathBuf, String> {
-        let Tool { name, version } = self;
-        let folder = target()?.join("tools").join(format!("cargo-{name}-{version}"));
-        let program = folder.join("bin").join(format!("cargo-{name}"));
-        if !program.is_file() {
-            println!("── tools: installing cargo-{name} {version} under target/tools");
-            let draft = Draft::new(&folder)?;
-            let mut cargo = Command::new(env!("CARGO"));
-            cargo.args(["install", "--quiet", "--locked", "--debug", "--root"]).arg(draft.folder());
-            cargo.arg(format!("cargo-{name}@{version}"));
-            let build = target()?.join("tools").join("build");
-            run(cargo.env("CARGO_TARGET_DIR", &build).env("CARGO_PROFILE_DEV_DEBUG", "0"))?;
-            let _ = std::fs::remove_dir_all(build);
-            draft.publish(&folder)?;
-        }
-        Ok(program)
+        install(&format!("cargo-{}", self.name), self.version, &[])
     }
+}
+
+/// Builds a program of crates.io once, under `target/tools`. Without optimisation, which takes longer than it ever saves.
+pub(crate) fn install(program: &str, version: &str, arguments: &[&str]) -> Result<PathBuf, String> {
+    let folder = target()?.join("tools").join(format!("{program}-{version}"));
+    let built = folder.join("bin").join(program);
+    if !built.is_file() {
+        println!("── tools: installing {program} {version} under target/tools");
+        let draft = Draft::new(&folder)?;
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo
+            .args(["install", "--quiet", "--locked", "--debug"])
+            .args(arguments)
+            .arg("--root")
+            .arg(draft.folder());
+        cargo.arg(format!("{program}@{version}"));
+        let build = target()?.join("tools").join("build");
+        run(cargo.env("CARGO_TARGET_DIR", &build).env("CARGO_PROFILE_DEV_DEBUG", "0"))
+            .map_err(|why| format!("{program} {version} cannot be installed: {why}"))?;
+        let _ = std::fs::remove_dir_all(build);
+        draft.publish(&folder)?;
+    }
+    Ok(built)
 }
 
 /// Runs a command whose output is for people, and says how it ended.
