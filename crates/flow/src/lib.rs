@@ -51,34 +51,34 @@ pub use settle::Settled;
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqlitePhases, SqliteRun, SqliteTransactions};
 
-/// Compiles the examples of docs/transact.md.
+/// Compiles the examples of docs/src/start/transact.md.
 #[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/transact.md")]
+#[doc = include_str!("../../../docs/src/start/transact.md")]
 struct TransactPage;
 
-/// Compiles the examples of docs/outbox.md.
+/// Compiles the examples of docs/src/how-to/outbox.md.
 #[cfg(all(doctest, feature = "http-sink", feature = "postgres"))]
-#[doc = include_str!("../../../docs/outbox.md")]
+#[doc = include_str!("../../../docs/src/how-to/outbox.md")]
 struct OutboxPage;
 
-/// Compiles the example of docs/deferred.md.
+/// Compiles the example of docs/src/how-to/deferred.md.
 #[cfg(all(doctest, feature = "postgres"))]
-#[doc = include_str!("../../../docs/deferred.md")]
+#[doc = include_str!("../../../docs/src/how-to/deferred.md")]
 struct DeferredPage;
 
-/// Compiles the example of docs/bulk.md.
+/// Compiles the example of docs/src/how-to/bulk.md.
 #[cfg(all(doctest, feature = "postgres"))]
-#[doc = include_str!("../../../docs/bulk.md")]
+#[doc = include_str!("../../../docs/src/how-to/bulk.md")]
 struct BulkPage;
 
-/// Compiles the example of docs/reconcile.md.
+/// Compiles the example of docs/src/how-to/reconcile.md.
 #[cfg(all(doctest, feature = "http-evidence", feature = "postgres"))]
-#[doc = include_str!("../../../docs/reconcile.md")]
+#[doc = include_str!("../../../docs/src/how-to/reconcile.md")]
 struct ReconcilePage;
 
-/// Compiles the examples of docs/phases.md.
+/// Compiles the examples of docs/src/how-to/phases.md.
 #[cfg(all(doctest, feature = "axum", feature = "postgres", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/phases.md")]
+#[doc = include_str!("../../../docs/src/how-to/phases.md")]
 struct PhasesPage;
 
 /// The rusqlite version whose connections and transactions the work gets.

@@ -16,7 +16,7 @@
 //! - A resumed run starts from the top. Finished phases do not run again; they return their stored output.
 //!
 //! Every write of a run is fenced: it applies only until another executor takes over the command. The service's code
-//! gets a [`Run`] and calls its phases in sequence; a [`Completer`] resumes interrupted commands. `docs/phases.md`
+//! gets a [`Run`] and calls its phases in sequence; a [`Completer`] resumes interrupted commands. `docs/src/how-to/phases.md`
 //! states the guarantees and their limits.
 
 mod attempt;

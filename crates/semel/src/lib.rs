@@ -146,15 +146,20 @@ pub use semel_stores::sqlite::{self, SqliteStore};
 /// # }
 /// ```
 ///
-/// `examples/transact` is a complete service, and `docs/transact.md` says what is promised and what clients get.
+/// `examples/transact` is a complete service, and `docs/src/reference/transact.md` says what is promised and what clients get.
 ///
-/// Commands of several steps are `PostgresPhases` and `SqlitePhases`, and what belongs to them is in `phases`: `docs/phases.md` has
+/// Commands of several steps are `PostgresPhases` and `SqlitePhases`, and what belongs to them is in `phases`: `docs/src/how-to/phases.md` has
 /// an example, and says what is promised.
 #[cfg(feature = "flow")]
 pub mod flow {
     pub use semel_flow::*;
     pub use semel_http::{CurrentExecution, Idempotent, NoExecution, NotRead};
 }
+
+/// The examples of docs/src/start/rust-layer.md, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/start/rust-layer.md")]
+struct LayerPage;
 
 /// The README's examples, compiled.
 #[cfg(doctest)]

@@ -1,5 +1,5 @@
 //! Encryption at rest: `aes.rs` seals and opens, `store.rs`, `evidence.rs` and `outbox.rs` do so around any store, `rotation.rs` brings what is kept
-//! under the current key. What is sealed, and what is not, is in `docs/encryption.md`.
+//! under the current key. What is sealed, and what is not, is in `docs/src/how-to/encryption.md`.
 
 mod aes;
 mod evidence;

@@ -29,7 +29,7 @@ pub use postgres::PostgresStore;
 #[cfg(feature = "sqlite")]
 pub use sqlite::SqliteStore;
 
-/// The example of docs/encryption.md, compiled.
+/// The example of docs/src/how-to/encryption.md, compiled.
 #[cfg(all(doctest, feature = "encryption", feature = "sqlite"))]
-#[doc = include_str!("../../../docs/encryption.md")]
+#[doc = include_str!("../../../docs/src/how-to/encryption.md")]
 struct EncryptionPage;

@@ -11,7 +11,7 @@ use crate::gateway::lab::semel;
 use crate::third_party::python;
 
 const BANK: &str = include_str!("audit/bank.yaml");
-const PAGE: &str = include_str!("../../../../docs/audit.md");
+const PAGE: &str = include_str!("../../../../docs/src/how-to/audit.md");
 
 /// Audits this document, given as a file.
 fn audit(document: impl AsRef<[u8]>, arguments: &[&str]) -> Output {

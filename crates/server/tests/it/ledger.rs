@@ -532,18 +532,16 @@ async fn a_ledger_that_is_too_large_or_too_slow_is_not_waited_for() {
     }
 }
 
-/// `docs/reconcile.md` on ledgers, tried as it is printed. What compares the store is tried above.
+/// `docs/src/how-to/ledger.md`, tried as it is printed. What compares the store is tried above.
 #[test]
 fn the_page_about_ledgers_does_what_it_says() {
-    let page = std::fs::read_to_string(root().join("docs/reconcile.md")).expect("it is there");
-    let (_, section) = page.split_once("\n## Ledgers\n").expect("it has the section");
-    let section = section.split("\n## ").next().expect("there is a first part");
+    let page = std::fs::read_to_string(root().join("docs/src/how-to/ledger.md")).expect("it is there");
     let folder = TempDir::new().expect("there is room");
     let write =
         |name: &str, text: &str| std::fs::write(folder.path().join(name), text).expect("there is room");
     let mut said = String::new();
     let mut tried = Vec::new();
-    for block in blocks(section) {
+    for block in blocks(&page) {
         match block.language.as_str() {
             "csv" => write("charges.csv", &block.text),
             "json" => write("provider.ndjson", &block.text),

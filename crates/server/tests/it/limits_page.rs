@@ -1,4 +1,4 @@
-//! docs/limits.md against the source: every value in its tables is the one in the code, and no bound is missing.
+//! docs/src/reference/limits.md against the source: every value in its tables is the one in the code, and no bound is missing.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -140,7 +140,7 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn every_value_on_the_page_of_limits_is_the_one_in_the_code() {
-    let page = fs::read_to_string(root().join("docs/limits.md")).expect("the page is there");
+    let page = fs::read_to_string(root().join("docs/src/reference/limits.md")).expect("the page is there");
     let rows = rows(&page);
     assert!(rows.len() > 100, "the tables can be read: {} rows", rows.len());
     let mut wrong = Vec::new();
@@ -158,12 +158,16 @@ fn every_value_on_the_page_of_limits_is_the_one_in_the_code() {
             }
         }
     }
-    assert!(wrong.is_empty(), "docs/limits.md is not what the code says:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "docs/src/reference/limits.md is not what the code says:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
 fn no_bound_is_missing_on_the_page_of_limits() {
-    let page = fs::read_to_string(root().join("docs/limits.md")).expect("the page is there");
+    let page = fs::read_to_string(root().join("docs/src/reference/limits.md")).expect("the page is there");
     let known: BTreeSet<String> = rows(&page).into_iter().map(|row| row.constant).collect();
     let mut missing = Vec::new();
     for member in CRATES {
@@ -185,7 +189,7 @@ fn no_bound_is_missing_on_the_page_of_limits() {
     missing.sort();
     assert!(
         missing.is_empty(),
-        "these bounds are not in docs/limits.md; add a row for each, such as\n\
+        "these bounds are not in docs/src/reference/limits.md; add a row for each, such as\n\
          | what is bounded | 10 s | `file.rs NAME` | no | what is seen |\n{}",
         missing.join("\n")
     );

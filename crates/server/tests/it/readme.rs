@@ -61,7 +61,7 @@ fn the_readme_counts_right() {
     }
 }
 
-/// The recording in `docs/demo.md` is what the demo says today.
+/// The recording in `docs/src/start/demo.md` is what the demo says today.
 #[test]
 fn the_recording_of_the_demo_is_current() {
     let folder = tempfile::TempDir::new().expect("there is room");
@@ -70,7 +70,7 @@ fn the_recording_of_the_demo_is_current() {
     // Where a port was taken, the first lines say so, which is not part of the story.
     let said = text(&demo.stdout);
     let story = said.find("A payment service listens on").expect("it begins so");
-    let file = root().join("docs/demo.md");
+    let file = root().join("docs/src/start/demo.md");
     let page = std::fs::read_to_string(&file).expect("it is there");
     let (before, rest) = page.split_once("```text\n").expect("it has a block");
     let (_, after) = rest.split_once("```\n").expect("the block ends");

@@ -4,7 +4,7 @@ use super::*;
 use semel_flow::reconcile::http::NotFound;
 use semel_flow::reconcile::webhook::Scheme;
 
-const PAGE: &str = include_str!("../../../../docs/reconcile.md");
+const PAGE: &str = include_str!("../../../../docs/src/how-to/reconcile.md");
 
 /// The example of the page, whole.
 fn example() -> &'static str {

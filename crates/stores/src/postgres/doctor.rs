@@ -74,8 +74,7 @@ pub async fn examine(address: &Address, options: &PostgresOptions, upkeep: &Upke
         Ok((_, link)) => ReadOnly(link),
         Err(error) => {
             let reach = "see whether the server runs, and lets this user in from here: try the same address with psql";
-            let encrypt =
-                "see `sslmode` and `sslrootcert` in docs/postgresql.md: they mean what they mean to psql";
+            let encrypt = "see `sslmode` and `sslrootcert` in docs/src/how-to/postgresql.md: they mean what they mean to psql";
             let (found, advice) = match error {
                 OpenError::Unreachable { address, why } => (format!("{address}: {why}"), reach),
                 OpenError::Tls { address, why } => (format!("{address}: {why}"), encrypt),

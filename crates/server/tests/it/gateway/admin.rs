@@ -615,7 +615,7 @@ fn tokens_that_cannot_be_used_keep_the_gateway_from_starting() {
 
 #[test]
 fn the_documentation_says_who_may_what() {
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/admin.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/src/how-to/admin.md");
     let page = std::fs::read_to_string(page).expect("it is there");
     let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
     assert_eq!(rows.len(), ENDPOINTS.len());

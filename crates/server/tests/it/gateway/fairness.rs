@@ -1,5 +1,5 @@
 //! For each bound, one client that uses it up, and another one that does not notice. The first connects from 127.0.0.2, the
-//! other from 127.0.0.1, unless a test says otherwise. docs/gateway.md lists the bounds.
+//! other from 127.0.0.1, unless a test says otherwise. docs/src/how-to/tune.md lists the bounds.
 
 use std::net::SocketAddr;
 use std::time::Duration;
