@@ -62,7 +62,7 @@ impl Book for Postgres {
     }
 
     async fn refuse(&self, command: &Command, why: String) -> Answered {
-        self.transactions.transact(command, move |_| async move { Err(refused(&why)) }).await
+        self.transactions.transact(command, move |_| async move { Err::<Reply, _>(refused(&why)) }).await
     }
 
     async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled {

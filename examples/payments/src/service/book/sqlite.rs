@@ -74,7 +74,7 @@ impl Book for Sqlite {
     }
 
     async fn refuse(&self, command: &Command, why: String) -> Answered {
-        self.transactions.transact(command, move |_| Err(refused(&why))).await
+        self.transactions.transact(command, move |_| Err::<Reply, _>(refused(&why))).await
     }
 
     async fn settle(&self, command: OperationId, charge: Charge, evidence: Option<Note>) -> Settled {
